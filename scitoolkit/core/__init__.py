@@ -1,0 +1,1 @@
+"""Foundations that import nothing of ours: config, errors, registry, run directory, seeds."""

@@ -1,0 +1,337 @@
+"""Configuration: pydantic models read from YAML, with every error of a file reported at once.
+
+Precedence is defaults < file < `section.key=value` on the command line. There is no `_target_`
+and no interpolation: `name:` picks a component from a registry, and the resolved config that a
+run saves is itself a valid input. Relative paths mean "beside the file they are written in", or
+the current folder when given on the command line.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.suggest import nearest_key, nearest_name
+
+C = TypeVar("C", bound="Config")
+
+
+class Config(BaseModel):
+    """Base of every section of a configuration: frozen, keyword-only, no unknown keys."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        protected_namespaces=(),
+        arbitrary_types_allowed=False,
+    )
+
+
+class _LocatedStr(str):
+    """A string that remembers the folder its relative paths are meant from."""
+
+    base: Path
+
+    def __new__(cls, value: str, base: Path) -> _LocatedStr:
+        """Return `value` carrying `base`."""
+        self = super().__new__(cls, value)
+        self.base = base
+        return self
+
+
+def _resolve_path(value: Any) -> Any:
+    if isinstance(value, _LocatedStr):
+        return (value.base / Path(value).expanduser()).resolve()
+    if isinstance(value, str):
+        return Path(value).expanduser()
+    return value
+
+
+DataPath = Annotated[Path, BeforeValidator(_resolve_path)]
+"""A path in a config; relative ones are resolved against the file that holds them."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a configuration: `where: key: message`."""
+
+    key: str
+    message: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        """Return the one line shown to the user."""
+        return ": ".join(part for part in (self.where, self.key, self.message) if part)
+
+
+class ConfigProblems(ConfigError):
+    """All problems of one configuration, a line each."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, problems)))
+
+
+@dataclass
+class Document:
+    """A configuration as written, before any schema: raw values and where each key came from."""
+
+    raw: dict[str, Any]
+    path: Path | None = None
+    origins: dict[str, str] = field(default_factory=dict)
+
+    def where(self, key: str) -> str:
+        """Return `file:line` or `command line` of a dotted key, or of its nearest parent."""
+        while key:
+            if key in self.origins:
+                return self.origins[key]
+            key = key.rpartition(".")[0]
+        return str(self.path) if self.path else ""
+
+    def validate(self, schema: type[C]) -> C:
+        """Return the `schema` instance of this document.
+
+        Raises:
+            ConfigProblems: with one line for every error of the document.
+        """
+        try:
+            return schema.model_validate(self.raw)
+        except ValidationError as error:
+            raise ConfigProblems(list(_problems(error, self, schema))) from None
+
+
+def read_document(path: Path | str | None, overrides: Sequence[str] = ()) -> Document:
+    """Read a YAML file and apply `section.key=value` overrides.
+
+    Args:
+        path: YAML file, or None to start from nothing.
+        overrides: settings that win over the file; values are YAML, `key=` means null.
+
+    Returns:
+        The document, not yet checked against a schema.
+
+    Raises:
+        ConfigError: the file is missing, not YAML, or an override is not `key=value`.
+
+    Example:
+        >>> read_document(None, ["training.epochs=3"]).raw
+        {'training': {'epochs': 3}}
+    """
+    document = Document(raw={})
+    if path is not None:
+        document = _read_yaml(Path(path))
+    for text in overrides:
+        _apply_override(document, text)
+    return document
+
+
+def load_config(
+    schema: type[C], path: Path | str | None = None, overrides: Sequence[str] = ()
+) -> C:
+    """Read, override and validate in one call; see `read_document` and `Document.validate`."""
+    return read_document(path, overrides).validate(schema)
+
+
+def dump_config(config: Config) -> str:
+    """Return the YAML text of a resolved config; it is a valid input itself."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def config_keys(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yield every dotted key that `schema` accepts, sections included, union members merged.
+
+    Example:
+        >>> from pydantic import create_model
+        >>> optimizer = create_model("Optimizer", __base__=Config, lr=(float, 1.0))
+        >>> training = create_model("Training", __base__=Config, optimizer=(optimizer, ...))
+        >>> list(config_keys(training))
+        ['optimizer', 'optimizer.lr']
+    """
+    seen: set[str] = set()
+    for name, info in schema.model_fields.items():
+        key = f"{prefix}{name}"
+        yield key
+        for model in _models_in(info.annotation):
+            for inner in config_keys(model, f"{key}."):
+                if inner not in seen:
+                    seen.add(inner)
+                    yield inner
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+        return
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        yield from _models_in(typing.get_args(annotation)[0])
+    elif origin in (typing.Union, types.UnionType):
+        for member in typing.get_args(annotation):
+            yield from _models_in(member)
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that reads 1e-3 as a number (YAML 1.2), which PyYAML takes for a string."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def _read_yaml(path: Path) -> Document:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        siblings = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        near = nearest_name(path.name, siblings)
+        raise ConfigError(
+            "no such file",
+            where=str(path),
+            fix=f"did you mean {path.parent / near}?" if near else "",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot be read ({error})", where=str(path)) from None
+    document = Document(raw={}, path=path)
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is not None:
+            document.raw = _construct(loader, node, "", document, path.resolve().parent)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"not valid YAML ({_one_line(error)})", where=str(path)) from None
+    if not isinstance(document.raw, dict):
+        raise ConfigError("the file must hold `key: value` lines", where=str(path))
+    return document
+
+
+def _construct(loader: _Loader, node: yaml.Node, key: str, document: Document, base: Path) -> Any:
+    """Build plain values from YAML nodes, noting the line of every key."""
+    if isinstance(node, yaml.MappingNode):
+        out: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            name = str(loader.construct_object(key_node, deep=True))
+            dotted = f"{key}.{name}" if key else name
+            line = f"{document.path}:{key_node.start_mark.line + 1}"
+            if name in out:
+                raise ConfigError(f"key {dotted!r} is written twice", where=line)
+            document.origins[dotted] = line
+            out[name] = _construct(loader, value_node, dotted, document, base)
+        return out
+    if isinstance(node, yaml.SequenceNode):
+        return [_construct(loader, item, key, document, base) for item in node.value]
+    value = loader.construct_object(node, deep=True)
+    return _LocatedStr(value, base) if isinstance(value, str) else value
+
+
+def _apply_override(document: Document, text: str) -> None:
+    dotted, sign, value_text = text.partition("=")
+    if not sign or not dotted or any(not part for part in dotted.split(".")):
+        raise ConfigError(
+            f"{text!r} is not a setting", where="command line", allowed="section.key=value"
+        )
+    try:
+        value = yaml.load(value_text, _Loader) if value_text else None
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            f"{text!r}: the value is not YAML ({_one_line(error)})", where="command line"
+        ) from None
+    section: Any = document.raw
+    *parents, leaf = dotted.split(".")
+    for depth, part in enumerate(parents):
+        section = section.setdefault(part, {})
+        if not isinstance(section, dict):
+            raise ConfigError(
+                f"{dotted!r}: {'.'.join(parents[: depth + 1])!r} is a value, not a section",
+                where="command line",
+            )
+    section[leaf] = _locate(value, Path.cwd())
+    document.origins[dotted] = "command line"
+
+
+def _locate(value: Any, base: Path) -> Any:
+    if isinstance(value, str):
+        return _LocatedStr(value, base)
+    if isinstance(value, list):
+        return [_locate(item, base) for item in value]
+    if isinstance(value, Mapping):
+        return {str(k): _locate(v, base) for k, v in value.items()}
+    return value
+
+
+def _problems(
+    error: ValidationError, document: Document, schema: type[BaseModel]
+) -> Iterator[Problem]:
+    valid = list(config_keys(schema))
+    seen: dict[str, list[str]] = {}
+    for item in error.errors(include_url=False):
+        key = _dotted(item["loc"], document.raw, tagged="union_tag" in item["type"])
+        seen.setdefault(key, []).append(_message(item, key, valid))
+    for key, messages in seen.items():
+        # Members of a plain union each fail in their own way: say them all, once.
+        yield Problem(key, " or ".join(dict.fromkeys(messages)), document.where(key))
+
+
+def _dotted(loc: tuple[int | str, ...], raw: Any, *, tagged: bool) -> str:
+    """Return the key as the user wrote it, without the tags pydantic adds for union members."""
+    parts: list[str] = []
+    for position, part in enumerate(loc):
+        last = position == len(loc) - 1
+        if isinstance(raw, Mapping):
+            if part not in raw and not last and part == raw.get("name"):
+                continue
+            parts.append(str(part))
+            raw = raw.get(part)
+        elif isinstance(raw, list) and isinstance(part, int):
+            parts.append(str(part))
+            raw = raw[part] if part < len(raw) else None
+        else:
+            break
+    if tagged:
+        parts.append("name")
+    return ".".join(parts)
+
+
+def _message(item: Any, key: str, valid: list[str]) -> str:
+    kind, value, context = item["type"], item.get("input"), item.get("ctx", {})
+    if kind == "extra_forbidden":
+        near = nearest_key(key, valid)
+        return f"unknown key (did you mean {near}?)" if near else "unknown key"
+    if kind == "missing":
+        return "missing, and it has no default"
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        tags = [t.strip(" '") for t in str(context.get("expected_tags", "")).split(",")]
+        tag = context.get("tag")
+        if tag is None:
+            return "missing; it picks the component"
+        near = nearest_name(str(tag), tags)
+        hint = f" (did you mean {near}?)" if near else ""
+        return f"{tag!r} is not one of {', '.join(tags)}{hint}"
+    if kind == "literal_error":
+        expected = context.get("expected", "")
+        near = nearest_name(str(value), re.findall(r"'([^']*)'", expected))
+        return f"{value!r} is not {expected}" + (f" (did you mean {near}?)" if near else "")
+    message = item["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    return message if kind == "value_error" else f"{message}, got {_short(value)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(str(value) if isinstance(value, str) else value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

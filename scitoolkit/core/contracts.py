@@ -1,0 +1,95 @@
+"""What the parts of scitoolkit promise each other, as protocols.
+
+The way of the data is: file -> source -> split -> loader -> batch -> Task -> Trainer -> checkpoint
+-> evaluate -> run directory -> report. A part knows its neighbours only through these protocols,
+so a loader, a model or a whole domain can be replaced without touching the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from scitoolkit.core.config import Config
+    from scitoolkit.core.results import Results
+    from scitoolkit.core.run_directory import RunDirectory
+
+Batch = dict[str, "Tensor"]
+"""A batch: documented keys, first dimension = sample. The optional key `num_valid` (int64 scalar)
+counts the samples that are to weigh in; it is 0 on a rank that was given a filler because the
+last global batch had fewer samples than there are ranks."""
+
+
+@runtime_checkable
+class Task(Protocol):
+    """A domain's whole duty to the trainer.
+
+    `model` is written for one device: no rank, no file and no logger inside `forward`.
+    """
+
+    model: nn.Module
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+        """Return the mean loss over the batch's samples, and scalars to log (means too)."""
+
+    def metrics(self, batch: Batch) -> Mapping[str, Tensor | float]:
+        """Return validation scalars, each a mean over the samples; `loss` must be one of them."""
+
+    def batch_size(self, batch: Batch) -> int:
+        """Return the number of samples that the means of `loss` and `metrics` are taken over."""
+
+
+@runtime_checkable
+class Loader(Protocol):
+    """An iterable of batches that can be stopped at any step and continued elsewhere.
+
+    A batch is this rank's share of one global batch; the set of samples in every global batch
+    depends on (seed, epoch, size of the set, global batch size) alone, never on the world size.
+    """
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Iterate over the rest of the current epoch, from the cursor."""
+
+    def __len__(self) -> int:
+        """Return the number of global batches in a whole epoch."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Move the cursor to the first batch of `epoch`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the cursor (JSON types, under 1 kB): the batches handed out, not those fetched."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Move to a saved cursor, at any world size that divides the global batch."""
+
+    def explain(self) -> dict[str, Any]:
+        """Return what is going to happen: samples, batches, predicted reads, memory."""
+
+    def stats(self) -> dict[str, Any]:
+        """Return what has happened: batches, samples, bytes read, seconds waited."""
+
+
+class Job(Protocol):
+    """What a domain gives to the command line, to `search` and to users of the Python API.
+
+    Jobs are found by the entry-point group `scitoolkit.surrogate`; `surrogate: NAME` at the top
+    of a configuration picks one. All results go to the run directory, which alone a report reads.
+    """
+
+    config_class: ClassVar[type[Config]]
+
+    def check(self, config: Config) -> Mapping[str, Any]:
+        """Open the data, build the model, run one batch; write nothing. Used by `--dry-run`."""
+
+    def train(self, config: Config, run: RunDirectory, *, resume: bool = False) -> None:
+        """Train into `run`; with `resume`, continue from its newest checkpoint."""
+
+    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
+        """Evaluate a run or surrogate directory on its own test part, or on another file."""
+
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """Apply a run or surrogate directory to a file and write a file that xarray opens."""

@@ -1,0 +1,85 @@
+"""The one tree of errors a user can meet, and the exit code each one ends the process with.
+
+A message says what was wrong (the value), where (file:key, variable, chunk, frame), what is
+allowed, and the fix as something to paste. `ScitoolkitError` puts those four parts together in
+one order, so that every message of the toolkit reads the same and every part can be tested.
+"""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_DATA = 3
+EXIT_NUMERICAL = 4
+EXIT_INTERRUPTED = 130
+
+
+class ScitoolkitError(Exception):
+    """Base of all errors that scitoolkit raises on purpose.
+
+    Args:
+        what: what was wrong, with the offending value.
+        where: file:key, variable, chunk, frame or rank at which it was found.
+        allowed: what would have been accepted.
+        fix: what to do about it, best as something to paste.
+
+    Example:
+        >>> print(DataError("variable 'sts' not found", where="sst.nc", allowed="sst, ice",
+        ...                 fix="data.variable=sst"))
+        sst.nc: variable 'sts' not found. Allowed: sst, ice. Fix: data.variable=sst
+    """
+
+    exit_code = EXIT_FAILURE
+
+    def __init__(self, what: str, *, where: str = "", allowed: str = "", fix: str = "") -> None:
+        self.what, self.where, self.allowed, self.fix = what, where, allowed, fix
+        text = f"{where}: {what}" if where else what
+        for label, part in (("Allowed", allowed), ("Fix", fix)):
+            if part:
+                text = f"{text.rstrip('.')}. {label}: {part}"
+        super().__init__(text)
+
+
+class ConfigError(ScitoolkitError):
+    """A configuration, command line or combination of settings that cannot be run."""
+
+    exit_code = EXIT_USAGE
+
+
+class DataError(ScitoolkitError):
+    """Data that is missing, corrupt, or not what the configuration says it is."""
+
+    exit_code = EXIT_DATA
+
+
+class CheckpointError(DataError):
+    """A checkpoint that is truncated, foreign, or cannot restore everything it should."""
+
+
+class NumericalError(ScitoolkitError):
+    """NaN or Inf where there must be none, or an error bound that does not hold."""
+
+    exit_code = EXIT_NUMERICAL
+
+
+class BackendError(ScitoolkitError):
+    """A backend (compiler, GPU, communication library, optional package) that cannot be used."""
+
+
+class Interrupted(ScitoolkitError):
+    """A run stopped by a signal after its state was saved."""
+
+    exit_code = EXIT_INTERRUPTED
+
+
+def missing_extra(package: str, extra: str, purpose: str) -> BackendError:
+    """Return the one-line error for an optional package that is not installed.
+
+    Example:
+        >>> print(missing_extra("zarr", "zarr", "reading Zarr stores"))
+        reading Zarr stores needs the package 'zarr'. Fix: pip install 'scitoolkit[zarr]'
+    """
+    return BackendError(
+        f"{purpose} needs the package {package!r}", fix=f"pip install 'scitoolkit[{extra}]'"
+    )

@@ -1,0 +1,35 @@
+"""Logging: to stderr and to run.log, by rank 0; results alone go to stdout."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+LOGGER_NAME = "scitoolkit"
+
+
+def get_logger(name: str = "") -> logging.Logger:
+    """Return the logger of a module: `get_logger(__name__)`."""
+    return logging.getLogger(name or LOGGER_NAME)
+
+
+def setup_logging(*, verbose: bool = False, rank: int | None = None) -> None:
+    """Send the toolkit's log to stderr; ranks other than 0 only say warnings and errors."""
+    rank = int(os.environ.get("RANK", "0")) if rank is None else rank
+    logger = logging.getLogger(LOGGER_NAME)
+    logger.handlers.clear()
+    logger.propagate = False
+    handler = logging.StreamHandler(sys.stderr)
+    prefix = f"[rank {rank}] " if rank else ""
+    handler.setFormatter(logging.Formatter(f"{prefix}%(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING if rank else logging.DEBUG if verbose else logging.INFO)
+
+
+def log_to_file(path: Path) -> None:
+    """Append the log, with times, to a file of the run directory as well."""
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger(LOGGER_NAME).addHandler(handler)

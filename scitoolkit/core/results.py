@@ -1,0 +1,139 @@
+"""Results of an evaluation as plain data: tables, and figures described but not drawn.
+
+A domain writes a `Results` into its run directory as `results.json` (small numbers) and, for
+gridded fields, `results.nc` beside it; the report and the command line read only these. So a new
+domain gets its report without a line of plotting code, and a report can be drawn again years
+later without the model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from scitoolkit.core.errors import DataError
+
+FILE_NAME = "results.json"
+FIELDS_NAME = "results.nc"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Table(_Part):
+    """A table: `rows[i][j]` belongs to `columns[j]`; units stand in the column's name."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[float | int | str | None]]
+    note: str = ""
+    best: Literal["min", "max"] | None = None
+    """Whether the smallest or the largest number of each numeric column is marked."""
+
+
+class Series(_Part):
+    """One line (or one row of bars) of a figure; `low`/`high` draw a band around it."""
+
+    label: str
+    y: list[float | None]
+    x: list[float] | None = None
+    low: list[float | None] | None = None
+    high: list[float | None] | None = None
+    role: Literal["main", "baseline", "reference"] = "main"
+
+
+class Lines(_Part):
+    """Lines over a common x axis."""
+
+    kind: Literal["lines"] = "lines"
+    title: str
+    x: list[float]
+    x_label: str
+    y_label: str
+    series: list[Series]
+    log_x: bool = False
+    log_y: bool = False
+    note: str = ""
+
+
+class Panel(_Part):
+    """One map: a 2-D selection `variable[select]` of `results.nc`.
+
+    Panels of the same `scale` share one colour scale; `diverging` centres it on zero.
+    """
+
+    variable: str
+    select: dict[str, int] = {}
+    label: str
+    scale: str = "field"
+    diverging: bool = False
+
+
+class Maps(_Part):
+    """Panels side by side; NaN is drawn as land (or as missing) in grey."""
+
+    kind: Literal["maps"] = "maps"
+    title: str
+    panels: list[Panel]
+    unit: str = ""
+    columns: int = 3
+    note: str = ""
+
+
+Figure = Annotated[Lines | Maps, Field(discriminator="kind")]
+
+
+class Results(_Part):
+    """All that an evaluation found.
+
+    Attributes:
+        title: one line for the head of the report.
+        summary: a few sentences, plain text, each a fact that the tables show.
+        metrics: the figures of merit, name -> value, units in the name's suffix or `units`.
+        units: unit of each metric that has one.
+        tables: shown first in the report.
+        figures: drawn by `scitoolkit.reporting`.
+    """
+
+    title: str
+    summary: list[str] = []
+    metrics: dict[str, float | int | str | None] = {}
+    units: dict[str, str] = {}
+    tables: list[Table] = []
+    figures: list[Figure] = []
+
+    def write(self, directory: Path) -> Path:
+        """Write `results.json` into `directory` and return its path."""
+        path = Path(directory) / FILE_NAME
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(self.model_dump_json(indent=1), encoding="utf-8")
+        temporary.replace(path)
+        return path
+
+    @classmethod
+    def read(cls, directory: Path) -> Results:
+        """Read `results.json` of a run directory.
+
+        Raises:
+            DataError: it is missing or not a results file.
+        """
+        path = Path(directory) / FILE_NAME
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            raise DataError(
+                "no results", where=str(path), fix=f"scitoolkit evaluate {directory}"
+            ) from None
+        except ValidationError as error:
+            raise DataError(
+                f"not a results file ({error.errors()[0]['msg']})", where=str(path)
+            ) from None
+
+
+def number(value: Any) -> float | None:
+    """Return `value` as a JSON-safe float: None for NaN and infinities."""
+    value = float(value)
+    return value if value == value and abs(value) != float("inf") else None

@@ -1,0 +1,169 @@
+"""The run directory: everything a run was, in one folder.
+
+`runs/<workflow>/<UTC>-<hash>/` holds config.yaml (resolved, a valid input itself), env.json,
+run.log, metrics.jsonl, checkpoints/, results.json, results.nc, predictions.nc and report/.
+Files are written to a temporary name and then renamed, so a reader never sees half a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scitoolkit.core.config import Config, dump_config
+from scitoolkit.core.environment import environment_report
+from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Paths and small files of one run; create it with `create` or `open`, on rank 0 only.
+
+    Example:
+        >>> import tempfile
+        >>> run = RunDirectory.create(tempfile.mkdtemp(), "demo", Config())
+        >>> run.log_metrics({"loss": 0.5}, step=1)
+        >>> [(row["name"], row["value"], row["step"]) for row in run.read_metrics()]
+        [('loss', 0.5, 1)]
+    """
+
+    path: Path
+
+    @classmethod
+    def create(cls, root: Path | str, workflow: str, config: Config) -> RunDirectory:
+        """Make a new run directory under `root/workflow` and write config.yaml and env.json.
+
+        Raises:
+            ConfigError: the folder cannot be written.
+        """
+        text = dump_config(config)
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        base = Path(root) / workflow
+        try:
+            path = _new_folder(base, f"{stamp}-{digest}")
+            run = cls(path)
+            for folder in (run.checkpoints, run.report):
+                folder.mkdir()
+            write_atomic(run.config_path, text)
+            write_atomic(path / "env.json", json.dumps(environment_report(), indent=1) + "\n")
+        except OSError as error:
+            raise ConfigError(
+                f"the run directory cannot be written ({error.strerror})",
+                where=str(base),
+                fix="run.root=FOLDER with write permission and free space",
+            ) from None
+        return run
+
+    @classmethod
+    def open(cls, path: Path | str) -> RunDirectory:
+        """Open an existing run (or surrogate) directory.
+
+        Raises:
+            DataError: there is no config.yaml in it.
+        """
+        path = Path(path)
+        if not (path / "config.yaml").is_file():
+            raise DataError(
+                "not a run directory (no config.yaml)",
+                where=str(path),
+                allowed="a folder made by `scitoolkit run` or `train`, or surrogates/NAME",
+            )
+        return cls(path)
+
+    @property
+    def config_path(self) -> Path:
+        """The resolved configuration."""
+        return self.path / "config.yaml"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def report(self) -> Path:
+        """The folder of the report."""
+        return self.path / "report"
+
+    @property
+    def metrics_path(self) -> Path:
+        """The log of metrics, one JSON object a line: name, value, unit, step."""
+        return self.path / "metrics.jsonl"
+
+    def log_metrics(
+        self, values: Mapping[str, float], *, step: int, units: Mapping[str, str] | None = None
+    ) -> None:
+        """Append one line per metric; NaN and Inf are written as null."""
+        units = units or {}
+        lines = [
+            json.dumps(
+                {
+                    "name": name,
+                    "value": value if abs(value) < float("inf") else None,
+                    "unit": units.get(name, ""),
+                    "step": step,
+                }
+            )
+            for name, value in ((n, float(v)) for n, v in values.items())
+        ]
+        with self.metrics_path.open("a", encoding="utf-8") as file:
+            file.write("".join(line + "\n" for line in lines))
+
+    def read_metrics(self) -> Iterator[dict[str, Any]]:
+        """Yield the metric lines; a last line cut short by a crash is left out.
+
+        A resumed run writes the steps after its checkpoint again: the later line counts.
+        """
+        if not self.metrics_path.exists():
+            return
+        latest: dict[tuple[str, int], dict[str, Any]] = {}
+        for line in self.metrics_path.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            latest[row["name"], row["step"]] = row
+        yield from latest.values()
+
+
+def write_atomic(path: Path, text: str | bytes) -> None:
+    """Write a file under a temporary name, flush it to disk, then rename it into place."""
+    data = text.encode() if isinstance(text, str) else text
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def disk_error(error: OSError, path: Path) -> ScitoolkitError:
+    """Return the message for a write that failed: disk full, quota, permission."""
+    return ScitoolkitError(
+        f"cannot be written ({error.strerror or error})",
+        where=str(path),
+        fix="free space, or another folder with run.root=FOLDER; what was saved before is intact",
+    )
+
+
+def _new_folder(base: Path, name: str) -> Path:
+    base.mkdir(parents=True, exist_ok=True)
+    for attempt in range(1000):
+        path = base / (f"{name}-{attempt}" if attempt else name)
+        try:
+            path.mkdir()
+            return path
+        except FileExistsError:
+            continue
+    raise ScitoolkitError("no free name for a run directory", where=str(base))

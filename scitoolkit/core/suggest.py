@@ -1,0 +1,93 @@
+"""Nearest valid name for a mistyped one: the same rule for config keys, choices and variables."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+# Groups of words that users of neighbouring tools write for one another.
+_SYNONYM_GROUPS = (
+    ("lr", "learning_rate", "start_lr", "step_size"),
+    ("cutoff", "r_max", "rcut", "r_cut"),
+    ("batch_size", "bs", "minibatch_size", "mini_batch_size", "global_batch_size"),
+    ("epochs", "max_epochs", "num_epochs", "n_epochs", "max_num_epochs"),
+    ("steps", "max_steps", "num_steps", "numb_steps", "max_iter"),
+    ("weight_decay", "wd", "l2"),
+    ("hidden", "hidden_size", "units", "width", "neuron", "hidden_dim", "channels"),
+    ("layers", "num_layers", "depth", "n_layers"),
+    ("seed", "random_state", "random_seed"),
+    ("accumulate", "accumulate_grad_batches", "gradient_accumulation_steps", "grad_accum"),
+    ("clip_norm", "clip", "gradient_clip_val", "max_grad_norm", "grad_clip"),
+    ("precision", "dtype", "amp", "mixed_precision"),
+    ("strategy", "accelerator", "backend", "distributed"),
+    ("path", "file", "filename", "data_path", "training_data"),
+    ("variable", "var", "field", "variable_name"),
+    ("warmup", "warmup_steps", "num_warmup_steps", "warmup_epochs"),
+    ("rank", "num_modes", "n_modes", "n_components", "modes"),
+    ("inputs", "input_steps", "lookback", "window", "history", "input_length"),
+    ("leads", "horizon", "forecast_steps", "output_steps", "lead_time", "num_leads"),
+    ("dropout", "dropout_rate", "p_drop"),
+    ("patience", "early_stopping_patience"),
+    ("optimizer", "optim", "opt"),
+    ("schedule", "scheduler", "lr_scheduler"),
+    ("error_bound", "eb", "tolerance", "tol"),
+)
+_SYNONYMS: dict[str, tuple[str, ...]] = {w: group for group in _SYNONYM_GROUPS for w in group}
+
+
+def nearest_name(name: str, choices: Iterable[str]) -> str | None:
+    """Return the choice closest in spelling to `name`, or None when none is close.
+
+    Example:
+        >>> nearest_name("sts", ["sst", "ice"])
+        'sst'
+    """
+    choices = list(choices)
+    by_lower = {choice.lower(): choice for choice in reversed(choices)}
+    if name.lower() in by_lower:
+        return by_lower[name.lower()]
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[close[0]] if close else None
+
+
+def nearest_key(key: str, valid: Iterable[str]) -> str | None:
+    """Return the valid dotted key that a user who wrote `key` most likely meant.
+
+    The leaf name is looked for in every section first (a right name in the wrong place is the
+    commonest mistake), then its synonyms, then spelling distance.
+
+    Example:
+        >>> nearest_key("training.lr", ["training.epochs", "training.optimizer.lr"])
+        'training.optimizer.lr'
+        >>> nearest_key("training.learning_rate", ["training.epochs", "training.optimizer.lr"])
+        'training.optimizer.lr'
+    """
+    valid = [v for v in valid if v != key]
+    section, _, leaf = key.rpartition(".")
+    leaves: dict[str, list[str]] = {}
+    for candidate in valid:
+        leaves.setdefault(candidate.rpartition(".")[2], []).append(candidate)
+    for name in (leaf, leaf.lower(), *_SYNONYMS.get(leaf.lower(), ())):
+        if name in leaves:
+            return _closest_section(section, leaves[name])
+    spelled = difflib.get_close_matches(leaf.lower(), [*leaves, *_SYNONYMS], n=5, cutoff=0.6)
+    for name in spelled:
+        for known in (name, *_SYNONYMS.get(name, ())):
+            if known in leaves:
+                return _closest_section(section, leaves[known])
+    whole = difflib.get_close_matches(key, valid, n=1, cutoff=0.6)
+    return whole[0] if whole else None
+
+
+def _closest_section(section: str, candidates: list[str]) -> str:
+    def distance(candidate: str) -> tuple[int, float, int]:
+        mine, theirs = section.split("."), candidate.split(".")[:-1]
+        shared = 0
+        for a, b in zip(mine, theirs, strict=False):
+            if a != b:
+                break
+            shared += 1
+        alike = difflib.SequenceMatcher(None, section, ".".join(theirs)).ratio()
+        return (-shared, -alike, len(theirs))
+
+    return min(candidates, key=distance)
