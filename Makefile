@@ -1,0 +1,65 @@
+# Every target sets up .venv by itself; only Python >= 3.11, a C compiler and make are needed.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PEERS  := .venv-peers
+PIP    := pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help install demo test test-slow lint format bench peers docs clean
+
+help:
+	@echo "make demo       train, evaluate and report a surrogate on shipped data (< 3 min)"
+	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
+	@echo "make test-slow  the longer campaigns"
+	@echo "make lint       ruff, mypy, import contracts"
+	@echo "make bench      print every benchmark's figures; NAME=... for one"
+	@echo "make peers      install the packages that the benchmarks compare with"
+	@echo "make docs       build the documentation into site/"
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/$(PIP) -e '.[dev]'
+	touch $@
+
+demo: $(STAMP)
+	@for workflow in workflows/*/; do \
+	  echo "== scitoolkit run $${workflow%/}"; \
+	  $(BIN)/scitoolkit run $${workflow%/} || exit $$?; \
+	done
+
+test: $(STAMP) lint
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m "slow and not gpu"
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
+
+# Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
+peers: $(PEERS)/trainers/.installed
+
+$(PEERS)/trainers/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) -e . lightning accelerate
+	touch $@
+
+docs: $(STAMP)
+	$(BIN)/$(PIP) -e '.[docs]'
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis

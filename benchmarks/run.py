@@ -1,0 +1,70 @@
+"""Run a benchmark: `python benchmarks/run.py NAME --json`.
+
+Each file `benchmarks/NAME.py` has one function `run() -> dict` of named figures. It times ours
+and the peer alternately in one call, on the same input, and raises before any speed is printed
+when the two do not agree. `--json` prints exactly one object on stdout; everything else a
+benchmark has to say goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def names() -> list[str]:
+    return sorted(p.stem for p in HERE.glob("[a-z]*.py") if p.stem != "run")
+
+
+def load(name: str):
+    sys.path.insert(0, str(HERE))  # the benchmarks share `_measure.py`
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", HERE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(name: str) -> dict:
+    started = time.time()
+    with contextlib.redirect_stdout(sys.stderr):
+        figures = load(name).run()
+    return {"benchmark": name, **figures, "wall_seconds": round(time.time() - started, 1)}
+
+
+def table(figures: dict, indent: str = "") -> str:
+    lines = []
+    for key, value in figures.items():
+        if isinstance(value, dict):
+            lines += [f"{indent}{key}", table(value, indent + "  ")]
+        else:
+            text = f"{value:.6g}" if isinstance(value, float) else str(value)
+            lines.append(f"{indent}{key:36s} {text}")
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", nargs="*", help=f"one of: {', '.join(names())}")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--all", action="store_true", help="run every benchmark")
+    options = parser.parse_args(argv)
+    wanted = names() if options.all else options.name
+    unknown = [name for name in wanted if name not in names()]
+    if unknown or not wanted:
+        parser.error(f"unknown benchmark {', '.join(unknown) or '(none given)'}; {names()}")
+    results = {name: run(name) for name in wanted}
+    figures = next(iter(results.values())) if len(results) == 1 else results
+    print(json.dumps(figures) if options.json else table(figures))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

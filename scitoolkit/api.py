@@ -1,0 +1,212 @@
+"""Everything a command does, as one function of the same name.
+
+A domain is found by the `surrogate:` key of a configuration, through the entry-point group
+`scitoolkit.surrogate`; our own domains come in by the same door as anybody's plug-in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scitoolkit.core.config import Config, ConfigProblems, Document, Problem, read_document
+from scitoolkit.core.content import find_content
+from scitoolkit.core.contracts import Job
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.log import get_logger, log_to_file
+from scitoolkit.core.registry import Registry
+from scitoolkit.core.results import Results
+from scitoolkit.core.run_directory import RunDirectory
+
+log = get_logger(__name__)
+surrogates: Registry[type[Job]] = Registry("surrogate")
+
+# What may differ between a run and its continuation without making it another run.
+_FREE_ON_RESUME = ("run", "training.strategy", "training.device", "training.log_every")
+
+
+def load(path: Path | str, overrides: Sequence[str] = ()) -> tuple[Job, Any]:
+    """Return the job and the checked configuration of a YAML file or workflow folder.
+
+    Args:
+        path: a YAML file, a folder holding one, or the name of a shipped workflow.
+        overrides: `section.key=value` settings that win over the file.
+
+    Raises:
+        ConfigProblems: every error of the configuration, a line each.
+    """
+    document = read_document(config_file(path), overrides)
+    name = document.raw.get("surrogate")
+    if name is None:
+        known = ", ".join(surrogates.names())
+        raise ConfigProblems(
+            [Problem("surrogate", f"missing; it picks the domain: {known}", str(document.path))]
+        )
+    job = surrogates.get(str(name))()
+    return job, _with_workflow_name(document).validate(job.config_class)
+
+
+def config_file(path: Path | str) -> Path:
+    """Return the YAML file meant by a file, a folder or the name of a shipped workflow."""
+    path = Path(path)
+    if path.is_file() or path.suffix in (".yaml", ".yml"):
+        return path
+    folder = find_content("workflows", str(path))
+    files = sorted(folder.glob("*.yaml"))
+    for name in ("train.yaml", "config.yaml"):
+        if folder / name in files:
+            return folder / name
+    if len(files) == 1:
+        return files[0]
+    found = ", ".join(f.name for f in files) or "none"
+    raise ConfigError(f"which file? The folder holds {found}", where=str(folder))
+
+
+def run(
+    workflow: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    resume: bool = False,
+    run_dir: Path | None = None,
+) -> RunDirectory:
+    """Train, evaluate and report in one go; the job that `scitoolkit run` does.
+
+    Args:
+        workflow: see `load`.
+        overrides: `section.key=value` settings.
+        resume: continue the newest run of this workflow, or `run_dir`, bit for bit.
+        run_dir: the run directory to continue.
+
+    Returns:
+        The run directory, with results.json and report/index.html in it.
+    """
+    directory = train(workflow, overrides, resume=resume, run_dir=run_dir)
+    from scitoolkit.training.launch import current_rank
+
+    if current_rank() == 0:
+        evaluate(directory.path)
+        report(directory.path)
+    return directory
+
+
+def train(
+    config: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    resume: bool = False,
+    run_dir: Path | None = None,
+) -> RunDirectory:
+    """Train into a new run directory, or continue an old one; see `run` for the arguments."""
+    from scitoolkit.training.strategy import on_rank_zero, process_group
+
+    job, checked = load(config, overrides)
+    with process_group(checked.training):
+        path = on_rank_zero(lambda: str(_run_directory(checked, resume, run_dir).path))
+        directory = RunDirectory(Path(path))
+        from scitoolkit.training.launch import current_rank
+
+        if current_rank() == 0:
+            log_to_file(directory.path / "run.log")
+        log.info("run directory %s", directory.path)
+        job.train(checked, directory, resume=resume)
+    return directory
+
+
+def check(config: Path | str, overrides: Sequence[str] = ()) -> Mapping[str, Any]:
+    """Do all of a training but write: open the data, build the model, run one batch."""
+    job, checked = load(config, overrides)
+    return job.check(checked)
+
+
+def evaluate(directory: Path | str, data: Path | None = None) -> Results:
+    """Evaluate a run directory or `surrogates/NAME`, and write results.json into a run.
+
+    Args:
+        directory: a run directory, `surrogates/NAME`, or NAME of a shipped surrogate.
+        data: a file to evaluate on instead of the run's own test part; results are then
+            returned but not written.
+    """
+    job, path = _job_of(directory)
+    return job.evaluate(path, data)
+
+
+def predict(directory: Path | str, source: Path, output: Path) -> Path:
+    """Apply a run or surrogate to a file; `output` opens in xarray."""
+    job, path = _job_of(directory)
+    if not Path(source).exists():
+        raise DataError("no such file", where=str(source))
+    job.predict(path, Path(source), Path(output))
+    return Path(output)
+
+
+def report(directory: Path | str) -> Path:
+    """Draw report/index.html from what the run directory holds, and return its path."""
+    from scitoolkit.reporting import write_report
+
+    return write_report(RunDirectory.open(directory).path)
+
+
+def _job_of(directory: Path | str) -> tuple[Job, Path]:
+    path = Path(directory)
+    if not path.exists():
+        path = find_content("surrogates", str(directory))
+    opened = RunDirectory.open(path)
+    name = read_document(opened.config_path).raw.get("surrogate", "")
+    return surrogates.get(str(name))(), opened.path
+
+
+def _with_workflow_name(document: Document) -> Document:
+    """Name the run after the workflow's folder unless the file says otherwise."""
+    if "workflow" not in document.raw and document.path is not None:
+        folder = document.path.resolve().parent.name
+        document.raw["workflow"] = (
+            folder if document.path.stem in ("train", "config") else document.path.stem
+        )
+    return document
+
+
+def _run_directory(config: Any, resume: bool, run_dir: Path | None) -> RunDirectory:
+    root, workflow = config.run.root, config.workflow
+    if not resume:
+        if run_dir is not None:
+            raise ConfigError("--run-dir names a run to continue", fix="add --resume")
+        return RunDirectory.create(root, workflow, config)
+    if run_dir is None:
+        base = Path(root) / workflow
+        runs = sorted(p for p in base.glob("*") if (p / "config.yaml").is_file())
+        if not runs:
+            raise ConfigError("no run to resume", where=str(base), fix="start without --resume")
+        run_dir = runs[-1]
+    directory = RunDirectory.open(run_dir)
+    _same_config(config, directory)
+    return directory
+
+
+def _same_config(config: Config, directory: RunDirectory) -> None:
+    """Refuse to continue a run under another configuration: it would be neither of the two."""
+    old = read_document(directory.config_path).validate(type(config))
+    before, now = _flat(old.model_dump(mode="json")), _flat(config.model_dump(mode="json"))
+    changed = [
+        f"{key}: {before.get(key)!r} -> {now.get(key)!r}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key)
+        and not any(key == free or key.startswith(f"{free}.") for free in _FREE_ON_RESUME)
+    ]
+    if changed:
+        raise ConfigError(
+            "resume with another config: " + "; ".join(changed),
+            where=str(directory.config_path),
+            allowed=f"changes in {', '.join(_FREE_ON_RESUME)}",
+            fix="undo the change, or start a new run without --resume",
+        )
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            out.update(_flat(value, f"{prefix}{key}."))
+        else:
+            out[f"{prefix}{key}"] = value
+    return out

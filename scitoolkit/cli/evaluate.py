@@ -1,0 +1,31 @@
+"""`scitoolkit evaluate`: the tables of a run or surrogate, on its test part or another file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scitoolkit.cli import _options as options
+from scitoolkit.cli.run import print_results
+from scitoolkit.core.log import setup_logging
+
+NAME = "evaluate"
+
+
+def command(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or surrogates/NAME.")],
+    data: Annotated[Path | None, typer.Option("--data", help="Another file to test on.")] = None,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Evaluate a run or a shipped surrogate."""
+    from scitoolkit import api
+
+    setup_logging(verbose=verbose)
+    results = api.evaluate(directory, data)
+    if as_json:
+        options.print_json(results.model_dump(mode="json", exclude={"figures"}))
+    else:
+        print_results(results)

@@ -1,0 +1,106 @@
+"""Entry point of `scitoolkit`: commands, exit codes and the last line of defence for errors.
+
+Results go to stdout, the log to stderr; `--json` prints exactly one object, also for an error.
+Command modules import nothing heavy at their top, so `scitoolkit --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from scitoolkit.cli import (
+    content,
+    doctor,
+    evaluate,
+    inspect,
+    predict,
+    report,
+    run,
+    train,
+    validate,
+)
+from scitoolkit.core.errors import (
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    ScitoolkitError,
+)
+from scitoolkit.core.suggest import nearest_name
+
+# Newer typer carries click inside, older depends on it: take the class from what typer exports.
+_ClickException = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+app = typer.Typer(
+    name="scitoolkit",
+    help="Train surrogates on simulation data, search architectures, compress output.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for module in (run, train, evaluate, predict, inspect, report):
+    app.command(module.NAME)(module.command)
+app.command("ls")(content.ls)
+app.command("show")(content.show)
+app.command("cp")(content.cp)
+app.command(validate.NAME)(validate.command)
+app.command(doctor.NAME)(doctor.command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with the code that the outcome stands for."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    code = run_cli(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(code)
+
+
+def run_cli(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; errors become one message each."""
+    as_json = "--json" in arguments
+    try:
+        outcome = app(list(arguments), standalone_mode=False)
+        return outcome if isinstance(outcome, int) else EXIT_OK
+    except ScitoolkitError as error:
+        return _fail(error.exit_code, str(error), type(error).__name__, as_json)
+    except typer.Exit as signal:
+        return signal.exit_code
+    except _ClickException as error:
+        return _fail(EXIT_USAGE, _usage_message(error), "UsageError", as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail(EXIT_INTERRUPTED, "interrupted", "Interrupted", as_json)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+    except Exception as error:
+        traceback.print_exc()
+        return _fail(EXIT_FAILURE, f"unexpected: {error!r}", type(error).__name__, as_json)
+
+
+def _fail(code: int, message: str, kind: str, as_json: bool) -> int:
+    rank = int(os.environ.get("RANK", "0"))
+    if as_json and rank == 0:
+        print(json.dumps({"error": {"type": kind, "message": message, "exit_code": code}}))
+    prefix = f"[rank {rank}] " if rank else ""
+    print(f"{prefix}error: {message}", file=sys.stderr)
+    return code
+
+
+def _usage_message(error: typer.BadParameter) -> str:
+    message = error.format_message()
+    if "No such command" in message:
+        asked = message.split("'")[1]
+        known = [command.name or "" for command in app.registered_commands]
+        near = nearest_name(asked, known)
+        return f"no command {asked!r}. Allowed: {', '.join(known)}." + (
+            f" Fix: scitoolkit {near}" if near else ""
+        )
+    return message

@@ -1,0 +1,31 @@
+"""`scitoolkit predict`: apply a run or surrogate to a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scitoolkit.cli import _options as options
+from scitoolkit.core.log import setup_logging
+
+NAME = "predict"
+
+
+def command(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or surrogates/NAME.")],
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="The file to start from.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The NetCDF file to write.")],
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Apply a run or a shipped surrogate to a file; the output opens in xarray."""
+    from scitoolkit import api
+
+    setup_logging(verbose=verbose)
+    path = api.predict(directory, source, output)
+    if as_json:
+        options.print_json({"output": str(path)})
+    else:
+        print(path)

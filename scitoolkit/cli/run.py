@@ -1,0 +1,65 @@
+"""`scitoolkit run`: train, evaluate and report in one go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from scitoolkit.cli import _options as options
+from scitoolkit.core.log import setup_logging
+
+NAME = "run"
+
+
+def command(
+    workflow: Annotated[Path, typer.Argument(help="A workflow folder, its YAML file, or a name.")],
+    overrides: options.Overrides = None,
+    nproc: options.NProc = 1,
+    resume: options.Resume = False,
+    run_dir: options.RunDir = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> int | None:
+    """Train, evaluate and report in one go."""
+    from scitoolkit import api
+
+    setup_logging(verbose=verbose)
+    if dry_run:
+        options.print_json(dict(api.check(workflow, overrides or [])))
+        return None
+    if nproc > 1:
+        api.load(workflow, overrides or [])  # errors of the configuration are said once
+        return options.relaunch(nproc)
+    run = api.run(workflow, overrides or [], resume=resume, run_dir=run_dir)
+    if options.is_main_rank():
+        print_outcome(run.path, as_json)
+    return None
+
+
+def print_outcome(path: Path, as_json: bool) -> None:
+    """Print what a finished run found: its first tables, and where the rest is."""
+    from scitoolkit.core.results import Results
+
+    results = Results.read(path)
+    report = path / "report" / "index.html"
+    if as_json:
+        outcome: dict[str, Any] = {"run": str(path), "report": str(report)}
+        options.print_json({**outcome, "metrics": results.metrics, "units": results.units})
+        return
+    print_results(results)
+    print(f"run     {path}\nreport  {report}")
+
+
+def print_results(results: Any) -> None:
+    """Print the head and the tables of a `Results` as text."""
+    from scitoolkit.reporting import text_table
+
+    print(f"\n{results.title}\n")
+    for sentence in results.summary:
+        print(f"  {sentence}")
+    for table in results.tables:
+        print(f"\n{text_table(table)}")
+    print()

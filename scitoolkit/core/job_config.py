@@ -1,0 +1,27 @@
+"""The keys that every domain's configuration has in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scitoolkit.core.config import Config, DataPath
+
+
+class RunConfig(Config):
+    """Where runs are kept: `root/<workflow>/<UTC>-<hash>/`."""
+
+    root: DataPath = Path("runs")
+
+
+class JobConfig(Config):
+    """Base of the top-level configuration of a domain.
+
+    Attributes:
+        surrogate: the domain, as registered under the entry-point group `scitoolkit.surrogate`.
+        workflow: name of the folder of runs; the workflow's own folder unless stated.
+        run: where runs are kept.
+    """
+
+    surrogate: str
+    workflow: str = "run"
+    run: RunConfig = RunConfig()
