@@ -219,6 +219,8 @@ def _read_yaml(path: Path) -> Document:
 
 def _construct(loader: _Loader, node: yaml.Node, key: str, document: Document, base: Path) -> Any:
     """Build plain values from YAML nodes, noting the line of every key."""
+    if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.count("/"):
+        raise yaml.YAMLError(f"line {node.start_mark.line + 1}: tag {node.tag!r} is not allowed")
     if isinstance(node, yaml.MappingNode):
         out: dict[str, Any] = {}
         for key_node, value_node in node.value:

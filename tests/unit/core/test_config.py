@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+
+from scitoolkit.core.config import (
+    Config,
+    ConfigProblems,
+    DataPath,
+    config_keys,
+    dump_config,
+    load_config,
+    read_document,
+)
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.registry import Registry
+from scitoolkit.core.suggest import nearest_key
+
+optimizers: Registry[type[Config]] = Registry("test_optimizer")
+
+
+@optimizers.register("adamw")
+class AdamW(Config):
+    name: Literal["adamw"] = "adamw"
+    lr: float = Field(1e-3, gt=0)
+    weight_decay: float = 0.0
+
+
+@optimizers.register("sgd")
+class SGD(Config):
+    name: Literal["sgd"] = "sgd"
+    lr: float = Field(0.1, gt=0)
+    momentum: float = 0.9
+
+
+class Training(Config):
+    epochs: int = Field(10, ge=1)
+    batch_size: int = 32
+    clip_norm: float | None = None
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    log_every: int = 10
+    optimizer: optimizers.union() = AdamW()
+
+
+class Data(Config):
+    path: DataPath
+    variable: str = "sst"
+
+
+class Model(Config):
+    cutoff: float = 5.0
+    rank: int | float | Literal["forecast"] = 5
+    hidden: int = 64
+
+
+class Top(Config):
+    data: Data
+    model: Model = Model()
+    training: Training = Training()
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def good(tmp_path):
+    return write(tmp_path / "train.yaml", "data:\n  path: sst.nc\ntraining:\n  epochs: 3\n")
+
+
+def problems(path: Path, overrides=()) -> dict[str, str]:
+    with pytest.raises(ConfigProblems) as caught:
+        load_config(Top, path, overrides)
+    return {problem.key: str(problem) for problem in caught.value.problems}
+
+
+def test_precedence_is_defaults_then_file_then_overrides(good):
+    config = load_config(Top, good, ["training.batch_size=8", "model.rank=forecast"])
+    assert (config.training.log_every, config.training.epochs) == (10, 3)
+    assert (config.training.batch_size, config.model.rank) == (8, "forecast")
+
+
+def test_every_error_of_a_file_is_reported_at_once_with_its_line(tmp_path):
+    path = write(
+        tmp_path / "bad.yaml",
+        "data:\n  variabel: sst\ntraining:\n  lr: 1e-3\n  epochs: 0\n"
+        "  precision: bf61\n  optimizer:\n    name: adam\n",
+    )
+    found = problems(path)
+    assert set(found) == {
+        "data.path",
+        "data.variabel",
+        "training.lr",
+        "training.epochs",
+        "training.precision",
+        "training.optimizer.name",
+    }
+    assert "missing" in found["data.path"]
+    assert f"{path}:2" in found["data.variabel"]
+    assert "did you mean data.variable?" in found["data.variabel"]
+    assert f"{path}:4" in found["training.lr"]
+    assert "did you mean training.optimizer.lr?" in found["training.lr"]
+    assert "got 0" in found["training.epochs"]
+    assert "did you mean bf16?" in found["training.precision"]
+    assert "did you mean adamw?" in found["training.optimizer.name"]
+
+
+def test_an_override_is_blamed_on_the_command_line(good):
+    found = problems(good, ["training.epoch=3"])
+    assert found["training.epoch"].startswith("command line: training.epoch: unknown key")
+    assert "training.epochs" in found["training.epoch"]
+
+
+def test_members_of_a_union_fail_in_one_line(good):
+    found = problems(good, ["model.rank=many"])
+    assert list(found) == ["model.rank"]
+    assert "'forecast'" in found["model.rank"]
+
+
+def test_keys_inside_a_chosen_component_carry_no_tag(good):
+    found = problems(good, ["training.optimizer.name=sgd", "training.optimizer.lr=-1"])
+    assert list(found) == ["training.optimizer.lr"]
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [
+        ("training.lr", "training.optimizer.lr"),
+        ("training.learning_rate", "training.optimizer.lr"),
+        ("lr", "training.optimizer.lr"),
+        ("optimizer.lr", "training.optimizer.lr"),
+        ("training.optimizer.learning_rat", "training.optimizer.lr"),
+        ("training.max_epochs", "training.epochs"),
+        ("training.epoch", "training.epochs"),
+        ("epochs", "training.epochs"),
+        ("model.r_max", "model.cutoff"),
+        ("r_max", "model.cutoff"),
+        ("model.rcut", "model.cutoff"),
+        ("data.batch_size", "training.batch_size"),
+        ("training.batchsize", "training.batch_size"),
+        ("training.wd", "training.optimizer.weight_decay"),
+        ("training.gradient_clip_val", "training.clip_norm"),
+        ("data.file", "data.path"),
+        ("data.var", "data.variable"),
+        ("model.n_components", "model.rank"),
+        ("model.hidden_size", "model.hidden"),
+        ("training.optim", "training.optimizer"),
+    ],
+)
+def test_nearest_key_on_real_typos(typo, meant):
+    assert nearest_key(typo, config_keys(Top)) == meant
+
+
+def test_relative_paths_mean_beside_the_file_or_the_current_folder(good, tmp_path, monkeypatch):
+    assert load_config(Top, good).data.path == tmp_path / "sst.nc"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert load_config(Top, good, ["data.path=x.nc"]).data.path == elsewhere / "x.nc"
+
+
+def test_the_resolved_config_is_a_valid_input(good, tmp_path):
+    config = load_config(Top, good, ["training.optimizer.name=sgd"])
+    again = load_config(Top, write(tmp_path / "resolved.yaml", dump_config(config)))
+    assert again == config
+
+
+@given(
+    st.builds(
+        Training,
+        epochs=st.integers(1, 10**6),
+        clip_norm=st.none() | st.floats(0, 1e6),
+        optimizer=st.builds(AdamW, lr=st.floats(1e-12, 1e3)) | st.builds(SGD),
+    )
+)
+def test_dump_and_load_round_trip(config):
+    assert Training.model_validate(yaml.safe_load(dump_config(config))) == config
+
+
+@pytest.mark.parametrize("text", ["lr: 1e-3", "lr: 1E-3", "lr: 5e-5", "lr: 0.001", "lr: 1.e-3"])
+def test_exponents_are_numbers(tmp_path, text):
+    assert isinstance(read_document(write(tmp_path / "a.yaml", text)).raw["lr"], float)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1", "not valid YAML"),
+        ("- 1\n- 2\n", "key: value"),
+        ("a:\n  b: 1\n  b: 2\n", "'a.b' is written twice"),
+    ],
+)
+def test_files_that_are_no_configuration(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message):
+        read_document(write(tmp_path / "a.yaml", text))
+
+
+def test_a_missing_file_names_its_nearest_neighbour(good):
+    with pytest.raises(ConfigError, match=r"train\.yaml"):
+        read_document(good.with_name("trian.yaml"))
+
+
+@pytest.mark.parametrize("text", ["training", "=3", "training..lr=3", "data.path.x=1"])
+def test_overrides_that_are_no_setting(good, text):
+    with pytest.raises(ConfigError):
+        read_document(good, [text])
+
+
+def test_yaml_tags_do_not_run_code(tmp_path):
+    path = write(tmp_path / "a.yaml", "a: !!python/object/apply:os.system ['true']\n")
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        read_document(path)
