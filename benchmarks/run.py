@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def names() -> list[str]:
-    return sorted(p.stem for p in HERE.glob("[a-z]*.py") if p.stem != "run")
+    return sorted(p.stem for p in HERE.glob("[a-z]*.py") if p.stem not in ("run", "readme"))
 
 
 def load(name: str):
@@ -54,6 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", nargs="*", help=f"one of: {', '.join(names())}")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--save", action="store_true", help="keep in benchmarks/results/")
     parser.add_argument("--all", action="store_true", help="run every benchmark")
     options = parser.parse_args(argv)
     wanted = names() if options.all else options.name
@@ -61,6 +62,10 @@ def main(argv: list[str] | None = None) -> int:
     if unknown or not wanted:
         parser.error(f"unknown benchmark {', '.join(unknown) or '(none given)'}; {names()}")
     results = {name: run(name) for name in wanted}
+    if options.save:
+        for name, figures in results.items():
+            text = json.dumps({**figures, "date": time.strftime("%Y-%m-%d")}, indent=1)
+            (HERE / "results" / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     figures = next(iter(results.values())) if len(results) == 1 else results
     print(json.dumps(figures) if options.json else table(figures))
     return 0
