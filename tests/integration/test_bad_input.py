@@ -1,0 +1,124 @@
+"""Bad input ends in one message with the right exit code, and leaves no half-written run."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+WORKFLOW = Path(__file__).resolve().parents[2] / "workflows" / "sst_forecast"
+
+
+@pytest.fixture
+def spoiled(small_sst, tmp_path):
+    """Return a function that writes a changed copy of the small series."""
+
+    def write(change) -> Path:
+        with xr.open_dataset(small_sst, engine="h5netcdf") as dataset:
+            changed = change(dataset.load())
+        path = tmp_path / "spoiled.nc"
+        changed.to_netcdf(path, engine="h5netcdf")
+        return path
+
+    return write
+
+
+def check(outcome, code: int, *words: str) -> None:
+    assert outcome.code == code, outcome.err
+    errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, outcome.err
+    assert "Traceback" not in outcome.err
+    for word in words:
+        assert word in outcome.err
+
+
+def test_truncated_file(cli, small_sst, tmp_path):
+    path = tmp_path / "cut.nc"
+    data = small_sst.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    check(cli("run", WORKFLOW, f"data.path={path}"), 3, "cut.nc")
+
+
+def test_missing_file_and_variable(cli, small_sst):
+    check(cli("run", WORKFLOW, "data.path=nope.nc"), 3, "nope.nc")
+    outcome = cli("run", WORKFLOW, f"data.path={small_sst}", "data.variable=sts")
+    check(outcome, 3, "sts", "sst")
+
+
+def test_all_nan_field(cli, spoiled):
+    path = spoiled(lambda d: d.assign(sst=d.sst * np.nan))
+    check(cli("run", WORKFLOW, f"data.path={path}"), 3, "sst")
+
+
+def test_constant_field(cli, spoiled):
+    path = spoiled(lambda d: d.assign(sst=d.sst * 0 + 15).assign_coords(time=d.time))
+    check(cli("run", WORKFLOW, f"data.path={path}"), 3, "constant")
+
+
+def test_one_time_step(cli, spoiled):
+    path = spoiled(lambda d: d.isel(time=slice(1)))
+    check(cli("run", WORKFLOW, f"data.path={path}"), 3, "time")
+
+
+def test_wrong_units(cli, spoiled):
+    def kelvin(dataset):
+        dataset.sst.attrs["units"] = "K"
+        return dataset
+
+    check(cli("run", WORKFLOW, f"data.path={spoiled(kelvin)}"), 3, "K", "degC")
+
+
+def test_unknown_keys_are_all_named_at_once(cli, tmp_path):
+    outcome = cli("run", WORKFLOW, "training.learning_rate=1", "data.variabel=sst")
+    check(outcome, 2, "training.optimizer.lr", "data.variable")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_unwritable_run_directory(cli, tmp_path):
+    (tmp_path / "file").write_text("")
+    check(cli("run", WORKFLOW, "run.root=file/runs"), 2, "run.root")
+
+
+@pytest.mark.multiproc
+def test_world_size_that_does_not_divide_the_batch(cli, tmp_path):
+    outcome = cli("run", WORKFLOW, "training.batch_size=5", "training.strategy=ddp", "--nproc", "2")
+    assert outcome.code == 2, outcome.err
+    assert "batch_size" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_resume_with_another_config(cli, small_sst):
+    quick = ("run", WORKFLOW, f"data.path={small_sst}", "training.epochs=1", "ensemble=1")
+    first = cli(*quick)
+    assert first.code == 0, first.err
+    check(cli(*quick, "training.seed=9", "--resume"), 2, "training.seed", "another config")
+
+
+def test_resume_without_a_run(cli):
+    check(cli("run", WORKFLOW, "--resume"), 2, "no run to resume")
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A real file system of 256 KiB; needs the right to mount."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a small tmpfs needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_disk_full_while_saving(cli, small_sst, tiny_disk):
+    outcome = cli("run", WORKFLOW, f"data.path={small_sst}", f"run.root={tiny_disk}")
+    assert outcome.code in (1, 2), outcome.err
+    errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, outcome.err
+    assert "No space left" in outcome.err
+    assert not list(tiny_disk.rglob("*.tmp*"))
