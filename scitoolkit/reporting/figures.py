@@ -145,7 +145,7 @@ def draw_maps(spec: Maps, fields: xr.Dataset) -> Figure:
         columns = max(1, min(spec.columns, len(spec.panels)))
         rows = max(1, math.ceil(len(spec.panels) / columns))
         height = _panel_height(spec, fields)
-        figure = _new_figure(4.1 * columns + 0.3, (height + 0.45) * rows + 1.05)
+        figure = _new_figure(max(4.1 * columns + 0.3, 6.5), (height + 0.45) * rows + 1.05)
         if not spec.panels:
             axes = figure.add_subplot()
             _say_empty(axes)
@@ -249,6 +249,8 @@ def _draw_series(
     look = _look(series.role, index)
     # Few points are measurements and are shown as such; one point has no line at all.
     few = (~hidden).sum() <= 1 or (series.role == "main" and (~hidden).sum() <= 16)
+    if (~hidden).sum() > 150:
+        look["linewidth"] *= 0.6  # a noisy curve of many steps would become a ribbon
     axes.plot(x, y, marker="o" if few else None, markersize=4, **look)
     if series.low is not None and series.high is not None:
         low, high = _array(series.low), _array(series.high)
@@ -295,7 +297,13 @@ def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
             color=colour,
             va="center",
             fontsize=8.5,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "alpha": 0.5},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.5,
+                "alpha": 0.5,
+                "relpos": (0, 0.5),
+            },
             annotation_clip=False,
         )
 
@@ -414,8 +422,8 @@ def _draw_panel(
         _edges(np.arange(field.sizes[dim]) if c is None else c)
         for dim, c in zip(field.dims, centres, strict=True)
     )
-    cmap = matplotlib.colormaps["RdBu_r" if diverging else "viridis"].copy()
-    cmap.set_bad(LAND)
+    colours = matplotlib.colormaps["RdBu_r" if diverging else "viridis"]
+    cmap = colours.with_extremes(bad=LAND)
     values = np.ma.masked_invalid(field.values)
     mesh = axes.pcolormesh(x, y, values, cmap=cmap, norm=norm, shading="flat", rasterized=True)
     axes.set_facecolor(LAND)

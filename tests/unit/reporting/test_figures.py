@@ -1,0 +1,137 @@
+"""Figures: shared scales, orientation, missing values, and descriptions that do not fit."""
+
+import itertools
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.results import Lines, Maps, Panel, Series
+from scitoolkit.reporting import figures
+
+
+@pytest.fixture
+def fields():
+    lat, lon = np.arange(60.0, -61.0, -30.0), np.arange(0.0, 360.0, 60.0)
+    truth = np.add.outer(lat, lon / 100)
+    truth[0, 0] = np.nan
+    dims = ("lat", "lon")
+    return xr.Dataset(
+        {"truth": (dims, truth), "forecast": (dims, truth + 2), "error": (dims, truth * 0 + 2)},
+        coords={"lat": lat, "lon": lon},
+    )
+
+
+def maps(*panels):
+    return Maps(title="maps", unit="K", panels=list(panels))
+
+
+def lines(*series, **options):
+    return Lines(title="t", x=[1, 2, 3], x_label="x", y_label="y", series=list(series), **options)
+
+
+def meshes(figure):
+    return [m for axes in figure.axes for m in axes.collections if hasattr(m, "get_coordinates")]
+
+
+def test_panels_of_a_scale_share_one_norm_over_all_their_values(fields):
+    spec = maps(*(Panel(variable=v, label=v) for v in ("truth", "forecast")))
+    norm = figures.scale_norms(spec, fields)["field"]
+    assert norm.vmin == float(fields.truth.min())
+    assert norm.vmax == float(fields.forecast.max())
+    drawn = [m for m in meshes(figures.draw_maps(spec, fields)) if m.get_array().size == 30]
+    assert len(drawn) == 2
+    assert {(m.norm.vmin, m.norm.vmax) for m in drawn} == {(norm.vmin, norm.vmax)}
+
+
+def test_a_diverging_scale_is_centred_on_zero(fields):
+    spec = maps(Panel(variable="error", label="error", scale="error", diverging=True))
+    norm = figures.scale_norms(spec, fields)["error"]
+    assert norm.vmin == -norm.vmax == -2
+
+
+def test_missing_cells_are_grey_and_north_is_up(fields):
+    figure = figures.draw_maps(maps(Panel(variable="truth", label="truth")), fields)
+    mesh = meshes(figure)[0]
+    assert np.allclose(mesh.cmap.get_bad()[:3], float(figures.LAND))
+    values = mesh.get_array()
+    assert values.mask.sum() == 1
+    assert values.mask[-1, 0]  # the northernmost row is drawn on top
+    bottom, top = figure.axes[0].get_ylim()
+    assert bottom < top
+
+
+def test_the_order_of_latitude_and_of_dims_does_not_change_a_map(fields):
+    spec = maps(Panel(variable="truth", label="truth"))
+    image = figures.to_png(figures.draw_maps(spec, fields))
+    turned = fields.sortby("lat").transpose("lon", "lat")
+    assert figures.to_png(figures.draw_maps(spec, turned)) == image
+
+
+@pytest.mark.parametrize("value", [np.nan, 0.0, 7.0])
+def test_fields_of_one_value_are_drawn(value):
+    data = xr.Dataset({"u": (("z", "x"), np.full((1, 3), value))})
+    spec = maps(Panel(variable="u", label="u", diverging=True), Panel(variable="u", label="$u"))
+    assert figures.to_png(figures.draw_maps(spec, data))
+
+
+def test_a_1d_selection_is_a_line(fields):
+    figure = figures.draw_maps(maps(Panel(variable="truth", label="t", select={"lon": 0})), fields)
+    assert len(figure.axes[0].lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("panel", "word"),
+    [
+        (Panel(variable="nothing", label="p"), "truth, forecast, error"),
+        (Panel(variable="truth", label="p", select={"time": 0}), "lat: 5"),
+        (Panel(variable="truth", label="p", select={"lat": 9}), "lat: 5"),
+        (Panel(variable="truth", label="p", select={"lat": 0, "lon": 0}), "1 or 2 dims"),
+    ],
+)
+def test_a_panel_that_is_not_in_the_file_is_named(fields, panel, word):
+    with pytest.raises(DataError, match=word):
+        figures.draw_maps(maps(panel), fields)
+
+
+def test_no_panels_and_no_values_are_said(fields):
+    assert figures.to_png(figures.draw_maps(maps(), fields))
+    for spec in (lines(), lines(Series(label="a", y=[None, None, None]))):
+        figure = figures.draw_lines(spec)
+        assert [text.get_text() for text in figure.axes[0].texts] == ["no values"]
+
+
+def test_gaps_and_single_points_are_drawn():
+    gap = Series(label="$a", y=[1.0, None, 3.0], low=[0.5, None, 2], high=[2, None, 4])
+    point = Series(label="b", y=[None, 2.0, None], role="baseline")
+    figure = figures.draw_lines(lines(gap, point, log_y=True))
+    assert figures.to_png(figure).startswith(b"\x89PNG")
+    assert any(line.get_marker() == "o" for line in figure.axes[0].lines)
+
+
+def test_a_series_of_another_length_is_refused():
+    with pytest.raises(DataError, match="2 values for 3 x"):
+        figures.draw_lines(lines(Series(label="a", y=[1.0, 2.0])))
+
+
+def test_curves_are_grouped_by_the_name_after_the_slash():
+    names = ("train/lr", "train/loss", "validation/loss", "seconds")
+    rows = [
+        {"name": name, "value": value, "unit": "", "step": step}
+        for name in names
+        for step, value in ((2, 0.5), (1, None))
+    ]
+    curves = figures.learning_curves(rows)
+    assert [curve.title for curve in curves] == ["loss", "lr", "seconds"]
+    assert [series.label for series in curves[0].series] == ["train", "validation"]
+    assert curves[0].series[0].x == [1, 2]
+    assert curves[0].series[0].y == [None, 0.5]
+    assert not curves[0].log_y
+
+
+def test_labels_are_moved_apart_and_stay_inside():
+    moved = figures._spread([0.5, 0.5, 0.51, 0.99, 1.0], gap=0.1)
+    assert all(b - a > 0.1 - 1e-12 for a, b in itertools.pairwise(moved))
+    assert min(moved) >= 0
+    assert max(moved) <= 1 + 1e-12

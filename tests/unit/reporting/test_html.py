@@ -1,0 +1,128 @@
+"""The page: self-contained, escaped, complete, and replaced as a whole."""
+
+import base64
+import io
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.errors import DataError, ScitoolkitError
+from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table
+from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.reporting import html, write_report
+
+EVIL = "<script>alert('x')</script>"
+TABLES = [
+    Table(title=t, columns=["model", "RMSE (K)"], rows=[[EVIL, 2.0], ["b", 1.0]], best="min")
+    for t in ("First table", "Second table")
+]
+LINES = Lines(
+    title="Skill", x=[1, 2], x_label="lead", y_label="K", series=[Series(label="a", y=[1, None])]
+)
+MAPS = Maps(title="Fields", panels=[Panel(variable="u", label="truth")], note="Land in grey.")
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory.create(tmp_path, "demo", Config())
+
+
+def write_fields(run):
+    data = xr.Dataset({"u": (("y", "x"), np.arange(6.0).reshape(2, 3))})
+    data.to_netcdf(run.path / "results.nc", engine="h5netcdf")
+
+
+def test_the_page_holds_everything_and_links_nowhere(run):
+    for step in (1, 2):
+        run.log_metrics({"train/loss": 1 / step, "validation/loss": 2 / step}, step=step)
+    write_fields(run)
+    results = Results(
+        title=EVIL, summary=["A & B"], metrics={"rmse": 0.5}, tables=TABLES, figures=[LINES, MAPS]
+    )
+    results.write(run.path)
+    path = write_report(run.path)
+    page = path.read_text(encoding="utf-8")
+    assert path == run.report / "index.html"
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "A &amp; B" in page
+    assert not re.search(r'(?:src|href)="(?!data:)', page)
+    assert "http://" not in page
+    assert "https://" not in page
+    places = [page.index(text) for text in ("First table", "Second table", "Training", "<img")]
+    assert places == sorted(places)
+    assert page.count('class="n best"') == 2
+    assert page.count("<img alt=") == 3
+    assert "Land in grey." in page
+
+
+def test_embedded_images_decode_and_equal_the_files_beside_the_page(run):
+    from PIL import Image
+
+    Results(title="t", figures=[LINES]).write(run.path)
+    page = write_report(run.path).read_text(encoding="utf-8")
+    (data,) = re.findall(r"data:image/png;base64,([^\"]+)", page)
+    image = base64.b64decode(data)
+    assert Image.open(io.BytesIO(image)).format == "PNG"
+    (file,) = run.report.glob("*.png")
+    assert file.read_bytes() == image
+
+
+def test_a_run_without_fields_or_metrics_or_environment_has_a_report(run):
+    (run.path / "env.json").unlink()
+    Results(title="bare", tables=TABLES).write(run.path)
+    page = write_report(run.path).read_text(encoding="utf-8")
+    assert "not recorded" in page
+    assert "<img" not in page
+
+
+def test_missing_and_corrupt_files_are_named_with_a_fix(run):
+    with pytest.raises(DataError, match=r"results\.json.*Fix: scitoolkit evaluate"):
+        write_report(run.path)
+    Results(title="t", figures=[MAPS]).write(run.path)
+    with pytest.raises(DataError, match=r"results\.nc.*Fix: scitoolkit evaluate"):
+        write_report(run.path)
+    (run.path / "results.nc").write_bytes(b"not hdf5")
+    with pytest.raises(DataError, match=r"results\.nc.*Fix: scitoolkit evaluate"):
+        write_report(run.path)
+    (run.path / "results.json").write_text('{"title": 1')
+    with pytest.raises(DataError, match=r"results\.json"):
+        write_report(run.path)
+    assert not list(run.report.iterdir())
+
+
+def test_metrics_that_are_not_a_log_are_refused(run):
+    Results(title="t").write(run.path)
+    run.metrics_path.write_text('{"value": 1}\n')
+    with pytest.raises(DataError, match="name, value, unit, step"):
+        write_report(run.path)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(DataError, match="not a run directory"):
+        write_report(tmp_path)
+
+
+def test_a_full_disk_leaves_the_page_that_was_there(run, monkeypatch):
+    Results(title="old", figures=[LINES]).write(run.path)
+    path = write_report(run.path)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    Results(title="new").write(run.path)
+    monkeypatch.setattr(html, "write_atomic", full)
+    with pytest.raises(ScitoolkitError, match="No space left on device"):
+        write_report(run.path)
+    assert "<h1>old</h1>" in path.read_text(encoding="utf-8")
+
+
+def test_the_import_is_light():
+    code = "import sys, scitoolkit.reporting; print(*sorted(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "matplotlib", "xarray"} & set(out.stdout.split())
