@@ -1,0 +1,251 @@
+"""A gridded field of any shape, seen as a matrix (time, cell) that is read a block at a time.
+
+Nothing here holds more of the field than one block, so a file larger than memory, a dask array
+and an array in memory go the same way. Cells are the space dimensions flattened in their order
+in the field; dimensions are found by name, never by position.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import ConfigError, DataError
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "xlat", "tlat", "ulat", "yt_ocean")
+_LATITUDE_UNITS = ("degrees_north", "degree_north", "degreesn", "degree_n", "degrees_n")
+
+
+def parse_bytes(size: int | float | str) -> int:
+    """Return a number of bytes written as a number or as text with a unit.
+
+    Raises:
+        ConfigError: the text is not a positive size.
+
+    Example:
+        >>> parse_bytes("1GiB"), parse_bytes("2.5 MB"), parse_bytes(4096)
+        (1073741824, 2500000, 4096)
+    """
+    found = re.fullmatch(r"([0-9.eE+]+)\s*([a-zA-Z]*)", str(size).strip())
+    try:
+        count = float(found[1]) * _UNITS[found[2].lower()] if found else 0.0
+    except (KeyError, ValueError):
+        count = 0.0
+    if not 1 <= count < math.inf:
+        raise ConfigError(
+            f"max_memory {size!r} is not a size",
+            allowed="a number of bytes, or text such as '512MiB'",
+            fix="max_memory='1GiB'",
+        )
+    return int(count)
+
+
+def find_time_dim(da: xr.DataArray, time_dim: Hashable | None = None) -> Hashable:
+    """Return the name of the time dimension of a field.
+
+    Args:
+        da: the field.
+        time_dim: its name where the caller knows it; otherwise a dimension called `time`, or the
+            one whose coordinate holds dates or says that it is time by CF attributes.
+
+    Raises:
+        DataError: there is no such dimension, or not just one.
+
+    Example:
+        >>> find_time_dim(xr.DataArray(np.zeros((2, 3)), dims=("x", "time")))
+        'time'
+    """
+    if time_dim is None:
+        found = [d for d in da.dims if str(d).lower() == "time"]
+        found = found or [d for d in da.dims if d in da.coords and _is_time(da[d])]
+        if len(found) == 1:
+            return found[0]
+    elif time_dim in da.dims:
+        return time_dim
+    said = "no dimension is clearly time" if time_dim is None else f"no dimension {time_dim!r}"
+    raise DataError(
+        said,
+        where=_name(da),
+        allowed=", ".join(map(str, da.dims)) or "a field with a time dimension",
+        fix="pass time_dim=... with one of the dimensions",
+    )
+
+
+def find_latitude(da: xr.DataArray, space_dims: tuple[Hashable, ...]) -> xr.DataArray | None:
+    """Return the latitude coordinate (degrees) over the space dimensions, or None.
+
+    It is known by its CF `standard_name`, its units (`degrees_north`) or its usual names, and may
+    be one-dimensional or curvilinear.
+    """
+    for test in (_latitude_by_attributes, _latitude_by_name):
+        for coord in da.coords.values():
+            on_grid = coord.ndim > 0 and set(coord.dims) <= set(space_dims)
+            if on_grid and np.issubdtype(coord.dtype, np.number) and test(coord):
+                return coord
+    return None
+
+
+def area_weights(latitude: xr.DataArray) -> np.ndarray:
+    """Return cos(latitude), the area of a cell up to a constant; same shape, never zero.
+
+    A row of points on the pole itself stands for a cap of half a cell's radius, whose area is
+    that of a row at an eighth of the spacing from the pole; cos(90°) = 0 would lose it.
+
+    Raises:
+        DataError: a latitude is outside -90..90 or not finite.
+
+    Example:
+        >>> area_weights(xr.DataArray([0.0, 60.0], dims="lat")).round(3)
+        array([1. , 0.5])
+    """
+    degrees = latitude.values.astype(np.float64)
+    if not (np.abs(degrees) <= 90.0 + 1e-4).all():
+        raise DataError(
+            "latitudes outside -90..90 degrees",
+            where=_name(latitude),
+            fix="area_weights=False, or a latitude coordinate in degrees",
+        )
+    distinct = np.unique(np.abs(degrees))
+    spacing = np.radians(np.diff(distinct).max()) if distinct.size > 1 else np.radians(1.0)
+    return np.maximum(np.cos(np.radians(degrees)), np.sin(spacing / 8))
+
+
+def calendar_design(
+    time: xr.DataArray, num_harmonics: int | None, *, mean: bool = True
+) -> np.ndarray:
+    """Return the regressors of mean and seasonal cycle, float64 of shape (*time.shape, k).
+
+    The columns are 1 (with `mean`), then cos and sin of 1..num_harmonics cycles a year. The phase
+    is the date's place in its own year, so leap years, months of different length and calendars
+    of 360 days come out right.
+
+    Args:
+        time: dates (datetime64 or cftime) of any shape; only its shape counts without harmonics.
+        num_harmonics: harmonics of the year; None or 0 for none.
+        mean: whether there is a constant column.
+
+    Raises:
+        DataError: harmonics are wanted and `time` holds no dates.
+
+    Example:
+        >>> days = xr.date_range("2001-01-01", periods=3, freq="D")
+        >>> calendar_design(xr.DataArray(days, dims="time"), 1).shape
+        (3, 3)
+    """
+    columns = [np.ones(time.shape)] if mean else []
+    if num_harmonics:
+        if not _holds_dates(time):
+            raise DataError(
+                f"a seasonal cycle needs dates, not {time.dtype}",
+                where=_name(time),
+                fix="open the file with xarray's decode_times=True, or seasonal_cycle=None",
+            )
+        angle = 2 * np.pi * (_decimal_year(time) % 1.0)
+        for order in range(1, num_harmonics + 1):
+            columns += [np.cos(order * angle), np.sin(order * angle)]
+    return np.stack(columns, axis=-1) if columns else np.zeros((*time.shape, 0))
+
+
+@dataclass(frozen=True)
+class FieldReader:
+    """Reads a field as rows (time, cell) of a matrix, one block of time at a time.
+
+    Args:
+        da: the field, in memory, lazily opened or dask; its time dimension may be anywhere.
+        time_dim: its time dimension.
+        space_dims: the other dimensions, in the order in which cells are numbered.
+    """
+
+    da: xr.DataArray
+    time_dim: Hashable
+    space_dims: tuple[Hashable, ...]
+
+    @property
+    def num_times(self) -> int:
+        """Number of rows."""
+        return int(self.da.sizes[self.time_dim])
+
+    @property
+    def num_cells(self) -> int:
+        """Number of columns, masked cells included."""
+        return math.prod(int(self.da.sizes[d]) for d in self.space_dims)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Return rows start..stop, shape (stop - start, num_cells), in a floating dtype."""
+        part = self.da.isel({self.time_dim: slice(start, stop)})
+        block = part.transpose(self.time_dim, *self.space_dims).values
+        if not np.issubdtype(block.dtype, np.floating) or block.dtype.itemsize < 4:
+            block = block.astype(np.float64)
+        return block.reshape(stop - start, self.num_cells)
+
+    def blocks(
+        self, rows: int, start: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (first row, block) over start..stop, at most `rows` rows at a time."""
+        stop = self.num_times if stop is None else stop
+        for first in range(start, stop, rows):
+            yield first, self.read(first, min(first + rows, stop))
+
+    def rows_within(self, budget: int, *, copies: int = 3) -> int:
+        """Return how many rows fit into `budget` bytes when `copies` of a block exist at once.
+
+        Whole storage chunks are read where the budget allows it, because a compressed chunk read
+        in two parts is decompressed twice.
+        """
+        itemsize = max(self.da.dtype.itemsize, 4)
+        rows = min(budget // (self.num_cells * itemsize * copies), self.num_times)
+        chunk = self._chunk_rows()
+        return int(rows // chunk * chunk if rows > chunk else rows)
+
+    def _chunk_rows(self) -> int:
+        chunks = self.da.chunksizes.get(self.time_dim) if self.da.chunks else None
+        if chunks:
+            return max(int(chunks[0]), 1)
+        preferred = self.da.encoding.get("preferred_chunks") or {}
+        return max(int(preferred.get(self.time_dim, 1)), 1)
+
+
+def check_numeric(da: xr.DataArray) -> None:
+    """Raise a DataError unless the field holds real numbers."""
+    kinds = (np.floating, np.integer, np.bool_)
+    if not any(np.issubdtype(da.dtype, kind) for kind in kinds):
+        raise DataError(
+            f"values of type {da.dtype}", where=_name(da), allowed="real numbers",
+            fix="convert the variable first, e.g. da.astype('float32')",
+        )  # fmt: skip
+
+
+def _decimal_year(time: xr.DataArray) -> np.ndarray:
+    # The accessor takes any shape, but only over a variable; names of its dimensions are free.
+    return np.asarray(time.dt.decimal_year.values, dtype=np.float64)
+
+
+def _holds_dates(coord: xr.DataArray) -> bool:
+    if np.issubdtype(coord.dtype, np.datetime64):
+        return True
+    return coord.dtype == object and coord.size > 0 and hasattr(coord.values.flat[0], "calendar")
+
+
+def _is_time(coord: xr.DataArray) -> bool:
+    said = coord.attrs.get("standard_name") == "time" or coord.attrs.get("axis") == "T"
+    return said or _holds_dates(coord)
+
+
+def _latitude_by_attributes(coord: xr.DataArray) -> bool:
+    units = str(coord.attrs.get("units", "")).lower()
+    return coord.attrs.get("standard_name") == "latitude" or units in _LATITUDE_UNITS
+
+
+def _latitude_by_name(coord: xr.DataArray) -> bool:
+    return str(coord.name).lower() in _LATITUDE_NAMES
+
+
+def _name(da: xr.DataArray) -> str:
+    return str(da.name) if da.name is not None else "field"

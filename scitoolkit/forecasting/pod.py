@@ -1,0 +1,656 @@
+"""Proper orthogonal decomposition (POD, EOF analysis) of a gridded field of any size.
+
+A field x(t, cell) becomes climatology + sum of coefficients a(t, mode) times modes(mode, cell).
+The modes are in the field's unit per unit of coefficient and orthonormal under the area weights,
+so that distances between coefficients are area-weighted distances between fields. Mean, seasonal
+cycle, mask and modes come from the data given to `fit`, and from nothing else: give it the
+training part only.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.forecasting.field_matrix import (
+    FieldReader,
+    area_weights,
+    calendar_design,
+    check_numeric,
+    find_latitude,
+    find_time_dim,
+    parse_bytes,
+)
+from scitoolkit.forecasting.streaming_svd import (
+    Anomalies,
+    Decomposition,
+    Processes,
+    Statistics,
+    cell_statistics,
+    exact_svd,
+    randomized_svd,
+)
+
+logger = get_logger(__name__)
+
+# Up to this many multiplications the exact decomposition takes about a second.
+_EXACT_WORK = 2e10
+_TILE_BYTES = 8 * 2**20
+
+
+class POD:
+    """Proper orthogonal decomposition with scikit-learn's verbs, xarray in and out.
+
+    Args:
+        rank: number of modes; or a share of variance in (0, 1), the smallest number of modes that
+            explains it; or "forecast", the number with the least forecast error on the last part
+            of the training data (`choose_rank`).
+        area_weights: weigh cells by cos(latitude). Without a latitude all cells weigh the same,
+            which is logged.
+        mean: remove each cell's mean over the training data.
+        seasonal_cycle: harmonics of the year to remove as well, by the calendar; None for none.
+        max_memory: what `fit` and `transform` may hold at once, bytes or text such as "512MiB".
+            A field that fits several times is decomposed exactly, a larger one is streamed.
+        tolerance: relative error of the singular values at which streaming stops.
+        oversampling: sketch columns beyond `rank` when streaming.
+        max_passes: passes over the data at most when streaming.
+        candidate_ranks: ranks that rank="forecast" compares.
+        horizon: steps ahead at which rank="forecast" measures the error.
+        seed: of the random start of streaming.
+
+    Attributes:
+        modes_: (mode, *space) patterns, NaN at masked cells; the largest entry is positive.
+        singular_values_: (mode,) of the weighted anomalies, in the field's unit.
+        explained_variance_ratio_: (mode,) share of the weighted variance.
+        mean_: (*space) training mean. mask_: (*space) True where a cell is used.
+        weights_: (*space) area weights, up to a constant.
+        rank_: number of modes.
+        truncation_error_: area-weighted RMSE of the training data after truncation, field's unit.
+        method_: "snapshots", "lapack" or "randomized".
+        error_estimate_, error_bound_: (mode,) relative errors of the singular values, estimated
+            and certified (see `streaming_svd.randomized_svd`).
+        num_partly_missing_: cells masked although some of their times hold values.
+        rank_table_: of rank="forecast", one row a candidate (see `choose_rank`).
+
+    Example:
+        >>> values = np.outer(np.sin(np.arange(12.0)), [1.0, 2.0, 3.0])
+        >>> field = xr.DataArray(values, dims=("time", "x"), attrs={"units": "K"}, name="t")
+        >>> pod = POD(rank=1, area_weights=False).fit(field)
+        >>> pod.transform(field).shape, bool(pod.truncation_error_ < 1e-9)
+        ((12, 1), True)
+        >>> bool(abs(pod.inverse_transform(pod.transform(field)) - field).max() < 1e-9)
+        True
+    """
+
+    def __init__(
+        self,
+        rank: int | float | str = 10,
+        *,
+        area_weights: bool = True,
+        mean: bool = True,
+        seasonal_cycle: int | None = None,
+        max_memory: int | str = "1GiB",
+        tolerance: float = 1e-4,
+        oversampling: int = 10,
+        max_passes: int = 12,
+        candidate_ranks: Sequence[int] = (1, 2, 3, 5, 8, 12, 20, 30),
+        horizon: int = 8,
+        seed: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.area_weights = area_weights
+        self.mean = mean
+        self.seasonal_cycle = seasonal_cycle
+        self.max_memory = max_memory
+        self.tolerance = tolerance
+        self.oversampling = oversampling
+        self.max_passes = max_passes
+        self.candidate_ranks = candidate_ranks
+        self.horizon = horizon
+        self.seed = seed
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments; `deep` is scikit-learn's and changes nothing."""
+        return {name: getattr(self, name) for name in _parameter_names()}
+
+    def set_params(self, **params: Any) -> POD:
+        """Set constructor arguments; returns self.
+
+        Raises:
+            ConfigError: an unknown name.
+        """
+        for name, value in params.items():
+            if name not in _parameter_names():
+                raise ConfigError(
+                    f"POD has no parameter {name!r}", allowed=", ".join(_parameter_names())
+                )
+            setattr(self, name, value)
+        return self
+
+    def fit(
+        self,
+        da: xr.DataArray,
+        time_dim: Hashable | None = None,
+        *,
+        mask: xr.DataArray | None = None,
+        process_group: Any = None,
+    ) -> POD:
+        """Find mean, seasonal cycle and modes of the training data.
+
+        Args:
+            da: the training field, (time, *space) in any order: in memory, lazily opened from a
+                file, or dask. Cells that are NaN at any time are masked.
+            time_dim: the time dimension, where its name does not say so.
+            mask: (*space) True where a cell may be used, for files that fill land with numbers.
+            process_group: a `torch.distributed` group, each process of which calls `fit` with the
+                same arguments, reads its part of the times, and ends with the same result.
+
+        Raises:
+            DataError: no time, one time step, all cells masked, constant, infinite values.
+            ConfigError: a rank or memory limit that cannot be met.
+        """
+        self._check_params()
+        check_numeric(da)
+        self._describe(da, time_dim)
+        reader = FieldReader(da, self.time_dim_, self.space_dims_)
+        processes = Processes(process_group)
+        design = self._design(da[self.time_dim_] if self.time_dim_ in da.coords else None, da)
+        statistics, cells = self._statistics(reader, design, mask, processes)
+        weights = self._weights(da)
+        wanted = self._wanted_rank(da, cells)
+        anomalies = Anomalies(
+            reader, cells, design, statistics.coefficients[:, cells],
+            np.sqrt(weights[cells]), 1, processes,
+        )  # fmt: skip
+        total = float(statistics.residual[cells] @ weights[cells])
+        found = self._decompose(anomalies, wanted, total, self._max_rank(anomalies.shape, design))
+        self._store(da, found, statistics, cells, weights, total)
+        return self
+
+    def transform(self, da: xr.DataArray) -> xr.DataArray:
+        """Return the coefficients (time, mode), float64, of a field on the grid of `fit`.
+
+        Values at masked cells are ignored, whatever they are.
+
+        Raises:
+            DataError: another grid, or a missing value at an unmasked cell.
+        """
+        self._check_fitted()
+        anomalies = self._anomalies(da)
+        patterns = self._patterns() * anomalies.weights[:, None]
+        with np.errstate(invalid="ignore"):  # told about below, with its time
+            values = anomalies.project(patterns)
+        self._check_coefficients(values, da)
+        coords = {k: v for k, v in da.coords.items() if v.dims == (self.time_dim_,)}
+        coords["mode"] = self.modes_["mode"]
+        return xr.DataArray(
+            values, dims=(self.time_dim_, "mode"), coords=coords, name=f"{self.name_}_coefficients",
+            attrs={"long_name": f"POD coefficients of {self.name_}"} | self._units(),
+        )  # fmt: skip
+
+    def inverse_transform(self, coefficients: xr.DataArray) -> xr.DataArray:
+        """Return the field, in physical units, of coefficients (..., mode).
+
+        Args:
+            coefficients: any dimensions beside `mode`, e.g. (sample, time, mode). Fewer modes
+                than fitted are taken as the first ones (or by their `mode` coordinate). With a
+                seasonal cycle they need the time coordinate.
+
+        Returns:
+            The field (..., *space), NaN at masked cells, in the dtype that `fit` was given.
+
+        Raises:
+            DataError: no `mode` dimension, too many modes, or no dates where they are needed.
+        """
+        self._check_fitted()
+        if "mode" not in coefficients.dims or coefficients.sizes["mode"] > self.rank_:
+            raise DataError(
+                f"coefficients of dimensions {dict(coefficients.sizes)}",
+                allowed=f"a dimension 'mode' of at most {self.rank_}",
+                fix="pass what POD.transform returned, or a forecast of it",
+            )
+        outer = [d for d in coefficients.dims if d != "mode"]
+        values = coefficients.transpose(*outer, "mode").values.astype(np.float64)
+        numbers = coefficients["mode"].values - 1 if "mode" in coefficients.coords else None
+        patterns = self._patterns()
+        patterns = patterns[:, : values.shape[-1]] if numbers is None else patterns[:, numbers]
+        cells = self._cells()
+        flat = np.full((*values.shape[:-1], self.mask_.size), np.nan, dtype=self.dtype_)
+        flat[..., cells] = values @ patterns.T + self._climatology(coefficients)[..., cells]
+        shape = values.shape[:-1] + tuple(self.mask_.shape)
+        coords = {k: v for k, v in coefficients.coords.items() if "mode" not in v.dims}
+        return xr.DataArray(
+            flat.reshape(shape), dims=(*outer, *self.space_dims_),
+            coords=coords | dict(self.mask_.coords), name=self.name_, attrs=dict(self.attrs_),
+        )  # fmt: skip
+
+    def anomaly_variance(self, da: xr.DataArray) -> float:
+        """Return the time mean of the area-weighted sum of squared anomalies of a field.
+
+        What the squared coefficients lack of it is the truncation error.
+        """
+        self._check_fitted()
+        return self._anomalies(da).energy() / da.sizes[self.time_dim_]
+
+    def climatology(self, time: xr.DataArray) -> xr.DataArray:
+        """Return mean plus seasonal cycle of the training data at `time`, in physical units.
+
+        Args:
+            time: dates of any shape; the result is (*time.dims, *space).
+        """
+        self._check_fitted()
+        zero = xr.DataArray(
+            np.zeros((*time.shape, self.rank_)), dims=(*time.dims, "mode"), coords=time.coords
+        )
+        return self.inverse_transform(zero.assign_coords({self.time_dim_: time}))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return everything fitted as plain arrays, the rest as JSON bytes under "header"."""
+        self._check_fitted()
+        arrays = {f"coord.{k}": v.values for k, v in self.mask_.coords.items()}
+        texts = {k: v.tolist() for k, v in arrays.items() if v.dtype.kind not in "fiub"}
+        header = {
+            "params": self.get_params(), "time_dim": self.time_dim_, "dims": self.space_dims_,
+            "name": self.name_, "attrs": self.attrs_, "dtype": str(self.dtype_),
+            "method": self.method_, "truncation_error": self.truncation_error_,
+            "num_partly_missing": self.num_partly_missing_, "num_passes": self.num_passes_,
+            "coords": {k: [v.dims, dict(v.attrs)] for k, v in self.mask_.coords.items()},
+            "texts": texts, "uses_constant": self._uses_constant,
+        }  # fmt: skip
+        arrays = {k: v for k, v in arrays.items() if k not in texts}
+        arrays["header"] = np.frombuffer(json.dumps(header, default=_plain).encode(), np.uint8)
+        for name in ("modes_", "mask_", "weights_"):
+            arrays[name] = getattr(self, name).values
+        for name in _VECTORS:
+            arrays[name] = getattr(self, name)
+        arrays["coefficients"] = self._coefficients
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> POD:
+        """Return the fitted POD that `to_arrays` took apart.
+
+        Raises:
+            DataError: the arrays are not those of a POD.
+        """
+        try:
+            header = json.loads(np.asarray(arrays["header"], np.uint8).tobytes())
+            pod = cls(**header["params"])
+            dims = tuple(header["dims"])
+            coords = {}
+            for name, (coord_dims, attrs) in header["coords"].items():
+                key = f"coord.{name}"
+                values = header["texts"].get(key, arrays.get(key))
+                coords[name] = xr.Variable(tuple(coord_dims), np.asarray(values), attrs)
+            pod.time_dim_, pod.space_dims_, pod.name_ = header["time_dim"], dims, header["name"]
+            pod.attrs_, pod.dtype_ = header["attrs"], np.dtype(header["dtype"])
+            pod.method_, pod.truncation_error_ = header["method"], header["truncation_error"]
+            pod.num_partly_missing_ = header["num_partly_missing"]
+            pod.num_passes_ = header["num_passes"]
+            pod._uses_constant = header["uses_constant"]
+            for name in _VECTORS:
+                setattr(pod, name, np.array(arrays[name]))
+            pod._coefficients = np.array(arrays["coefficients"])
+            pod.mask_ = xr.DataArray(np.array(arrays["mask_"], bool), dims=dims, coords=coords)
+            pod._set_fields(np.array(arrays["modes_"]), np.array(arrays["weights_"]))
+        except (KeyError, ValueError, TypeError) as error:
+            raise DataError(f"not the arrays of a POD ({error!r})", fix="POD.to_arrays()") from None
+        return pod
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fitted POD as one safetensors file; returns its path."""
+        from safetensors.numpy import save_file
+
+        arrays = {k: np.ascontiguousarray(v) for k, v in self.to_arrays().items()}
+        save_file(arrays, str(path))
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> POD:
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: no such file, or not a POD.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        try:
+            return cls.from_arrays(load_file(str(path)))
+        except (OSError, SafetensorError) as error:
+            raise DataError(f"cannot be read ({error})", where=str(path)) from None
+
+    # -- steps of fit ------------------------------------------------------------------------
+
+    def _wanted_rank(self, da: xr.DataArray, cells: np.ndarray) -> int | float:
+        if self.rank != "forecast":
+            return self.rank  # type: ignore[return-value]
+        from scitoolkit.forecasting.pod_rank import choose_rank
+
+        shape = tuple(da.sizes[d] for d in self.space_dims_)
+        used = np.isin(np.arange(int(np.prod(shape))), cells).reshape(shape)
+        mask = xr.DataArray(used, dims=self.space_dims_)
+        self.rank_table_ = choose_rank(da, self, mask=mask, time_dim=self.time_dim_)
+        return int(min(self.rank_table_, key=lambda row: row["forecast_rmse"])["rank"])
+
+    def _check_params(self) -> None:
+        rank = self.rank
+        is_int = isinstance(rank, (int, np.integer)) and not isinstance(rank, bool) and rank >= 1
+        is_share = isinstance(rank, (float, np.floating)) and 0.0 < rank < 1.0
+        if not (is_int or is_share or rank == "forecast"):
+            raise ConfigError(
+                f"rank={rank!r}",
+                allowed="a number of modes >= 1, a share of variance in (0, 1), or 'forecast'",
+                fix="rank=10",
+            )
+        cycle = self.seasonal_cycle
+        if cycle is not None and (isinstance(cycle, bool) or not 0 <= int(cycle) <= 180):
+            raise ConfigError(
+                f"seasonal_cycle={cycle!r}", allowed="None, or a number of harmonics 0..180",
+                fix="seasonal_cycle=3",
+            )  # fmt: skip
+        parse_bytes(self.max_memory)
+
+    def _describe(self, da: xr.DataArray, time_dim: Hashable | None) -> None:
+        self.time_dim_ = find_time_dim(da, time_dim)
+        self.space_dims_ = tuple(d for d in da.dims if d != self.time_dim_)
+        self.name_ = str(da.name) if da.name is not None else "field"
+        self.attrs_ = {str(k): v for k, v in da.attrs.items()}
+        self.dtype_ = np.dtype(np.float32 if da.dtype == np.float32 else np.float64)
+        if not self.space_dims_:
+            raise DataError(
+                "no space dimension", where=self.name_, allowed="(time, one or more dimensions)",
+                fix="da.expand_dims('cell')",
+            )  # fmt: skip
+        if da.sizes[self.time_dim_] < 2:
+            raise DataError(
+                f"{da.sizes[self.time_dim_]} time step", where=self.name_,
+                allowed="two or more", fix="fit on more of the series",
+            )  # fmt: skip
+
+    def _design(self, time: xr.DataArray | None, da: xr.DataArray) -> np.ndarray:
+        if time is None:
+            count = np.arange(da.sizes[self.time_dim_])
+            time = xr.DataArray(count, dims=self.time_dim_, name=str(self.time_dim_))
+        self._uses_constant = bool(self.mean)
+        return calendar_design(time, self.seasonal_cycle, mean=self.mean)
+
+    def _statistics(
+        self,
+        reader: FieldReader,
+        design: np.ndarray,
+        mask: xr.DataArray | None,
+        processes: Processes,
+    ) -> tuple[Statistics, np.ndarray]:
+        where, regressors = self.name_, design.shape[1]
+        if regressors >= len(design) or np.linalg.matrix_rank(design) < regressors:
+            raise DataError(
+                f"{len(design)} time steps do not determine a mean and "
+                f"{self.seasonal_cycle or 0} harmonics", where=where,
+                fix="fit on a longer series, or seasonal_cycle=None",
+            )  # fmt: skip
+        fixed = (2 * regressors + 5) * reader.num_cells * 8 + _TILE_BYTES
+        rows = self._rows(reader, fixed, reader.num_cells)
+        statistics = cell_statistics(reader, design, rows, processes)
+        usable = statistics.nan_count == 0
+        if mask is not None:
+            usable &= self._given_mask(mask, reader)
+        cells = np.flatnonzero(usable)
+        partly = (statistics.nan_count > 0) & (statistics.nan_count < reader.num_times)
+        self.num_partly_missing_ = int(partly.sum())
+        if not cells.size:
+            raise DataError(
+                f"all {reader.num_cells} cells are masked "
+                f"({self.num_partly_missing_} of them are NaN at some times only)", where=where,
+                fix="fill the gaps first, or check the mask and the fill value",
+            )  # fmt: skip
+        if self.num_partly_missing_:
+            logger.warning(
+                "%s: %d cells are NaN at some times only and are masked; %d are used",
+                where, self.num_partly_missing_, cells.size,
+            )  # fmt: skip
+        infinite = int((~np.isfinite(statistics.scale[cells])).sum())
+        if infinite:
+            raise DataError(
+                f"infinite or overflowing values in {infinite} cells", where=where,
+                fix="mask them as NaN: da.where(np.isfinite(da))",
+            )  # fmt: skip
+        # What regression leaves of a constant is rounding of its values, never exactly zero.
+        level = np.abs(statistics.coefficients[:, cells]).max(initial=0.0)
+        rounding = (np.finfo(np.float64).eps * level) ** 2 * reader.num_times * cells.size
+        rounding += 1e-24 * statistics.scale[cells].sum()
+        if statistics.residual[cells].sum() <= rounding:
+            raise DataError(
+                "the field is constant in time: nothing is left to decompose", where=where,
+                fix="check the variable and the time range",
+            )  # fmt: skip
+        return statistics, cells
+
+    def _given_mask(self, mask: xr.DataArray, reader: FieldReader) -> np.ndarray:
+        sizes = {d: reader.da.sizes[d] for d in self.space_dims_}
+        if dict(mask.sizes) != sizes:
+            raise DataError(
+                f"mask of dimensions {dict(mask.sizes)}", where=self.name_, allowed=str(sizes),
+                fix="give the mask on the field's own grid",
+            )  # fmt: skip
+        return mask.transpose(*self.space_dims_).values.astype(bool).ravel()
+
+    def _weights(self, da: xr.DataArray) -> np.ndarray:
+        shape = tuple(da.sizes[d] for d in self.space_dims_)
+        latitude = find_latitude(da, self.space_dims_) if self.area_weights else None
+        if latitude is None:
+            if self.area_weights:
+                logger.info("%s: no latitude found, all cells weigh the same", self.name_)
+            return np.ones(int(np.prod(shape)))
+        values = latitude.copy(data=area_weights(latitude)).drop_vars(list(latitude.coords))
+        like = xr.DataArray(np.zeros(shape, np.int8), dims=self.space_dims_)
+        return values.broadcast_like(like).transpose(*self.space_dims_).values.ravel()
+
+    def _max_rank(self, shape: tuple[int, int], design: np.ndarray) -> int:
+        return min(shape[0] - design.shape[1], shape[1])
+
+    def _rows(self, reader: FieldReader, fixed: int, num_cells: int) -> int:
+        limit = parse_bytes(self.max_memory)
+        # A block, the one that it was decoded from, and its unmasked cells exist at once.
+        copies = 2 if num_cells == reader.num_cells else 3
+        rows = reader.rows_within(limit - fixed, copies=copies)
+        if rows < 1:
+            row = reader.num_cells * max(reader.da.dtype.itemsize, 4) * copies
+            raise ConfigError(
+                f"max_memory={self.max_memory!r} is too small for {reader.num_cells} cells",
+                where=self.name_, allowed=f"at least {(fixed + row) / 2**20:.1f} MiB",
+                fix=f"max_memory='{int((fixed + 16 * row) / 2**20) + 1}MiB'",
+            )  # fmt: skip
+        return rows
+
+    def _decompose(
+        self, anomalies: Anomalies, wanted: int | float, total: float, largest: int
+    ) -> Decomposition:
+        if not isinstance(wanted, float) and wanted > largest:
+            raise ConfigError(
+                f"rank={wanted} is more than the {largest} modes that {anomalies.shape[0]} time "
+                f"steps of {anomalies.shape[1]} cells have", where=self.name_,
+                fix=f"rank={largest} or less",
+            )  # fmt: skip
+        num_times, num_cells = anomalies.shape
+        small = 4 * 8 * num_times * num_cells <= parse_bytes(self.max_memory)
+        alone = anomalies.processes.group is None
+        if small and alone and min(anomalies.shape) * num_times * num_cells <= _EXACT_WORK:
+            anomalies.rows = num_times
+            return exact_svd(anomalies, lambda values: _rank_of(values, wanted, total, largest))
+        # Of an unknown rank the sketch doubles until its modes explain the share.
+        rank = min(16, largest) if isinstance(wanted, float) else wanted
+        start = None
+        while True:
+            fixed = 6 * 8 * num_cells * (rank + self.oversampling) + _TILE_BYTES
+            anomalies.rows = self._rows(anomalies.reader, fixed, num_cells)
+            found = randomized_svd(
+                anomalies, rank, oversampling=self.oversampling, tolerance=self.tolerance,
+                max_passes=self.max_passes, seed=self.seed, start=start,
+            )  # fmt: skip
+            share = float((found.singular_values**2).sum()) / total
+            if not isinstance(wanted, float) or share >= wanted or rank == largest:
+                return found.leading(_rank_of(found.singular_values, wanted, total, largest))
+            rank, start = min(2 * rank, largest), found.patterns
+
+    def _store(
+        self,
+        da: xr.DataArray,
+        found: Decomposition,
+        statistics: Statistics,
+        cells: np.ndarray,
+        weights: np.ndarray,
+        total: float,
+    ) -> None:
+        shape = tuple(da.sizes[d] for d in self.space_dims_)
+        coords = {k: v for k, v in da.coords.items() if set(v.dims) <= set(self.space_dims_)}
+        coords = {
+            k: v.drop_vars([c for c in v.coords if c not in coords]) for k, v in coords.items()
+        }
+        used = np.zeros(weights.size, dtype=bool)
+        used[cells] = True
+        self.mask_ = xr.DataArray(used.reshape(shape), dims=self.space_dims_, coords=coords)
+        self.mask_.name = "mask"
+        physical = found.patterns / np.sqrt(weights[cells])[:, None]
+        largest = np.abs(physical).argmax(axis=0)
+        physical *= np.where(np.take_along_axis(physical, largest[None], 0) < 0, -1.0, 1.0)
+        modes = np.full((physical.shape[1], weights.size), np.nan)
+        modes[:, cells] = physical.T
+        self._coefficients = np.where(used, statistics.coefficients, np.nan)
+        self.singular_values_ = found.singular_values
+        self.explained_variance_ratio_ = found.singular_values**2 / total
+        self.error_estimate_, self.error_bound_ = found.error_estimate, found.error_bound
+        self.method_, self.num_passes_ = found.method, found.num_passes
+        lost = max(total - float((found.singular_values**2).sum()), 0.0)
+        area = float(weights[cells].sum())
+        self.truncation_error_ = float(np.sqrt(lost / (da.sizes[self.time_dim_] * area)))
+        self._set_fields(modes.reshape(-1, *shape), weights.reshape(shape))
+
+    def _set_fields(self, modes: np.ndarray, weights: np.ndarray) -> None:
+        """Set the labelled attributes from `mask_`'s grid; also sets `rank_` and `mean_`."""
+        self.rank_ = len(modes)
+        grid = self.mask_.coords
+        number = xr.DataArray(np.arange(1, self.rank_ + 1), dims="mode")
+        self.modes_ = xr.DataArray(
+            modes, dims=("mode", *self.space_dims_), coords=dict(grid) | {"mode": number},
+            name="modes",
+        )  # fmt: skip
+        self.weights_ = xr.DataArray(weights, dims=self.space_dims_, coords=grid, name="weights")
+        constant = self._coefficients[0] if self._uses_constant else np.zeros(self.mask_.size)
+        mean = np.where(self.mask_.values.ravel(), constant, np.nan).reshape(self.mask_.shape)
+        self.mean_ = xr.DataArray(
+            mean, dims=self.space_dims_, coords=grid, name=self.name_, attrs=dict(self.attrs_)
+        )
+
+    # -- helpers of the fitted object --------------------------------------------------------
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "modes_"):
+            raise ConfigError("this POD has not been fitted", fix="pod.fit(training_field)")
+
+    def _anomalies(self, da: xr.DataArray) -> Anomalies:
+        """Return the weighted anomalies of another field on the grid of `fit`."""
+        check_numeric(da)
+        self._check_grid(da)
+        reader = FieldReader(da, self.time_dim_, self.space_dims_)
+        time = da[self.time_dim_] if self.time_dim_ in da.coords else None
+        cells = self._cells()
+        fixed = 2 * cells.size * self.rank_ * 8 + _TILE_BYTES
+        return Anomalies(
+            reader, cells, self._design(time, da), self._coefficients[:, cells],
+            np.sqrt(self.weights_.values.ravel()[cells]), self._rows(reader, fixed, cells.size),
+        )  # fmt: skip
+
+    def _check_grid(self, da: xr.DataArray) -> None:
+        expected = {d: self.mask_.sizes[d] for d in self.space_dims_}
+        found = {d: n for d, n in da.sizes.items() if d != self.time_dim_}
+        if found != expected or self.time_dim_ not in da.dims:
+            raise DataError(
+                f"field of dimensions {dict(da.sizes)}", where=str(da.name or self.name_),
+                allowed=f"{self.time_dim_} and {expected}, as in fit",
+                fix="select or interpolate to the grid of fit",
+            )  # fmt: skip
+        for dim in self.space_dims_:
+            if dim in da.coords and dim in self.mask_.coords:
+                ours, theirs = self.mask_[dim].values, da[dim].values
+                same = np.array_equal(ours, theirs) or (
+                    ours.dtype.kind in "fiu" and np.allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+                )
+                if not same:
+                    raise DataError(
+                        f"coordinate {dim!r} differs from the one in fit",
+                        where=str(da.name or self.name_),
+                        fix=f"da.sortby({dim!r}) or da.reindex({dim}=pod.mask_[{dim!r}])",
+                    )
+
+    def _check_coefficients(self, values: np.ndarray, da: xr.DataArray) -> None:
+        bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+        if not bad.size:
+            return
+        first = int(bad[0])
+        row = FieldReader(da, self.time_dim_, self.space_dims_).read(first, first + 1)[0]
+        count = int((~np.isfinite(row[self._cells()])).sum())
+        at = da[self.time_dim_].values[first] if self.time_dim_ in da.coords else first
+        raise DataError(
+            f"{count} missing or infinite values at unmasked cells at {self.time_dim_} {at} "
+            f"({bad.size} such times)", where=str(da.name or self.name_),
+            allowed="values wherever the training data had them",
+            fix="fill the gaps, or fit on data that has them (such cells are then masked)",
+        )  # fmt: skip
+
+    def _climatology(self, coefficients: xr.DataArray) -> np.ndarray:
+        """Return (*outer, all cells) or (cells,) of mean and cycle."""
+        outer = [d for d in coefficients.dims if d != "mode"]
+        if not self.seasonal_cycle:
+            return np.nan_to_num(self.mean_.values.ravel())
+        if self.time_dim_ not in coefficients.coords:
+            raise DataError(
+                f"a POD with a seasonal cycle needs the coordinate {self.time_dim_!r}",
+                fix=f"coefficients.assign_coords({self.time_dim_}=dates)",
+            )
+        time = coefficients[self.time_dim_]
+        design = calendar_design(time, self.seasonal_cycle, mean=self._uses_constant)
+        values = np.einsum("...k,kc->...c", design, self._coefficients)
+        # Dimensions of the coefficients that time does not have (samples) are of length one.
+        shape = [coefficients.sizes[d] if d in time.dims else 1 for d in outer]
+        order = [time.dims.index(d) for d in outer if d in time.dims]
+        return values.transpose(*order, values.ndim - 1).reshape(*shape, -1)
+
+    def _cells(self) -> np.ndarray:
+        return np.flatnonzero(self.mask_.values.ravel())
+
+    def _patterns(self) -> np.ndarray:
+        return self.modes_.values.reshape(self.rank_, -1)[:, self._cells()].T
+
+    def _units(self) -> dict[str, Any]:
+        return {"units": self.attrs_["units"]} if "units" in self.attrs_ else {}
+
+
+_VECTORS = ("singular_values_", "explained_variance_ratio_", "error_estimate_", "error_bound_")
+
+
+def _parameter_names() -> list[str]:
+    return [name for name in inspect.signature(POD.__init__).parameters if name != "self"]
+
+
+def _rank_of(values: np.ndarray, wanted: int | float, total: float, largest: int) -> int:
+    """Return how many modes a number or a share of variance asks for."""
+    if not isinstance(wanted, float):
+        return wanted
+    share = np.cumsum(values[:largest] ** 2) / total
+    # Rounding must not ask for one mode more than the data have.
+    return min(int(np.searchsorted(share, wanted * (1 - 1e-12))) + 1, len(share))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else (
+        value.tolist() if isinstance(value, np.ndarray) else str(value)
+    )  # fmt: skip

@@ -1,0 +1,92 @@
+"""The number of POD modes by validated forecast error, instead of by variance.
+
+A share of variance hides what matters: modes beyond some number lower the truncation error but
+cannot be forecast. Here the training data are cut in time; modes, climatology and a damped
+anomaly forecast come from the first part, and the second part says at which rank the field
+forecast, truncation included, is best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.forecasting.field_matrix import find_time_dim
+
+if TYPE_CHECKING:
+    from scitoolkit.forecasting.pod import POD
+
+logger = get_logger(__name__)
+
+
+def choose_rank(
+    da: xr.DataArray,
+    pod: POD,
+    *,
+    mask: xr.DataArray,
+    time_dim: Hashable | None = None,
+    held_out: float = 0.25,
+) -> list[dict[str, float]]:
+    """Return truncation and forecast error of each candidate rank, on the end of the training data.
+
+    The forecast of a mode at lead j is its last anomaly times the regression of the first part
+    (clipped to 0..1). Errors add exactly, because modes are orthonormal: field error² =
+    truncation² + error of the coefficients².
+
+    Args:
+        da: the training field; nothing after it is looked at.
+        pod: gives the candidate ranks, the horizon and all other settings.
+        mask: (*space) True at cells that have a value at all times.
+        time_dim: its time dimension, where its name does not say so.
+        held_out: share of the times, from the end, that the error is measured on.
+
+    Returns:
+        A row per candidate: `rank`, `truncation_rmse` and `forecast_rmse` (area-weighted RMSE in
+        the field's unit, the second over leads 1..horizon and all starts).
+
+    Raises:
+        DataError: the series is too short to hold out a part.
+    """
+    time_dim = find_time_dim(da, time_dim)
+    count, horizon = da.sizes[time_dim], pod.horizon
+    cut = count - max(round(count * held_out), horizon + 1)
+    if cut < max(2 * horizon, 4):
+        raise DataError(
+            f"{count} time steps are too few to validate forecasts {horizon} steps ahead",
+            where=str(da.name or "field"), fix="rank=5, a longer series, or a smaller horizon=",
+        )  # fmt: skip
+    first, second = (da.isel({time_dim: s}) for s in (slice(0, cut), slice(cut, None)))
+    largest = min(cut - 1 - 2 * (pod.seasonal_cycle or 0), int(first.size // cut))
+    ranks = sorted({min(int(r), largest) for r in pod.candidate_ranks})
+    inner = type(pod)(**pod.get_params() | {"rank": ranks[-1]}).fit(first, time_dim, mask=mask)
+    seen, unseen = inner.transform(first).values, inner.transform(second).values
+    energy = inner.anomaly_variance(second)
+    area = float(inner.weights_.where(inner.mask_).sum())
+    rows = []
+    errors = _damped_errors(seen, unseen, horizon)
+    for rank in ranks:
+        lost = max(energy - float((unseen[:, :rank] ** 2).sum(axis=1).mean()), 0.0) / area
+        missed = float(errors[:rank].sum()) / area
+        rows.append(
+            {"rank": rank, "truncation_rmse": lost**0.5, "forecast_rmse": (lost + missed) ** 0.5}
+        )
+    for row in rows:
+        logger.info(
+            "rank %(rank)d: truncation %(truncation_rmse).4g, forecast %(forecast_rmse).4g", row
+        )
+    return rows
+
+
+def _damped_errors(seen: np.ndarray, unseen: np.ndarray, horizon: int) -> Any:
+    """Return (mode,) mean squared error of damped anomalies over leads 1..horizon."""
+    total = np.zeros(seen.shape[1])
+    for lead in range(1, horizon + 1):
+        power = np.maximum((seen[:-lead] ** 2).sum(axis=0), np.finfo(float).tiny)
+        damping = np.clip((seen[lead:] * seen[:-lead]).sum(axis=0) / power, 0.0, 1.0)
+        total += ((unseen[lead:] - damping * unseen[:-lead]) ** 2).mean(axis=0)
+    return total / horizon

@@ -1,0 +1,337 @@
+"""Singular value decomposition of a matrix that is read block by block, with its error measured.
+
+The matrix is A = (X - C B) diag(w): the field X (time, cell) without what the regressors C
+explain, cells weighted. A is never formed. Subspace iteration on a random start (Halko,
+Martinsson and Tropp 2011, doi:10.1137/090771806, algorithm 4.4) needs only A Q and A'(A Q), and
+both come out of one pass over the blocks. Everything is summed in float64: a float32 Gram matrix
+loses all modes below about 3e-4 of the first.
+
+Letters: N times, P unmasked cells, K regressors, L sketch width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import NumericalError
+from scitoolkit.forecasting.field_matrix import FieldReader
+
+# Columns converted to float64 at a time: 64 rows of it stay in a core's second-level cache.
+_TILE = 2048
+# A Gram matrix squares the condition: below this ratio its modes are no longer orthonormal to
+# 1e-10, and LAPACK's SVD of the matrix itself is taken.
+_GRAM_SAFE = 1e-3
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Sums arrays over the processes of a `torch.distributed` group; does nothing without one."""
+
+    group: Any = None
+
+    def share(self, count: int) -> tuple[int, int]:
+        """Return the (start, stop) of this process's contiguous part of `count` rows."""
+        if self.group is None:
+            return 0, count
+        import torch.distributed as dist
+
+        rank, size = dist.get_rank(self.group), dist.get_world_size(self.group)
+        return count * rank // size, count * (rank + 1) // size
+
+    def sum(self, array: np.ndarray) -> np.ndarray:
+        """Return the sum over processes, in place, the same bytes on each of them."""
+        if self.group is not None:
+            import torch
+            import torch.distributed as dist
+
+            dist.all_reduce(torch.from_numpy(array), group=self.group)
+        return array
+
+
+@dataclass
+class Statistics:
+    """What one pass over the field says of each cell; arrays over all cells."""
+
+    nan_count: np.ndarray
+    """(cells,) int64: times at which the cell is NaN."""
+    coefficients: np.ndarray
+    """(K, cells) float64: least-squares B of X on C."""
+    residual: np.ndarray
+    """(cells,) float64: sum over time of (X - C B)^2."""
+    scale: np.ndarray
+    """(cells,) float64: sum over time of X^2 about the first row; tells rounding from variance."""
+
+
+def cell_statistics(
+    reader: FieldReader, design: np.ndarray, rows: int, processes: Processes
+) -> Statistics:
+    """Return NaN counts and the regression of every cell on `design` (N, K), in one pass.
+
+    Sums are taken about the first row, because the variance of a field of 101325 Pa would
+    otherwise drown in the square of its mean.
+    """
+    cells, regressors = reader.num_cells, design.shape[1]
+    # Only a constant in the design can take the shift back out.
+    shift = np.zeros(cells)
+    if regressors and np.ptp(design[:, 0]) == 0:
+        shift = np.nan_to_num(reader.read(0, 1)[0].astype(np.float64))
+    missing = np.zeros(cells, dtype=np.int64)
+    moments = np.zeros((regressors, cells))
+    squares = np.zeros(cells)
+    with np.errstate(all="ignore"):  # NaN and Inf of masked cells; they stay in their column
+        for first, block in reader.blocks(rows, *processes.share(reader.num_times)):
+            part = design[first : first + len(block)].T
+            missing += np.count_nonzero(np.isnan(block), axis=0)
+            for start in range(0, cells, _TILE):
+                tile = slice(start, start + _TILE)
+                x = block[:, tile] - shift[tile]
+                moments[:, tile] += part @ x
+                squares[tile] += np.einsum("ij,ij->j", x, x)
+        del block
+        for array in (missing, moments, squares):
+            processes.sum(array)
+        coefficients = np.linalg.solve(design.T @ design, moments) if regressors else moments
+        residual = np.maximum(squares - np.einsum("ij,ij->j", moments, coefficients), 0.0)
+    if regressors:
+        coefficients[0] += shift / design[0, 0]
+    return Statistics(missing, coefficients, residual, squares)
+
+
+@dataclass
+class Anomalies:
+    """The matrix A (N, P), read from the field at every use.
+
+    Args:
+        reader: the field.
+        cells: (P,) indices of the unmasked cells.
+        design: (N, K) regressors C.
+        coefficients: (K, P) their coefficients B at the unmasked cells.
+        weights: (P,) factors w of the columns.
+        rows: times read at once.
+        processes: who shares the rows.
+    """
+
+    reader: FieldReader
+    cells: np.ndarray
+    design: np.ndarray
+    coefficients: np.ndarray
+    weights: np.ndarray
+    rows: int
+    processes: Processes = field(default_factory=Processes)
+    num_passes: int = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, P)."""
+        return self.reader.num_times, len(self.cells)
+
+    def load(self) -> np.ndarray:
+        """Return A itself, float64."""
+        matrix = np.empty(self.shape)
+        for first, block in self._blocks():
+            matrix[first : first + len(block)] = block
+            rows = matrix[first : first + len(block)]
+            rows -= self.design[first : first + len(block)] @ self.coefficients
+        matrix *= self.weights
+        self.num_passes += 1
+        return matrix
+
+    def project(self, patterns: np.ndarray) -> np.ndarray:
+        """Return A Q for Q (P, L): shape (N, L), float64."""
+        return self._pass(patterns, back=False)[0]
+
+    def energy(self) -> float:
+        """Return the sum of squares of A, from one pass."""
+        total = 0.0
+        for first, block in self._blocks():
+            for start in range(0, len(self.cells), _TILE):
+                tile = slice(start, min(start + _TILE, len(self.cells)))
+                x = self._tile(block, slice(first, first + len(block)), tile)
+                total += float(np.einsum("ij,ij,j->", x, x, self.weights[tile] ** 2))
+        self.num_passes += 1
+        return float(self.processes.sum(np.array([total]))[0])
+
+    def multiply(self, patterns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return A Q and A' (A Q) for Q (P, L), from one pass: shapes (N, L) and (P, L)."""
+        return self._pass(patterns, back=True)
+
+    def _pass(self, patterns: np.ndarray, *, back: bool) -> tuple[np.ndarray, np.ndarray]:
+        num_cells, width = patterns.shape
+        weighted = patterns * self.weights[:, None]
+        forward = np.zeros((self.reader.num_times, width))
+        backward = np.zeros((num_cells if back else 0, width))
+        tiles = [slice(s, min(s + _TILE, num_cells)) for s in range(0, num_cells, _TILE)]
+        for first, block in self._blocks():
+            # Groups of 64 rows keep a tile in the cache however large the blocks are.
+            for row in range(0, len(block), 64):
+                x = block[row : row + 64]
+                times = slice(first + row, first + row + len(x))
+                y = forward[times]
+                for tile in tiles:
+                    y += self._tile(x, times, tile) @ weighted[tile]
+                if back:
+                    for tile in tiles:
+                        backward[tile] += self._tile(x, times, tile).T @ y
+            del block
+        self.num_passes += 1
+        self.processes.sum(forward)
+        if back:
+            self.processes.sum(backward)
+            backward *= self.weights[:, None]
+        return forward, backward
+
+    def _tile(self, block: np.ndarray, times: slice, tile: slice) -> np.ndarray:
+        if self.design.shape[1] == 1:  # a mean alone: no product needed
+            return block[:, tile] - self.coefficients[0, tile] * self.design[0, 0]
+        return block[:, tile] - self.design[times] @ self.coefficients[:, tile]
+
+    def _blocks(self):
+        everything = len(self.cells) == self.reader.num_cells
+        share = self.processes.share(self.reader.num_times)
+        for first, block in self.reader.blocks(self.rows, *share):
+            yield first, block if everything else block[:, self.cells]
+
+
+@dataclass
+class Decomposition:
+    """Leading singular triplets of A, with their errors."""
+
+    singular_values: np.ndarray
+    """(R,) float64, falling."""
+    patterns: np.ndarray
+    """(P, R) float64 right singular vectors, orthonormal."""
+    error_estimate: np.ndarray
+    """(R,) estimated relative error of each singular value."""
+    error_bound: np.ndarray
+    """(R,) certified: within this relative distance lies a singular value of A."""
+    method: str
+    num_passes: int
+
+    def leading(self, rank: int) -> Decomposition:
+        """Return the first `rank` triplets."""
+        return replace(
+            self,
+            singular_values=self.singular_values[:rank],
+            patterns=self.patterns[:, :rank],
+            error_estimate=self.error_estimate[:rank],
+            error_bound=self.error_bound[:rank],
+        )
+
+
+def exact_svd(anomalies: Anomalies, rank_of: Callable[[np.ndarray], int]) -> Decomposition:
+    """Return the leading singular triplets of A, held in memory, by snapshots or by LAPACK.
+
+    The method of snapshots (eigenvectors of the smaller Gram matrix; Sirovich 1987,
+    doi:10.1090/qam/910462) is several times faster but squares the condition; where a wanted
+    mode is too small beside the first (`_GRAM_SAFE`) LAPACK decomposes A itself.
+
+    Args:
+        anomalies: A (N, P).
+        rank_of: says from all singular values how many are wanted.
+    """
+    matrix = anomalies.load()
+    wide = matrix.shape[0] <= matrix.shape[1]
+    values, vectors = np.linalg.eigh(matrix @ matrix.T if wide else matrix.T @ matrix)
+    values, vectors = np.sqrt(np.maximum(values[::-1], 0.0)), vectors[:, ::-1]
+    rank, method = rank_of(values), "snapshots"
+    if values[rank - 1] > _GRAM_SAFE * values[0]:
+        patterns = vectors[:, :rank]
+        if wide:
+            patterns = (matrix.T @ patterns) / values[:rank]
+    else:
+        _, values, rows = np.linalg.svd(matrix, full_matrices=False)
+        rank, method = rank_of(values), "lapack"
+        patterns = rows[:rank].T
+    # Backward stable: errors are a modest multiple of rounding, relative to the largest value.
+    floor = np.finfo(np.float64).eps * max(matrix.shape) * values[0]
+    error = floor / np.maximum(values[:rank], floor)
+    return Decomposition(values[:rank], patterns, error, error, method, anomalies.num_passes)
+
+
+def randomized_svd(
+    anomalies: Anomalies,
+    rank: int,
+    *,
+    oversampling: int = 10,
+    tolerance: float = 1e-4,
+    max_passes: int = 12,
+    seed: int = 0,
+    start: np.ndarray | None = None,
+) -> Decomposition:
+    """Return `rank` singular triplets of A by subspace iteration over its blocks.
+
+    Each pass yields Ritz values s with vectors v = Q w and, from A'A v, their residuals
+    r = |A'A v - s^2 v|. By symmetry of A'A one of its eigenvalues lies within r of s^2 (the bound);
+    what s itself lacks is about r^2 / gap (Temple; the estimate), and passes stop when it is below
+    `tolerance` for all `rank` modes.
+
+    Args:
+        anomalies: A (N, P).
+        rank: modes wanted, at most min(N, P).
+        oversampling: sketch columns beyond `rank`.
+        tolerance: relative error of the singular values at which the iteration stops.
+        max_passes: passes over the data at most.
+        seed: of the random start.
+        start: (P, any) patterns to begin with beside random ones, e.g. of a smaller rank.
+
+    Returns:
+        The triplets; deterministic for a seed, independent of the block size up to rounding.
+
+    Raises:
+        NumericalError: `tolerance` was not reached in `max_passes`.
+
+    Source: Halko, Martinsson and Tropp 2011, doi:10.1137/090771806; residual bounds: Parlett,
+    The Symmetric Eigenvalue Problem, 1998, sections 4.5 and 11.7.
+    """
+    width = min(rank + oversampling, *anomalies.shape)
+    basis = np.random.default_rng(seed).standard_normal((anomalies.shape[1], width))
+    if start is not None:
+        basis[:, : min(start.shape[1], width)] = start[:, :width]
+    for _ in range(max_passes):
+        basis = np.linalg.qr(basis)[0]
+        forward, backward = anomalies.multiply(basis)
+        values, rotation = _small_svd(forward)
+        # Rotated in place of new arrays: these two are the largest things in memory.
+        basis, backward = basis @ rotation, backward @ rotation
+        bound, estimate = _errors(values, basis, backward, rank)
+        if (estimate <= tolerance).all():
+            return Decomposition(
+                values[:rank], basis[:, :rank], estimate, bound, "randomized", anomalies.num_passes
+            )
+        basis = backward
+    raise NumericalError(
+        f"singular values are only known to {estimate.max():.1e} after {max_passes} passes",
+        allowed=f"tolerance {tolerance:.1e}",
+        fix="fewer modes, a larger oversampling=, or max_memory= large enough for the exact SVD",
+    )
+
+
+def _small_svd(forward: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    upper = np.linalg.qr(forward, mode="r")
+    _, values, rows = np.linalg.svd(upper)
+    values = np.concatenate([values, np.zeros(len(rows) - len(values))])
+    return values, rows.T
+
+
+def _errors(
+    values: np.ndarray, basis: np.ndarray, backward: np.ndarray, rank: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return bound and estimate of the relative errors of the first `rank` Ritz values."""
+    squares = values**2
+    residual = np.array(
+        [np.linalg.norm(backward[:, i] - squares[i] * basis[:, i]) for i in range(rank)]
+    )
+    # Modes at rounding level of the first cannot be had more exactly, and need not be.
+    floor = np.finfo(np.float64).eps * len(basis) ** 0.5 * squares[0] + np.finfo(np.float64).tiny
+    residual = np.where(residual <= 1e3 * floor, 0.0, residual)
+    size = np.maximum(squares[:rank], floor)
+    bound = np.minimum(residual / size, 1.0)
+    if len(values) == len(backward):  # the sketch is the whole space
+        return bound, np.zeros(rank)
+    gap = np.maximum(squares[:rank] - squares[-1], floor)
+    temple = residual**2 / gap / size / 2
+    return bound, np.minimum(bound, temple)
