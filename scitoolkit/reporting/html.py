@@ -115,10 +115,12 @@ def _curves(run: RunDirectory) -> list[Lines]:
 
 def _draw(path: Path, curves: list[Lines], figures: list[Lines | Maps]) -> list[Image]:
     """Return name, PNG and description of every figure, curves first."""
+    import xarray as xr
+
     from scitoolkit.reporting.figures import draw_lines, draw_maps, to_png
 
     needs_fields = any(isinstance(f, Maps) and f.panels for f in figures)
-    fields = _read_fields(path) if needs_fields else None
+    fields = _read_fields(path) if needs_fields else xr.Dataset()
     images: list[Image] = []
     for index, spec in enumerate([*curves, *figures]):
         drawn = draw_lines(spec) if isinstance(spec, Lines) else draw_maps(spec, fields)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from scitoolkit.core.results import Table
 
@@ -60,7 +61,9 @@ def best_rows(table: Table) -> list[set[int]]:
     pick = min if table.best == "min" else max
     found: list[set[int]] = []
     for j in columns:
-        numbers = {i: r[j] for i, r in enumerate(table.rows) if j < len(r) and _is_number(r[j])}
+        numbers: dict[int, Any] = {
+            i: r[j] for i, r in enumerate(table.rows) if j < len(r) and _is_number(r[j])
+        }
         if j == 0 or len(set(numbers.values())) < 2:
             found.append(set())
             continue
