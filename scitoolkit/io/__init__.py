@@ -1,1 +1,1 @@
-"""io"""
+"""Reading and writing: fields, time axes, splits, and the loader of training batches."""

@@ -1,0 +1,561 @@
+"""Gridded fields in and out as `xarray.Dataset`: lazy, with named dims and units, decoded.
+
+Dims and coordinates are found by what the file says of them (CF axis, standard name, units) and
+then by their usual names, never by position. A file that cannot be trusted is refused here, where
+its name is still known, and not by a traceback in the middle of training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import importlib.util
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import ConfigError, DataError, missing_extra
+from scitoolkit.core.suggest import nearest_name
+from scitoolkit.core.units import same_unit
+
+PathLike = str | os.PathLike[str]
+Dims = Sequence[str] | Mapping[str, Sequence[str]]
+
+_TIME_NAMES = ("time", "times", "t", "valid_time", "time_counter", "datetime", "date")
+_LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "lats", "latitudes", "xlat", "tlat", "geolat")
+_LATITUDE_UNITS = {
+    "degrees_north", "degree_north", "degreesn", "degreen", "degrees_n", "degree_n",
+}  # fmt: skip
+_NOT_SPACE = ("member", "ensemble", "realization", "number", "sample", "channel", "variable")
+_BLOCK_BYTES = 64 * 2**20
+# What h5py, h5netcdf, scipy and zarr raise on a damaged file; all are told to the user alike.
+_READ_ERRORS = (
+    OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, EOFError, OverflowError,
+    AttributeError, MemoryError, AssertionError,
+)  # fmt: skip
+
+
+def open_fields(
+    path: PathLike | Sequence[PathLike],
+    variables: str | Sequence[str] | Mapping[str, str] | None = None,
+    *,
+    units: Mapping[str, str] | None = None,
+    dims: Dims | None = None,
+    chunks: Any = None,
+) -> xr.Dataset:
+    """Open NetCDF3, NetCDF4, HDF5 or Zarr lazily.
+
+    Packing (`scale_factor`, `add_offset`, `_FillValue`, `missing_value`) is undone and times are
+    decoded by the file's own calendar.
+
+    Args:
+        path: a file, a Zarr folder, a glob, or a list of files to join along time.
+        variables: names to keep, or {new name: name in the file}; None keeps all.
+        units: unit that each (new) name must have. A file that states none is taken at its word
+            here and the unit is written into `attrs`.
+        dims: names for dims of plain HDF5 files, which have none: one sequence for all variables
+            of that rank, or {variable: sequence}. A 1-D variable called like a dim belongs to it.
+        chunks: dask chunks, as of `xarray.open_dataset`; None means lazy without dask.
+
+    Returns:
+        The dataset; use it as a context manager, or close it.
+
+    Raises:
+        DataError: missing or damaged file, missing variable, wrong unit, text instead of
+            numbers, or times that do not increase.
+        BackendError: Zarr, or several files, without the optional package.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "u.nc"
+        >>> _ = write_fields(xr.Dataset({"u": ("x", [1.0, 2.0], {"units": "m/s"})}), file)
+        >>> with open_fields(file, {"speed": "u"}, units={"speed": "m s-1"}) as dataset:
+        ...     dataset["speed"].values.tolist()
+        [1.0, 2.0]
+    """
+    paths = _expand(path)
+    if len(paths) == 1:
+        dataset = _open_one(paths[0], dims, chunks)
+    else:
+        dataset = _open_many(paths, dims, chunks)
+    where = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    try:
+        if variables is None:
+            return dataset
+        selected = _select(dataset, variables, where)
+        for name, unit in (units or {}).items():
+            _require_unit(selected, name, unit, where)
+        for array in selected.data_vars.values():
+            _require_numbers(array, where)
+            if find_time_dim(array) is not None:
+                check_time(array, where=where)
+    except BaseException:
+        dataset.close()
+        raise
+    selected.set_close(dataset.close)
+    return selected
+
+
+def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
+    """Write a dataset as NetCDF4, under a temporary name that is renamed when it is complete.
+
+    Args:
+        dataset: what to write; units and calendar of its times are kept.
+        path: file to make or to replace.
+
+    Returns:
+        The path.
+
+    Raises:
+        DataError: the disk is full, or the folder cannot be written to.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    plain = dataset.drop_encoding()
+    for name, variable in dataset.variables.items():
+        kept = {k: v for k, v in variable.encoding.items() if k in ("units", "calendar")}
+        plain[name].encoding.update(kept if _is_time(variable) else {})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        plain.to_netcdf(temporary, engine="h5netcdf")
+        temporary.replace(path)
+    except OSError as error:
+        full = error.errno == errno.ENOSPC or "no space left" in str(error).lower()
+        raise DataError(
+            f"the disk is full ({dataset.nbytes} bytes to write)" if full else f"{error}",
+            where=str(path),
+            fix="free some space or write elsewhere" if full else "",
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+    return path
+
+
+def find_time_dim(array: xr.DataArray) -> str | None:
+    """Return the time dim, or None when the array has none; see `time_dim`."""
+    names = [str(d) for d in array.dims]
+    for name in names:
+        if name in array.coords and _is_time(array[name].variable):
+            return name
+    return next((n for n in names if n.lower() in _TIME_NAMES), None)
+
+
+def time_dim(array: xr.DataArray) -> str:
+    """Return the name of the time dim: by decoded dates, CF attributes, then usual names.
+
+    Raises:
+        DataError: the array has no time dim.
+
+    Example:
+        >>> time_dim(xr.DataArray(np.zeros((3, 2)), dims=("x", "time")))
+        'time'
+    """
+    found = find_time_dim(array)
+    if found is None:
+        raise DataError(
+            "no time dim",
+            where=f"variable {array.name}",
+            allowed=f"one of its dims ({', '.join(map(str, array.dims))}) called time, or with "
+            "CF attributes of time",
+            fix="give the dims by name, as in dims: [time, y, x]",
+        )
+    return found
+
+
+def spatial_dims(array: xr.DataArray) -> tuple[str, ...]:
+    """Return the dims that are neither time nor a collection (member, channel, ...), as stored.
+
+    Example:
+        >>> spatial_dims(xr.DataArray(np.zeros((3, 2, 2)), dims=("time", "y", "x")))
+        ('y', 'x')
+    """
+    time = find_time_dim(array)
+    names = (str(d) for d in array.dims)
+    return tuple(n for n in names if n != time and n.lower() not in _NOT_SPACE)
+
+
+def latitude_name(array: xr.DataArray | xr.Dataset) -> str | None:
+    """Return the coordinate that holds latitudes (1-D or 2-D), or None: then no area weights.
+
+    A coordinate `y` counts only with units of latitude; on a plain plane it is a length.
+
+    Example:
+        >>> latitude_name(xr.DataArray(np.zeros(2), dims="y", coords={
+        ...     "y": ("y", [0.0, 1.0], {"units": "degrees_north"})}))
+        'y'
+    """
+    for name, coordinate in array.coords.items():
+        attrs = coordinate.attrs
+        unit = str(attrs.get("units", "")).lower()
+        if attrs.get("standard_name") == "latitude" or unit in _LATITUDE_UNITS:
+            return str(name)
+    return next((str(n) for n in array.coords if str(n).lower() in _LATITUDE_NAMES), None)
+
+
+def check_time(array: xr.DataArray, *, min_steps: int = 1, where: str = "") -> None:
+    """Refuse a time coordinate that is too short, repeats, or goes backward.
+
+    Args:
+        array: a field with a time dim.
+        min_steps: fewest steps that are of use; 2 for anything that learns a change.
+        where: file to name in messages.
+
+    Raises:
+        DataError: with the first index that is out of order.
+    """
+    dim = time_dim(array)
+    where = ": ".join(part for part in (where, f"variable {array.name}, {dim}") if part)
+    if array.sizes[dim] < min_steps:
+        steps = f"{array.sizes[dim]} time step" + ("s" if array.sizes[dim] != 1 else "")
+        raise DataError(steps, where=where, allowed=f"{min_steps} or more")
+    if dim not in array.coords:
+        return
+    times = array[dim].values
+    if times.dtype.kind in "fM" and bool((times != times).any()):  # NaN and NaT
+        raise DataError("a time is missing (NaN)", where=where)
+    ahead = np.asarray(times[1:] > times[:-1], dtype=bool)
+    if not ahead.all():
+        i = int(np.argmin(ahead)) + 1
+        kind = "repeats" if times[i] == times[i - 1] else "goes backward"
+        raise DataError(
+            f"time {kind} at index {i} ({times[i - 1]} then {times[i]})",
+            where=where,
+            allowed="strictly increasing times",
+            fix=f"sort and drop duplicates: ds.sortby({dim!r}).drop_duplicates({dim!r})",
+        )
+
+
+@dataclass(frozen=True)
+class FieldCheck:
+    """What `check_field` counted.
+
+    Attributes:
+        values: number of values.
+        non_finite: number of NaN (missing) and infinite values.
+        infinite: of those, the infinite ones.
+        empty_steps: time steps without a single finite value.
+        minimum: least finite value, in the field's unit.
+        maximum: greatest finite value, in the field's unit.
+    """
+
+    values: int
+    non_finite: int
+    infinite: int
+    empty_steps: tuple[int, ...]
+    minimum: float
+    maximum: float
+
+
+def check_field(array: xr.DataArray, *, where: str = "") -> FieldCheck:
+    """Read a field once, in blocks of time, and refuse one that holds nothing to learn.
+
+    Args:
+        array: the field; without a time dim it is read whole.
+        where: file to name in messages.
+
+    Raises:
+        DataError: all values are NaN, all are the same, one is infinite, or it cannot be read.
+
+    Example:
+        >>> check_field(xr.DataArray([0.0, 2.0, np.nan], dims="x")).non_finite
+        1
+    """
+    where = ": ".join(part for part in (where, f"variable {array.name}") if part)
+    _require_numbers(array, where)
+    finite = infinite = 0
+    empty: list[int] = []
+    low, high = np.inf, -np.inf
+    for start, block in _time_blocks(array, where):
+        good = np.isfinite(block)
+        finite += int(good.sum())
+        infinite += int(np.isinf(block).sum())
+        if find_time_dim(array) is not None:
+            empty += (start + np.flatnonzero(~good.reshape(len(block), -1).any(axis=1))).tolist()
+        if good.any():
+            low = min(low, float(block.min(where=good, initial=np.inf)))
+            high = max(high, float(block.max(where=good, initial=-np.inf)))
+    if not finite:
+        raise DataError(f"all {array.size} values are NaN or infinite", where=where)
+    if infinite:
+        raise DataError(f"{infinite} values are infinite", where=where)
+    if low == high:
+        raise DataError(f"constant: every value is {low:g}", where=where)
+    return FieldCheck(array.size, array.size - finite, infinite, tuple(empty), low, high)
+
+
+def _time_blocks(array: xr.DataArray, where: str) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (first step, values with time first) of at most `_BLOCK_BYTES`."""
+    dim = find_time_dim(array)
+    steps = array.sizes[dim] if dim else 1
+    size = max(1, int(_BLOCK_BYTES // max(1, array.nbytes // max(1, steps))))
+    for start in range(0, steps, size):
+        part = array
+        if dim:
+            part = array.transpose(dim, ...).isel({dim: slice(start, start + size)})
+        try:
+            block = part.to_numpy()
+        except _READ_ERRORS as error:
+            raise DataError(f"cannot be read from step {start} on ({error})", where=where) from None
+        yield start, block if block.dtype.kind == "f" else block.astype(np.float64)
+
+
+def _expand(path: PathLike | Sequence[PathLike]) -> list[Path]:
+    """Return the files meant by a path, a glob or a list, all of which exist."""
+    if isinstance(path, str | os.PathLike):
+        text = os.fspath(path)
+        if glob.has_magic(text) and not Path(text).exists():
+            paths = [Path(p) for p in sorted(glob.glob(text, recursive=True))]
+            if not paths:
+                raise DataError("no file matches this pattern", where=text)
+        else:
+            paths = [Path(text)]
+    else:
+        paths = [Path(p) for p in path]
+    if not paths:
+        raise DataError("no files given")
+    for p in paths:
+        if not p.exists():
+            siblings = [s.name for s in p.parent.iterdir()] if p.parent.is_dir() else []
+            near = nearest_name(p.name, siblings)
+            fix = f"did you mean {p.parent / near}?" if near else ""
+            raise DataError("no such file", where=str(p), fix=fix)
+    return paths
+
+
+def _engine(path: Path) -> str:
+    """Return xarray's engine for a path, by its first bytes."""
+    if path.is_dir():
+        if not any((path / n).exists() for n in ("zarr.json", ".zgroup", ".zmetadata", ".zarray")):
+            raise DataError("a folder that is not a Zarr store", where=str(path))
+        if importlib.util.find_spec("zarr") is None:
+            raise missing_extra("zarr", "zarr", "reading Zarr stores")
+        return "zarr"
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        raise DataError(f"cannot be opened ({error.strerror})", where=str(path)) from None
+    if head in (b"CDF\x01", b"CDF\x02"):
+        return "scipy"
+    if head == b"\x89HDF" or (head and h5py.is_hdf5(path)):
+        return "h5netcdf"
+    size = path.stat().st_size
+    raise DataError(
+        "CDF-5 is not supported" if head == b"CDF\x05" else f"format not recognised ({size} bytes)",
+        where=str(path),
+        allowed="NetCDF3, NetCDF4, HDF5, Zarr",
+        fix="the file is empty"
+        if not size
+        else "nccopy -k nc4 IN OUT"
+        if head[:3] == b"CDF"
+        else "",
+    )
+
+
+def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
+    engine = _engine(path)
+    options: dict[str, Any] = {"decode_timedelta": False, "chunks": chunks}
+    if engine == "h5netcdf":
+        options["phony_dims"] = "access"
+    elif engine == "zarr":
+        options["consolidated"] = False
+    elif engine == "scipy":
+        _require_whole_netcdf3(path)
+    try:
+        with warnings.catch_warnings():
+            # Two agreeing fill values, or dates beyond datetime64, are handled: nothing to warn of.
+            warnings.simplefilter("ignore")
+            dataset = xr.open_dataset(path, engine=engine, **options)
+    except _READ_ERRORS as error:
+        raise _unreadable(path, error) from None
+    return _name_dims(dataset, dims, str(path)) if dims is not None else dataset
+
+
+def _unreadable(path: Path, error: BaseException) -> DataError:
+    text = " ".join(str(error).split())
+    if "decode time" in text or "calendar" in text:
+        return DataError(f"its times cannot be decoded ({text})", where=str(path))
+    size = f"{path.stat().st_size} bytes" if path.is_file() else "a folder"
+    return DataError(
+        f"damaged or truncated ({size}; {type(error).__name__}: {text[:200]})",
+        where=str(path),
+        fix="copy or make the file again",
+    )
+
+
+def _require_whole_netcdf3(path: Path) -> None:
+    """Refuse a classic file that is shorter than its header says, before scipy maps it."""
+    from scitoolkit.io._netcdf3 import expected_size
+
+    size = path.stat().st_size
+    try:
+        expected = expected_size(path)
+    except (EOFError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    if size < expected:
+        raise DataError(
+            f"damaged or truncated ({size} bytes; its header says {expected})",
+            where=str(path),
+            fix="copy or make the file again",
+        )
+
+
+def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Dataset:
+    """Join files along time, in the order of their first times."""
+    if importlib.util.find_spec("dask") is None:
+        raise missing_extra("dask", "dask", "joining several files lazily")
+    parts: list[xr.Dataset] = []
+    try:
+        for path in paths:
+            parts.append(_open_one(path, dims, {} if chunks is None else chunks))
+        dim = _shared_time_dim(parts[0], str(paths[0]))
+        if all(dim in part.coords for part in parts):
+            parts.sort(key=lambda part: part[dim].values[0])
+        joined = xr.concat(
+            parts, dim=dim, data_vars="minimal", coords="minimal", compat="override",
+            join="exact", combine_attrs="override",
+        )  # fmt: skip
+    except (ValueError, KeyError, IndexError) as error:
+        for part in parts:
+            part.close()
+        raise DataError(
+            f"the files do not fit together along time ({' '.join(str(error).split())[:200]})",
+            where=f"{paths[0]} and {len(paths) - 1} more",
+        ) from None
+    except BaseException:
+        for part in parts:
+            part.close()
+        raise
+
+    def close() -> None:
+        for part in parts:
+            part.close()
+
+    joined.set_close(close)
+    return joined
+
+
+def _shared_time_dim(dataset: xr.Dataset, where: str) -> str:
+    found = {find_time_dim(array) for array in dataset.data_vars.values()} - {None}
+    if len(found) != 1:
+        raise DataError("no single time dim to join files along", where=where)
+    return str(found.pop())
+
+
+def _name_dims(dataset: xr.Dataset, dims: Dims, where: str) -> xr.Dataset:
+    """Return the dataset with its dims named as the user says."""
+    if isinstance(dims, Mapping):
+        unknown = [name for name in dims if name not in dataset.variables]
+        if unknown:
+            raise _missing_variable(unknown[0], dataset, where)
+    named: dict[str, xr.DataArray] = {}
+    known = {d for value in dims.values() for d in value} if isinstance(dims, Mapping) else {*dims}
+    for key in dataset.variables:
+        array, name = dataset[key].reset_coords(drop=True), str(key)
+        wanted = dims.get(name) if isinstance(dims, Mapping) else None
+        if wanted is None and array.ndim == 1 and name in known:
+            wanted = (name,)
+        if wanted is None and not isinstance(dims, Mapping) and array.ndim == len(dims):
+            wanted = dims
+        if wanted is not None and len(wanted) != array.ndim:
+            raise DataError(
+                f"dims {list(wanted)} do not fit its shape {array.shape}",
+                where=f"{where}: variable {name}",
+                allowed=f"{array.ndim} names",
+            )
+        if wanted is not None:
+            array = array.rename(
+                {old: new for old, new in zip(array.dims, wanted, strict=True) if old != new}
+            )
+        named[name] = array
+    try:
+        out = xr.Dataset(named, attrs=dataset.attrs)
+    except ValueError as error:
+        raise DataError(f"dims {dims} do not fit together ({error})", where=where) from None
+    out.set_close(dataset.close)
+    return out.set_coords([n for n in named if n in out.dims])
+
+
+def _select(
+    dataset: xr.Dataset, variables: str | Sequence[str] | Mapping[str, str], where: str
+) -> xr.Dataset:
+    if isinstance(variables, str):
+        variables = [variables]
+    names = dict(variables) if isinstance(variables, Mapping) else {v: v for v in variables}
+    for name in names.values():
+        if name not in dataset.variables:
+            raise _missing_variable(name, dataset, where)
+    selected = dataset[list(names.values())]
+    return selected.rename({old: new for new, old in names.items() if old != new})
+
+
+def _missing_variable(name: str, dataset: xr.Dataset, where: str) -> DataError:
+    present = [str(v) for v in dataset.data_vars]
+    near = nearest_name(name, [str(v) for v in dataset.variables])
+    return DataError(
+        f"variable {name!r} not found",
+        where=where,
+        allowed=", ".join(present),
+        fix=f"did you mean {near}?" if near else "",
+    )
+
+
+def _require_unit(dataset: xr.Dataset, name: str, expected: str, where: str) -> None:
+    if name not in dataset.variables:
+        raise ConfigError(
+            f"a unit is given for {name!r}, which is not read",
+            allowed=", ".join(map(str, dataset.data_vars)),
+        )
+    found = dataset[name].attrs.get("units")
+    if found is None:
+        dataset[name].attrs["units"] = expected
+    elif not same_unit(str(found), expected):
+        raise DataError(
+            f"unit {str(found)!r}, but {expected!r} is expected",
+            where=f"{where}: variable {name}",
+            fix=f"convert the file, or expect {str(found)!r}",
+        )
+
+
+def _require_numbers(array: xr.DataArray, where: str) -> None:
+    if array.dtype.kind not in "biuf":
+        raise DataError(
+            f"holds {array.dtype} values, not real numbers", where=f"{where}: variable {array.name}"
+        )
+
+
+def require_dims(array: xr.DataArray, dims: Sequence[str], *, where: str = "") -> None:
+    """Refuse an array that lacks one of `dims`.
+
+    Raises:
+        DataError: naming the dim, those present and the nearest.
+    """
+    for dim in dims:
+        if dim not in array.dims:
+            present = [str(d) for d in array.dims]
+            near = nearest_name(dim, present)
+            raise DataError(
+                f"dim {dim!r} not found",
+                where=": ".join(part for part in (where, f"variable {array.name}") if part),
+                allowed=", ".join(present),
+                fix=f"did you mean {near}?" if near else "",
+            )
+
+
+def _is_time(variable: xr.Variable) -> bool:
+    if variable.dtype.kind == "M":
+        return True
+    if variable.dtype.kind == "O" and variable.size:
+        return hasattr(variable.values.flat[0], "calendar")
+    attrs = variable.attrs
+    units = str(attrs.get("units", ""))
+    return attrs.get("axis") == "T" or attrs.get("standard_name") == "time" or " since " in units

@@ -1,0 +1,104 @@
+"""Which sample is read when, and by which rank: a pure function of (seed, epoch) and the layout.
+
+The global batches are cut from one permutation that does not know the world size, so a run can be
+continued on another number of ranks and still see the same batches. Every rank can compute the
+whole order by itself: no communication, O(samples) integers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class EpochOrder:
+    """The order of the samples of every epoch.
+
+    Args:
+        num_samples: size of the set, at least 1.
+        batch_size: samples in a GLOBAL batch, over all ranks.
+        seed: seed of the permutations.
+        shuffle: permute every epoch anew; otherwise samples come in stored order.
+        drop_last: leave out the last batch when it is not full.
+
+    Raises:
+        ConfigError: no samples, or with `drop_last` not enough for one batch.
+
+    Example:
+        >>> order = EpochOrder(num_samples=5, batch_size=2, shuffle=False)
+        >>> [order.global_batch(epoch=0, step=s).tolist() for s in range(order.num_batches)]
+        [[0, 1], [2, 3], [4]]
+    """
+
+    num_samples: int
+    batch_size: int
+    seed: int = 0
+    shuffle: bool = True
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size {self.batch_size} is less than 1", allowed="1 or more")
+        if self.seed < 0:
+            raise ConfigError(f"seed {self.seed} is negative", allowed="0 or more")
+        if self.num_samples < 1:
+            raise ConfigError("the set has no samples", fix="check the split and the window length")
+        if self.num_batches < 1:
+            raise ConfigError(
+                f"batch_size {self.batch_size} is more than the {self.num_samples} samples, "
+                "and drop_last leaves no batch",
+                fix=f"batch_size={self.num_samples} or drop_last=false",
+            )
+
+    @property
+    def num_batches(self) -> int:
+        """Global batches in an epoch."""
+        whole, rest = divmod(self.num_samples, self.batch_size)
+        return whole if self.drop_last or not rest else whole + 1
+
+    def permutation(self, epoch: int) -> np.ndarray:
+        """Return the sample indices of an epoch in order, shape (num_samples,), int64."""
+        if not self.shuffle:
+            return np.arange(self.num_samples, dtype=np.int64)
+        # Philox with an explicit key: its stream is specified, unlike that of `default_rng`.
+        generator = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
+        # argsort of raw draws, not Generator.permutation, whose algorithm numpy may change.
+        return np.argsort(generator.bit_generator.random_raw(self.num_samples), kind="stable")
+
+    def global_batch(self, epoch: int, step: int) -> np.ndarray:
+        """Return the sample indices of one global batch, shape (<= batch_size,), int64."""
+        return self.cut(self.permutation(epoch), step)
+
+    def cut(self, permutation: np.ndarray, step: int) -> np.ndarray:
+        """Return batch `step` of a permutation made by `permutation`."""
+        return permutation[step * self.batch_size : (step + 1) * self.batch_size]
+
+
+def rank_share(batch: np.ndarray, rank: int, world_size: int) -> tuple[np.ndarray, int | None]:
+    """Return one rank's contiguous slice of a global batch.
+
+    A partial batch is spread over the ranks as evenly as it goes. A rank with nothing left gets
+    the batch's first sample as filler, because every rank must take part in every step.
+
+    Args:
+        batch: sample indices of the global batch, shape (n,), n >= 1.
+        rank: this process.
+        world_size: number of processes.
+
+    Returns:
+        The slice, and `num_valid`: 0 for a filler, otherwise None (all samples count).
+
+    Example:
+        >>> [rank_share(np.arange(3), r, 4)[0].tolist() for r in range(4)]
+        [[0], [1], [2], [0]]
+        >>> rank_share(np.arange(3), 3, 4)[1]
+        0
+    """
+    share, extra = divmod(len(batch), world_size)
+    start = rank * share + min(rank, extra)
+    mine = batch[start : start + share + (rank < extra)]
+    return (mine, None) if len(mine) else (batch[:1], 0)

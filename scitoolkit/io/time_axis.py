@@ -1,0 +1,120 @@
+"""The time axis as numbers: days, phase of the year by the file's own calendar, and seams.
+
+Nothing is assumed about the step. A seam is a step unlike the others: a week of three days where
+two files meet, a month that is missing. A model that is told "one step" there learns a wrong
+phase, so windows must not cross it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.fields import check_time, time_dim
+
+# Calendar months differ by 10 %, leap years by 0.3 %: no seams. Shorter steps are exact.
+_CALENDAR_STEP_DAYS, _CALENDAR_TOLERANCE, _TOLERANCE = 27.0, 0.2, 0.01
+
+
+@dataclass(frozen=True)
+class Seam:
+    """An uneven step: from step `index - 1` to `index` pass `found` days, not `expected`."""
+
+    index: int
+    expected: float
+    found: float
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """A decoded time axis.
+
+    Attributes:
+        days: days since the first step, float64, shape (T,); plain numbers as stored when the
+            times are not dates.
+        phases: fraction of the year passed, in [0, 1), shape (T,); None when not dates.
+        years: calendar year, shape (T,) int64; None when not dates.
+        calendar: CF name, or "none".
+        step: median step, in the unit of `days`.
+        seams: uneven steps.
+    """
+
+    days: np.ndarray
+    phases: np.ndarray | None
+    years: np.ndarray | None
+    calendar: str
+    step: float
+    seams: tuple[Seam, ...]
+
+    @property
+    def seam_indices(self) -> tuple[int, ...]:
+        """First step after each seam, as `window_starts` takes them."""
+        return tuple(seam.index for seam in self.seams)
+
+
+def read_time_axis(array: xr.DataArray) -> TimeAxis:
+    """Return the time axis of a field.
+
+    Args:
+        array: a field with a time dim; without a time coordinate steps are counted.
+
+    Raises:
+        DataError: fewer than two steps, or times that do not increase.
+
+    Example:
+        >>> times = np.array(["2001-01-01", "2001-01-08", "2001-01-15", "2001-01-18"], "M8[ns]")
+        >>> axis = read_time_axis(xr.DataArray(np.zeros(4), dims="time", coords={"time": times}))
+        >>> axis.step, axis.seams
+        (7.0, (Seam(index=3, expected=7.0, found=3.0),))
+    """
+    check_time(array, min_steps=2)
+    dim = time_dim(array)
+    if dim not in array.coords:
+        return _axis(np.arange(array.sizes[dim], dtype=np.float64), None, None, "none")
+    times = array[dim].values
+    if times.dtype.kind == "M":
+        return _axis(*_from_datetime64(times), "proleptic_gregorian")
+    if times.dtype.kind == "O":
+        return _axis(*_from_cftime(times), times[0].calendar)
+    if times.dtype.kind in "iuf":
+        return _axis(times.astype(np.float64), None, None, "none")
+    raise DataError(f"times of type {times.dtype}", where=f"variable {array.name}, {dim}")
+
+
+def _axis(
+    days: np.ndarray, phases: np.ndarray | None, years: np.ndarray | None, calendar: str
+) -> TimeAxis:
+    steps = np.diff(days)
+    step = float(np.median(steps))
+    return TimeAxis(days, phases, years, calendar, step, _seams(steps, step, phases is not None))
+
+
+def _seams(steps: np.ndarray, step: float, dates: bool) -> tuple[Seam, ...]:
+    calendar_step = dates and step > _CALENDAR_STEP_DAYS
+    tolerance = _CALENDAR_TOLERANCE if calendar_step else _TOLERANCE
+    uneven = np.flatnonzero(np.abs(steps - step) > tolerance * step)
+    return tuple(Seam(int(i) + 1, step, float(steps[i])) for i in uneven)
+
+
+def _from_datetime64(times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    day = np.timedelta64(1, "D")
+    year = times.astype("datetime64[Y]")
+    begin = year.astype(times.dtype)
+    length = ((year + 1).astype(times.dtype) - begin) / day
+    days = (times - times[0]) / day
+    return days, (times - begin) / day / length, year.astype(np.int64) + 1970
+
+
+def _from_cftime(times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def days(delta) -> float:
+        return delta.total_seconds() / 86400.0
+
+    phases = []
+    for t in times:
+        begin = t.replace(month=1, day=1, hour=0, minute=0, second=0, microsecond=0)
+        phases.append(days(t - begin) / days(begin.replace(year=t.year + 1) - begin))
+    since = np.array([days(t - times[0]) for t in times])
+    return since, np.array(phases), np.array([t.year for t in times], dtype=np.int64)
