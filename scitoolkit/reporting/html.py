@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import FIELDS_NAME, FILE_NAME, Lines, Maps, Results, Table
 from scitoolkit.core.run_directory import RunDirectory, disk_error, write_atomic
-from scitoolkit.reporting.tables import best_rows, formatted_rows, is_numeric_column, split_unit
+from scitoolkit.reporting.tables import (
+    best_rows,
+    format_column,
+    formatted_rows,
+    is_numeric_column,
+    split_unit,
+)
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -91,6 +97,8 @@ def write_report(run_path: Path) -> Path:
         for name, image, _ in images:
             write_atomic(run.report / name, image)
         write_atomic(target, page)
+        for stale in set(run.report.glob("[0-9][0-9]-*.png")) - {run.report / i[0] for i in images}:
+            stale.unlink()
     except OSError as error:
         raise disk_error(error, run.report) from None
     return target
@@ -175,7 +183,11 @@ def _section(title: str, parts: list[str]) -> list[str]:
 def _metrics(results: Results) -> list[Table]:
     if not results.metrics:
         return []
-    rows = [[name, value, results.units.get(name, "")] for name, value in results.metrics.items()]
+    # Quantities of different kinds have no digits in common: each is formatted by itself.
+    rows: list[list[float | int | str | None]] = [
+        [name, format_column([value])[0], results.units.get(name, "")]
+        for name, value in results.metrics.items()
+    ]
     return [Table(title="Figures of merit", columns=["name", "value", "unit"], rows=rows)]
 
 

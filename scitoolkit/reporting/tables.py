@@ -28,7 +28,9 @@ def split_unit(column: str) -> tuple[str, str]:
 
 
 def format_column(cells: Sequence[Cell]) -> list[str]:
-    """Format the cells of one column alike, to four significant digits of its largest number.
+    """Format the cells of one column alike: four significant digits of its largest number.
+
+    The smallest number keeps at least two; a column that spans too much for that is not aligned.
 
     Example:
         >>> format_column([0.48123, 0.4, None, "n/a"])
@@ -40,7 +42,7 @@ def format_column(cells: Sequence[Cell]) -> list[str]:
     largest, smallest = max(sizes, default=1.0), min(sizes, default=1.0)
     if largest >= 1e6 or smallest < 1e-4 * largest or largest < 1e-3:
         return [_format(cell, ".4g") for cell in cells]
-    decimals = max(0, 3 - math.floor(math.log10(largest)))
+    decimals = max(0, 3 - math.floor(math.log10(largest)), 1 - math.floor(math.log10(smallest)))
     return [_format(cell, f".{decimals}f") for cell in cells]
 
 

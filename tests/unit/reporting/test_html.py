@@ -122,6 +122,15 @@ def test_a_full_disk_leaves_the_page_that_was_there(run, monkeypatch):
     assert "<h1>old</h1>" in path.read_text(encoding="utf-8")
 
 
+def test_images_of_an_earlier_report_are_removed(run):
+    Results(title="old", figures=[LINES]).write(run.path)
+    write_report(run.path)
+    Results(title="new", metrics={"large": 1234.5, "small": 0.3468}).write(run.path)
+    page = write_report(run.path).read_text(encoding="utf-8")
+    assert not list(run.report.glob("*.png"))
+    assert "0.3468" in page
+
+
 def test_the_import_is_light():
     code = "import sys, scitoolkit.reporting; print(*sorted(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

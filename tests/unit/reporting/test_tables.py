@@ -27,6 +27,7 @@ def test_nan_is_never_the_best_and_short_rows_are_filled():
 
 
 def test_columns_of_wide_range_use_significant_digits():
+    assert format_column([1234.5, 0.3468]) == ["1234.50", "0.35"]
     assert format_column([1e-9, 2.5]) == ["1e-09", "2.5"]
 
 
