@@ -1,0 +1,151 @@
+"""Forecasts of the POD coefficients of the SC20 POD-LSTM paper (NOAA OISST v2, 5 modes).
+
+Train: 427 weeks from 1981-11-01 (Sundays). Test: 1,487 weeks from 1990-01-03 (Wednesdays), about
+3 days after the last training week. 8 weeks in, 8 out. Every choice is made by blocked
+validation inside the training weeks; the test weeks are scored once, at the end. The baselines
+and the hand-made LSTM are fitted on the same weeks, and the RKHS prediction of the data file is
+scored with the same functions.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.forecasting import baselines, metrics, selection
+from scitoolkit.forecasting.conformal import rolling_intervals
+from scitoolkit.forecasting.windows import Series, all_windows, decimal_years
+
+DATA = Path(os.environ.get("SCITOOLKIT_SHARED", Path(__file__).parents[2] / "shared")) / "data"
+FILE = DATA / "forecast" / "sc20_noaa_oisst_pod_coefficients.h5"
+INPUTS = LEADS = 8
+OCEAN_CELLS = 44219
+ALPHAS = (10000.0, 3000.0, 1000.0, 300.0, 100.0, 30.0)
+
+
+def read():
+    if not FILE.is_file():
+        raise DataError("the SC20 coefficients are not here", where=str(FILE),
+                        fix="SCITOOLKIT_SHARED=FOLDER with data/forecast in it")  # fmt: skip
+    with h5py.File(FILE) as file:
+        train, test, rkhs = (file[n][:] for n in ("train", "test", "rkhs_test_prediction"))
+    week = np.timedelta64(7, "D")
+    begin, seam = np.datetime64("1981-11-01"), np.datetime64("1990-01-03")
+    years = decimal_years(begin + week * np.arange(len(train)))
+    test_years = decimal_years(seam + week * np.arange(len(test)))
+    return Series(train, years), Series(test, test_years), rkhs
+
+
+def select(train: Series):
+    """Choose harmonics, then the model; return (make, validation forecasts, table)."""
+
+    def validate(make):
+        return selection.cross_validate(make, [train], inputs=INPUTS, leads=LEADS)
+
+    def error(make):
+        return selection.standardised_error(validate(make))
+
+    harmonics = int(
+        selection.simplest_within(
+            {str(n): error(lambda n=n: baselines.DampedAnomaly(n, LEADS)) for n in (1, 2, 3, 4, 5)},
+            gain=0.01,
+        )
+    )
+    candidates = {"damped_anomaly": lambda: baselines.DampedAnomaly(harmonics, LEADS)}
+    for alpha in ALPHAS:
+        candidates[f"anomaly_autoregression(alpha={alpha:g})"] = lambda alpha=alpha: (
+            baselines.AnomalyAutoregression(harmonics, LEADS, alpha)
+        )
+    errors = {name: error(make) for name, make in candidates.items()}
+    best = min(errors, key=errors.get)
+    return harmonics, best, candidates[best], validate(candidates[best]), errors
+
+
+def manual_lstm(train: Series):
+    """The hand-made POD-LSTM: two layers of 80, all-steps head, 100 epochs, as in the paper."""
+    import torch
+
+    from scitoolkit.core.seeds import seed_everything
+    from scitoolkit.forecasting.lstm import PodLSTM, fit_in_memory
+
+    seed_everything(0)
+    mean, scale = train.values.mean(0), train.values.std(0)
+
+    def standard(values):
+        return torch.as_tensor((values - mean) / scale, dtype=torch.float32)
+
+    windows = all_windows(train, INPUTS, LEADS)
+    network = PodLSTM(5, 5, inputs=INPUTS, leads=LEADS, hidden=80, layers=2, head="all_steps")
+    fit_in_memory(network, standard(windows.input_values()), standard(windows.targets()),
+                  epochs=100, lr=1e-3)  # fmt: skip
+
+    def predict(windows):
+        with torch.no_grad():
+            return network(standard(windows.input_values())).double().numpy() * scale + mean
+
+    return predict
+
+
+def score(truth, forecast) -> dict:
+    rmse = metrics.rmse_per_lead(truth, forecast) * np.sqrt(truth.shape[-1] / OCEAN_CELLS)
+    return {
+        "r2_uniform": metrics.r2_uniform(truth, forecast),
+        "r2_variance_weighted": metrics.r2_variance_weighted(truth, forecast),
+        "rmse": float(np.sqrt((rmse**2).mean())),
+    }
+
+
+def fitted_baselines(train: Series, harmonics: int) -> dict:
+    models = {
+        "persistence": baselines.Persistence(),
+        "climatology": baselines.Climatology(harmonics),
+        "climatology_anomaly_persistence": baselines.AnomalyPersistence(harmonics),
+        "climatology_damped_anomaly": baselines.DampedAnomaly(harmonics, LEADS),
+        "ridge": baselines.RidgeAutoregression(INPUTS, LEADS),
+    }
+    return {name: model.fit([train]).predict for name, model in models.items()}
+
+
+def rkhs_score(test: Series, rkhs) -> dict:
+    """Score the file's prediction: row i is its forecast of test week i, in blocks of 8."""
+    rows = slice(INPUTS, len(test.values))
+    return score(test.values[rows, None], rkhs[rows, None])
+
+
+def run() -> dict:
+    train, test, rkhs = read()
+    started = time.process_time()
+    harmonics, best, make, validation, errors = select(train)
+    model = make().fit([train])
+    fit_seconds = time.process_time() - started
+
+    windows = all_windows(test, INPUTS, LEADS)
+    truth, forecast = windows.targets(), model.predict(windows)
+    steps = windows.starts[:, None] + INPUTS + np.arange(LEADS)
+    low, high = rolling_intervals(
+        truth - forecast, steps, windows.starts + INPUTS - 1, validation.truth - validation.forecast
+    )
+    inside = metrics.coverage(truth, forecast + low, forecast + high, axis=(0, 1))
+    ours = score(truth, forecast)
+    predictors = {**fitted_baselines(train, harmonics), "lstm_manual": manual_lstm(train)}
+    return {
+        "test_r2_uniform": ours["r2_uniform"],
+        "test_r2_variance_weighted": ours["r2_variance_weighted"],
+        "validation_r2_uniform": metrics.r2_uniform(validation.truth, validation.forecast),
+        "fit_cpu_seconds": fit_seconds,
+        "coverage90_min": float(inside.min()),
+        "coverage90_max": float(inside.max()),
+        "rmse_celsius": ours["rmse"],
+        "model": best,
+        "harmonics": harmonics,
+        "validation_r2_uniform_of_candidates": {k: 1 - v for k, v in errors.items()},
+        "baselines": {
+            **{name: score(truth, predict(windows)) for name, predict in predictors.items()},
+            "rkhs_prediction": rkhs_score(test, rkhs),
+        },
+    }

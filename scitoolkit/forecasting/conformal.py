@@ -1,0 +1,82 @@
+"""Prediction intervals from past forecast errors, recalibrated as time goes on.
+
+Residuals of the training years are too small for later ones (drift, overfitting), so the
+half-width at each step is adapted online: wider after a miss, narrower after a hit. Only errors
+whose verification time has been reached may be used.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scitoolkit.forecasting.windows import Array
+
+
+def rolling_intervals(
+    errors: Array,
+    verified: np.ndarray,
+    issued: np.ndarray,
+    past_errors: Array,
+    *,
+    level: float = 0.9,
+    memory: int = 150,
+    rate: float = 0.02,
+) -> tuple[Array, Array]:
+    """Return (low, high) offsets to add to the forecasts, known when each was issued.
+
+    The interval is the pair of equal-tailed quantiles of the last `memory` known errors, at a
+    nominal level that itself follows the observed misses, per lead and channel.
+
+    Args:
+        errors: (window, lead, channel) truth - forecast; an entry is read only by windows
+            issued at or after its verification step.
+        verified: (window, lead) step at which each error becomes known.
+        issued: (window,) step at which each forecast is made, ascending.
+        past_errors: (past, lead, channel) validation errors, all known beforehand.
+        level: wanted coverage.
+        memory: number of latest errors the quantiles are taken of.
+        rate: learning rate of the level.
+
+    Source:
+        Adaptive conformal inference, Gibbs & Candès 2021, arXiv:2106.00170, eq. 2.
+    """
+    windows, leads, channels = errors.shape
+    low, high = np.empty_like(errors), np.empty_like(errors)
+    for lead in range(leads):
+        history = np.concatenate([past_errors[:, lead], errors[:, lead]])
+        start = len(past_errors)
+        miss_rate = np.full(channels, 1 - level)
+        known = 0
+        for i in range(windows):
+            while known < windows and verified[known, lead] <= issued[i]:
+                missed = (errors[known, lead] < low[known, lead]) | (
+                    errors[known, lead] > high[known, lead]
+                )
+                miss_rate += rate * ((1 - level) - missed)
+                known += 1
+            recent = history[max(0, start + known - memory) : start + known]
+            low[i, lead], high[i, lead] = _tails(recent, np.clip(miss_rate, 0.001, 0.8))
+    return low, high
+
+
+def _tails(errors: Array, miss_rate: Array) -> tuple[Array, Array]:
+    """Return both quantiles per channel, with the finite-sample correction of conformal sets."""
+    count = len(errors)
+    ordered = np.sort(errors, axis=0)
+    position = np.clip((count + 1) * miss_rate / 2 - 1, 0, count - 1)
+    columns = np.arange(errors.shape[1])
+    below = np.floor(position).astype(int)
+    share = position - below
+    above = np.minimum(below + 1, count - 1)
+    low = ordered[below, columns] * (1 - share) + ordered[above, columns] * share
+    mirror, mirror_above = count - 1 - below, np.maximum(count - 1 - above, 0)
+    high = ordered[mirror, columns] * (1 - share) + ordered[mirror_above, columns] * share
+    return low, high
+
+
+def static_intervals(past_errors: Array, level: float = 0.9) -> tuple[Array, Array]:
+    """Return (lead, channel) low and high offsets from validation errors alone."""
+    leads = past_errors.shape[1]
+    miss = np.full(past_errors.shape[2], 1 - level)
+    pairs = [_tails(past_errors[:, lead], miss) for lead in range(leads)]
+    return np.stack([p[0] for p in pairs]), np.stack([p[1] for p in pairs])

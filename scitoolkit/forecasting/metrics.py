@@ -1,0 +1,105 @@
+"""Scores of forecasts. Two R² that differ by 0.2 on the same forecast carry different names.
+
+Truth and forecast are (window, lead, channel); a channel is a POD mode or a grid cell.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scitoolkit.forecasting.windows import Array
+
+
+def _per_output(truth: Array, forecast: Array) -> tuple[Array, Array]:
+    residual = ((truth - forecast) ** 2).sum(axis=0)
+    total = ((truth - truth.mean(axis=0)) ** 2).sum(axis=0)
+    return residual, total
+
+
+def r2_per_output(truth: Array, forecast: Array) -> Array:
+    """Return (lead, channel) R², each output against its own mean over the windows."""
+    residual, total = _per_output(truth, forecast)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(total > 0, 1 - residual / total, np.nan)
+
+
+def r2_uniform(truth: Array, forecast: Array) -> float:
+    """Return the mean over outputs (lead and channel) of 1 - SSres/SStot.
+
+    Every output counts alike, however little variance it holds. This is DeepHyper's `r2` and
+    scikit-learn's `uniform_average`.
+
+    Example:
+        >>> truth = np.array([[[0.0, 0.0]], [[1.0, 10.0]]])
+        >>> r2_uniform(truth, truth * [1.0, 0.5])
+        0.75
+    """
+    return float(np.nanmean(r2_per_output(truth, forecast)))
+
+
+def r2_variance_weighted(truth: Array, forecast: Array) -> float:
+    """Return 1 - sum SSres / sum SStot over all outputs: outputs of large variance dominate."""
+    residual, total = _per_output(truth, forecast)
+    return float(1 - residual.sum() / total.sum()) if total.sum() > 0 else float("nan")
+
+
+def rmse_per_lead(truth: Array, forecast: Array, weights: Array | None = None) -> Array:
+    """Return (lead,) root-mean-square error over windows and channels, in the data's unit.
+
+    Args:
+        truth: (window, lead, channel).
+        forecast: same shape.
+        weights: (channel,) area weights; None weighs channels alike.
+    """
+    error = (truth - forecast) ** 2
+    channel = np.ones(truth.shape[-1]) if weights is None else np.asarray(weights)
+    return np.sqrt(error.mean(axis=0) @ (channel / channel.sum()))
+
+
+def anomaly_correlation(
+    truth: Array, forecast: Array, climatology: Array, weights: Array | None = None
+) -> Array:
+    """Return (lead,) centred-on-climatology correlation (ACC) over windows and channels.
+
+    Args:
+        truth: (window, lead, channel).
+        forecast: same shape.
+        climatology: same shape, of the verification times.
+        weights: (channel,) area weights.
+    """
+    a, b = truth - climatology, forecast - climatology
+    w = np.ones(truth.shape[-1]) if weights is None else np.asarray(weights)
+    cross = (a * b * w).sum(axis=(0, 2))
+    norm = np.sqrt((a * a * w).sum(axis=(0, 2)) * (b * b * w).sum(axis=(0, 2)))
+    return np.where(norm > 0, cross / np.where(norm > 0, norm, 1), np.nan)
+
+
+def crps_ensemble(truth: Array, members: Array) -> Array:
+    """Return the continuous ranked probability score of an ensemble, elementwise.
+
+    Args:
+        truth: (...).
+        members: (member, ...).
+
+    Returns:
+        (...) in the data's unit; for one member it is the absolute error.
+
+    Source:
+        The fair estimator, Zamo & Naveau 2018, doi:10.1007/s11004-017-9709-7, eq. 3 and 7.
+    """
+    members = np.asarray(members)
+    count = len(members)
+    skill = np.abs(members - truth).mean(axis=0)
+    if count == 1:
+        return skill
+    ranks = (2 * np.arange(1, count + 1) - count - 1).reshape((-1,) + (1,) * (members.ndim - 1))
+    spread = (ranks * np.sort(members, axis=0)).sum(axis=0) / (count * (count - 1))
+    return skill - spread
+
+
+def coverage(truth: Array, low: Array, high: Array, axis: tuple[int, ...] = (0,)) -> Array:
+    """Return the share of truths inside [low, high] over `axis`; NaN bounds are left out."""
+    known = np.isfinite(low) & np.isfinite(high)
+    inside = (truth >= low) & (truth <= high) & known
+    total = known.sum(axis=axis)
+    return np.where(total > 0, inside.sum(axis=axis) / np.maximum(total, 1), np.nan)

@@ -1,0 +1,97 @@
+"""Choosing among forecasters by blocked validation, before any test data is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.forecasting.baselines import Forecaster
+from scitoolkit.forecasting.windows import Array, Series, all_windows, blocked_folds, join_windows
+
+Make = Callable[[], Forecaster]
+
+
+@dataclass(frozen=True)
+class Validated:
+    """Pooled out-of-block forecasts of one candidate: (window, lead, channel) each."""
+
+    truth: Array
+    forecast: Array
+
+
+def cross_validate(
+    make: Make, segments: Sequence[Series], *, inputs: int, leads: int, folds: int = 4
+) -> Validated:
+    """Forecast every block of the record with a model fitted to the other blocks.
+
+    Raises:
+        DataError: the longest stretch is too short for two blocks that hold a window each.
+    """
+    length = inputs + leads
+    longest = max(len(s.values) for s in segments)
+    folds = min(folds, longest // (length + leads))
+    if folds < 2:
+        raise DataError(
+            f"{longest} training steps are too few for blocked validation",
+            allowed=f"at least {2 * (length + leads)} steps (inputs {inputs}, leads {leads})",
+            fix="a longer file, or smaller `inputs` and `leads`",
+        )
+    truth, forecast = [], []
+    for train, block in blocked_folds(segments, folds, leads, length):
+        windows = all_windows(block, inputs, leads)
+        truth.append(windows.targets())
+        forecast.append(make().fit(train).predict(windows))
+    return Validated(join_windows(truth), join_windows(forecast))
+
+
+def standardised_error(validated: Validated) -> float:
+    """Return the mean over outputs of SSres/SStot: 1 - R² uniform, constant outputs left out."""
+    residual = ((validated.truth - validated.forecast) ** 2).sum(axis=0)
+    total = ((validated.truth - validated.truth.mean(axis=0)) ** 2).sum(axis=0)
+    return float((residual[total > 0] / total[total > 0]).mean())
+
+
+def simplest_within(errors: Mapping[str, float], gain: float) -> str:
+    """Walk from simple to complex; move on only when the error falls by the share `gain`.
+
+    Differences of a fraction of a per cent between candidates are noise on a short record, and
+    then the simpler model is the safer one outside its training years.
+
+    Args:
+        errors: validation error per candidate, simplest first.
+        gain: smallest relative improvement that counts.
+
+    Example:
+        >>> simplest_within({"2": 1.0, "3": 0.8, "4": 0.799}, gain=0.01)
+        '3'
+    """
+    names = list(errors)
+    best = names[0]
+    for name in names[1:]:
+        if errors[name] < (1 - gain) * errors[best]:
+            best = name
+    return best
+
+
+def lead_factors(residual: Array, correction: Array, weights: Array | None = None) -> Array:
+    """Return (lead,) factors in [0, 1] by which a learned correction is to be multiplied.
+
+    The least-squares factor on validation, reduced by its own standard error, so that a
+    correction without proven skill is switched off (0) instead of doing harm.
+
+    Args:
+        residual: (window, lead, channel) truth - base forecast, on validation.
+        correction: same shape, what the network adds.
+        weights: (channel,) area or variance weights.
+    """
+    w = np.ones(residual.shape[-1]) if weights is None else weights
+    cross = (residual * correction * w).sum(axis=2)
+    power = np.maximum((correction**2 * w).sum(axis=(0, 2)), 1e-300)
+    factor = cross.sum(axis=0) / power
+    # Overlapping windows share most of their steps: count one window in `leads` as independent.
+    leads = residual.shape[1]
+    error = np.sqrt(leads * ((cross - factor * power / len(cross)) ** 2).sum(axis=0)) / power
+    return np.clip(factor - error, 0.0, 1.0)

@@ -1,0 +1,162 @@
+"""Series, windows and the true calendar: the plain data every forecaster works on.
+
+A series is (time, channel), a channel being a POD mode or a grid cell, with the decimal year of
+every step. The season of a step is the fraction of its own year that has passed, read from the
+calendar; it is never obtained by counting steps, because real records have seams and leap days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scitoolkit.core.errors import DataError
+
+Array = NDArray[np.float64]
+
+
+class Series(NamedTuple):
+    """An unbroken stretch of a record.
+
+    Attributes:
+        values: (time, channel).
+        years: (time,) decimal years; NaN throughout when the record has no calendar.
+    """
+
+    values: Array
+    years: Array
+
+
+def decimal_years(times: Sequence | NDArray) -> Array:
+    """Return decimal years of datetimes of any calendar; NaN for times that are plain numbers.
+
+    Args:
+        times: (time,) numpy datetime64 or cftime objects, or numbers.
+
+    Returns:
+        (time,) float64; the fraction is the share of the step's own year that has passed.
+
+    Example:
+        >>> decimal_years(np.array(["2000-01-01", "2000-07-02", "2001-07-02T12"], "M8[s]"))
+        array([2000. , 2000.5, 2001.5])
+    """
+    times = np.asarray(times)
+    if np.issubdtype(times.dtype, np.datetime64):
+        start = times.astype("datetime64[Y]")
+        days = [(t.astype("datetime64[s]") - start.astype("datetime64[s]")).astype(np.float64)
+                for t in (times, start + 1)]  # fmt: skip
+        return start.astype(np.int64) + 1970 + days[0] / days[1]
+    if times.dtype == object and len(times) and hasattr(times[0], "calendar"):
+        return np.array([_cftime_year(t) for t in times])
+    return np.full(len(times), np.nan)
+
+
+def _cftime_year(time) -> float:
+    start = time.replace(month=1, day=1, hour=0, minute=0, second=0, microsecond=0)
+    end = start.replace(year=start.year + 1)
+    return time.year + (time - start) / (end - start)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Input windows of a series and the steps to forecast after each.
+
+    Attributes:
+        series: the record; its values may end after the last input, its years may not.
+        starts: (window,) first step of every window.
+        inputs: steps that are seen.
+        leads: steps to forecast.
+
+    Example:
+        >>> series = Series(np.arange(12.0)[:, None], np.full(12, np.nan))
+        >>> windows = all_windows(series, inputs=4, leads=2)
+        >>> len(windows), windows.lagged(0)[:2, 0], windows.targets()[0, :, 0]
+        (7, array([3., 4.]), array([4., 5.]))
+    """
+
+    series: Series
+    starts: NDArray[np.int64]
+    inputs: int
+    leads: int
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return len(self.starts)
+
+    def take(self, which: slice | NDArray) -> Windows:
+        """Return some of the windows."""
+        return Windows(self.series, self.starts[which], self.inputs, self.leads)
+
+    def lagged(self, lag: int) -> Array:
+        """Return (window, channel): the input `lag` steps before the last one."""
+        return self.series.values[self.starts + self.inputs - 1 - lag]
+
+    def input_values(self) -> Array:
+        """Return (window, inputs, channel)."""
+        return self.series.values[self.starts[:, None] + np.arange(self.inputs)]
+
+    def targets(self) -> Array:
+        """Return (window, lead, channel): the truth."""
+        return self.series.values[self.starts[:, None] + self.inputs + np.arange(self.leads)]
+
+    def input_years(self) -> Array:
+        """Return (window, inputs)."""
+        return self.series.years[self.starts[:, None] + np.arange(self.inputs)]
+
+    def output_years(self) -> Array:
+        """Return (window, lead)."""
+        return self.series.years[self.starts[:, None] + self.inputs + np.arange(self.leads)]
+
+    def with_values(self, values: Array) -> Windows:
+        """Return the same windows of another series on the same time axis."""
+        return Windows(Series(values, self.series.years), self.starts, self.inputs, self.leads)
+
+
+def all_windows(series: Series, inputs: int, leads: int, *, what: str = "series") -> Windows:
+    """Return every window of a series, one a step.
+
+    Raises:
+        DataError: the series is too short for a single window.
+    """
+    count = len(series.values) - inputs - leads + 1
+    if count < 1:
+        raise DataError(
+            f"{what} has {len(series.values)} steps, too few for one window",
+            allowed=f"at least {inputs + leads} steps (inputs {inputs} + leads {leads})",
+            fix="a longer file, or smaller `inputs` and `leads`",
+        )
+    return Windows(series, np.arange(count), inputs, leads)
+
+
+def join_windows(parts: Sequence[Array]) -> Array:
+    """Concatenate arrays of windows of several stretches."""
+    return np.concatenate(list(parts), axis=0)
+
+
+def blocked_folds(
+    segments: Sequence[Series], folds: int, gap: int, shortest: int
+) -> Iterator[tuple[list[Series], Series]]:
+    """Yield (train segments, held-out block): contiguous blocks, `gap` steps apart.
+
+    Windows overlap, so a random split would put nearly the same window on both sides and the
+    score would measure memory; whole blocks of time are held out instead.
+
+    Args:
+        segments: unbroken stretches of the record.
+        folds: number of blocks of the longest stretch.
+        gap: steps left out on both sides of the held-out block.
+        shortest: training stretches shorter than this are dropped.
+    """
+    longest = max(range(len(segments)), key=lambda i: len(segments[i].values))
+    whole = segments[longest]
+    edges = np.linspace(0, len(whole.values), folds + 1).astype(int)
+    others = [s for i, s in enumerate(segments) if i != longest]
+    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+        pieces = (slice(0, max(0, begin - gap)), slice(end + gap, None))
+        train = [Series(whole.values[p], whole.years[p]) for p in pieces]
+        train = [s for s in train if len(s.values) >= shortest] + others
+        yield train, Series(whole.values[begin:end], whole.years[begin:end])
