@@ -1,0 +1,112 @@
+"""Every shipped folder: a card, no package, right checksums, readable files, no machine paths."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from scitoolkit.core.config import read_document
+from scitoolkit.core.content import KINDS, content_root
+from scitoolkit.core.dataset_card import verify
+
+MAX_FILE, MAX_TOTAL = 5 * 10**6, 25 * 10**6
+TEXT = {".md", ".yaml", ".yml", ".json", ".py", ".sh", ".txt", ".toml"}
+MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:home|root|work|Users|tmp|scratch|mnt)/\w")
+
+
+def _folders(*kinds: str) -> list:
+    roots = [content_root(kind) for kind in kinds]
+    found = [p for r in roots if r.is_dir() for p in sorted(r.iterdir()) if p.is_dir()]
+    return [pytest.param(p, id=f"{p.parent.name}/{p.name}") for p in found]
+
+
+def _files(folder: Path) -> list[Path]:
+    return [p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+
+
+@pytest.mark.parametrize("folder", _folders(*KINDS))
+def test_a_folder_has_a_card_and_is_no_package(folder):
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("# ")
+    assert len(card.split()) > 80, "the card says next to nothing"
+    assert not list(folder.rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("folder", _folders(*KINDS))
+def test_files_are_small_and_name_no_machine(folder):
+    for file in _files(folder):
+        assert file.stat().st_size <= MAX_FILE, file
+        if file.suffix in TEXT:
+            assert not MACHINE_PATH.search(file.read_text(encoding="utf-8")), file
+
+
+def test_all_content_together_is_small():
+    total = sum(f.stat().st_size for k in KINDS for f in _files(content_root(k)))
+    assert total < MAX_TOTAL
+
+
+@pytest.mark.parametrize("folder", _folders("datasets"))
+def test_a_dataset_is_what_its_card_says(folder):
+    from scitoolkit.io.fields import open_fields
+
+    card = verify(folder)
+    assert card.name == folder.name
+    for entry in card.files:
+        if not entry.variables or not entry.shipped:
+            continue
+        with open_fields(folder / entry.path, list(entry.variables)) as dataset:
+            for name, said in entry.variables.items():
+                array = dataset[name]
+                assert list(array.dims) == said.dims
+                assert list(array.shape) == said.shape
+                assert str(array.dtype) == said.dtype
+                assert array.attrs["units"] == said.units
+
+
+@pytest.mark.parametrize("folder", _folders("surrogates"))
+def test_weights_can_be_loaded(folder):
+    from safetensors import safe_open
+
+    weights = sorted(folder.glob("*.safetensors"))
+    assert weights
+    for file in weights:
+        with safe_open(file, framework="pt") as tensors:
+            assert list(tensors.keys())
+
+
+def _configurations() -> list:
+    roots = [content_root(kind) for kind in ("workflows", "surrogates")]
+    found = [p for r in roots if r.is_dir() for p in sorted(r.glob("*/*.yaml"))]
+    return [pytest.param(p, id=f"{p.parent.name}/{p.name}") for p in found]
+
+
+@pytest.mark.parametrize("path", _configurations())
+def test_a_configuration_is_valid(path):
+    check_configuration(path)
+
+
+def check_configuration(path: Path) -> None:
+    """Check one YAML file; the place to validate it against its job's schema as well."""
+    assert read_document(path).raw
+
+
+def test_the_generator_checks_the_shipped_file(tmp_path):
+    from scitoolkit.core.errors import DataError
+    from scitoolkit.io.fields import open_fields
+
+    folder = content_root("datasets") / "ersst_v5"
+    spec = importlib.util.spec_from_file_location("generate_ersst", folder / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    remade = module.subset(folder / module.NAME, tmp_path)
+    with (
+        open_fields(folder / module.NAME, "sst") as shipped,
+        open_fields(remade, "sst", units={"sst": "degC"}) as again,
+    ):
+        module.check(shipped["sst"], "shipped")
+        assert again["sst"].equals(shipped["sst"])
+        with pytest.raises(DataError, match="extent"):
+            module.check(shipped["sst"][1:], "cut")
