@@ -4,8 +4,8 @@ The file has the shape of weekly NOAA OISST: 1914 weeks, 44219 ocean cells, floa
 64 weeks. Its leading part is the real thing where `shared/data/forecast` is at hand (the published
 POD coefficients of all 1914 weeks); otherwise an annual cycle and red noise of the same variances.
 Patterns are smooth and orthogonal; below come 60 modes of falling variance and small-scale noise,
-together 0.77 degC as in the real data. The ten times longer file repeats the snapshots; all of it is
-written and all of it is read.
+together about the 0.77 degC that five modes of the real data leave. The ten times longer file
+repeats the snapshots; all of it is written and all of it is read.
 
 Each fit runs in a fresh process, which reports the growth of its largest resident memory.
 """
