@@ -31,7 +31,7 @@ class FileEntry(Config):
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     size: int = Field(ge=1)
     """Bytes."""
-    variables: dict[str, VariableEntry] = {}
+    variables: dict[str, VariableEntry] = Field(default_factory=dict)
     shipped: bool = True
     """Whether the file lies in the folder; otherwise `make` says how to get it."""
 
