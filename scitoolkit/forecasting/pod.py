@@ -29,6 +29,7 @@ from scitoolkit.forecasting.field_matrix import (
     parse_bytes,
 )
 from scitoolkit.forecasting.pod_arrays import pod_from_arrays, pod_to_arrays
+from scitoolkit.forecasting.pod_rank import choose_rank, rank_of
 from scitoolkit.forecasting.streaming_svd import (
     Anomalies,
     Decomposition,
@@ -294,8 +295,6 @@ class POD:
     def _wanted_rank(self, da: xr.DataArray, cells: np.ndarray) -> int | float:
         if self.rank != "forecast":
             return self.rank  # type: ignore[return-value]
-        from scitoolkit.forecasting.pod_rank import choose_rank
-
         shape = tuple(da.sizes[d] for d in self.space_dims_)
         used = np.isin(np.arange(int(np.prod(shape))), cells).reshape(shape)
         mask = xr.DataArray(used, dims=self.space_dims_)
@@ -340,7 +339,7 @@ class POD:
     def _design(self, time: xr.DataArray | None, da: xr.DataArray) -> np.ndarray:
         if time is None:
             count = np.arange(da.sizes[self.time_dim_])
-            time = xr.DataArray(count, dims=self.time_dim_, name=str(self.time_dim_))
+            time = xr.DataArray(count, dims=[self.time_dim_], name=str(self.time_dim_))
         self._uses_constant = bool(self.mean)
         return calendar_design(time, self.seasonal_cycle, mean=self.mean)
 
@@ -446,7 +445,7 @@ class POD:
         alone = anomalies.processes.group is None
         if small and alone and min(anomalies.shape) * num_times * num_cells <= _EXACT_WORK:
             anomalies.rows = num_times
-            return exact_svd(anomalies, lambda values: _rank_of(values, wanted, total, largest))
+            return exact_svd(anomalies, lambda values: rank_of(values, wanted, total, largest))
         # Of an unknown rank the sketch doubles until its modes explain the share.
         rank = min(16, largest) if isinstance(wanted, float) else wanted
         start = None
@@ -459,7 +458,7 @@ class POD:
             )  # fmt: skip
             share = float((found.singular_values**2).sum()) / total
             if not isinstance(wanted, float) or share >= wanted or rank == largest:
-                return found.leading(_rank_of(found.singular_values, wanted, total, largest))
+                return found.leading(rank_of(found.singular_values, wanted, total, largest))
             rank, start = min(2 * rank, largest), found.patterns
 
     def _store(
@@ -597,12 +596,3 @@ class POD:
 
 def _parameter_names() -> list[str]:
     return [name for name in inspect.signature(POD.__init__).parameters if name != "self"]
-
-
-def _rank_of(values: np.ndarray, wanted: int | float, total: float, largest: int) -> int:
-    """Return how many modes a number or a share of variance asks for."""
-    if not isinstance(wanted, float):
-        return wanted
-    share = np.cumsum(values[:largest] ** 2) / total
-    # Rounding must not ask for one mode more than the data have.
-    return min(int(np.searchsorted(share, wanted * (1 - 1e-12))) + 1, len(share))

@@ -82,6 +82,15 @@ def choose_rank(
     return rows
 
 
+def rank_of(values: np.ndarray, wanted: int | float, total: float, largest: int) -> int:
+    """Return how many modes a number or a share of variance asks for."""
+    if not isinstance(wanted, float):
+        return wanted
+    share = np.cumsum(values[:largest] ** 2) / total
+    # Rounding must not ask for one mode more than the data have.
+    return min(int(np.searchsorted(share, wanted * (1 - 1e-12))) + 1, len(share))
+
+
 def _damped_errors(seen: np.ndarray, unseen: np.ndarray, horizon: int) -> Any:
     """Return (mode,) mean squared error of damped anomalies over leads 1..horizon."""
     total = np.zeros(seen.shape[1])
