@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -51,9 +51,10 @@ class SplitConfig(Config):
         sizes = [self.train, self.validation, self.test]
         fractions = [s for s in sizes if isinstance(s, float)]
         if sum(fractions) > 1 + 1e-9:
-            raise ValueError(f"the fractions add up to {sum(fractions):g}, more than 1")
-        if any(f != int(f) and f > 1 for f in fractions):
-            raise ValueError("a fraction is at most 1; write a whole number for a count of steps")
+            raise ValueError(
+                f"the fractions add up to {sum(fractions):g}, more than 1 (counts of steps "
+                "are whole numbers without a point)"
+            )
         if (self.validation_start is None) != (self.test_start is None):
             raise ValueError("give both validation_start and test_start, or neither")
         return self
@@ -181,24 +182,28 @@ def _step_of(date: str, key: str, times: xr.DataArray | None) -> int:
     """Return the first step at or after a date."""
     if times is None:
         raise ConfigError("needs a field with dates", where=f"split.{key}")
-    # In the file's own calendar: its 30 February is a date like any other.
     values = times.values
-    if values.dtype.kind == "O":
-        parts = [int(p) for p in date.partition("T")[0].split("-")]
-        limit = type(values[0])(*[*parts, 1, 1][:3], calendar=values[0].calendar)
-    elif values.dtype.kind == "M":
-        try:
-            limit = np.datetime64(date)
-        except ValueError:
-            raise ConfigError(f"{date!r} is not a date", where=f"split.{key}") from None
-    else:
-        limit = float(date)
+    try:
+        limit = _limit(date, values)
+    except ValueError:
+        raise ConfigError(f"{date!r} is not a date", where=f"split.{key}") from None
     step = int(np.argmax(values >= limit)) if (values >= limit).any() else len(values)
     if not 0 < step < len(values):
         raise DataError(
             f"{date} is not inside the series ({values[0]} to {values[-1]})", where=f"split.{key}"
         )
     return step
+
+
+def _limit(date: str, values: np.ndarray) -> Any:
+    """Return a date as the type of `values`; in the file's calendar 30 February may exist."""
+    if values.dtype.kind == "O":
+        parts = [int(part) for part in date.partition("T")[0].split("-")]
+        return values[0].replace(
+            **dict(zip(("year", "month", "day"), [*parts, 1, 1], strict=False)),
+            hour=0, minute=0, second=0, microsecond=0,
+        )  # fmt: skip
+    return np.datetime64(date) if values.dtype.kind == "M" else float(date)
 
 
 def _random_split(

@@ -10,6 +10,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.fields import (
     check_field,
@@ -85,6 +86,15 @@ def test_a_truncated_file_is_named_with_its_size(dataset, tmp_path, cut, kind):
         open_fields(path)
 
 
+@pytest.mark.parametrize("part", [0.01, 0.5, 0.999])
+def test_the_shipped_file_cut_short_is_refused(tmp_path, part):
+    (whole,) = (content_root("datasets") / "ersst_v5").glob("*.nc")
+    data = whole.read_bytes()
+    (tmp_path / "a.nc").write_bytes(data[: int(part * len(data))])
+    with pytest.raises(DataError, match="damaged or truncated"):
+        open_fields(tmp_path / "a.nc", "sst")
+
+
 def test_packing_and_both_fill_values_are_undone(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         u = file.create_dataset("u", data=np.array([1, 2, -9, -8], "i2"))
@@ -126,7 +136,7 @@ def test_files_join_along_time_in_order(dataset, tmp_path):
     write_fields(dataset.isel(time=slice(0, 3)), tmp_path / "a2.nc")
     with open_fields(tmp_path / "a*.nc", "sst") as found:
         xr.testing.assert_equal(found["sst"].load(), dataset["sst"])
-    with pytest.raises(DataError, match="repeats"):
+    with pytest.raises(DataError, match=r"a1\.nc and 1 more.*backward"):
         open_fields([tmp_path / "a1.nc"] * 2, "sst")
 
 

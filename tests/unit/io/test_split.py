@@ -50,8 +50,8 @@ def test_dates_divide():
     config = SplitConfig(validation_start="2002-01-01", test_start="2002-07-01", gap=1)
     split = blocked_split(24, 2, 1, config, times=times)
     assert split.steps == {"train": range(11), "validation": range(12, 17), "test": range(18, 24)}
+    late = SplitConfig(validation_start="2002-01", test_start="2010-01")
     with pytest.raises(DataError, match="not inside the series"):
-        late = SplitConfig(validation_start="2002-01", test_start="2010-01")
         blocked_split(24, 2, 1, late, times=times)
     with pytest.raises(ConfigError, match="needs a field with dates"):
         blocked_split(24, 2, 1, config)
@@ -71,7 +71,20 @@ def test_a_split_that_does_not_fit_is_refused(config, message):
 
 def test_bad_sizes_are_refused():
     for bad in ({"train": 0.9, "test": 0.3}, {"train": 1.5}, {"test_start": "2001-01-01"}):
-        with pytest.raises(ValueError, match="fraction|both"):
+        with pytest.raises(ValueError, match=r"fraction|both"):
             SplitConfig(**bad)
     with pytest.raises(ConfigError, match="window"):
         window_starts(range(5), 0, 1)
+
+
+def test_dates_of_the_files_own_calendar_divide():
+    import cftime
+
+    dates = [cftime.datetime(2001, m, 30, calendar="360_day") for m in range(1, 13)]
+    times = xr.DataArray(dates, dims="time")
+    config = SplitConfig(validation_start="2001-02-30", test_start="2001-07", train=1)
+    split = blocked_split(12, 1, 0, config, times=times)
+    assert split.steps["validation"] == range(1, 6)
+    bad = SplitConfig(validation_start="spring", test_start="2001-07")
+    with pytest.raises(ConfigError, match="'spring' is not a date"):
+        blocked_split(12, 1, 0, bad, times=times)

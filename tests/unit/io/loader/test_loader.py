@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from scitoolkit.core.contracts import Loader
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError
+from scitoolkit.io.fields import open_fields, write_fields
 from scitoolkit.io.loader import ArraySource, EpochOrder, FieldLoader, FieldWindows, rank_share
 
 fast = settings(max_examples=40, deadline=None)
@@ -208,3 +209,19 @@ def test_overlapping_windows_read_each_frame_once():
     assert windows.bytes_read == frames * 2 * values[0].nbytes
     with pytest.raises(ConfigError, match="windows of 6 steps"):
         FieldWindows(data, [15], inputs=4, leads=2)
+
+
+@pytest.mark.parametrize("kind", ["netcdf3", "netcdf4"])
+def test_windows_of_a_file_stream_through_the_reader_thread(tmp_path, kind):
+    values = np.random.default_rng(0).normal(size=(30, 3, 2)).astype(">f4")
+    data = xr.Dataset({"u": (("time", "y", "x"), values)})
+    path = tmp_path / "a.nc"
+    if kind == "netcdf4":
+        write_fields(data, path)
+    else:
+        data.to_netcdf(path, engine="scipy")
+    with open_fields(path, "u") as found:
+        windows = FieldWindows(found["u"], np.arange(25), inputs=3, leads=2)
+        for batch in FieldLoader(windows, 4, seed=1):
+            for start, inputs in zip(batch["start"], batch["inputs"], strict=True):
+                assert np.array_equal(inputs.numpy(), values[start : start + 3])
