@@ -10,6 +10,7 @@ estimated in-sample would not know.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -131,10 +132,7 @@ def _share(series: Series, segments: Sequence[Series], folds: int) -> int:
 
 def _cut(series: Series, count: int) -> list[Series]:
     edges = np.linspace(0, len(series.values), count + 1).astype(int)
-    return [
-        Series(series.values[a:b], series.years[a:b])
-        for a, b in zip(edges[:-1], edges[1:], strict=True)
-    ]
+    return [Series(series.values[a:b], series.years[a:b]) for a, b in pairwise(edges)]
 
 
 class AnomalyPersistence:
@@ -285,6 +283,23 @@ class AnomalyAutoregression:
         x = self._features(_season(windows), anomalies / self.scale_)
         out = np.einsum("wf,lfc->wlc", x, self.weights_[: windows.leads]) * self.scale_
         return out + self.climatology.predict(windows)
+
+
+class Average:
+    """Mean of several forecasters: steadier outside the training years than the best of them."""
+
+    def __init__(self, members: Sequence[Forecaster]) -> None:
+        self.members = list(members)
+
+    def fit(self, segments: Sequence[Series]) -> Average:
+        """Fit every member."""
+        for member in self.members:
+            member.fit(segments)
+        return self
+
+    def predict(self, windows: Windows) -> Array:
+        """Return the mean forecast."""
+        return np.mean([member.predict(windows) for member in self.members], axis=0)
 
 
 def _season(windows: Windows) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -155,7 +156,7 @@ def blocked_folds(
     whole = segments[longest]
     edges = np.linspace(0, len(whole.values), folds + 1).astype(int)
     others = [s for i, s in enumerate(segments) if i != longest]
-    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+    for begin, end in pairwise(edges):
         pieces = (slice(0, max(0, begin - gap)), slice(end + gap, None))
         train = [Series(whole.values[p], whole.years[p]) for p in pieces]
         train = [s for s in train if len(s.values) >= shortest] + others
