@@ -68,6 +68,7 @@ def compare(fits: list[dict], peer: dict, two_ranks: dict) -> dict:
     return {
         "sigma_relative_error": error,
         "sigma_error_estimate": max(fits[0]["estimate"]),
+        "sigma_error_bound": max(fits[0]["bound"]),
         "ranks_relative_difference": ranks,
         "ranks_equal": ranks <= 1e-6,
         "speedup_vs_numpy_svd": peer["cpu"] / cpu,
@@ -200,7 +201,7 @@ def fit(path: str, group=None) -> dict:
     if pod.method_ != "randomized":
         raise RuntimeError(f"expected streaming, got {pod.method_}")
     return measured.figures | {
-        "sigma": pod.singular_values_.tolist(), "estimate": pod.error_estimate_.tolist(),
+        "sigma": pod.singular_values_.tolist(), "estimate": pod.error_estimate_.tolist(), "bound": pod.error_bound_.tolist(),
         "passes": pod.num_passes_,
     }  # fmt: skip
 

@@ -267,7 +267,8 @@ def randomized_svd(
     Each pass yields Ritz values s with vectors v = Q w and, from A'A v, their residuals
     r = |A'A v - s^2 v|. By symmetry of A'A one of its eigenvalues lies within r of s^2 (the bound);
     what s itself lacks is about r^2 / gap (Temple; the estimate), and passes stop when it is below
-    `tolerance` for all `rank` modes.
+    `tolerance` for all `rank` modes. The gap is taken to the sketch's last Ritz value, which lies
+    somewhat below the true one, so the estimate can be a few per cent too small.
 
     Args:
         anomalies: A (N, P).
