@@ -201,7 +201,8 @@ def fit(path: str, group=None) -> dict:
     if pod.method_ != "randomized":
         raise RuntimeError(f"expected streaming, got {pod.method_}")
     return measured.figures | {
-        "sigma": pod.singular_values_.tolist(), "estimate": pod.error_estimate_.tolist(), "bound": pod.error_bound_.tolist(),
+        "sigma": pod.singular_values_.tolist(), "estimate": pod.error_estimate_.tolist(),
+        "bound": pod.error_bound_.tolist(),
         "passes": pod.num_passes_,
     }  # fmt: skip
 
