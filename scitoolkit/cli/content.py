@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from scitoolkit.cli import _options as options
+from scitoolkit.core import dataset_card
 from scitoolkit.core.content import KINDS, content_root, find_content, list_content
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import nearest_name
@@ -38,12 +39,20 @@ def show(
     """Print the card of a dataset, surrogate or workflow."""
     folder = _find(name)
     card = (folder / "README.md").read_text(encoding="utf-8")
+    is_dataset = (folder / dataset_card.FILE_NAME).is_file()
+    problems = list(dataset_card.problems(folder)) if is_dataset else []
     if as_json:
         files = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
-        options.print_json({"path": str(folder), "files": files, "card": card})
-    else:
-        print(card.rstrip())
-        print(f"\n{folder}")
+        options.print_json(
+            {"path": str(folder), "files": files, "problems": problems, "card": card}
+        )
+        return
+    print(card.rstrip())
+    print(f"\n{folder}")
+    for problem in problems:
+        print(f"changed or missing: {problem}")
+    if is_dataset and not problems:
+        print("all files are as the card says (sha256)")
 
 
 def cp(
