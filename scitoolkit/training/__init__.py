@@ -1,1 +1,43 @@
-"""training"""
+"""One thin trainer for all domains: strategies, exact resume, safe checkpoints, launching.
+
+Names are imported when first used, so that `scitoolkit.training.launch` costs no torch import.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scitoolkit.training.callbacks import Callback as Callback
+    from scitoolkit.training.checkpoint import Checkpoints as Checkpoints
+    from scitoolkit.training.config import TrainingConfig as TrainingConfig
+    from scitoolkit.training.launch import launch as launch
+    from scitoolkit.training.trainer import Trainer as Trainer
+
+_HOMES = {
+    "Callback": "callbacks",
+    "Checkpoints": "checkpoint",
+    "TrainingConfig": "config",
+    "Trainer": "trainer",
+    "best_weights": "checkpoint",
+    "current_rank": "launch",
+    "world_size": "launch",
+}
+
+__all__ = [
+    "Callback",
+    "Checkpoints",
+    "Trainer",
+    "TrainingConfig",
+    "best_weights",
+    "current_rank",
+    "world_size",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that holds a public name."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,186 @@
+"""What happens beside the training: metrics files, progress, TensorBoard, profiler.
+
+A callback sees the trainer and must not change the numbers. The hooks are called on every rank;
+`values` are global means and equal on all of them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from scitoolkit.core.errors import missing_extra
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.run_directory import RunDirectory, disk_error
+
+if TYPE_CHECKING:
+    from scitoolkit.training.trainer import Trainer
+
+log = get_logger(__name__)
+
+
+class Callback:
+    """Does nothing; override the hooks that are wanted."""
+
+    wants_every_step = False
+
+    def on_fit_start(self, trainer: Trainer) -> None:
+        """Be called before the first step, after a resume."""
+
+    def on_step(self, trainer: Trainer) -> None:
+        """Be called after every step when `wants_every_step` is set."""
+
+    def on_log(self, trainer: Trainer, values: Mapping[str, float]) -> None:
+        """Be called every `log_every` steps with loss, learning rate and gradient norm."""
+
+    def on_validation(self, trainer: Trainer, values: Mapping[str, float]) -> None:
+        """Be called after each validation with its metrics."""
+
+    def on_fit_end(self, trainer: Trainer) -> None:
+        """Be called at the end, also when an error or a signal ended the training."""
+
+
+class MetricsLog(Callback):
+    """Appends to the run's metrics.jsonl, on rank 0."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+
+    def on_log(self, trainer: Trainer, values: Mapping[str, float]) -> None:
+        """Write the training values as `train/NAME`."""
+        self._write(trainer, {f"train/{name}": value for name, value in values.items()})
+
+    def on_validation(self, trainer: Trainer, values: Mapping[str, float]) -> None:
+        """Write the validation values as `validation/NAME`."""
+        self._write(trainer, {f"validation/{name}": value for name, value in values.items()})
+
+    def _write(self, trainer: Trainer, values: Mapping[str, float]) -> None:
+        try:
+            self._run.log_metrics(values, step=trainer.step)
+        except OSError as error:
+            raise disk_error(error, self._run.metrics_path) from None
+
+
+class Progress(Callback):
+    """One line that is renewed on a terminal, a line every 10 seconds elsewhere; on stderr."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._live = self._stream.isatty()
+        self._interval = 0.2 if self._live else 10.0
+        self._validation = ""
+
+    def on_fit_start(self, trainer: Trainer) -> None:
+        """Start the clock."""
+        self._start, self._first = time.monotonic(), trainer.step
+        self._shown = self._start
+
+    def on_log(self, trainer: Trainer, values: Mapping[str, float]) -> None:
+        """Show loss, rate and remaining time."""
+        now = time.monotonic()
+        if now - self._shown < self._interval:
+            return
+        self._shown = now
+        rate = (trainer.step - self._first) / max(now - self._start, 1e-9)
+        left = (trainer.total_steps - trainer.step) / max(rate, 1e-9)
+        text = (
+            f"step {trainer.step}/{trainer.total_steps}  epoch {trainer.epoch + 1}"
+            f"  loss {values['loss']:.4g}{self._validation}"
+            f"  {rate:.1f} steps/s  {_duration(left)} left"
+        )
+        self._stream.write(f"\r{text}\x1b[K" if self._live else f"{text}\n")
+        self._stream.flush()
+
+    def on_validation(self, trainer: Trainer, values: Mapping[str, float]) -> None:
+        """Remember the validation loss for the next line."""
+        self._validation = f"  validation {values['loss']:.4g}"
+
+    def on_fit_end(self, trainer: Trainer) -> None:
+        """Leave the line."""
+        if self._live:
+            self._stream.write("\n")
+
+
+class TensorBoard(Callback):
+    """Writes scalars that TensorBoard shows, into `tensorboard/` of the run."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise missing_extra("tensorboard", "tensorboard", "training.tensorboard") from None
+        self._writer: Any = SummaryWriter(str(folder))
+
+    def on_log(self, trainer: Trainer, values: Mapping[str, float]) -> None:
+        """Write the training values."""
+        for name, value in values.items():
+            self._writer.add_scalar(f"train/{name}", value, trainer.step)
+
+    def on_validation(self, trainer: Trainer, values: Mapping[str, float]) -> None:
+        """Write the validation values."""
+        for name, value in values.items():
+            self._writer.add_scalar(f"validation/{name}", value, trainer.step)
+
+    def on_fit_end(self, trainer: Trainer) -> None:
+        """Close the file."""
+        self._writer.close()
+
+
+class Profiler(Callback):
+    """Records `steps` steps with torch.profiler, after a few to warm up, as a Chrome trace."""
+
+    wants_every_step = True
+
+    def __init__(self, path: Path, *, warmup: int = 5, steps: int = 10) -> None:
+        self._path, self._warmup, self._steps = path, warmup, steps
+        self._profile: Any = None
+        self._seen = 0
+
+    def on_step(self, trainer: Trainer) -> None:
+        """Start after the warm-up and stop after the recorded steps."""
+        import torch
+
+        self._seen += 1
+        if self._seen == self._warmup:
+            self._profile = torch.profiler.profile()
+            self._profile.start()
+        elif self._seen == self._warmup + self._steps:
+            self._finish()
+
+    def on_fit_end(self, trainer: Trainer) -> None:
+        """Write what there is when the training was shorter."""
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._profile is None:
+            return
+        self._profile.stop()
+        self._profile.export_chrome_trace(str(self._path))
+        log.info("profile written to %s", self._path)
+        self._profile = None
+
+
+def default_callbacks(trainer: Trainer) -> list[Callback]:
+    """Return the callbacks that the configuration asks for, on this rank."""
+    config, run = trainer.config, trainer.run
+    out: list[Callback] = []
+    if run is not None and config.profile:
+        out.append(Profiler(run.path / f"profile-rank{trainer.strategy.rank}.json"))
+    if trainer.strategy.rank:
+        return out
+    if run is not None:
+        out.append(MetricsLog(run))
+        if config.tensorboard:
+            out.append(TensorBoard(run.path / "tensorboard"))
+    if config.progress:
+        out.append(Progress())
+    return out
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,380 @@
+"""Checkpoints: a folder of plain tensors and JSON, that nothing in it can make us execute.
+
+`step-00000042/` holds one `rank-00000.safetensors` per writing rank, `state.json` and
+`MANIFEST.json` with the size and SHA-256 of every file. A tensor that is split over ranks is
+stored as its parts, each with its offset along the first dimension, so that any number of ranks
+and any strategy can read it. The folder is written under another name, flushed and then renamed.
+No pickle is read or written (torch.distributed.checkpoint keeps its index as one).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from scitoolkit.core.errors import CheckpointError
+from scitoolkit.core.run_directory import disk_error, write_atomic
+from scitoolkit.training.strategy import Strategy, gather_objects, local, raise_together
+
+FORMAT = 1
+MANIFEST, STATE, BEST = "MANIFEST.json", "state.json", "best.json"
+
+
+@dataclass
+class Snapshot:
+    """What is saved: tensors by name (sharded or whole), JSON of the job, JSON of this rank."""
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+    rank_state: dict[str, Any] = field(default_factory=dict)
+    rank_tensors: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        folder: where they are kept.
+        strategy: who writes what.
+        keep_last: how many to keep, besides the best.
+
+    Example:
+        >>> import tempfile
+        >>> kept = Checkpoints(Path(tempfile.mkdtemp()), Strategy(torch.device("cpu")))
+        >>> path = kept.save(7, Snapshot({"w": torch.arange(3.0)}, {"step": 7}))
+        >>> kept.newest().name, kept.open(path).tensor("w").tolist()
+        ('step-00000007', [0.0, 1.0, 2.0])
+    """
+
+    def __init__(self, folder: Path, strategy: Strategy, keep_last: int = 2) -> None:
+        self.folder, self._strategy, self._keep_last = folder, strategy, keep_last
+
+    def list(self) -> list[Path]:
+        """Return all finished checkpoints, oldest first."""
+        return sorted(p for p in self.folder.glob("step-*") if p.is_dir())
+
+    def newest(self) -> Path | None:
+        """Return the newest checkpoint, or None."""
+        return next(iter(reversed(self.list())), None)
+
+    def best(self) -> Path | None:
+        """Return the checkpoint with the lowest validation loss, or None."""
+        try:
+            text = (self.folder / BEST).read_text(encoding="utf-8")
+            name = str(json.loads(text)["checkpoint"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            raise CheckpointError("not readable", where=str(self.folder / BEST)) from None
+        path = self.folder / Path(name).name
+        if not path.is_dir():
+            raise CheckpointError(f"names {name!r}, which is not there", where=str(self.folder))
+        return path
+
+    def open(self, path: Path) -> Reader:
+        """Verify a checkpoint and return its reader.
+
+        Raises:
+            CheckpointError: a file is missing, cut short, altered or foreign; the message names
+                it and the newest older checkpoint that is whole.
+        """
+        try:
+            return Reader(path)
+        except CheckpointError as error:
+            whole = next((p for p in reversed(self.list()) if p < path and _is_whole(p)), None)
+            fix = (
+                f"remove {path} to continue from {whole.name}"
+                if whole
+                else "no older checkpoint is whole: start a new run"
+            )
+            raise CheckpointError(error.what, where=error.where, fix=fix) from None
+
+    def save(self, step: int, snapshot: Snapshot, *, best: float | None = None) -> Path:
+        """Write a checkpoint together with all ranks, then remove those no longer kept.
+
+        Args:
+            step: number of the step just done.
+            snapshot: this rank's state.
+            best: the validation loss when this is the best so far.
+
+        Raises:
+            ScitoolkitError: the disk is full or not writable; older checkpoints are intact.
+        """
+        final = self.folder / f"step-{step:08d}"
+        temporary = self.folder / f".step-{step:08d}.tmp"
+        error: Exception | None = None
+        written: dict[str, Any] = {}
+        try:
+            self._lead(lambda: _fresh(temporary), temporary)
+            try:
+                written = self._write_rank(temporary, snapshot)
+            except (OSError, SafetensorError) as caught:
+                error = _write_error(caught, temporary)
+            raise_together(error)
+            files = {k: v for part in gather_objects(written) for k, v in part.items()}
+            self._lead(lambda: self._publish(temporary, final, snapshot, files, best), final)
+        except BaseException:
+            if self._strategy.rank == 0:
+                shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        return final
+
+    def _lead(self, action: Any, path: Path) -> None:
+        """Let rank 0 act while the others wait; its failure is everybody's."""
+        error: Exception | None = None
+        if self._strategy.rank == 0:
+            try:
+                action()
+            except OSError as caught:
+                error = _write_error(caught, path)
+        if self._strategy.world > 1:
+            raise_together(error)
+        elif error is not None:
+            raise error
+
+    def _write_rank(self, folder: Path, snapshot: Snapshot) -> dict[str, Any]:
+        rank = self._strategy.rank
+        tensors: dict[str, Tensor] = {}
+        index: dict[str, Any] = {}
+        for name, tensor in snapshot.tensors.items():
+            part = local(tensor)
+            if isinstance(tensor, DTensor):
+                if not part.numel():
+                    continue
+                index[name] = {"shape": list(tensor.shape), "offset": shard_offset(tensor)}
+            elif rank == 0:
+                index[name] = {"shape": list(part.shape), "offset": 0}
+            else:
+                continue
+            tensors[name] = part.detach().to("cpu").contiguous()
+        for name, tensor in snapshot.rank_tensors.items():
+            tensors[f"rank:{name}"] = tensor.to("cpu").contiguous()
+        return write_tensors(folder, f"rank-{rank:05d}", tensors, index, snapshot.rank_state)
+
+    def _publish(
+        self,
+        temporary: Path,
+        final: Path,
+        snapshot: Snapshot,
+        files: dict[str, Any],
+        best: float | None,
+    ) -> None:
+        data = json.dumps(snapshot.state).encode()
+        write_atomic(temporary / STATE, data)
+        files[STATE] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        manifest = {"format": FORMAT, "world_size": self._strategy.world, "files": files}
+        write_atomic(temporary / MANIFEST, json.dumps(manifest, indent=1))
+        _sync_folder(temporary)
+        if final.exists():  # the same step again, now with its validation
+            shutil.rmtree(final)
+        temporary.rename(final)
+        _sync_folder(self.folder)
+        if best is not None:
+            write_atomic(self.folder / BEST, json.dumps({"checkpoint": final.name, "loss": best}))
+        self._prune()
+
+    def _prune(self) -> None:
+        kept = set(self.list()[-self._keep_last :])
+        with contextlib.suppress(CheckpointError):
+            best = self.best()
+            kept |= {best} if best else set()
+        for path in self.list():
+            if path not in kept:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+class Reader:
+    """A verified checkpoint; tensors are read when asked for, whole or in part."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest = _verified(path)
+        self.state: dict[str, Any] = _read_json(path / STATE)
+        self.world_size = int(self.manifest["world_size"])
+        self._parts: dict[str, list[tuple[Path, int]]] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        for file in sorted(path.glob("rank-*.json")):
+            for name, entry in _read_json(file)["index"].items():
+                self.shapes[name] = tuple(entry["shape"])
+                tensors = file.with_suffix(".safetensors")
+                self._parts.setdefault(name, []).append((tensors, int(entry["offset"])))
+
+    def tensor(self, name: str, start: int = 0, length: int | None = None) -> Tensor:
+        """Return a tensor, or `length` rows of it from row `start`.
+
+        Raises:
+            CheckpointError: it is not in the checkpoint, or not all of its parts are.
+        """
+        if name not in self._parts:
+            raise CheckpointError(f"tensor {name!r} is missing", where=str(self.path))
+        shape = self.shapes[name]
+        if not shape:
+            with _opened(self._parts[name][0][0]) as file:
+                return file.get_tensor(name)
+        length = shape[0] - start if length is None else length
+        pieces: list[tuple[int, Tensor]] = []
+        for path, offset in sorted(self._parts[name], key=lambda part: part[1]):
+            with _opened(path) as file:
+                stored = file.get_slice(name)
+                first = max(start, offset)
+                last = min(start + length, offset + stored.get_shape()[0])
+                if first < last:
+                    pieces.append((first, stored[first - offset : last - offset]))
+        if sum(p.shape[0] for _, p in pieces) != length:
+            raise CheckpointError(f"tensor {name!r} is not complete", where=str(self.path))
+        if len(pieces) == 1:
+            return pieces[0][1]
+        if not pieces:
+            with _opened(self._parts[name][0][0]) as file:
+                return file.get_slice(name)[:0]
+        return torch.cat([p for _, p in pieces])
+
+    def rank(self, rank: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the JSON and the tensors that a rank saved for itself."""
+        file = self.path / f"rank-{rank:05d}.json"
+        with _opened(file.with_suffix(".safetensors")) as tensors:
+            names = [n for n in tensors.keys() if n.startswith("rank:")]
+            own = {n.removeprefix("rank:"): tensors.get_tensor(n) for n in names}
+        return _read_json(file)["state"], own
+
+
+def best_weights(folder: Path) -> dict[str, Tensor]:
+    """Return the weights of the best checkpoint below `folder` (a run's `checkpoints`).
+
+    The averaged weights where the run kept an average; the newest checkpoint's without validation.
+
+    Raises:
+        CheckpointError: there is no checkpoint, or it is damaged.
+    """
+    kept = Checkpoints(folder, Strategy(torch.device("cpu")))
+    path = kept.best() or kept.newest()
+    if path is None:
+        raise CheckpointError("no checkpoint to read weights from", where=str(folder))
+    return model_weights(kept.open(path))
+
+
+def model_weights(reader: Reader) -> dict[str, Tensor]:
+    """Return parameters and buffers of a checkpoint, averaged ones where there are any."""
+    out: dict[str, Tensor] = {}
+    for name in reader.shapes:
+        kind, _, key = name.partition(".")
+        if kind in ("model", "buffer"):
+            averaged = f"ema.{key}"
+            use_average = kind == "model" and averaged in reader.shapes
+            out[key] = reader.tensor(averaged if use_average else name)
+    return out
+
+
+def shard_offset(tensor: DTensor) -> int:
+    """Return the first row of this rank's part; FSDP2 splits like `torch.chunk`."""
+    rank, world = tensor.device_mesh.get_local_rank(), tensor.device_mesh.size()
+    return min(rank * -(-tensor.shape[0] // world), tensor.shape[0])
+
+
+def write_tensors(
+    folder: Path, stem: str, tensors: Mapping[str, Tensor], index: Any, state: Any
+) -> dict[str, Any]:
+    """Write one rank's two files and return their sizes and hashes."""
+    path = folder / f"{stem}.safetensors"
+    # Tied weights share memory, which safetensors refuses: store a copy of the second.
+    seen: set[int] = set()
+    unique: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        pointer = tensor.untyped_storage().data_ptr()
+        unique[name] = tensor.clone() if pointer in seen else tensor
+        seen.add(pointer)
+    save_file(unique, path)
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+    data = json.dumps({"index": index, "state": state}).encode()
+    write_atomic(folder / f"{stem}.json", data)
+    return {
+        path.name: {"size": path.stat().st_size, "sha256": _digest(path)},
+        f"{stem}.json": {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()},
+    }
+
+
+def _write_error(error: Exception, path: Path) -> Exception:
+    return disk_error(error if isinstance(error, OSError) else OSError(str(error)), path)
+
+
+def _fresh(folder: Path) -> None:
+    for stale in folder.parent.glob(".step-*.tmp"):  # left by a process that was killed
+        shutil.rmtree(stale)
+    folder.mkdir(parents=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        _verified(path)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _verified(path: Path) -> dict[str, Any]:
+    manifest = _read_json(path / MANIFEST)
+    files = manifest.get("files")
+    if manifest.get("format") != FORMAT or not isinstance(files, dict) or STATE not in files:
+        raise CheckpointError(
+            "not a checkpoint of this version",
+            where=str(path / MANIFEST),
+            allowed=f"format {FORMAT}",
+        )
+    for name, entry in files.items():
+        file = path / Path(name).name
+        if not file.is_file():
+            raise CheckpointError("file is missing", where=str(file))
+        size = file.stat().st_size
+        if size != entry.get("size"):
+            raise CheckpointError(f"{size} bytes instead of {entry.get('size')}", where=str(file))
+        if _digest(file) != entry.get("sha256"):
+            raise CheckpointError("altered: its SHA-256 is not the saved one", where=str(file))
+    return manifest
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError("file is missing", where=str(path)) from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"not readable ({error})", where=str(path)) from None
+    if not isinstance(value, dict):
+        raise CheckpointError("not a JSON object", where=str(path))
+    return value
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except SafetensorError as error:
+        raise CheckpointError(f"not readable ({error})", where=str(path)) from None

@@ -1,0 +1,84 @@
+"""The `training:` section of every configuration."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from scitoolkit.core.config import Config
+from scitoolkit.training.optim.optimizers import AdamW, optimizers
+from scitoolkit.training.optim.schedules import Constant, schedules
+
+AnyOptimizer = optimizers.union()
+AnySchedule = schedules.union()
+
+
+class EarlyStopping(Config):
+    """Stop when the validation loss has not improved by `min_delta` for `patience` epochs."""
+
+    patience: PositiveInt = 10
+    min_delta: float = Field(default=0.0, ge=0)
+
+
+class CheckpointConfig(Config):
+    """When to save, besides on a signal and at the end; the best and the last few are kept."""
+
+    every_steps: PositiveInt | None = Field(default=None, description="save every so many steps")
+    every_epochs: PositiveInt | None = Field(default=1, description="save every so many epochs")
+    keep_last: PositiveInt = Field(default=2, description="checkpoints kept besides the best one")
+
+
+class TrainingConfig(Config):
+    """How to train.
+
+    `batch_size` counts the samples of one batch over all processes; a step takes `accumulate`
+    of them. Halving the one and doubling the other gives the same training in less memory.
+
+    Example:
+        >>> config = TrainingConfig(epochs=3, optimizer={"name": "sgd", "lr": 0.1})
+        >>> config.optimizer.name, config.schedule.name, config.batch_size
+        ('sgd', 'constant', 32)
+    """
+
+    epochs: PositiveInt = Field(default=100, description="passes over the training set")
+    steps: PositiveInt | None = Field(default=None, description="stop after so many steps instead")
+    batch_size: PositiveInt = Field(default=32, description="samples per batch, all processes")
+    accumulate: PositiveInt = Field(default=1, description="batches per optimizer step")
+    seed: NonNegativeInt = 0
+    strategy: Literal["auto", "single", "ddp", "sharded"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    optimizer: AnyOptimizer = AdamW()  # type: ignore[valid-type]
+    schedule: AnySchedule = Constant()  # type: ignore[valid-type]
+    clip_norm: PositiveFloat | None = Field(default=None, description="gradient norm at most")
+    ema_decay: float | None = Field(default=None, gt=0, lt=1, description="average the weights")
+    early_stopping: EarlyStopping | None = None
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    log_every: PositiveInt = Field(default=50, description="steps between lines of metrics.jsonl")
+    timeout_seconds: PositiveFloat = Field(default=600.0, description="wait for other processes")
+    compile: bool = False
+    profile: bool = Field(default=False, description="write a torch.profiler trace into the run")
+    tensorboard: bool = False
+    progress: bool = True
+
+    @model_validator(mode="after")
+    def _possible(self) -> TrainingConfig:
+        if self.optimizer.uses_closure and self.strategy == "sharded":
+            raise ValueError("optimizer lbfgs needs strategy single or ddp, not sharded")
+        if self.optimizer.uses_closure and self.precision == "fp16":
+            raise ValueError("optimizer lbfgs needs precision float32 or bf16, not fp16")
+        return self
+
+
+IDENTITY_KEYS = (
+    "batch_size",
+    "accumulate",
+    "seed",
+    "precision",
+    "optimizer",
+    "schedule",
+    "clip_norm",
+    "ema_decay",
+)
+"""Keys that a resumed run must not change: they decide the numbers, not how long or where."""

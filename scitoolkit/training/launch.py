@@ -1,0 +1,196 @@
+"""Starting several processes on one machine, and reading how others (torchrun, Slurm) did.
+
+The processes are started here and not through torchrun, which turns every failure into exit
+code 1: a wrong configuration has to end with 2 whatever the number of processes. torchrun and
+srun work as well, because `process_environment` reads what they set. No torch is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scitoolkit.core.errors import EXIT_FAILURE, EXIT_OK, ConfigError
+
+GRACE_SECONDS = 30.0
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+@dataclass(frozen=True)
+class ProcessEnvironment:
+    """This process's place among those of the job."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    master_address: str = "127.0.0.1"
+    master_port: int = 29500
+
+
+def process_environment(variables: Mapping[str, str] | None = None) -> ProcessEnvironment:
+    """Read the place from torchrun's variables, or else from those of Slurm's srun.
+
+    Args:
+        variables: the environment; None means this process's.
+
+    Raises:
+        ConfigError: a variable is missing or not a number.
+
+    Example:
+        >>> process_environment({"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1",
+        ...     "SLURM_STEP_NODELIST": "node[07-08]", "SLURM_JOB_ID": "123"})
+        ProcessEnvironment(rank=3, world_size=4, local_rank=1, master_address='node07', \
+master_port=20123)
+    """
+    env = os.environ if variables is None else variables
+    try:
+        if "RANK" in env and "WORLD_SIZE" in env:
+            return ProcessEnvironment(
+                int(env["RANK"]),
+                int(env["WORLD_SIZE"]),
+                int(env.get("LOCAL_RANK", env["RANK"])),
+                env.get("MASTER_ADDR", "127.0.0.1"),
+                int(env.get("MASTER_PORT", "29500")),
+            )
+        # sbatch alone sets SLURM_NTASKS too; only srun's tasks have a step's node list.
+        if "SLURM_PROCID" in env and "SLURM_STEP_NODELIST" in env:
+            nodes = env["SLURM_STEP_NODELIST"]
+            port = 20000 + int(env.get("SLURM_JOB_ID", "0")) % 20000
+            return ProcessEnvironment(
+                int(env["SLURM_PROCID"]),
+                int(env.get("SLURM_STEP_NUM_TASKS", env.get("SLURM_NTASKS", "1"))),
+                int(env.get("SLURM_LOCALID", "0")),
+                env.get("MASTER_ADDR", first_node(nodes)),
+                int(env.get("MASTER_PORT", str(port))),
+            )
+    except ValueError as error:
+        raise ConfigError(
+            f"the launch environment is not a number ({error})",
+            where="RANK, WORLD_SIZE, LOCAL_RANK, MASTER_PORT or SLURM_*",
+            fix="start with --nproc N, torchrun or srun",
+        ) from None
+    return ProcessEnvironment()
+
+
+def first_node(nodes: str) -> str:
+    """Return the first host of a Slurm node list.
+
+    Example:
+        >>> first_node("gpu[012-015,020],cpu1"), first_node("a1,a2")
+        ('gpu012', 'a1')
+    """
+    match = re.match(r"([^,\[]+)(?:\[([0-9]+))?", nodes)
+    return (match[1] + (match[2] or "")) if match else nodes
+
+
+def current_rank() -> int:
+    """Return this process's rank, 0 when it is alone."""
+    return process_environment().rank
+
+
+def world_size() -> int:
+    """Return the number of processes of the job."""
+    return process_environment().world_size
+
+
+def launch(nproc: int, arguments: Sequence[str], *, module: str = "scitoolkit") -> int:
+    """Run `python -m module arguments...` as `nproc` ranks and wait for all of them.
+
+    Signals are passed on to the ranks, which save together and stop. When one rank fails, the
+    others get the time to end by themselves before they are stopped.
+
+    Args:
+        nproc: number of processes.
+        arguments: command-line arguments of each.
+        module: what to run, as after `python -m`.
+
+    Returns:
+        The exit code of the rank that failed first (one that only lost its peers ends with 1 and
+        does not hide the cause), or 0.
+    """
+    port = _free_port()
+    base = {
+        **os.environ,
+        "WORLD_SIZE": str(nproc),
+        "LOCAL_WORLD_SIZE": str(nproc),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    # As torchrun does: with a thread per core in each rank the ranks would fight for the cores.
+    base.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // nproc)))
+    command = [sys.executable, "-m", module, *arguments]
+    with _ranks(nproc, command, base) as ranks:
+        return _wait(ranks)
+
+
+@contextlib.contextmanager
+def _ranks(
+    nproc: int, command: list[str], base: dict[str, str]
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    ranks: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _frame: Any) -> None:
+        for process in ranks:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    previous = {number: signal.signal(number, forward) for number in FORWARDED}
+    try:
+        for rank in range(nproc):
+            env = {**base, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            # A session of its own: Ctrl-C reaches a rank once, through us, and not twice.
+            ranks.append(
+                subprocess.Popen(
+                    command, env=env, start_new_session=True, preexec_fn=_die_with_parent
+                )
+            )
+        yield ranks
+    finally:
+        for process in ranks:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _wait(ranks: list[subprocess.Popen[bytes]]) -> int:
+    failed: dict[int, int] = {}
+    deadline = float("inf")
+    while any(process.poll() is None for process in ranks) and time.monotonic() < deadline:
+        for rank, process in enumerate(ranks):
+            if process.poll() and rank not in failed:
+                failed[rank] = process.returncode
+                deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+        time.sleep(0.02)
+    for rank, process in enumerate(ranks):
+        if process.poll() and rank not in failed:
+            failed[rank] = process.returncode
+    for rank, code in failed.items():
+        if code < 0:
+            name = signal.Signals(-code).name
+            print(f"[rank {rank}] ended by {name}", file=sys.stderr)
+    codes = [code if code > 0 else EXIT_FAILURE for code in failed.values()]
+    return next((c for c in codes if c != EXIT_FAILURE), codes[0] if codes else EXIT_OK)
+
+
+def _die_with_parent() -> None:
+    """On Linux, let a rank stop (and save) when the launcher is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,127 @@
+"""Optimizers as config sections: `name:` picks one, `build(parameters)` makes it.
+
+Torch is imported in `build`, so that reading a configuration stays fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.registry import Registry
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+optimizers: Registry[type[Config]] = Registry("optimizer")
+
+
+class _Optimizer(Config):
+    """What all optimizers have; `uses_closure` ones evaluate the loss more than once a step."""
+
+    uses_closure: ClassVar[bool] = False
+    lr: PositiveFloat = Field(default=1e-3, description="learning rate before the schedule")
+
+
+@optimizers.register("adamw")
+class AdamW(_Optimizer):
+    """Adam with decoupled weight decay.
+
+    Example:
+        >>> from torch import nn
+        >>> optimizer = AdamW(lr=0.01).build(nn.Linear(2, 1).parameters())
+        >>> optimizer.param_groups[0]["lr"]
+        0.01
+    """
+
+    name: Literal["adamw"] = "adamw"
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    epsilon: PositiveFloat = 1e-8
+    weight_decay: float = Field(default=0.01, ge=0)
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """Return the torch optimizer over `parameters`."""
+        import torch
+
+        return torch.optim.AdamW(
+            parameters,
+            lr=self.lr,
+            betas=(self.beta1, self.beta2),
+            eps=self.epsilon,
+            weight_decay=self.weight_decay,
+        )
+
+
+@optimizers.register("adam")
+class Adam(_Optimizer):
+    """Adam; `weight_decay` is an L2 term of the gradient."""
+
+    name: Literal["adam"] = "adam"
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    epsilon: PositiveFloat = 1e-8
+    weight_decay: float = Field(default=0.0, ge=0)
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """Return the torch optimizer over `parameters`."""
+        import torch
+
+        return torch.optim.Adam(
+            parameters,
+            lr=self.lr,
+            betas=(self.beta1, self.beta2),
+            eps=self.epsilon,
+            weight_decay=self.weight_decay,
+        )
+
+
+@optimizers.register("sgd")
+class SGD(_Optimizer):
+    """Stochastic gradient descent with momentum."""
+
+    name: Literal["sgd"] = "sgd"
+    lr: PositiveFloat = 1e-2
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    nesterov: bool = False
+    weight_decay: float = Field(default=0.0, ge=0)
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """Return the torch optimizer over `parameters`."""
+        import torch
+
+        return torch.optim.SGD(
+            parameters,
+            lr=self.lr,
+            momentum=self.momentum,
+            nesterov=self.nesterov and self.momentum > 0,
+            weight_decay=self.weight_decay,
+        )
+
+
+@optimizers.register("lbfgs")
+class LBFGS(_Optimizer):
+    """Limited-memory BFGS, for small models and whole-set batches; evaluates the loss repeatedly."""
+
+    uses_closure: ClassVar[bool] = True
+    name: Literal["lbfgs"] = "lbfgs"
+    lr: PositiveFloat = 1.0
+    max_iterations: PositiveInt = 20
+    history: PositiveInt = 10
+    line_search: bool = True
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """Return the torch optimizer over `parameters`."""
+        import torch
+
+        return torch.optim.LBFGS(
+            parameters,
+            lr=self.lr,
+            max_iter=self.max_iterations,
+            history_size=self.history,
+            line_search_fn="strong_wolfe" if self.line_search else None,
+        )

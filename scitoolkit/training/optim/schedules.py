@@ -1,0 +1,144 @@
+"""Learning-rate schedules: pure functions of the step, so that resuming needs no replay.
+
+Every schedule has a linear warm-up. Only `plateau` has a memory, of the validation losses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.registry import Registry
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+schedules: Registry[type[Config]] = Registry("schedule")
+
+
+class _Schedule(Config):
+    """A schedule's warm-up; subclasses say what follows it."""
+
+    warmup_steps: NonNegativeInt = Field(default=0, description="steps of linear warm-up")
+
+    def factor(self, step: int, total_steps: int) -> float:
+        """Return what the learning rate of step number `step` (from 0) is multiplied with."""
+        if step < self.warmup_steps:
+            return (step + 1) / (self.warmup_steps + 1)
+        after = max(1, total_steps - self.warmup_steps)
+        return self.shape(min(1.0, (step - self.warmup_steps) / after))
+
+    def shape(self, progress: float) -> float:
+        """Return the factor at `progress` (0 to 1) of the time after the warm-up."""
+        raise NotImplementedError
+
+
+@schedules.register("constant")
+class Constant(_Schedule):
+    """The same learning rate throughout, after the warm-up."""
+
+    name: Literal["constant"] = "constant"
+
+    def shape(self, progress: float) -> float:
+        """Return 1."""
+        return 1.0
+
+
+@schedules.register("cosine")
+class Cosine(_Schedule):
+    """Half a cosine from 1 to `final_factor`.
+
+    Example:
+        >>> round(Cosine().factor(50, 100), 3)
+        0.5
+        >>> Cosine(warmup_steps=9).factor(0, 100)
+        0.1
+    """
+
+    name: Literal["cosine"] = "cosine"
+    final_factor: float = Field(default=0.0, ge=0, le=1)
+
+    def shape(self, progress: float) -> float:
+        """Return the cosine's value."""
+        wave = 0.5 * (1 + math.cos(math.pi * progress))
+        return self.final_factor + (1 - self.final_factor) * wave
+
+
+@schedules.register("exponential")
+class Exponential(_Schedule):
+    """A constant ratio per step, reaching `final_factor` at the end."""
+
+    name: Literal["exponential"] = "exponential"
+    final_factor: float = Field(default=0.01, gt=0, le=1)
+
+    def shape(self, progress: float) -> float:
+        """Return the power's value."""
+        return self.final_factor**progress
+
+
+@schedules.register("plateau")
+class Plateau(_Schedule):
+    """Multiplied with `decay` whenever the validation loss has not improved for `patience` epochs."""
+
+    name: Literal["plateau"] = "plateau"
+    decay: float = Field(default=0.5, gt=0, lt=1)
+    patience: PositiveInt = 5
+    min_factor: float = Field(default=1e-3, ge=0, le=1)
+
+    def shape(self, progress: float) -> float:
+        """Return 1; the memory of `LearningRate` does the rest."""
+        return 1.0
+
+
+class LearningRate:
+    """Sets the optimizer's learning rate before each step.
+
+    Example:
+        >>> from torch import nn
+        >>> from scitoolkit.training.optim import SGD
+        >>> optimizer = SGD(lr=1.0).build(nn.Linear(1, 1).parameters())
+        >>> rate = LearningRate(Exponential(final_factor=0.25), optimizer, total_steps=2)
+        >>> [rate.apply(step) for step in range(3)]
+        [1.0, 0.5, 0.25]
+    """
+
+    def __init__(self, schedule: Any, optimizer: Optimizer, total_steps: int) -> None:
+        self._schedule, self._optimizer, self._total_steps = schedule, optimizer, total_steps
+        self._base = [float(group["lr"]) for group in optimizer.param_groups]
+        self._scale, self._best, self._bad_epochs = 1.0, math.inf, 0
+        self._last = 1.0
+
+    def apply(self, step: int) -> float:
+        """Set the rate of step number `step` (from 0) and return that of the first group."""
+        factor = self._scale * self._schedule.factor(step, self._total_steps)
+        if factor != self._last:
+            for group, base in zip(self._optimizer.param_groups, self._base, strict=True):
+                group["lr"] = base * factor
+            self._last = factor
+        return self._base[0] * factor
+
+    def see_validation(self, loss: float) -> None:
+        """Tell the plateau schedule the validation loss of an epoch."""
+        if not isinstance(self._schedule, Plateau):
+            return
+        if loss < self._best:
+            self._best, self._bad_epochs = loss, 0
+            return
+        self._bad_epochs += 1
+        if self._bad_epochs >= self._schedule.patience:
+            self._scale = max(self._schedule.min_factor, self._scale * self._schedule.decay)
+            self._bad_epochs = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the plateau's memory (JSON types)."""
+        return {"scale": self._scale, "best": self._best, "bad_epochs": self._bad_epochs}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._scale, self._best = float(state["scale"]), float(state["best"])
+        self._bad_epochs = int(state["bad_epochs"])
+        self._last = math.nan  # the next `apply` sets the rate whatever it is

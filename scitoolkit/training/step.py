@@ -1,0 +1,225 @@
+"""One optimizer step: forward, backward, agreement of gradients, checks, update."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from scitoolkit.core.contracts import Batch, Task
+from scitoolkit.core.errors import NumericalError
+from scitoolkit.training.config import TrainingConfig
+from scitoolkit.training.strategy import Strategy, local
+
+
+@dataclass
+class Work:
+    """The micro-batches of one step on this rank, their samples, and the samples of the step."""
+
+    batches: list[Batch]
+    counts: list[int]
+    samples: float
+
+
+class LossScale:
+    """The factor that keeps fp16 gradients from vanishing; it adapts to overflows.
+
+    One number that all ranks change alike, because all see the same global gradient norm.
+    """
+
+    def __init__(self) -> None:
+        self.scale, self.good_steps = 2.0**16, 0
+
+    def update(self, finite: bool) -> None:
+        """Halve after an overflow, double after 2000 steps without one."""
+        self.good_steps = self.good_steps + 1 if finite else 0
+        if not finite:
+            self.scale /= 2
+        elif self.good_steps == 2000:
+            self.scale, self.good_steps = self.scale * 2, 0
+
+
+class Stepper:
+    """Does the steps of a trainer.
+
+    Args:
+        task: what gives the loss.
+        config: accumulation, precision, clipping.
+        strategy: how ranks share the work.
+        optimizer: over the parameters of `named`.
+        named: trained parameters with their names.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        config: TrainingConfig,
+        strategy: Strategy,
+        optimizer: Optimizer,
+        named: list[tuple[str, nn.Parameter]],
+    ) -> None:
+        self._task, self._config, self._strategy = task, config, strategy
+        self._optimizer, self._named = optimizer, named
+        self._parameters = [p for _, p in named]
+        self._buffers = [b for b in task.model.buffers() if b.is_floating_point()]
+        self._device = strategy.device
+        self._scaler = LossScale() if config.precision == "fp16" else None
+        self._is_float32 = config.precision == "float32"
+
+    def scaler_state(self) -> dict[str, float] | None:
+        """Return the loss scale of fp16, else None."""
+        scaler = self._scaler
+        return {"scale": scaler.scale, "good_steps": scaler.good_steps} if scaler else None
+
+    def load_scaler_state(self, state: dict[str, float] | None) -> None:
+        """Restore what `scaler_state` returned."""
+        if self._scaler is not None and state is not None:
+            self._scaler.scale = float(state["scale"])
+            self._scaler.good_steps = int(state["good_steps"])
+
+    def autocast(self) -> Any:
+        """Return the context of the configured precision."""
+        if self._is_float32:
+            return contextlib.nullcontext()
+        dtype = torch.bfloat16 if self._config.precision == "bf16" else torch.float16
+        return torch.autocast(self._device.type, dtype=dtype)
+
+    def count(self, batch: Batch) -> int:
+        """Return the samples that weigh in: 0 for a filler."""
+        valid = batch.get("num_valid")
+        return 0 if valid is not None and int(valid) == 0 else self._task.batch_size(batch)
+
+    def to_device(self, batch: Batch) -> Batch:
+        """Return the batch on the training device."""
+        if self._device.type == "cpu":
+            return batch
+        return {k: v.to(self._device, non_blocking=True) for k, v in batch.items()}
+
+    def fetch(self, iterator: Iterator[Batch]) -> Work:
+        """Take the micro-batches of a step; none at the end of the epoch."""
+        batches: list[Batch] = []
+        for _ in range(self._config.accumulate):
+            batch = next(iterator, None)
+            if batch is None:
+                break
+            batches.append(batch)
+        counts = [self.count(batch) for batch in batches]
+        return Work(batches, counts, sum(counts))
+
+    def run(self, work: Work, step: int, logged: bool) -> dict[str, float]:
+        """Do step number `step` (from 0).
+
+        Returns:
+            Global means of loss and logged scalars, and the gradient norm, when `logged`.
+
+        Raises:
+            NumericalError: loss or gradients are not finite, on every rank; weights unchanged.
+        """
+        work.batches = [self.to_device(batch) for batch in work.batches]
+        norm = math.nan
+        parts: list[tuple[int, Tensor, Any]] = []
+
+        def closure() -> float:
+            nonlocal norm, parts
+            parts = self._backward(work)
+            norm = self._checked_norm(work, parts, step)
+            return self._mean_loss(parts) if self._config.optimizer.uses_closure else 0.0
+
+        if self._config.optimizer.uses_closure:
+            self._optimizer.step(closure)
+        else:
+            closure()
+            if math.isfinite(norm):
+                self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        if self._buffers:
+            self._strategy.sync_buffers(self._buffers)
+        return {**self._means(parts), "gradient_norm": norm} if logged else {}
+
+    def _backward(self, work: Work) -> list[tuple[int, Tensor, Any]]:
+        self._optimizer.zero_grad(set_to_none=True)
+        parts = []
+        scale = self._strategy.loss_scale() * (self._scaler.scale if self._scaler else 1.0)
+        for batch, count in zip(work.batches, work.counts, strict=True):
+            if self._is_float32:
+                loss, logs = self._task.loss(batch)
+            else:
+                with self.autocast():
+                    loss, logs = self._task.loss(batch)
+            kept = loss.detach()
+            # A loss that is not finite makes every gradient NaN (0 * inf), so that after the sum
+            # over ranks all of them see it in this very step without another message.
+            loss.backward(torch.add(kept.new_tensor(scale * count / work.samples), kept, alpha=0.0))
+            parts.append((count, kept, logs))
+        self._strategy.reduce_gradients(self._parameters)
+        return parts
+
+    def _checked_norm(self, work: Work, parts: Any, step: int) -> float:
+        """Return the global gradient norm after unscaling; clip; raise when it is not finite."""
+        gradients = [local(p.grad) for p in self._parameters if p.grad is not None]
+        if self._scaler is not None:
+            torch._foreach_mul_(gradients, 1.0 / self._scaler.scale)
+        norm = self._strategy.norm(gradients).item() if gradients else 0.0
+        finite = math.isfinite(norm)
+        if self._scaler is not None:
+            self._scaler.update(finite)
+            if not finite and self._scaler.scale >= 1.0:
+                return norm  # an overflow of fp16: this step is left out
+        if not finite:
+            self._raise_not_finite(work, parts, step)
+        limit = self._config.clip_norm
+        if limit is not None and norm > limit:
+            torch._foreach_mul_(gradients, limit / (norm + 1e-6))
+        return norm
+
+    def _mean_loss(self, parts: list[tuple[int, Tensor, Any]]) -> float:
+        return self._means(parts)["loss"]
+
+    def _means(self, parts: list[tuple[int, Tensor, Any]]) -> dict[str, float]:
+        sums: dict[str, float] = {}
+        for count, loss, logs in parts:
+            for name, value in {**logs, "loss": loss}.items():
+                sums[name] = sums.get(name, 0.0) + (count * float(value) if count else 0.0)
+        names = sorted(sums)
+        total = float(sum(count for count, _, _ in parts))
+        *values, total = self._strategy.sum([*(sums[n] for n in names), total])
+        return {n: v / total for n, v in zip(names, values, strict=True)}
+
+    def _raise_not_finite(self, work: Work, parts: Any, step: int) -> None:
+        losses = [float(loss) for _, loss, _ in parts]
+        bad_inputs = sorted(
+            {
+                key
+                for batch in work.batches
+                for key, value in batch.items()
+                if value.is_floating_point() and not bool(torch.isfinite(value).all())
+            }
+        )
+        bad_parameter = next(
+            (
+                name
+                for name, p in self._named
+                if p.grad is not None and not bool(torch.isfinite(local(p.grad)).all())
+            ),
+            "none on this rank",
+        )
+        where = f"step {step + 1}"
+        if self._strategy.world > 1:
+            where += f", rank {self._strategy.rank}"
+        keys = ", ".join(sorted(work.batches[0]))
+        source = f"NaN or Inf in batch tensor {', '.join(bad_inputs)}" if bad_inputs else ""
+        raise NumericalError(
+            f"loss {losses[0] if len(losses) == 1 else losses} or its gradient is not finite; "
+            f"batch keys: {keys} ({source or 'all finite'}); "
+            f"first parameter with a bad gradient: {bad_parameter}",
+            where=where,
+            fix="mask or repair the data"
+            if bad_inputs
+            else "a smaller training.optimizer.lr, training.clip_norm=1, or precision=float32",
+        )
