@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -10,8 +10,8 @@ from scitoolkit.core.config import Config
 from scitoolkit.training.optim.optimizers import AdamW, optimizers
 from scitoolkit.training.optim.schedules import Constant, schedules
 
-AnyOptimizer = optimizers.union()
-AnySchedule = schedules.union()
+AnyOptimizer: Any = optimizers.union()
+AnySchedule: Any = schedules.union()
 
 
 class EarlyStopping(Config):
@@ -49,8 +49,8 @@ class TrainingConfig(Config):
     strategy: Literal["auto", "single", "ddp", "sharded"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["float32", "bf16", "fp16"] = "float32"
-    optimizer: AnyOptimizer = AdamW()  # type: ignore[valid-type]
-    schedule: AnySchedule = Constant()  # type: ignore[valid-type]
+    optimizer: AnyOptimizer = AdamW()
+    schedule: AnySchedule = Constant()
     clip_norm: PositiveFloat | None = Field(default=None, description="gradient norm at most")
     ema_decay: float | None = Field(default=None, gt=0, lt=1, description="average the weights")
     early_stopping: EarlyStopping | None = None

@@ -91,6 +91,9 @@ def _like(reader: Reader, name: str, parameter: Tensor) -> Tensor:
             stride=parameter.stride(),
         )
     tensor = reader.tensor(name)
+    # A copy, because sums over a tensor in a mapped file may run in another order than over one
+    # that the allocator aligned, and L-BFGS would then not continue bit for bit.
+    tensor = tensor.clone()
     # Scalars such as Adam's step counter live on the CPU, whatever the device.
     return tensor.to(parameter.device) if tensor.dim() else tensor
 

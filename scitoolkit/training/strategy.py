@@ -223,7 +223,7 @@ class Strategy:
         """Return what a local loss is multiplied with to make up for averaging gradients."""
         return 1.0
 
-    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
+    def norm(self, gradients: list[Tensor]) -> Tensor:
         """Return the global 2-norm of local gradients."""
         norms = torch._foreach_norm(gradients)
         return torch.linalg.vector_norm(torch.stack(norms)) if len(norms) > 1 else norms[0]
@@ -345,7 +345,7 @@ class Sharded(DataParallel):
         """Return the world size: FSDP2 averages gradients over the ranks."""
         return float(self.world)
 
-    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
+    def norm(self, gradients: list[Tensor]) -> Tensor:
         """Return the norm over all shards; empty shards count as 0."""
         own = [g for g in gradients if g.numel()]
         square = super().norm(own).double() ** 2 if own else torch.zeros((), dtype=torch.float64)

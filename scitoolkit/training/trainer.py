@@ -97,6 +97,7 @@ class Trainer:
         self._bad_epochs = 0
         self._best_in_memory: dict[str, Tensor] = {}
         self._ema: dict[str, Tensor] = {}
+        self._pending: Exception | None = None
 
     # --- the public verbs -------------------------------------------------------------------
 
@@ -145,7 +146,7 @@ class Trainer:
         else:
             weights = self._best_in_memory
         if weights:
-            targets = dict(self.task.model.named_parameters())
+            targets: dict[str, Tensor] = dict(self.task.model.named_parameters())
             targets.update(dict(self.task.model.named_buffers()))
             with torch.no_grad():
                 for name, target in targets.items():
@@ -194,9 +195,11 @@ class Trainer:
             self._ema = {n: p.detach().clone() for n, p in self._named}
         self._averages = [local(average) for average in self._ema.values()]
         self._stepper = Stepper(self.task, config, self.strategy, self._optimizer, self._named)
-        self._checkpoints = self.run and Checkpoints(
-            self.run.checkpoints, self.strategy, config.checkpoint.keep_last
-        )
+        self._checkpoints = None
+        if self.run is not None:
+            self._checkpoints = Checkpoints(
+                self.run.checkpoints, self.strategy, config.checkpoint.keep_last
+            )
         train.set_epoch(0)
         if resume:
             self._resume()
@@ -262,23 +265,34 @@ class Trainer:
             ran += 1
             if self._averages:
                 self._average()
-            if logged:
-                self._notify("on_log", {**outcome, "learning_rate": rate})
-            for callback in self._each_step:
-                callback.on_step(self)
+            if logged or self._each_step:
+                self._after_step(logged, {**outcome, "learning_rate": rate})
             if every and self.step % every == 0:
                 self._save()
         return self._epoch_is_over()
+
+    def _after_step(self, logged: bool, values: Mapping[str, float]) -> None:
+        """Call the callbacks; with several ranks an error waits for the next agreement."""
+        try:
+            if logged:
+                self._notify("on_log", values)
+            for callback in self._each_step:
+                callback.on_step(self)
+        except Exception as error:
+            if self.strategy.world == 1:
+                raise
+            self._pending = error
 
     def _epoch_is_over(self) -> bool:
         return self.step % (-(-len(self._train_loader) // self.config.accumulate)) == 0
 
     def _fetch_together(self, iterator: Iterator[Batch], cursor: dict[str, Any]) -> Work:
         """Fetch and agree on samples, stopping and errors, in one small all-reduce."""
-        error: Exception | None = None
+        error, self._pending = self._pending, None
         work = Work([], [], 0)
         try:
-            work = self._stepper.fetch(iterator)
+            if error is None:
+                work = self._stepper.fetch(iterator)
         except Exception as caught:
             error = caught
         samples, stop, failed = self.strategy.agree(
@@ -373,6 +387,9 @@ class Trainer:
         return {"training": config, "model": shapes}
 
     def _save(self, *, improved: bool = False, cursor: dict[str, Any] | None = None) -> None:
+        if self.strategy.world > 1:
+            error, self._pending = self._pending, None
+            raise_together(error)
         self._saved_step = self.step
         if self._checkpoints is None:
             return

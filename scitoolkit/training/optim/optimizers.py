@@ -105,7 +105,7 @@ class SGD(_Optimizer):
 
 @optimizers.register("lbfgs")
 class LBFGS(_Optimizer):
-    """Limited-memory BFGS, for small models and whole-set batches; evaluates the loss repeatedly."""
+    """Limited-memory BFGS, for small models and whole-set batches."""
 
     uses_closure: ClassVar[bool] = True
     name: Literal["lbfgs"] = "lbfgs"

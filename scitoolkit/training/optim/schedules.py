@@ -82,7 +82,7 @@ class Exponential(_Schedule):
 
 @schedules.register("plateau")
 class Plateau(_Schedule):
-    """Multiplied with `decay` whenever the validation loss has not improved for `patience` epochs."""
+    """Multiplied with `decay` after `patience` epochs without a better validation loss."""
 
     name: Literal["plateau"] = "plateau"
     decay: float = Field(default=0.5, gt=0, lt=1)

@@ -1,0 +1,53 @@
+"""What benchmarks share: alternating rounds, medians, and a description of the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+
+def alternate(
+    contestants: Mapping[str, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.process_time,
+) -> dict[str, list[float]]:
+    """Return the seconds of every round; all run in every round, starting with another each time.
+
+    CPU time by default, so that a busy machine does not count against whoever runs at that moment.
+    """
+    names = list(contestants)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        shift = number % len(names)
+        for name in names[shift:] + names[:shift]:
+            start = clock()
+            contestants[name]()
+            seconds[name].append(clock() - start)
+    return seconds
+
+
+def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
+    """Return the median of each contestant's rounds."""
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def machine() -> dict[str, object]:
+    """Return processor, cores, load and versions, for the record beside every figure."""
+    model = platform.processor() or platform.machine()
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            lines = [line for line in file if line.startswith("model name")]
+        model = lines[0].split(":", 1)[1].strip() if lines else model
+    import torch
+
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }

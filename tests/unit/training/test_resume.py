@@ -1,0 +1,58 @@
+"""Stop at a step in every way there is, resume, and compare the weights bit by bit."""
+
+import pytest
+import torch
+
+
+def same(first, second) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+
+
+def close(first, second) -> bool:
+    return all(torch.allclose(first[k], second[k], atol=1e-6, rtol=0) for k in first)
+
+
+@pytest.mark.multiproc
+def test_single_process_resumes_bit_for_bit(start):
+    _, whole = start(1, name="whole", result="whole")
+    for step, name, code in ((3, "SIGKILL", 1), (5, "SIGTERM", 130), (6, "SIGINT", 130)):
+        assert start(1, name=name, stop=(step, name))[0] == code
+        assert same(start(1, name=name, result=name, resume=True)[1], whole), name
+
+
+@pytest.mark.multiproc
+@pytest.mark.parametrize("strategy", ["ddp", "sharded"])
+def test_two_processes_resume_bit_for_bit(start, strategy):
+    training = {"strategy": strategy}
+    _, whole = start(2, name="whole", result="whole", training=training)
+    for step, name, code in ((3, "SIGKILL", 1), (5, "SIGUSR1", 130)):
+        stopped, _ = start(2, name=name, stop=(step, name), on_rank=1, training=training)
+        assert stopped == code
+        _, weights = start(2, name=name, result=name, resume=True, training=training)
+        assert same(weights, whole), name
+
+
+@pytest.mark.multiproc
+def test_resharding_continues_and_all_layouts_agree(start):
+    plain = {"dropout": 0.0}
+    _, one = start(1, name="one", result="one", **plain)
+    _, two = start(2, name="two", result="two", training={"strategy": "ddp"}, **plain)
+    assert close(one, two)
+    sharded = {"strategy": "sharded"}
+    assert start(4, name="r", stop=(3, "SIGTERM"), training=sharded, **plain)[0] == 130
+    code, _ = start(2, name="r", resume=True, stop=(7, "SIGTERM"), training=sharded, **plain)
+    assert code == 130
+    code, last = start(1, name="r", resume=True, result="r", **plain)
+    assert code == 0
+    assert close(one, last)
+
+
+@pytest.mark.multiproc
+def test_a_failing_rank_ends_all_with_its_exit_code(start, capfd):
+    assert start(2, stop=(2, "data"), on_rank=1)[0] == 3
+    assert start(2, name="b", training={"strategy": "single"})[0] == 2
+    assert start(2, name="c", training={"batch_size": 13})[0] == 2
+    assert start(2, name="d", nan_rank=1)[0] == 4
+    error = capfd.readouterr().err
+    assert "13 is not divisible by 2 processes" in error
+    assert "NaN or Inf in batch tensor x" in error

@@ -1,0 +1,184 @@
+import json
+import signal
+
+import pytest
+import torch
+from torch import nn
+from training_worker import Regression, Stop, data
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.errors import ConfigError, Interrupted, NumericalError, ScitoolkitError
+from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.testing.loaders import TensorLoader
+from scitoolkit.training import Trainer, TrainingConfig
+
+
+def make(run=None, *, dropout=0.0, callbacks=(), **settings):
+    settings = {"epochs": 2, "batch_size": 12, "progress": False, "log_every": 1} | settings
+    config = TrainingConfig.model_validate(settings)
+    trainer = Trainer(Regression(dropout), config, run=run, callbacks=callbacks)
+    return trainer, TensorLoader(data(), config.batch_size)
+
+
+def weights(trainer):
+    return torch.cat([p.detach().flatten() for p in trainer.task.model.parameters()])
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory.create(tmp_path, "test", Config())
+
+
+def test_accumulation_equals_the_big_batch():
+    big, loader = make(batch_size=12)
+    big.fit(loader)
+    small, loader = make(batch_size=4, accumulate=3)
+    loader._shuffle = False
+    big2, big_loader = make(batch_size=12)
+    big_loader._shuffle = False
+    small.fit(loader)
+    big2.fit(big_loader)
+    assert small.step == big2.step == big.step
+    assert torch.allclose(weights(small), weights(big2), atol=1e-6)
+
+
+def test_same_seed_gives_the_same_bits():
+    first, loader = make(dropout=0.3)
+    first.fit(loader)
+    second, loader = make(dropout=0.3)
+    second.fit(loader)
+    assert torch.equal(weights(first), weights(second))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_low_precision_learns(precision):
+    trainer, loader = make(precision=precision, epochs=30, optimizer={"name": "adam", "lr": 0.02})
+    trainer.fit(loader, loader)
+    assert trainer.best["loss"] < 1.0
+    assert all(p.dtype == torch.float32 for p in trainer.task.model.parameters())
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd", "lbfgs"])
+def test_every_optimizer_resumes_exactly(run, tmp_path, name):
+    optimizer = {"name": name, "lr": 0.05}
+    whole, loader = make(optimizer=optimizer, epochs=3)
+    whole.fit(loader)
+    part, loader = make(run, optimizer=optimizer, steps=5)
+    part.fit(loader)
+    rest, loader = make(run, optimizer=optimizer, epochs=3)
+    rest.fit(loader, resume=True)
+    assert torch.equal(weights(whole), weights(rest))
+
+
+def test_ema_is_the_average_and_load_best_takes_it():
+    class Track:
+        wants_every_step = True
+
+        def __init__(self):
+            self.average = None
+
+        def on_step(self, trainer):
+            now = weights(trainer)
+            self.average = self.start.lerp(now, 0.25) if self.average is None else self.next(now)
+
+        def next(self, now):
+            return self.average.lerp(now, 0.25)
+
+        def on_fit_start(self, trainer):
+            self.start = weights(trainer).clone()
+
+        def on_log(self, trainer, values): ...
+        def on_validation(self, trainer, values): ...
+        def on_fit_end(self, trainer): ...
+
+    track = Track()
+    trainer, loader = make(epochs=1, ema_decay=0.75, callbacks=[track])
+    trainer.fit(loader, loader)
+    trainer.load_best()
+    assert torch.allclose(weights(trainer), track.average, atol=1e-7)
+
+
+def test_early_stopping_and_best(run):
+    trainer, loader = make(
+        run, epochs=50, optimizer={"name": "sgd", "lr": 1e-12}, early_stopping={"patience": 2}
+    )
+    loader2 = TensorLoader(data(), 12)
+    trainer.fit(loader, loader2)
+    assert trainer.epoch < 50
+    rows = list(run.read_metrics())
+    assert {"train/loss", "train/learning_rate", "validation/loss"} <= {r["name"] for r in rows}
+
+
+def test_best_checkpoint_is_kept_and_loaded(run):
+    trainer, loader = make(run, epochs=6, optimizer={"name": "sgd", "lr": 0.05})
+    seen = {}
+
+    class Keep(Stop):
+        def on_step(self, trainer): ...
+
+        def on_validation(self, trainer, values):
+            seen[trainer.step] = (values["loss"], weights(trainer).clone())
+
+    trainer._user_callbacks.append(Keep(0, ""))
+    trainer.fit(loader, loader)
+    trainer.load_best()
+    assert torch.equal(weights(trainer), min(seen.values(), key=lambda v: v[0])[1])
+    assert len(list(run.checkpoints.glob("step-*"))) <= 3
+
+
+def test_nan_names_step_tensor_and_parameter_and_keeps_the_checkpoint(run):
+    trainer, loader = make(run, checkpoint={"every_steps": 1})
+    loader._shuffle = False
+    loader._tensors["x"][30] = float("nan")
+    with pytest.raises(NumericalError, match=r"step 3: .*batch keys: x, y .*tensor x.*blocks\.0"):
+        trainer.fit(loader)
+    assert [p.name for p in run.checkpoints.glob("step-*")][-1:] != ["step-00000003"]
+    assert torch.isfinite(weights(trainer)).all()
+
+
+def test_a_loss_of_nan_with_finite_gradients_is_caught():
+    trainer, loader = make()
+    inner = trainer.task.loss
+    trainer.task.loss = lambda batch: (inner(batch)[0] + float("nan"), {})
+    with pytest.raises(NumericalError, match="step 1"):
+        trainer.fit(loader)
+
+
+def test_another_config_is_refused_on_resume(run):
+    trainer, loader = make(run, steps=2)
+    trainer.fit(loader)
+    other, loader = make(run, steps=4, seed=1, clip_norm=2.0)
+    with pytest.raises(ConfigError, match=r"training\.seed: 0 -> 1; training\.clip_norm") as error:
+        other.fit(loader, resume=True)
+    assert error.value.exit_code == 2
+    other, loader = make(run, steps=4)
+    other.task.model = nn.Linear(3, 1)
+    with pytest.raises(ConfigError, match=r"model\.weight"):
+        other.fit(loader, resume=True)
+
+
+def test_a_signal_saves_and_handlers_are_restored(run):
+    before = signal.getsignal(signal.SIGTERM)
+    trainer, loader = make(run, callbacks=[Stop(2, "SIGTERM")])
+    with pytest.raises(Interrupted, match="SIGTERM after step 2") as error:
+        trainer.fit(loader)
+    assert error.value.exit_code == 130
+    assert (run.checkpoints / "step-00000002").is_dir()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_out_of_memory_says_what_helps():
+    trainer, loader = make()
+
+    def loss(batch):
+        raise torch.OutOfMemoryError("tried to allocate 1 TiB")
+
+    trainer.task.loss = loss
+    with pytest.raises(ScitoolkitError, match=r"out of memory.*batch_size=6.*accumulate=2"):
+        trainer.fit(loader)
+
+
+def test_profile_writes_a_trace(run):
+    trainer, loader = make(run, profile=True)
+    trainer.fit(loader)
+    assert json.loads((run.path / "profile-rank0.json").read_text())["traceEvents"]
