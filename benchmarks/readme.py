@@ -1,7 +1,8 @@
-"""Write README's table of measured results from `benchmarks/results/*.json`.
+"""Write README's table of measured results and its demo from `benchmarks/results/`.
 
-`python benchmarks/run.py NAME --save` measures and stores; this script only formats, so that no
-number in README is typed by hand. A test fails when README and the stored results disagree.
+`python benchmarks/run.py NAME --save` measures and stores, `make demo > benchmarks/results/demo.txt`
+keeps the demo's output; this script only formats, so that no number in README is typed by hand. A
+test fails when README and the stored results disagree.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
 END = "<!-- end of results -->"
+DEMO_BEGIN = "<!-- demo: written by `python benchmarks/readme.py` -->"
+DEMO_END = "<!-- end of demo -->"
+DEMO_TABLES = 1
 
 # benchmark -> (job, data, ours, peers); the braces take figures of the benchmark's JSON.
 ROWS = {
@@ -64,10 +68,24 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def demo() -> str:
+    """Return the head and the first tables of the demo's output."""
+    path = RESULTS / "demo.txt"
+    if not path.exists():
+        return ""
+    blocks = path.read_text(encoding="utf-8").strip().split("\n\n")
+    kept = [*blocks[: 2 + DEMO_TABLES], "...", blocks[-1]]
+    return "```text\n" + "\n\n".join(kept) + "\n```"
+
+
+def between(text: str, begin: str, end: str, new: str) -> str:
+    head, _, rest = text.partition(begin)
+    _, _, tail = rest.partition(end)
+    return f"{head}{begin}\n{new}\n{end}{tail}"
+
+
 def updated(readme: str) -> str:
-    head, _, rest = readme.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n{table()}\n{END}{tail}"
+    return between(between(readme, DEMO_BEGIN, DEMO_END, demo()), BEGIN, END, table())
 
 
 def main() -> int:
