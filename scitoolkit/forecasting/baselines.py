@@ -157,58 +157,117 @@ def last_anomaly(climatology: Climatology, windows: Windows, lag: int = 0) -> Ar
 
 
 class DampedAnomaly:
-    """Climatology plus the last anomaly times a damping factor per lead and channel.
+    """Climatology plus a damped anomaly: factors per lead and channel, pulled to common ones.
 
     Args:
         harmonics: of the climatology.
         leads: number of leads to estimate damping for.
-        shrinkage: pull of every channel's factor towards the factor common to all, in units of
-            the record's own weight: 0 = each channel alone (few modes), inf = one factor per
-            lead (many noisy cells).
+        shrinkage: pull of every channel's factors towards those common to all, in units of the
+            record's own weight: 0 = each channel alone (few modes), inf = common factors only
+            (many noisy cells).
         folds: see `cross_fitted_anomalies`.
+        memory: lengths of the means of the last inputs that are damped beside the last input.
+        patterns: largest number of spatial patterns by which factors differ between channels;
+            more channels than that have their factors' differences truncated by SVD.
+        weights: (channel,) area weights for the common factors.
 
     Source:
         Damped persistence as in seasonal forecasting (Lorenz 1973; van den Dool 2007, ch. 8).
     """
 
     def __init__(
-        self, harmonics: int = 3, leads: int = 8, shrinkage: float = 0.0, folds: int = 4
+        self,
+        harmonics: int = 3,
+        leads: int = 8,
+        shrinkage: float = 0.0,
+        folds: int = 4,
+        memory: Sequence[int] = (),
+        patterns: int | None = None,
+        weights: Array | None = None,
     ) -> None:
         self.climatology = Climatology(harmonics)
         self.leads, self.shrinkage, self.folds = leads, shrinkage, folds
+        self.memory, self.patterns, self.weights = tuple(memory), patterns, weights
 
     def fit(self, segments: Sequence[Series]) -> DampedAnomaly:
         """Fit the climatology, then the damping on cross-fitted anomalies."""
         self.climatology.fit(segments)
         anomalies = cross_fitted_anomalies(segments, self.climatology, self.folds)
-        self.damping_ = np.stack(
-            [self._factor(anomalies, lead) for lead in range(1, self.leads + 1)]
-        )
+        if not any(len(a.values) >= self._reach + self.leads for a in anomalies):
+            anomalies = cross_fitted_anomalies(segments, self.climatology, 1)
+        factors = [self._factors(anomalies, lead) for lead in range(1, self.leads + 1)]
+        self.common_ = np.stack([common for common, _ in factors])
+        own = np.stack([departure for _, departure in factors])
+        self.loadings_, self.patterns_ = _low_rank(own, self.patterns)
         return self
 
-    def _factor(self, anomalies: Sequence[Series], lead: int) -> Array:
-        pairs = [(a.values[:-lead], a.values[lead:]) for a in anomalies if len(a.values) > lead]
-        if not pairs:
+    @property
+    def _reach(self) -> int:
+        return max(self.memory, default=1)
+
+    def _factors(self, anomalies: Sequence[Series], lead: int) -> tuple[Array, Array]:
+        """Return the common factors (feature,) and each channel's departure (feature, channel)."""
+        gram: Any = 0.0
+        cross: Any = 0.0
+        first = self._reach - 1
+        for values in (a.values for a in anomalies if len(a.values) >= self._reach + lead):
+            features = [f[first : len(values) - lead] for f in self._features(values)]
+            target = values[first + lead :]
+            gram = gram + np.array([[(p * q).sum(0) for q in features] for p in features])
+            cross = cross + np.array([(p * target).sum(0) for p in features])
+        if np.isscalar(gram):
             raise DataError(
-                f"no stretch of the training part is longer than lead {lead}",
+                f"no stretch of the training part holds {self._reach} steps and lead {lead}",
                 fix="fewer leads, or a longer file",
             )
-        cross = sum((x * y).sum(0) for x, y in pairs)
-        power = sum((x * x).sum(0) for x, _ in pairs)
-        common = cross.sum() / max(power.sum(), np.finfo(float).tiny)
+        weights = np.ones(gram.shape[2]) if self.weights is None else self.weights
+        weights = weights / weights.mean()
+        common = np.linalg.lstsq(gram @ weights, cross @ weights, rcond=None)[0]
+        if not self.memory:
+            common = np.clip(common, 0.0, 1.0)
         if np.isinf(self.shrinkage):
-            factor = np.full(power.shape, common)
-        else:
-            prior = self.shrinkage * power.mean() + np.finfo(float).tiny
-            factor = (cross + prior * common) / (power + prior)
-        return np.clip(factor, 0.0, 1.0)
+            return common, np.zeros_like(cross)
+        own_power = np.einsum("iic->i", gram) / gram.shape[2]
+        prior = self.shrinkage * np.diag(own_power) + np.finfo(float).tiny * np.eye(len(common))
+        missing = cross - np.einsum("ijc,j->ic", gram, common)
+        matrices = gram.transpose(2, 0, 1) + prior
+        dead = ~(np.einsum("cii->c", gram.transpose(2, 0, 1)) > 0)
+        matrices[dead] += np.eye(len(common))
+        departure = np.linalg.solve(matrices, missing.T[..., None])[..., 0].T
+        if not self.memory:
+            departure = np.clip(common[:, None] + departure, 0.0, 1.0) - common[:, None]
+        return common, departure
+
+    def _features(self, anomalies: Array) -> list[Array]:
+        """Return [(time, channel)]: the anomaly, and its means over the last inputs."""
+        total = np.concatenate([np.zeros((1, anomalies.shape[1])), np.cumsum(anomalies, axis=0)])
+        out = [anomalies]
+        for length in self.memory:
+            mean = np.zeros_like(anomalies)
+            mean[length - 1 :] = (total[length:] - total[:-length]) / length
+            out.append(mean)
+        return out
 
     def predict(self, windows: Windows) -> Array:
-        """Return climatology + damping x last anomaly."""
-        damping = self.damping_[: windows.leads]
-        out = last_anomaly(self.climatology, windows)[:, None] * damping
-        out += self.climatology.predict(windows)
+        """Return climatology + damping x anomalies."""
+        anomalies = [last_anomaly(self.climatology, windows, k) for k in range(self._reach)]
+        features = [anomalies[0], *(np.mean(anomalies[:k], axis=0) for k in self.memory)]
+        out = self.climatology.predict(windows)
+        for lead in range(windows.leads):
+            for position, feature in enumerate(features):
+                own = self.loadings_[lead, position] @ self.patterns_
+                out[:, lead] += feature * (self.common_[lead, position] + own)
         return out
+
+
+def _low_rank(departures: Array, limit: int | None) -> tuple[Array, Array]:
+    """Return loadings (lead, feature, pattern) and patterns (pattern, channel)."""
+    leads, features, channels = departures.shape
+    if limit is None or channels <= limit:
+        return np.moveaxis(departures, 2, -1), np.eye(channels)
+    left, size, right = np.linalg.svd(departures.reshape(-1, channels), full_matrices=False)
+    loadings = (left[:, :limit] * size[:limit]).reshape(leads, features, -1)
+    return loadings, right[:limit]
 
 
 class AnomalyAutoregression:

@@ -1,0 +1,91 @@
+"""The configuration of a forecasting job."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.job_config import JobConfig
+from scitoolkit.io.split import SplitConfig
+from scitoolkit.training.config import TrainingConfig
+
+
+class FieldConfig(Config):
+    """Which field of which file.
+
+    Attributes:
+        path: NetCDF, HDF5 or Zarr.
+        variable: name in the file.
+        units: unit that the file must state; taken at the user's word where it states none.
+        dims: names of the dims of a plain HDF5 file, which has none.
+    """
+
+    path: DataPath
+    variable: str
+    units: str | None = None
+    dims: list[str] | None = None
+
+
+class PodConfig(Config):
+    """The subspace in which the network works.
+
+    Attributes:
+        rank: number of modes, a share of variance, or `forecast` (least validated error).
+        max_memory: what the decomposition may hold at once.
+    """
+
+    rank: PositiveInt | Annotated[float, Field(gt=0, lt=1)] | Literal["forecast"] = 5
+    max_memory: str = "1GiB"
+
+
+class LSTMConfig(Config):
+    """An ensemble of POD-LSTMs, and what they correct.
+
+    Attributes:
+        name: `damped_residual_lstm` corrects the damped anomaly, `pod_lstm` the climatology;
+            `auto` is the former if it wins on validation, else the baseline that does.
+        head: how outputs are read off the states.
+        hidden: width of a layer.
+        layers: stacked layers.
+        seasonal_inputs: whether cos and sin of the season are inputs too.
+    """
+
+    name: Literal["auto", "damped_residual_lstm", "pod_lstm"] = "auto"
+    head: Literal["all_steps", "last_state", "encoder_decoder"] = "last_state"
+    hidden: PositiveInt = 16
+    layers: PositiveInt = 1
+    seasonal_inputs: bool = True
+
+
+class ForecastingConfig(JobConfig):
+    """A forecasting job: the field, its division, the window, the model and its training.
+
+    Attributes:
+        inputs: steps that a forecast sees.
+        leads: steps that it forecasts.
+        harmonics: numbers of annual harmonics to choose from by blocked validation.
+        ensemble: number of networks; they differ by their initialisation.
+        seed: of the initialisation; `training.seed` is that of the order of batches.
+    """
+
+    surrogate: Literal["forecasting"] = "forecasting"
+    data: FieldConfig
+    split: SplitConfig = SplitConfig()
+    inputs: PositiveInt = 8
+    leads: PositiveInt = 8
+    harmonics: list[NonNegativeInt] = Field(default=[1, 2, 3, 4], min_length=1)
+    pod: PodConfig = PodConfig()
+    model: LSTMConfig = LSTMConfig()
+    ensemble: PositiveInt = 3
+    seed: NonNegativeInt = 0
+    training: TrainingConfig = TrainingConfig()
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> ForecastingConfig:
+        if self.model.head == "all_steps" and self.leads > self.inputs:
+            raise ValueError(
+                f"model.head all_steps needs leads <= inputs, got {self.leads} > {self.inputs}"
+            )
+        return self

@@ -1,0 +1,204 @@
+"""Fitting a field surrogate: choices by blocked validation, then networks by the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.forecasting.baselines import (
+    AnomalyPersistence,
+    Climatology,
+    DampedAnomaly,
+    Forecaster,
+    Persistence,
+    RidgeAutoregression,
+    resolvable_harmonics,
+)
+from scitoolkit.forecasting.config import ForecastingConfig
+from scitoolkit.forecasting.data import FieldData, Parts
+from scitoolkit.forecasting.metrics import rmse_per_lead
+from scitoolkit.forecasting.pod import POD
+from scitoolkit.forecasting.selection import cross_validate
+from scitoolkit.forecasting.surrogate import QUANTILES, ForecastSurrogate, make_network
+from scitoolkit.forecasting.windows import Array, Series, Windows
+
+log = get_logger(__name__)
+
+PATTERNS = 3
+SHRINKAGES = (3.0, 10.0)
+CROSS_FITS = (1, 3)
+Settings = dict[str, object]
+Make = Callable[[], Forecaster]
+
+
+@dataclass
+class Choice:
+    """The settings chosen for the base, and the validation error of all that were compared."""
+
+    settings: Settings
+    table: list[tuple[str, float]]
+
+
+def choose_base(
+    segments: Sequence[Series], weights: Array, config: ForecastingConfig
+) -> Choice:  # fmt: skip
+    """Choose harmonics first, then memory, cross-fit and shrinkage, by blocked validation."""
+    inputs, leads = config.inputs, config.leads
+    resolvable = resolvable_harmonics(np.concatenate([s.years for s in segments]))
+    harmonics = sorted({min(n, resolvable) for n in config.harmonics})
+    memories = [(), tuple(sorted({min(3, inputs), inputs} - {1}))]
+    start: Settings = {"shrinkage": SHRINKAGES[-1], "folds": 1, "memory": ()}
+    table: list[tuple[str, float]] = []
+
+    def error(settings: Settings) -> float:
+        make = partial(base_forecaster, settings, leads, weights)
+        found = cross_validate(make, segments, inputs=inputs, leads=leads)
+        value = float(np.sqrt((rmse_per_lead(found.truth, found.forecast, weights) ** 2).mean()))
+        table.append((_name(settings), value))
+        return value
+
+    grid = [{**start, "harmonics": n} for n in harmonics]
+    if not _can_validate(segments, inputs, leads):
+        log.warning("too few training steps to choose by validation: defaults are used")
+        return Choice(grid[min(2, len(grid) - 1)], table)
+    best = min(grid, key=error)
+    rest = [
+        {**best, "memory": memory, "folds": folds, "shrinkage": shrinkage}
+        for memory, folds, shrinkage in product(dict.fromkeys(memories), CROSS_FITS, SHRINKAGES)
+    ]
+    return Choice(min(rest, key=error), table)
+
+
+def _can_validate(segments: Sequence[Series], inputs: int, leads: int) -> bool:
+    return max(len(s.values) for s in segments) >= 2 * (inputs + 2 * leads) + inputs
+
+
+def _name(settings: Settings) -> str:
+    return ", ".join(f"{k} {_text(v)}" for k, v in sorted(settings.items()))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return "+".join(map(str, (1, *value)))
+    return f"{value:g}"
+
+
+def base_forecaster(settings: Settings, leads: int, weights: Array | None) -> DampedAnomaly:
+    """Return an unfitted base of the given settings."""
+    return DampedAnomaly(leads=leads, patterns=PATTERNS, weights=weights, **settings)  # type: ignore[arg-type]
+
+
+def baselines(settings: Settings, config: ForecastingConfig, weights: Array) -> dict[str, Make]:
+    """Return what every report compares with, simplest first."""
+    harmonics = int(settings["harmonics"])  # type: ignore[call-overload]
+    return {
+        "persistence": Persistence,
+        "climatology": partial(Climatology, harmonics),
+        "climatology + anomaly persistence": partial(AnomalyPersistence, harmonics),
+        "climatology + damped anomaly": partial(
+            DampedAnomaly, harmonics, config.leads, np.inf, 1, weights=weights
+        ),
+    }
+
+
+class PodRidge:
+    """Ridge autoregression of POD coefficients of anomalies, back on the grid."""
+
+    def __init__(self, surrogate: ForecastSurrogate, inputs: int, leads: int) -> None:
+        self.surrogate, self.model = surrogate, RidgeAutoregression(inputs, leads)
+
+    def fit(self, segments: Sequence[Series]) -> PodRidge:
+        """Fit the regression on projected anomalies."""
+        self.model.fit([self._coefficients(s) for s in segments])
+        return self
+
+    def _coefficients(self, series: Series) -> Series:
+        anomalies = self.surrogate.base.climatology.anomalies(series)
+        return Series(self.surrogate.project(anomalies.values), series.years)
+
+    def predict(self, windows: Windows) -> Array:
+        """Return (window, lead, cell)."""
+        steps = windows.starts[:, None] + np.arange(windows.inputs)
+        used = np.arange(steps.max() + 1)
+        part = Series(windows.series.values[used], windows.series.years[used])
+        coefficients = self.model.predict(windows.with_values(self._coefficients(part).values))
+        return coefficients @ self.surrogate.modes + self.surrogate.base.climatology.predict(
+            windows
+        )
+
+
+def fit_pod(data: FieldData, steps: range, harmonics: int, config: ForecastingConfig) -> POD:
+    """Return the POD of the training steps' anomalies."""
+    part = slice(steps.start, steps.stop)
+    field = data.to_grid(data.series.values[part], (data.time_name,))
+    field = field.assign_coords({data.time_name: data.times.values[part]})
+    field = field.rename(data.name).assign_attrs({"units": data.units} if data.units else {})
+    dates = np.isfinite(data.series.years).all()
+    rank = config.pod.rank
+    most = min(data.series.values.shape[1], len(steps) - 2 * harmonics - 2)
+    return POD(
+        rank=min(rank, most) if isinstance(rank, int) else rank,
+        seasonal_cycle=harmonics if dates and harmonics else None,
+        max_memory=config.pod.max_memory, horizon=config.leads, seed=config.seed,
+    ).fit(field, data.time_name)  # fmt: skip
+
+
+def prepare(data: FieldData, parts: Parts, config: ForecastingConfig) -> tuple:
+    """Return (surrogate with an untrained network, choice, POD), fitted to the train part only."""
+    segments = data.segments(parts.steps["train"])
+    weights = data.weights / data.weights.mean()
+    choice = choose_base(segments, weights, config)
+    base = base_forecaster(choice.settings, config.leads, weights).fit(segments)
+    if config.model.name == "pod_lstm":
+        base.common_[:] = 0.0
+        base.loadings_[:] = 0.0
+    pod = fit_pod(data, parts.steps["train"], base.climatology.used_, config)
+    modes = pod.modes_.values.reshape(pod.rank_, -1)[:, data.grid.values.ravel()]
+    modes = modes / np.sqrt((modes**2 * weights).sum(axis=1, keepdims=True))
+    seasonal = config.model.seasonal_inputs and bool(np.isfinite(data.series.years).all())
+    surrogate = ForecastSurrogate(
+        base, modes, weights, np.ones(len(modes)), np.ones(len(modes)),
+        make_network(config, len(modes), seasonal), np.ones(config.leads),
+        np.ones(len(weights)), np.zeros((config.leads, len(QUANTILES))), data.grid,
+        {"seasonal_inputs": seasonal},
+    )  # fmt: skip
+    _standardise(surrogate, parts.windows["train"])
+    return surrogate, choice, pod
+
+
+def _standardise(surrogate: ForecastSurrogate, windows: Windows) -> None:
+    modes = len(surrogate.modes)
+    spread = surrogate.inputs(windows)[..., :modes].reshape(-1, modes).std(axis=0)
+    surrogate.input_scale = np.where(spread > 0, spread, 1.0).astype(np.float64)
+    spread = surrogate.targets(windows).reshape(-1, modes).std(axis=0)
+    surrogate.target_scale = np.where(spread > 0, spread, 1.0).astype(np.float64)
+
+
+def measure_errors(surrogate: ForecastSurrogate, errors: Array) -> None:
+    """Set `spread` and `quantiles` from (window, lead, cell) errors on held-out data."""
+    surrogate.spread = np.maximum(np.sqrt((errors**2).mean(axis=(0, 1))), 1e-12)
+    scaled = errors / surrogate.spread
+    surrogate.quantiles = np.stack(
+        [np.quantile(scaled[:, lead], QUANTILES) for lead in range(errors.shape[1])]
+    )
+
+
+def held_out_errors(
+    surrogate: ForecastSurrogate, choice: Choice, segments: Sequence[Series], parts: Parts,
+    config: ForecastingConfig, weights: Array,
+) -> Array:  # fmt: skip
+    """Return errors of blocked cross-validation, of the validation part if that cannot be."""
+    if config.model.name != "pod_lstm" and _can_validate(segments, config.inputs, config.leads):
+        make = partial(base_forecaster, choice.settings, config.leads, weights)
+        found = cross_validate(make, segments, inputs=config.inputs, leads=config.leads)
+        return found.truth - found.forecast
+    windows = parts.windows["validation"]
+    if not len(windows):
+        raise DataError("the validation part holds no window", fix="a larger split.validation")
+    return windows.targets() - surrogate.forecast(windows)

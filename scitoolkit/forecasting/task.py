@@ -1,0 +1,38 @@
+"""The forecasting task of the trainer: mean squared error of standardised mode coefficients."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.forecasting.lstm import Ensemble
+
+
+class ForecastTask:
+    """Members of an ensemble, each trained to the same targets.
+
+    The loss is the mean over members; as they share no weight, each is trained as if alone.
+
+    Args:
+        model: the ensemble. Batches have `inputs` (batch, inputs, feature) and `targets`
+            (batch, lead, mode), standardised.
+    """
+
+    def __init__(self, model: Ensemble) -> None:
+        self.model = model
+
+    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
+        """Return the mean squared error, dimensionless."""
+        error = self.model(batch["inputs"]) - batch["targets"]
+        return (error**2).mean(), {}
+
+    def metrics(self, batch: Batch) -> dict[str, Tensor | float]:
+        """Return `loss`, and `mse_ensemble` of the members' mean."""
+        members = self.model(batch["inputs"])
+        error = members - batch["targets"]
+        centre = members.mean(dim=0) - batch["targets"]
+        return {"loss": (error**2).mean(), "mse_ensemble": (centre**2).mean()}
+
+    def batch_size(self, batch: Batch) -> int:
+        """Return the number of windows."""
+        return len(batch["inputs"])
