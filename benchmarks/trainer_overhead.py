@@ -106,6 +106,19 @@ class _Batches:
         self._next = state["next"]
 
 
+class _Iterable:
+    """The batches for Lightning, which takes a plain list for several loaders at once."""
+
+    def __init__(self, batches) -> None:
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self):
+        return iter(self._batches)
+
+
 class _Task:
     def __init__(self, model) -> None:
         self.model = model
@@ -192,7 +205,7 @@ def lightning_loop(build, batches):
             enable_model_summary=False,
             default_root_dir=folder,
         )
-        trainer.fit(module, batches)
+        trainer.fit(module, _Iterable(batches))
     return module.model
 
 
