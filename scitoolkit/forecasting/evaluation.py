@@ -1,0 +1,332 @@
+"""What an evaluation says: tables first, then figures, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, number
+from scitoolkit.forecasting import metrics
+from scitoolkit.forecasting.baselines import Forecaster
+from scitoolkit.forecasting.data import FieldData
+from scitoolkit.forecasting.surrogate import QUANTILES, ForecastSurrogate
+from scitoolkit.forecasting.windows import Array, Windows
+
+NOMINAL = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+SURROGATE = "surrogate"
+_DAMPED = "climatology + damped anomaly"
+
+
+@dataclass
+class Evaluation:
+    """A surrogate and its rivals on test windows.
+
+    Attributes:
+        surrogate: what is evaluated. field: the data. windows: of the test part.
+        rivals: fitted baselines. record: what was found while fitting.
+    """
+
+    surrogate: ForecastSurrogate
+    field: FieldData
+    windows: Windows
+    rivals: Mapping[str, Forecaster]
+    record: Mapping[str, Any]
+
+    def results(self, workflow: str) -> tuple[Results, xr.Dataset]:
+        """Return the results, and the fields that their maps show."""
+        self.truth = self.windows.targets()
+        self.forecasts = {name: m.predict(self.windows) for name, m in self.rivals.items()}
+        self.forecasts[SURROGATE] = self.surrogate.forecast(self.windows)
+        self.unit = self.field.units
+        weights = self.surrogate.weights
+        self.rmse = {
+            name: metrics.rmse_per_lead(self.truth, forecast, weights)
+            for name, forecast in self.forecasts.items()
+        }
+        self.floor = self._floor()
+        self.low, self.high = self._rolling()
+        maps = self._fields()
+        scores = self._scores()
+        return Results(
+            title=f"{workflow}: forecasts of {self.field.name}, {self.windows.leads} steps ahead",
+            summary=self._summary(scores),
+            metrics=scores,
+            units={name: self.unit for name in scores if name.startswith(("rmse", "crps"))},
+            tables=[self._rmse_table(), self._r2_table(), self._selection(), self._base_table(),
+                    self._pod_table()],
+            figures=[self._skill(), self._calibration(), self._spectrum(), *self._maps(maps)],
+        ), maps  # fmt: skip
+
+    def _floor(self) -> Array:
+        """Return (lead,) RMSE of the truth's own projection on the modes: a subspace's limit."""
+        anomaly = self.truth - self.surrogate.base.climatology.predict(self.windows)
+        kept = self.surrogate.project(anomaly) @ self.surrogate.modes
+        return metrics.rmse_per_lead(anomaly, kept, self.surrogate.weights)
+
+    def _rolling(self) -> tuple[Array, Array]:
+        """Return (window, lead) factors of the intervals at NOMINAL levels, adapted online.
+
+        The validation quantiles are widened by the RMS of scaled errors that were known when a
+        forecast was issued, weighed against the validation's own by one year-like memory.
+        """
+        errors = (self.truth - self.forecasts[SURROGATE]) / self.surrogate.spread
+        weights = self.surrogate.weights
+        power = np.einsum("wlc,c->wl", errors**2, weights) / weights.sum()
+        levels = np.asarray(QUANTILES)
+        reference = np.array(
+            [
+                np.trapezoid(q**2, levels) / (levels[-1] - levels[0])
+                for q in self.surrogate.quantiles
+            ]
+        )
+        factor = np.ones(power.shape)
+        memory = 2.0 * self.windows.leads
+        starts = self.windows.starts
+        for i, start in enumerate(starts):
+            for lead in range(self.windows.leads):
+                known = starts + lead + 1 <= start
+                recent = power[known, lead][-int(memory) :]
+                if len(recent) and reference[lead] > 0:
+                    # Trimmed reference: compare with the trimmed share of a normal error, 0.79.
+                    ratio = 0.79 * recent.mean() / reference[lead]
+                    share = len(recent) / (len(recent) + memory)
+                    factor[i, lead] = np.sqrt((1 - share) + share * ratio)
+        return -factor, factor
+
+    def _bounds(self, level: float) -> tuple[Array, Array]:
+        low, high = self.surrogate.intervals(level)
+        centre = self.forecasts[SURROGATE]
+        return centre + low * self.high[..., None], centre + high * self.high[..., None]
+
+    def _coverage(self, level: float) -> float:
+        low, high = self._bounds(level)
+        inside = ((self.truth >= low) & (self.truth <= high)).mean(axis=(0, 1))
+        weights = self.surrogate.weights
+        return float(inside @ weights / weights.sum())
+
+    def _crps(self) -> Array:
+        """Return (lead,) CRPS of the forecast dressed with its interval's quantiles."""
+        out = []
+        weights = self.surrogate.weights / self.surrogate.weights.sum()
+        levels = np.linspace(0.05, 0.95, 10)
+        for lead in range(self.windows.leads):
+            steps = np.interp(levels, QUANTILES, self.surrogate.quantiles[lead])
+            members = self.forecasts[SURROGATE][:, lead] + (
+                steps[:, None, None] * self.surrogate.spread * self.high[:, lead, None]
+            )
+            out.append(
+                float((metrics.crps_ensemble(self.truth[:, lead], members) @ weights).mean())
+            )
+        return np.array(out)
+
+    def _scores(self) -> dict[str, float | int | str | None]:
+        own = self.forecasts[SURROGATE]
+        acc = metrics.anomaly_correlation(
+            self.truth, own, self.surrogate.base.climatology.predict(self.windows),
+            self.surrogate.weights,
+        )  # fmt: skip
+        truth, forecast = (self._coefficients(x) for x in (self.truth, own))
+        scores: dict[str, float | int | str | None] = {
+            f"rmse_lead{lead + 1}": number(v) for lead, v in enumerate(self.rmse[SURROGATE])
+        }
+        scores |= {
+            "rmse": _overall(self.rmse[SURROGATE]),
+            "r2_uniform": number(metrics.r2_uniform(truth, forecast)),
+            "r2_variance_weighted": number(metrics.r2_variance_weighted(truth, forecast)),
+            "acc": number(np.nanmean(acc)),
+            "crps": number(self._crps().mean()),
+            "coverage90": number(self._coverage(0.9)),
+            "test_windows": len(self.windows),
+        }
+        if _DAMPED in self.rmse:
+            scores["rmse_damped_anomaly"] = _overall(self.rmse[_DAMPED])
+            ratio = self.rmse[SURROGATE] / np.maximum(self.rmse[_DAMPED], 1e-300)
+            scores["largest_ratio_to_damped_anomaly"] = number(ratio.max())
+        return scores
+
+    def _coefficients(self, values: Array) -> Array:
+        return self.surrogate.project(values)
+
+    def _summary(self, scores: Mapping[str, Any]) -> list[str]:
+        unit = f" {self.unit}" if self.unit else ""
+        errors = self.record["validation_rmse"]
+        order = sorted(errors, key=lambda n: errors[n])
+        other = [n for n in order if n != self.record["winner"]]
+        gain = 100 * (1 - errors[self.record["winner"]] / errors[other[0]]) if other else 0.0
+        lines = [
+            f"Test RMSE over {self.windows.leads} leads: {scores['rmse']:.4g}{unit} "
+            f"({len(self.windows)} windows, area-weighted).",
+            f"Chosen on validation: {self.record['winner']}, {gain:.1f} % below "
+            f"{other[0] if other else 'nothing else'}.",
+        ]
+        if self.field.partly_missing:
+            lines.append(
+                f"{self.field.partly_missing} cells with values at some times only are left out."
+            )
+        return lines
+
+    def _title(self, text: str) -> str:
+        return f"{text} [{self.unit}]" if self.unit else text
+
+    def _leads(self) -> list[str]:
+        return [f"lead {lead + 1}" for lead in range(self.windows.leads)]
+
+    def _rmse_table(self) -> Table:
+        rows: list[list[Any]] = [
+            [name, *map(number, values), _overall(values)] for name, values in self.rmse.items()
+        ]
+        limit = ["(truncation floor of the modes)", *map(number, self.floor), _overall(self.floor)]
+        return Table(
+            title=self._title("RMSE on the test part"),
+            columns=["forecast", *self._leads(), "all"],
+            rows=rows,
+            best="min",
+            note="Area-weighted over the unmasked cells. A forecast inside the "
+            f"{len(self.surrogate.modes)} modes alone cannot be better than their truncation "
+            f"floor: {', '.join(f'{v:.3g}' for v in limit[1:])}.",
+        )
+
+    def _r2_table(self) -> Table:
+        truth = self._coefficients(self.truth)
+        rows: list[list[Any]] = []
+        for name, forecast in self.forecasts.items():
+            coefficients = self._coefficients(forecast)
+            per_mode = np.nanmean(metrics.r2_per_output(truth, coefficients), axis=0)
+            rows.append([
+                name, number(metrics.r2_uniform(truth, coefficients)),
+                number(metrics.r2_variance_weighted(truth, coefficients)),
+                *map(number, per_mode[:8]),
+            ])  # fmt: skip
+        modes = [f"mode {k + 1}" for k in range(min(8, truth.shape[2]))]
+        return Table(
+            title="R² of the mode coefficients on the test part",
+            columns=["forecast", "uniform", "variance-weighted", *modes], rows=rows, best="max",
+            note="Uniform: mean over modes and leads of 1 - SSres/SStot.",
+        )  # fmt: skip
+
+    def _selection(self) -> Table:
+        errors = self.record["validation_rmse"]
+        best = errors[self.record["winner"]]
+        rows: list[list[Any]] = [
+            [name, number(value), f"{100 * (value / best - 1):+.1f} %"]
+            for name, value in sorted(errors.items(), key=lambda item: item[1])
+        ]
+        factors = ", ".join(f"{f:.2f}" for f in self.record["factors"])
+        return Table(
+            title=self._title("Selection on the validation part: RMSE"),
+            columns=["candidate", "all leads", "above the chosen"], rows=rows,
+            note=f"All fitted on the train part. Chosen: {self.record['winner']}. The factors of "
+            f"the learned correction ({factors} by lead) were estimated on this part as well. "
+            "After the choice, climatology and damping were fitted again on train + validation; "
+            "the network was not.",
+        )  # fmt: skip
+
+    def _base_table(self) -> Table:
+        rows: list[list[Any]] = [[n, number(v)] for n, v in self.record["base_candidates"]]
+        return Table(
+            title=self._title("Settings of the damped anomaly: RMSE of blocked cross-validation"),
+            columns=["settings", "all leads"], rows=rows, best="min",
+            note="Blocks of the train part, separated by gaps.",
+        )  # fmt: skip
+
+    def _pod_table(self) -> Table:
+        pod = self.record["pod"]
+        share = np.cumsum(pod["variance_share"])
+        rows: list[list[Any]] = [
+            [k + 1, number(s), number(v), number(c)]
+            for k, (s, v, c) in enumerate(
+                zip(pod["singular_values"], pod["variance_share"], share, strict=True)
+            )
+        ]
+        return Table(
+            title="POD of the train part",
+            columns=["mode", "singular value", "share of variance", "cumulative"], rows=rows[:20],
+            note=f"Truncation error on train: {pod['truncation_rmse_train']:.4g} {self.unit}".strip()
+            + f"; on test: {_overall(self.floor):.4g} {self.unit}".rstrip() + ".",
+        )  # fmt: skip
+
+    def _skill(self) -> Lines:
+        x = [float(lead + 1) for lead in range(self.windows.leads)]
+        series = [
+            Series(
+                label=name,
+                y=[number(v) for v in values],
+                role="main" if name == SURROGATE else "baseline",
+            )  # fmt: skip
+            for name, values in self.rmse.items()
+        ]
+        floor = [number(v) for v in self.floor]
+        series.append(Series(label="truncation floor", y=floor, role="reference"))
+        return Lines(
+            title="Error against lead", x=x, x_label="lead [steps]",
+            y_label=self._title("RMSE"), series=series,
+        )  # fmt: skip
+
+    def _calibration(self) -> Lines:
+        found = [number(self._coverage(level)) for level in NOMINAL]
+        return Lines(
+            title="Interval calibration", x=list(NOMINAL), x_label="nominal coverage",
+            y_label="share of truths inside",
+            series=[Series(label=SURROGATE, y=found),
+                    Series(label="ideal", y=list(NOMINAL), role="reference")],
+        )  # fmt: skip
+
+    def _spectrum(self) -> Lines:
+        share = self.record["pod"]["variance_share"]
+        return Lines(
+            title="POD spectrum", x=[float(k + 1) for k in range(len(share))], x_label="mode",
+            y_label="share of variance", series=[Series(label="train part", y=share)], log_y=True,
+        )  # fmt: skip
+
+    def _fields(self) -> xr.Dataset:
+        last = {"truth": self.truth[-1], "forecast": self.forecasts[SURROGATE][-1]}
+        last["error"] = last["forecast"] - last["truth"]
+        unit = {"units": self.unit} if self.unit else {}
+        out = {
+            name: self.field.to_grid(values, ("lead",)).assign_attrs(unit)
+            for name, values in last.items()
+        }
+        out["modes"] = self.field.to_grid(self.surrogate.modes, ("mode",))
+        per_cell = np.sqrt(((self.truth - self.forecasts[SURROGATE]) ** 2).mean(axis=0))
+        out["rmse"] = self.field.to_grid(per_cell, ("lead",)).assign_attrs(unit)
+        return xr.Dataset(out)
+
+    def _maps(self, maps: xr.Dataset) -> list[Maps]:
+        """Return maps for two space dims; other fields have none to draw."""
+        sizes = [maps.sizes[d] for d in self.field.grid.dims]
+        if len(sizes) != 2 or min(sizes) < 2:
+            return []
+        leads = sorted({0, (self.windows.leads - 1) // 2, self.windows.leads - 1})
+        steps = self.windows.starts[-1] + self.windows.inputs + np.asarray(leads)
+        panels = [
+            Panel(
+                variable=name,
+                select={"lead": lead},
+                label=f"{name}, {_date(self.field.times.values[step])} (lead {lead + 1})",
+                scale="field" if name != "error" else "error",
+                diverging=name == "error",
+            )  # fmt: skip
+            for lead, step in zip(leads, steps, strict=True)
+            for name in ("truth", "forecast", "error")
+        ]
+        modes = [
+            Panel(variable="modes", select={"mode": k}, label=f"mode {k + 1}", scale=f"mode{k}",
+                  diverging=True)
+            for k in range(min(6, len(self.surrogate.modes)))
+        ]  # fmt: skip
+        return [
+            Maps(title="Last test window: truth, forecast, error", panels=panels, unit=self.unit),
+            Maps(title="POD modes", panels=modes, unit="unit variance"),
+        ]
+
+
+def _overall(values: Array) -> float:
+    return float(np.sqrt((np.asarray(values) ** 2).mean()))
+
+
+def _date(time: Any) -> str:
+    return str(time)[:10]

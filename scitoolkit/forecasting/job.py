@@ -1,0 +1,292 @@
+"""The forecasting job: what the command line, a search and a Python user call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from scitoolkit.core.config import load_config
+from scitoolkit.core.errors import DataError, NumericalError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.results import Results
+from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.forecasting import evaluation, fitting
+from scitoolkit.forecasting.config import ForecastingConfig
+from scitoolkit.forecasting.data import FieldData, Parts, divide, read_field
+from scitoolkit.forecasting.metrics import rmse_per_lead
+from scitoolkit.forecasting.selection import lead_factors
+from scitoolkit.forecasting.surrogate import ForecastSurrogate, forecast_dataset
+from scitoolkit.forecasting.task import ForecastTask
+from scitoolkit.forecasting.windows import Array, Series, Windows, decimal_years
+from scitoolkit.io.fields import write_fields
+from scitoolkit.io.loader import ArraySource, FieldLoader
+from scitoolkit.training import Trainer, best_weights, current_rank, world_size
+
+log = get_logger(__name__)
+MODEL = "model"
+FIT_RECORD = "fit.json"
+CORRECTED = "surrogate (damped anomaly with memory + POD-LSTM)"
+BASE = "damped anomaly with memory"
+
+
+class ForecastingJob:
+    """Forecasts of gridded series; fulfils `contracts.Job`."""
+
+    config_class: ClassVar[type[ForecastingConfig]] = ForecastingConfig
+
+    def check(self, config: ForecastingConfig) -> Mapping[str, Any]:
+        """Open the data, fit the closed-form part, run one batch; write nothing."""
+        data = read_field(config.data)
+        parts = divide(data, config)
+        surrogate, choice, _ = fitting.prepare(data, parts, config)
+        loader = _loader(surrogate, parts.windows["train"], config, shuffle=True)
+        loss, _ = ForecastTask(surrogate.network).loss(next(iter(loader)))
+        return {
+            "variable": data.name,
+            "units": data.units,
+            "steps": len(data.series.values),
+            "cells": int(data.grid.values.sum()),
+            "seams": len(data.seams),
+            "windows": {name: len(w) for name, w in parts.windows.items()},
+            "base": {k: str(v) for k, v in choice.settings.items()},
+            "modes": len(surrogate.modes),
+            "parameters": sum(p.numel() for p in surrogate.network.parameters()),
+            "first_loss": float(loss.detach()),
+            "loader": loader.explain(),
+        }
+
+    def train(self, config: ForecastingConfig, run: RunDirectory, *, resume: bool = False) -> None:
+        """Fit on train, choose on validation, refit the closed-form part on both, save `model/`."""
+        data = read_field(config.data)
+        parts = divide(data, config)
+        surrogate, choice, pod = fitting.prepare(data, parts, config)
+        log.info(
+            "%d steps, %d cells, %d modes; base: %s",
+            len(data.series.values), len(data.weights), len(surrogate.modes), choice.settings,
+        )  # fmt: skip
+        trainer = Trainer(ForecastTask(surrogate.network), config.training, run=run)
+        trainer.fit(
+            _loader(surrogate, parts.windows["train"], config, shuffle=True),
+            _loader(surrogate, parts.windows["validation"], config, shuffle=False),
+            resume=resume,
+        )
+        if current_rank() != 0:
+            return
+        weights = best_weights(run.checkpoints)
+        surrogate.network.load_state_dict(weights)
+        surrogate.network = surrogate.network.cpu()
+        record = _finish(surrogate, choice, data, parts, config)
+        record["pod"] = _pod_record(pod, data, parts)
+        surrogate.save(run.path / MODEL)
+        write_atomic(run.path / MODEL / "config.yaml", run.config_path.read_text(encoding="utf-8"))
+        write_atomic(run.path / MODEL / FIT_RECORD, json.dumps(record, indent=1) + "\n")
+
+    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
+        """Evaluate on the run's own test part, or on all of another file after the training.
+
+        A run directory gets results.json, results.nc and model/metrics.json; with `data` nothing
+        is written.
+        """
+        config, folder = _open(directory)
+        surrogate = ForecastSurrogate.load(folder, config)
+        record = json.loads((folder / FIT_RECORD).read_text(encoding="utf-8"))
+        source = config.data if data is None else config.data.model_copy(update={"path": data})
+        field = read_field(source, surrogate.grid)
+        windows = _test_windows(field, surrogate, config, own=data is None)
+        rivals = _rivals(surrogate, field, record, config)
+        found = evaluation.Evaluation(surrogate, field, windows, rivals, record)
+        results, maps = found.results(config.workflow)
+        if data is None and folder != Path(directory):
+            results.write(Path(directory))
+            write_fields(maps, Path(directory) / "results.nc")
+            text = json.dumps({"units": results.units, **results.metrics}, indent=1)
+            write_atomic(folder / "metrics.json", text + "\n")
+        return results
+
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """Forecast from the last steps of a file; write NetCDF with 90 % bounds."""
+        config, folder = _open(directory)
+        surrogate = ForecastSurrogate.load(folder, config)
+        data = read_field(config.data.model_copy(update={"path": source}), surrogate.grid)
+        start = len(data.series.values) - config.inputs
+        if start < 0 or any(start < seam for seam in data.seams):
+            raise DataError(
+                f"the last unbroken stretch is shorter than the {config.inputs} input steps",
+                where=str(source),
+                allowed=f"at least {config.inputs} steps without a seam at the end",
+            )
+        valid = _future_times(data.times.values, config.leads)
+        years = np.concatenate([data.series.years, decimal_years(valid)])
+        series = Series(data.series.values, years)
+        windows = Windows(series, np.array([start]), config.inputs, config.leads)
+        forecast = forecast_dataset(surrogate, data, windows, valid)
+        if data.times.encoding.get("units"):
+            kept = {k: v for k, v in data.times.encoding.items() if k in ("units", "calendar")}
+            forecast["valid_time"].encoding.update(kept)
+        write_fields(forecast.assign_attrs(title=f"forecast of {data.name}"), output)
+
+
+def _open(directory: Path) -> tuple[ForecastingConfig, Path]:
+    config = load_config(ForecastingConfig, Path(directory) / "config.yaml")
+    folder = Path(directory) / MODEL
+    return config, folder if folder.is_dir() else Path(directory)
+
+
+def _loader(
+    surrogate: ForecastSurrogate, windows: Windows, config: ForecastingConfig, *, shuffle: bool
+) -> FieldLoader:
+    arrays = {"inputs": surrogate.inputs(windows), "targets": surrogate.targets(windows)}
+    return FieldLoader(
+        ArraySource(arrays), config.training.batch_size, seed=config.training.seed,
+        shuffle=shuffle, rank=current_rank(), world_size=world_size(),
+    )  # fmt: skip
+
+
+def _finish(
+    surrogate: ForecastSurrogate, choice: fitting.Choice, data: FieldData, parts: Parts,
+    config: ForecastingConfig,
+) -> dict[str, Any]:  # fmt: skip
+    """Shrink the correction, choose the winner, refit on train + validation; return the record."""
+    train = data.segments(parts.steps["train"])
+    windows, weights = parts.windows["validation"], surrogate.weights
+    truth, base = windows.targets(), surrogate.base.predict(windows)
+    correction = surrogate.correction(windows)
+    surrogate.factors = lead_factors(truth - base, correction, weights)
+    makes = fitting.baselines(choice.settings, config, weights)
+    forecasts = {name: make().fit(train).predict(windows) for name, make in makes.items()}
+    learned = {BASE: base, CORRECTED: base + surrogate.factors[:, None] * correction}
+    if config.model.name == "pod_lstm":
+        learned = {"climatology + POD-LSTM": learned[CORRECTED]}
+    elif not surrogate.factors.any():
+        learned.pop(CORRECTED)
+    errors = {n: _mean_rmse(truth, f, weights) for n, f in {**forecasts, **learned}.items()}
+    if not all(np.isfinite(v) for v in errors.values()):
+        raise NumericalError("a forecast of the validation part is not finite", where=str(errors))
+    choosable = errors if config.model.name == "auto" else {n: errors[n] for n in learned}
+    winner = min(choosable, key=lambda name: choosable[name])
+    segments = data.segments(parts.fit_steps)
+    _become(surrogate, winner, choice, segments, makes, config)
+    held_out = fitting.held_out_errors(surrogate, choice, segments, parts, config, weights)
+    fitting.measure_errors(surrogate, held_out)
+    last = parts.fit_steps.stop - 1
+    surrogate.header |= {"name": data.name, "units": data.units, "winner": winner,
+                         "last_year": _finite(data.series.years[last])}  # fmt: skip
+    return {
+        "winner": winner, "validation_rmse": errors, "factors": surrogate.factors.tolist(),
+        "base_settings": {k: v if not isinstance(v, tuple) else list(v)
+                          for k, v in choice.settings.items()},
+        "base_candidates": choice.table, "steps": {k: [s.start, s.stop] for k, s in
+                                                   parts.steps.items()},
+        "held_out_quantiles": surrogate.quantiles.tolist(), "modes": len(surrogate.modes),
+    }  # fmt: skip
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _mean_rmse(truth: Array, forecast: Array, weights: Array) -> float:
+    return float(np.sqrt((rmse_per_lead(truth, forecast, weights) ** 2).mean()))
+
+
+def _become(surrogate, winner: str, choice, segments, makes, config: ForecastingConfig) -> None:
+    """Make the surrogate the winner, its closed-form part fitted to train + validation.
+
+    Every baseline is a climatology and a damping, so each is stored in the same form.
+    """
+    base = fitting.base_forecaster(choice.settings, config.leads, surrogate.weights).fit(segments)
+    if winner not in (BASE, CORRECTED, "climatology + POD-LSTM"):
+        base = fitting.base_forecaster(
+            {**choice.settings, "memory": (), "folds": 1, "shrinkage": np.inf},
+            config.leads, surrogate.weights,
+        ).fit(segments)  # fmt: skip
+        choice.settings.update(memory=(), folds=1, shrinkage=np.inf)
+    if winner in ("climatology", "climatology + POD-LSTM"):
+        base.common_[:] = 0.0
+        base.loadings_[:] = 0.0
+    if winner in ("persistence", "climatology + anomaly persistence"):
+        base.common_[:] = 1.0
+    if winner == "persistence":
+        base.climatology.coefficients_[:] = 0.0
+    if winner not in (CORRECTED, "climatology + POD-LSTM"):
+        surrogate.factors = np.zeros(config.leads)
+    surrogate.base = base
+
+
+def _pod_record(pod, data: FieldData, parts: Parts) -> dict[str, Any]:
+    return {
+        "rank": pod.rank_, "truncation_rmse_train": float(pod.truncation_error_),
+        "singular_values": np.asarray(pod.singular_values_).tolist(),
+        "variance_share": np.asarray(pod.explained_variance_ratio_).tolist(),
+        "rank_table": getattr(pod, "rank_table_", None) or [],
+    }  # fmt: skip
+
+
+def _test_windows(
+    field: FieldData, surrogate: ForecastSurrogate, config: ForecastingConfig, *, own: bool
+) -> Windows:
+    """Return the windows whose outputs nothing was learned from."""
+    if own:
+        return divide(field, config).windows["test"]
+    length = config.inputs + config.leads
+    starts = np.arange(len(field.series.values) - length + 1)
+    for seam in field.seams:
+        starts = starts[(starts >= seam) | (starts + length <= seam)]
+    last = surrogate.header.get("last_year")
+    if last is not None and np.isfinite(field.series.years).all():
+        unseen = field.series.years[starts + config.inputs] > last + 1e-6
+        starts = starts[unseen]
+    if not len(starts):
+        raise DataError(
+            "no window of the file lies after the data that was learned from",
+            where=str(config.data.path), allowed=f"{length} steps, the last {config.leads} later",
+        )  # fmt: skip
+    return Windows(field.series, starts, config.inputs, config.leads)
+
+
+def _rivals(surrogate, field: FieldData, record, config: ForecastingConfig) -> dict[str, Any]:
+    """Return the baselines, fitted to the steps that the surrogate saw, where these are here."""
+    source = field
+    if not config.data.path.exists():
+        log.warning("%s is not here: fitted baselines are left out", config.data.path)
+        return {"persistence": fitting.Persistence()}
+    source = read_field(config.data, surrogate.grid)
+    steps = record["steps"]
+    segments = source.segments(range(steps["train"][0], steps["validation"][1]))
+    settings = {**record["base_settings"], "memory": tuple(record["base_settings"]["memory"])}
+    makes = fitting.baselines(settings, config, surrogate.weights)
+    rivals: dict[str, Any] = {name: make().fit(segments) for name, make in makes.items()}
+    ridge = fitting.PodRidge(surrogate, config.inputs, config.leads)
+    if any(len(s.values) >= config.inputs + config.leads for s in segments):
+        rivals["climatology + POD ridge"] = ridge.fit(
+            [s for s in segments if len(s.values) >= config.inputs + config.leads]
+        )
+    return rivals
+
+
+def _future_times(times: np.ndarray, leads: int) -> np.ndarray:
+    """Return the next times: calendar months stay calendar months, other steps are repeated."""
+    if np.issubdtype(times.dtype, np.datetime64):
+        months = times.astype("datetime64[M]")
+        offset = times - months.astype(times.dtype)
+        if len(times) > 1 and (np.diff(months).astype(int) == 1).all():
+            ahead = months[-1] + np.arange(1, leads + 1)
+            return ahead.astype(times.dtype) + offset[-1]
+    elif times.dtype == object and len(times) > 1:
+        counts = [t.year * 12 + t.month for t in times]
+        if (np.diff(counts) == 1).all():
+            return np.array([_month(times[-1], counts[-1] + k) for k in range(1, leads + 1)])
+    step = np.median(np.diff(times).astype(np.int64)) if times.dtype.kind == "M" else None
+    if step is not None:
+        return times[-1] + np.arange(1, leads + 1) * np.diff(times[-2:]).dtype.type(int(step), "ns")
+    delta = times[-1] - times[-2]
+    return np.array([times[-1] + k * delta for k in range(1, leads + 1)])
+
+
+def _month(last, count: int):
+    year, month = divmod(count - 1, 12)
+    return last.replace(year=year, month=month + 1, day=min(last.day, 28))
