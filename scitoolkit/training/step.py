@@ -69,6 +69,8 @@ class Stepper:
         self._parameters = [p for _, p in named]
         self._buffers = [b for b in task.model.buffers() if b.is_floating_point()]
         self._device = strategy.device
+        self._found = torch.zeros((), device=self._device)
+        self._one = torch.ones((), device=self._device)
         self._scaler = LossScale() if config.precision == "fp16" else None
         self._is_float32 = config.precision == "float32"
 
@@ -123,12 +125,13 @@ class Stepper:
         """
         work.batches = [self.to_device(batch) for batch in work.batches]
         norm = math.nan
+        needed = logged or self._config.clip_norm is not None or self._scaler is not None
         parts: list[tuple[int, Tensor, Any]] = []
 
         def closure() -> float:
             nonlocal norm, parts
             parts = self._backward(work)
-            norm = self._checked_norm(work, parts, step)
+            norm = self._checked_norm(work, parts, step, needed)
             return self._mean_loss(parts) if self._config.optimizer.uses_closure else 0.0
 
         if self._config.optimizer.uses_closure:
@@ -137,13 +140,13 @@ class Stepper:
             closure()
             if math.isfinite(norm):
                 self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
         if self._buffers:
             self._strategy.sync_buffers(self._buffers)
         return {**self._means(parts), "gradient_norm": norm} if logged else {}
 
     def _backward(self, work: Work) -> list[tuple[int, Tensor, Any]]:
-        self._optimizer.zero_grad(set_to_none=True)
+        for parameter in self._parameters:
+            parameter.grad = None
         parts = []
         scale = self._strategy.loss_scale() * (self._scaler.scale if self._scaler else 1.0)
         for batch, count in zip(work.batches, work.counts, strict=True):
@@ -155,18 +158,27 @@ class Stepper:
             kept = loss.detach()
             # A loss that is not finite makes every gradient NaN (0 * inf), so that after the sum
             # over ranks all of them see it in this very step without another message.
-            loss.backward(torch.add(kept.new_tensor(scale * count / work.samples), kept, alpha=0.0))
+            weight = scale * count / work.samples
+            if self._strategy.world == 1 and weight == 1.0:
+                loss.backward()
+            else:
+                loss.backward(torch.add(kept.new_tensor(weight), kept, alpha=0.0))
             parts.append((count, kept, logs))
         self._strategy.reduce_gradients(self._parameters)
         return parts
 
-    def _checked_norm(self, work: Work, parts: Any, step: int) -> float:
+    def _checked_norm(self, work: Work, parts: Any, step: int, needed: bool) -> float:
         """Return the global gradient norm after unscaling; clip; raise when it is not finite."""
         gradients = [local(p.grad) for p in self._parameters if p.grad is not None]
         if self._scaler is not None:
             torch._foreach_mul_(gradients, 1.0 / self._scaler.scale)
-        norm = self._strategy.norm(gradients).item() if gradients else 0.0
-        finite = math.isfinite(norm)
+        if not needed and self._strategy.world == 1:
+            norm = self._cheap_check(gradients)
+        else:
+            norm = self._strategy.norm(gradients).item() if gradients else 0.0
+        finite = math.isfinite(norm) and all(
+            math.isfinite(loss.item()) for _, loss, _ in parts if self._strategy.world == 1
+        )
         if self._scaler is not None:
             self._scaler.update(finite)
             if not finite and self._scaler.scale >= 1.0:
@@ -177,6 +189,12 @@ class Stepper:
         if limit is not None and norm > limit:
             torch._foreach_mul_(gradients, limit / (norm + 1e-6))
         return norm
+
+    def _cheap_check(self, gradients: list[Tensor]) -> float:
+        """Return 0 when all gradients are finite, else NaN: one call instead of a norm's many."""
+        found = self._found.zero_()
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, self._one)
+        return math.nan if found.item() else 0.0
 
     def _mean_loss(self, parts: list[tuple[int, Tensor, Any]]) -> float:
         return self._means(parts)["loss"]

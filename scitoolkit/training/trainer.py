@@ -64,6 +64,7 @@ class Trainer:
 
     Example:
         >>> from scitoolkit.testing.loaders import TensorLoader
+        >>> from torch import nn
         >>> class Line:
         ...     def __init__(self):
         ...         self.model = nn.Linear(1, 1)
