@@ -1,6 +1,6 @@
 """Write README's table of measured results and its demo from `benchmarks/results/`.
 
-`python benchmarks/run.py NAME --save` measures and stores, `make demo > benchmarks/results/demo.txt`
+`python benchmarks/run.py NAME --save` stores figures, `make demo > benchmarks/results/demo.txt`
 keeps the demo's output; this script only formats, so that no number in README is typed by hand. A
 test fails when README and the stored results disagree.
 """
