@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import xarray as xr
+
+from scitoolkit.io.fields import open_fields, write_fields
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOW = ROOT / "workflows" / "sst_forecast"
@@ -30,10 +31,9 @@ def small_sst(tmp_path_factory) -> Path:
     """Real monthly sea-surface temperature, every sixth cell."""
     (source,) = (ROOT / "datasets" / "ersst_v5").glob("*.nc")
     path = tmp_path_factory.mktemp("data") / "small.nc"
-    with xr.open_dataset(source, engine="h5netcdf") as dataset:
-        small = dataset[["sst"]].isel(lat=slice(None, None, 6), lon=slice(None, None, 6)).load()
-    small.to_netcdf(path, engine="h5netcdf")
-    return path
+    with open_fields(source, "sst") as dataset:
+        small = dataset.isel(lat=slice(None, None, 6), lon=slice(None, None, 6)).load()
+    return write_fields(small, path)
 
 
 @pytest.fixture
