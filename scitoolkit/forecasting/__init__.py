@@ -21,7 +21,7 @@ _HOMES = {
     "Windows": "windows",
     "all_windows": "windows",
 }
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

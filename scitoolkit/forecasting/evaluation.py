@@ -48,7 +48,7 @@ class Evaluation:
             for name, forecast in self.forecasts.items()
         }
         self.floor = self._floor()
-        self.low, self.high = self._rolling()
+        self.widening = self._rolling()
         maps = self._fields()
         scores = self._scores()
         return Results(
@@ -67,40 +67,31 @@ class Evaluation:
         kept = self.surrogate.project(anomaly) @ self.surrogate.modes
         return metrics.rmse_per_lead(anomaly, kept, self.surrogate.weights)
 
-    def _rolling(self) -> tuple[Array, Array]:
-        """Return (window, lead) factors of the intervals at NOMINAL levels, adapted online.
+    def _rolling(self) -> Array:
+        """Return (window, lead) factors of the intervals' width, adapted as errors become known.
 
-        The validation quantiles are widened by the RMS of scaled errors that were known when a
-        forecast was issued, weighed against the validation's own by one year-like memory.
+        The held-out error and the latest known errors are averaged, weighed by their number.
         """
-        errors = (self.truth - self.forecasts[SURROGATE]) / self.surrogate.spread
-        weights = self.surrogate.weights
-        power = np.einsum("wlc,c->wl", errors**2, weights) / weights.sum()
-        levels = np.asarray(QUANTILES)
-        reference = np.array(
-            [
-                np.trapezoid(q**2, levels) / (levels[-1] - levels[0])
-                for q in self.surrogate.quantiles
-            ]
-        )
+        weights = self.surrogate.weights / self.surrogate.weights.sum()
+        power = ((self.truth - self.forecasts[SURROGATE]) ** 2) @ weights
+        expected = np.asarray(self.record["held_out_rmse"]) ** 2
         factor = np.ones(power.shape)
-        memory = 2.0 * self.windows.leads
+        memory = 2 * self.windows.leads
         starts = self.windows.starts
         for i, start in enumerate(starts):
             for lead in range(self.windows.leads):
-                known = starts + lead + 1 <= start
-                recent = power[known, lead][-int(memory) :]
-                if len(recent) and reference[lead] > 0:
-                    # Trimmed reference: compare with the trimmed share of a normal error, 0.79.
-                    ratio = 0.79 * recent.mean() / reference[lead]
+                # An error is known once its verification step is an input of the new window.
+                recent = power[starts + lead + 1 <= start, lead][-memory:]
+                if len(recent) and expected[lead] > 0:
                     share = len(recent) / (len(recent) + memory)
+                    ratio = recent.mean() / expected[lead]
                     factor[i, lead] = np.sqrt((1 - share) + share * ratio)
-        return -factor, factor
+        return factor
 
     def _bounds(self, level: float) -> tuple[Array, Array]:
         low, high = self.surrogate.intervals(level)
         centre = self.forecasts[SURROGATE]
-        return centre + low * self.high[..., None], centre + high * self.high[..., None]
+        return centre + low * self.widening[..., None], centre + high * self.widening[..., None]
 
     def _coverage(self, level: float) -> float:
         low, high = self._bounds(level)
@@ -116,7 +107,7 @@ class Evaluation:
         for lead in range(self.windows.leads):
             steps = np.interp(levels, QUANTILES, self.surrogate.quantiles[lead])
             members = self.forecasts[SURROGATE][:, lead] + (
-                steps[:, None, None] * self.surrogate.spread * self.high[:, lead, None]
+                steps[:, None, None] * self.surrogate.spread * self.widening[:, lead, None]
             )
             out.append(
                 float((metrics.crps_ensemble(self.truth[:, lead], members) @ weights).mean())
@@ -153,15 +144,18 @@ class Evaluation:
 
     def _summary(self, scores: Mapping[str, Any]) -> list[str]:
         unit = f" {self.unit}" if self.unit else ""
-        errors = self.record["validation_rmse"]
-        order = sorted(errors, key=lambda n: errors[n])
-        other = [n for n in order if n != self.record["winner"]]
-        gain = 100 * (1 - errors[self.record["winner"]] / errors[other[0]]) if other else 0.0
+        record = self.record
+        errors = record["cross_validated_rmse"] or record["validation_rmse"]
+        if record["winner"] not in errors:
+            errors = record["validation_rmse"]
+        best = errors[record["winner"]]
+        rest = {name: value for name, value in errors.items() if name != record["winner"]}
+        second = min(rest, key=lambda name: rest[name])
+        gain = 100 * (1 - best / rest[second])
         lines = [
             f"Test RMSE over {self.windows.leads} leads: {scores['rmse']:.4g}{unit} "
             f"({len(self.windows)} windows, area-weighted).",
-            f"Chosen on validation: {self.record['winner']}, {gain:.1f} % below "
-            f"{other[0] if other else 'nothing else'}.",
+            f"Chosen on validation: {record['winner']}, {gain:.2g} % below {second}.",
         ]
         if self.field.partly_missing:
             lines.append(
@@ -209,28 +203,30 @@ class Evaluation:
         )  # fmt: skip
 
     def _selection(self) -> Table:
-        errors = self.record["validation_rmse"]
-        best = errors[self.record["winner"]]
+        errors, blocked = self.record["validation_rmse"], self.record["cross_validated_rmse"]
         rows: list[list[Any]] = [
-            [name, number(value), f"{100 * (value / best - 1):+.1f} %"]
+            [name, number(blocked[name]) if name in blocked else None, number(value)]
             for name, value in sorted(errors.items(), key=lambda item: item[1])
         ]
         factors = ", ".join(f"{f:.2f}" for f in self.record["factors"])
         return Table(
-            title=self._title("Selection on the validation part: RMSE"),
-            columns=["candidate", "all leads", "above the chosen"], rows=rows,
-            note=f"All fitted on the train part. Chosen: {self.record['winner']}. The factors of "
-            f"the learned correction ({factors} by lead) were estimated on this part as well. "
-            "After the choice, climatology and damping were fitted again on train + validation; "
-            "the network was not.",
-        )  # fmt: skip
+            title=self._title("Selection, before the test part was looked at: RMSE"),
+            columns=["candidate", "blocks of train + validation", "validation part"],
+            rows=rows,
+            best="min",
+            note=f"Chosen: {self.record['winner']}. Candidates without a network are judged by "
+            "blocked cross-validation; the network, trained on the train part, by what it adds "
+            f"to them on the validation part. Its correction is multiplied by {factors} (lead 1, "
+            "2, ...), estimated on that part too: 0 where no skill was proven. After the choice, "
+            "climatology and damping were fitted again on train + validation; the network was not.",
+        )
 
     def _base_table(self) -> Table:
         rows: list[list[Any]] = [[n, number(v)] for n, v in self.record["base_candidates"]]
         return Table(
             title=self._title("Settings of the damped anomaly: RMSE of blocked cross-validation"),
             columns=["settings", "all leads"], rows=rows, best="min",
-            note="Blocks of the train part, separated by gaps.",
+            note="Blocks of train + validation, separated by gaps.",
         )  # fmt: skip
 
     def _pod_table(self) -> Table:
@@ -245,8 +241,9 @@ class Evaluation:
         return Table(
             title="POD of the train part",
             columns=["mode", "singular value", "share of variance", "cumulative"], rows=rows[:20],
-            note=f"Truncation error on train: {pod['truncation_rmse_train']:.4g} {self.unit}".strip()
-            + f"; on test: {_overall(self.floor):.4g} {self.unit}".rstrip() + ".",
+            note="Truncation error on train: "
+            + _with_unit(pod["truncation_rmse_train"], self.unit)
+            + f"; on test: {_with_unit(_overall(self.floor), self.unit)}.",
         )  # fmt: skip
 
     def _skill(self) -> Lines:
@@ -256,7 +253,7 @@ class Evaluation:
                 label=name,
                 y=[number(v) for v in values],
                 role="main" if name == SURROGATE else "baseline",
-            )  # fmt: skip
+            )
             for name, values in self.rmse.items()
         ]
         floor = [number(v) for v in self.floor]
@@ -309,7 +306,7 @@ class Evaluation:
                 label=f"{name}, {_date(self.field.times.values[step])} (lead {lead + 1})",
                 scale="field" if name != "error" else "error",
                 diverging=name == "error",
-            )  # fmt: skip
+            )
             for lead, step in zip(leads, steps, strict=True)
             for name in ("truth", "forecast", "error")
         ]
@@ -326,6 +323,10 @@ class Evaluation:
 
 def _overall(values: Array) -> float:
     return float(np.sqrt((np.asarray(values) ** 2).mean()))
+
+
+def _with_unit(value: float, unit: str) -> str:
+    return f"{value:.4g} {unit}".rstrip()
 
 
 def _date(time: Any) -> str:

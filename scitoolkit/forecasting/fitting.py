@@ -43,6 +43,7 @@ class Choice:
 
     settings: Settings
     table: list[tuple[str, float]]
+    make: Make
 
 
 def choose_base(
@@ -63,20 +64,37 @@ def choose_base(
         table.append((_name(settings), value))
         return value
 
+    def chosen(settings: Settings) -> Choice:
+        return Choice(settings, table, partial(base_forecaster, settings, leads, weights))
+
     grid = [{**start, "harmonics": n} for n in harmonics]
     if not _can_validate(segments, inputs, leads):
         log.warning("too few training steps to choose by validation: defaults are used")
-        return Choice(grid[min(2, len(grid) - 1)], table)
+        return chosen(grid[min(2, len(grid) - 1)])
     best = min(grid, key=error)
     rest = [
         {**best, "memory": memory, "folds": folds, "shrinkage": shrinkage}
         for memory, folds, shrinkage in product(dict.fromkeys(memories), CROSS_FITS, SHRINKAGES)
     ]
-    return Choice(min(rest, key=error), table)
+    return chosen(min(rest, key=error))
 
 
 def _can_validate(segments: Sequence[Series], inputs: int, leads: int) -> bool:
-    return max(len(s.values) for s in segments) >= 2 * (inputs + 2 * leads) + inputs
+    return max(len(s.values) for s in segments) >= 3 * (inputs + leads)
+
+
+def cross_validated(
+    makes: dict[str, Make], segments: Sequence[Series], weights: Array, config: ForecastingConfig
+) -> dict[str, float]:
+    """Return each forecaster's RMSE over all leads by blocked cross-validation; {} if too short."""
+    if not _can_validate(segments, config.inputs, config.leads):
+        return {}
+    errors = {}
+    for name, make in makes.items():
+        found = cross_validate(make, segments, inputs=config.inputs, leads=config.leads)
+        per_lead = rmse_per_lead(found.truth, found.forecast, weights)
+        errors[name] = float(np.sqrt((per_lead**2).mean()))
+    return errors
 
 
 def _name(settings: Settings) -> str:
@@ -150,10 +168,14 @@ def fit_pod(data: FieldData, steps: range, harmonics: int, config: ForecastingCo
 
 
 def prepare(data: FieldData, parts: Parts, config: ForecastingConfig) -> tuple:
-    """Return (surrogate with an untrained network, choice, POD), fitted to the train part only."""
+    """Return (surrogate with an untrained network, choice, POD).
+
+    The settings of the base are chosen on train + validation, never on test; what is fitted here
+    is fitted to the train part, so that the network's correction can be judged on validation.
+    """
     segments = data.segments(parts.steps["train"])
     weights = data.weights / data.weights.mean()
-    choice = choose_base(segments, weights, config)
+    choice = choose_base(data.segments(parts.fit_steps), weights, config)
     base = base_forecaster(choice.settings, config.leads, weights).fit(segments)
     if config.model.name == "pod_lstm":
         base.common_[:] = 0.0
@@ -182,7 +204,9 @@ def _standardise(surrogate: ForecastSurrogate, windows: Windows) -> None:
 
 def measure_errors(surrogate: ForecastSurrogate, errors: Array) -> None:
     """Set `spread` and `quantiles` from (window, lead, cell) errors on held-out data."""
-    surrogate.spread = np.maximum(np.sqrt((errors**2).mean(axis=(0, 1))), 1e-12)
+    spread = np.sqrt((errors**2).mean(axis=(0, 1)))
+    # A cell that never varied (sea ice) says nothing of how it will: not below a tenth of the rest.
+    surrogate.spread = np.maximum(spread, 0.1 * spread.mean() + 1e-12)
     scaled = errors / surrogate.spread
     surrogate.quantiles = np.stack(
         [np.quantile(scaled[:, lead], QUANTILES) for lead in range(errors.shape[1])]

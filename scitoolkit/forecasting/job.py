@@ -30,6 +30,7 @@ log = get_logger(__name__)
 MODEL = "model"
 FIT_RECORD = "fit.json"
 CORRECTED = "surrogate (damped anomaly with memory + POD-LSTM)"
+POD_LSTM = "climatology + POD-LSTM"
 BASE = "damped anomaly with memory"
 
 
@@ -153,22 +154,23 @@ def _finish(
     """Shrink the correction, choose the winner, refit on train + validation; return the record."""
     train = data.segments(parts.steps["train"])
     windows, weights = parts.windows["validation"], surrogate.weights
+    segments = data.segments(parts.fit_steps)
+    makes = fitting.baselines(choice.settings, config, weights)
     truth, base = windows.targets(), surrogate.base.predict(windows)
     correction = surrogate.correction(windows)
     surrogate.factors = lead_factors(truth - base, correction, weights)
-    makes = fitting.baselines(choice.settings, config, weights)
     forecasts = {name: make().fit(train).predict(windows) for name, make in makes.items()}
-    learned = {BASE: base, CORRECTED: base + surrogate.factors[:, None] * correction}
+    forecasts |= {BASE: base, CORRECTED: base + surrogate.factors[:, None] * correction}
     if config.model.name == "pod_lstm":
-        learned = {"climatology + POD-LSTM": learned[CORRECTED]}
-    elif not surrogate.factors.any():
-        learned.pop(CORRECTED)
-    errors = {n: _mean_rmse(truth, f, weights) for n, f in {**forecasts, **learned}.items()}
+        forecasts[POD_LSTM] = forecasts.pop(CORRECTED)
+        forecasts.pop(BASE)
+    errors = {name: _mean_rmse(truth, f, weights) for name, f in forecasts.items()}
     if not all(np.isfinite(v) for v in errors.values()):
         raise NumericalError("a forecast of the validation part is not finite", where=str(errors))
-    choosable = errors if config.model.name == "auto" else {n: errors[n] for n in learned}
-    winner = min(choosable, key=lambda name: choosable[name])
-    segments = data.segments(parts.fit_steps)
+    makes[BASE] = choice.make
+    blocked = fitting.cross_validated(makes, segments, weights, config)
+    winner = _winner(errors, blocked, config)
+    makes.pop(BASE)
     _become(surrogate, winner, choice, segments, makes, config)
     held_out = fitting.held_out_errors(surrogate, choice, segments, parts, config, weights)
     fitting.measure_errors(surrogate, held_out)
@@ -176,13 +178,29 @@ def _finish(
     surrogate.header |= {"name": data.name, "units": data.units, "winner": winner,
                          "last_year": _finite(data.series.years[last])}  # fmt: skip
     return {
-        "winner": winner, "validation_rmse": errors, "factors": surrogate.factors.tolist(),
+        "winner": winner, "validation_rmse": errors, "cross_validated_rmse": blocked,
+        "held_out_rmse": rmse_per_lead(held_out, 0 * held_out, weights).tolist(),
+        "factors": surrogate.factors.tolist(),
         "base_settings": {k: v if not isinstance(v, tuple) else list(v)
                           for k, v in choice.settings.items()},
         "base_candidates": choice.table, "steps": {k: [s.start, s.stop] for k, s in
                                                    parts.steps.items()},
         "held_out_quantiles": surrogate.quantiles.tolist(), "modes": len(surrogate.modes),
     }  # fmt: skip
+
+
+def _winner(errors: dict[str, float], blocked: dict[str, float], config: ForecastingConfig) -> str:
+    """Return the candidate that wins: all blocks of train + validation judge what has no network.
+
+    The correction is judged where it can be, on the validation part, against what it corrects.
+    """
+    if config.model.name == "pod_lstm":
+        return POD_LSTM
+    if config.model.name == "damped_residual_lstm":
+        return CORRECTED
+    judged = blocked or {n: e for n, e in errors.items() if n != CORRECTED}
+    best = min(judged, key=lambda name: judged[name])
+    return CORRECTED if best == BASE and errors[CORRECTED] < errors[BASE] else best
 
 
 def _finite(value: float) -> float | None:
@@ -199,20 +217,20 @@ def _become(surrogate, winner: str, choice, segments, makes, config: Forecasting
     Every baseline is a climatology and a damping, so each is stored in the same form.
     """
     base = fitting.base_forecaster(choice.settings, config.leads, surrogate.weights).fit(segments)
-    if winner not in (BASE, CORRECTED, "climatology + POD-LSTM"):
+    if winner not in (BASE, CORRECTED, POD_LSTM):
         base = fitting.base_forecaster(
             {**choice.settings, "memory": (), "folds": 1, "shrinkage": np.inf},
             config.leads, surrogate.weights,
         ).fit(segments)  # fmt: skip
         choice.settings.update(memory=(), folds=1, shrinkage=np.inf)
-    if winner in ("climatology", "climatology + POD-LSTM"):
+    if winner in ("climatology", POD_LSTM):
         base.common_[:] = 0.0
         base.loadings_[:] = 0.0
     if winner in ("persistence", "climatology + anomaly persistence"):
         base.common_[:] = 1.0
     if winner == "persistence":
         base.climatology.coefficients_[:] = 0.0
-    if winner not in (CORRECTED, "climatology + POD-LSTM"):
+    if winner not in (CORRECTED, POD_LSTM):
         surrogate.factors = np.zeros(config.leads)
     surrogate.base = base
 

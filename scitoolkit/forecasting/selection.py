@@ -32,11 +32,11 @@ def cross_validate(
     """
     length = inputs + leads
     longest = max(len(s.values) for s in segments)
-    folds = min(folds, longest // (length + leads))
+    folds = min(folds, longest // length)
     if folds < 2:
         raise DataError(
             f"{longest} training steps are too few for blocked validation",
-            allowed=f"at least {2 * (length + leads)} steps (inputs {inputs}, leads {leads})",
+            allowed=f"at least {2 * length} steps (inputs {inputs}, leads {leads})",
             fix="a longer file, or smaller `inputs` and `leads`",
         )
     truth, forecast = [], []

@@ -135,6 +135,7 @@ class ForecastSurrogate:
             path.parent.mkdir(parents=True, exist_ok=True)
             contiguous = {k: np.ascontiguousarray(v) for k, v in arrays.items()}
             save_file(contiguous, str(temporary), {"scitoolkit": json.dumps(header)})
+            temporary.chmod(0o644)
             temporary.replace(path)
         except (OSError, SafetensorError) as error:
             temporary.unlink(missing_ok=True)
