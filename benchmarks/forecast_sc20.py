@@ -20,7 +20,8 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.forecasting import baselines, metrics, selection
 from scitoolkit.forecasting.conformal import rolling_intervals
-from scitoolkit.forecasting.windows import Series, all_windows, decimal_years
+from scitoolkit.forecasting.windows import Series, all_windows
+from scitoolkit.io.time_axis import decimal_years
 
 DATA = Path(os.environ.get("SCITOOLKIT_SHARED", Path(__file__).parents[2] / "shared")) / "data"
 FILE = DATA / "forecast" / "sc20_noaa_oisst_pod_coefficients.h5"

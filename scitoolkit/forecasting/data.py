@@ -11,10 +11,12 @@ import xarray as xr
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.forecasting.config import FieldConfig, ForecastingConfig
-from scitoolkit.forecasting.windows import Array, Series, Windows, decimal_years
-from scitoolkit.io.fields import check_field, latitude_name, open_fields, spatial_dims, time_dim
+from scitoolkit.forecasting.field_matrix import area_weights, find_latitude
+from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.io.coordinates import check_field, spatial_dims, time_dim
+from scitoolkit.io.fields import open_fields
 from scitoolkit.io.split import blocked_split, window_starts
-from scitoolkit.io.time_axis import read_time_axis
+from scitoolkit.io.time_axis import decimal_years, read_time_axis
 
 
 @dataclass(frozen=True)
@@ -151,12 +153,11 @@ def _mask_of(
 
 
 def _area_weights(cells: xr.DataArray) -> Array:
-    name = latitude_name(cells)
-    if name is None:
+    latitude = find_latitude(cells, cells.dims)
+    if latitude is None:
         return np.ones(cells.size)
-    latitude = cells[name].astype(np.float64)
-    weights = np.cos(np.deg2rad(latitude)).clip(min=0).broadcast_like(cells)
-    return np.maximum(weights.transpose(*cells.dims).values.ravel(), 1e-6)
+    weights = latitude.copy(data=area_weights(latitude)).broadcast_like(cells)
+    return weights.transpose(*cells.dims).values.ravel()
 
 
 @dataclass(frozen=True)

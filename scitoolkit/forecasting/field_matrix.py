@@ -16,11 +16,11 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.io import coordinates
+from scitoolkit.io.time_axis import decimal_years
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-_LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "xlat", "tlat", "ulat", "yt_ocean")
-_LATITUDE_UNITS = ("degrees_north", "degree_north", "degreesn", "degree_n", "degrees_n")
 
 
 def parse_bytes(size: int | float | str) -> int:
@@ -63,19 +63,9 @@ def find_time_dim(da: xr.DataArray, time_dim: Hashable | None = None) -> Hashabl
         'time'
     """
     if time_dim is None:
-        found = [d for d in da.dims if str(d).lower() == "time"]
-        found = found or [d for d in da.dims if d in da.coords and _is_time(da[d])]
-        if len(found) == 1:
-            return found[0]
-    elif time_dim in da.dims:
-        return time_dim
-    said = "no dimension is clearly time" if time_dim is None else f"no dimension {time_dim!r}"
-    raise DataError(
-        said,
-        where=_name(da),
-        allowed=", ".join(map(str, da.dims)) or "a field with a time dimension",
-        fix="pass time_dim=... with one of the dimensions",
-    )
+        return coordinates.time_dim(da)
+    coordinates.require_dims(da, [str(time_dim)])
+    return time_dim
 
 
 def find_latitude(da: xr.DataArray, space_dims: tuple[Hashable, ...]) -> xr.DataArray | None:
@@ -84,12 +74,13 @@ def find_latitude(da: xr.DataArray, space_dims: tuple[Hashable, ...]) -> xr.Data
     It is known by its CF `standard_name`, its units (`degrees_north`) or its usual names, and may
     be one-dimensional or curvilinear.
     """
-    for test in (_latitude_by_attributes, _latitude_by_name):
-        for coord in da.coords.values():
-            on_grid = coord.ndim > 0 and set(coord.dims) <= set(space_dims)
-            if on_grid and np.issubdtype(coord.dtype, np.number) and test(coord):
-                return coord
-    return None
+    off_grid = [
+        name
+        for name, coord in da.coords.items()
+        if not (coord.ndim and set(coord.dims) <= set(space_dims) and coord.dtype.kind in "iuf")
+    ]
+    name = coordinates.latitude_name(da.drop_vars(off_grid))
+    return None if name is None else da[name]
 
 
 def area_weights(latitude: xr.DataArray) -> np.ndarray:
@@ -147,7 +138,7 @@ def calendar_design(
                 where=_name(time),
                 fix="open the file with xarray's decode_times=True, or seasonal_cycle=None",
             )
-        angle = 2 * np.pi * (_decimal_year(time) % 1.0)
+        angle = 2 * np.pi * (decimal_years(time.values) % 1.0)
         for order in range(1, num_harmonics + 1):
             columns += [np.cos(order * angle), np.sin(order * angle)]
     return np.stack(columns, axis=-1) if columns else np.zeros((*time.shape, 0))
@@ -222,29 +213,8 @@ def check_numeric(da: xr.DataArray) -> None:
         )  # fmt: skip
 
 
-def _decimal_year(time: xr.DataArray) -> np.ndarray:
-    # The accessor takes any shape, but only over a variable; names of its dimensions are free.
-    return np.asarray(time.dt.decimal_year.values, dtype=np.float64)
-
-
 def _holds_dates(coord: xr.DataArray) -> bool:
-    if np.issubdtype(coord.dtype, np.datetime64):
-        return True
-    return coord.dtype == object and coord.size > 0 and hasattr(coord.values.flat[0], "calendar")
-
-
-def _is_time(coord: xr.DataArray) -> bool:
-    said = coord.attrs.get("standard_name") == "time" or coord.attrs.get("axis") == "T"
-    return said or _holds_dates(coord)
-
-
-def _latitude_by_attributes(coord: xr.DataArray) -> bool:
-    units = str(coord.attrs.get("units", "")).lower()
-    return coord.attrs.get("standard_name") == "latitude" or units in _LATITUDE_UNITS
-
-
-def _latitude_by_name(coord: xr.DataArray) -> bool:
-    return str(coord.name).lower() in _LATITUDE_NAMES
+    return bool(np.isfinite(decimal_years(coord.values.ravel()[:1])).all())
 
 
 def _name(da: xr.DataArray) -> str:

@@ -21,9 +21,10 @@ from scitoolkit.forecasting.metrics import rmse_per_lead
 from scitoolkit.forecasting.selection import lead_factors
 from scitoolkit.forecasting.surrogate import ForecastSurrogate, forecast_dataset
 from scitoolkit.forecasting.task import ForecastTask
-from scitoolkit.forecasting.windows import Array, Series, Windows, decimal_years
+from scitoolkit.forecasting.windows import Array, Series, Windows
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import ArraySource, FieldLoader
+from scitoolkit.io.time_axis import decimal_years
 from scitoolkit.training import Trainer, best_weights, current_rank, world_size
 
 log = get_logger(__name__)

@@ -32,36 +32,6 @@ class Series(NamedTuple):
     years: Array
 
 
-def decimal_years(times: Sequence | NDArray) -> Array:
-    """Return decimal years of datetimes of any calendar; NaN for times that are plain numbers.
-
-    Args:
-        times: (time,) numpy datetime64 or cftime objects, or numbers.
-
-    Returns:
-        (time,) float64; the fraction is the share of the step's own year that has passed.
-
-    Example:
-        >>> decimal_years(np.array(["2000-01-01", "2000-07-02", "2001-07-02T12"], "M8[s]"))
-        array([2000. , 2000.5, 2001.5])
-    """
-    times = np.asarray(times)
-    if np.issubdtype(times.dtype, np.datetime64):
-        start = times.astype("datetime64[Y]")
-        days = [(t.astype("datetime64[s]") - start.astype("datetime64[s]")).astype(np.float64)
-                for t in (times, start + 1)]  # fmt: skip
-        return start.astype(np.int64) + 1970 + days[0] / days[1]
-    if times.dtype == object and len(times) and hasattr(times[0], "calendar"):
-        return np.array([_cftime_year(t) for t in times])
-    return np.full(len(times), np.nan)
-
-
-def _cftime_year(time) -> float:
-    start = time.replace(month=1, day=1, hour=0, minute=0, second=0, microsecond=0)
-    end = start.replace(year=start.year + 1)
-    return time.year + (time - start) / (end - start)
-
-
 @dataclass(frozen=True)
 class Windows:
     """Input windows of a series and the steps to forecast after each.

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.fields import check_time, time_dim
+from scitoolkit.io.coordinates import check_time, time_dim
 
 # Calendar months differ by 10 %, leap years by 0.3 %: no seams. Shorter steps are exact.
 _CALENDAR_STEP_DAYS, _CALENDAR_TOLERANCE, _TOLERANCE = 27.0, 0.2, 0.01
@@ -53,6 +53,31 @@ class TimeAxis:
     def seam_indices(self) -> tuple[int, ...]:
         """First step after each seam, as `window_starts` takes them."""
         return tuple(seam.index for seam in self.seams)
+
+
+def decimal_years(times: np.ndarray) -> np.ndarray:
+    """Return decimal years of dates of any calendar, NaN for times that are plain numbers.
+
+    Args:
+        times: datetime64 or cftime objects (or numbers), of any shape.
+
+    Returns:
+        float64 of the same shape; the fraction is the share of the date's own year that has
+        passed, so leap years and calendars of 360 days come out right.
+
+    Example:
+        >>> decimal_years(np.array(["2000-01-01", "2000-07-02", "2001-07-02T12"], "M8[s]"))
+        array([2000. , 2000.5, 2001.5])
+    """
+    times = np.asarray(times)
+    flat = times.ravel()
+    if times.size and times.dtype.kind == "M":
+        _, phases, years = _from_datetime64(flat)
+    elif times.size and times.dtype.kind == "O" and hasattr(flat[0], "calendar"):
+        _, phases, years = _from_cftime(flat)
+    else:
+        return np.full(times.shape, np.nan)
+    return (years + phases).reshape(times.shape)
 
 
 def read_time_axis(array: xr.DataArray) -> TimeAxis:

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.io.fields import time_dim
+from scitoolkit.io.coordinates import time_dim
 
 
 @runtime_checkable

@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.fields import (
+from scitoolkit.io.coordinates import (
     check_field,
     check_time,
     latitude_name,
-    open_fields,
     require_dims,
     spatial_dims,
     time_dim,
-    write_fields,
 )
+from scitoolkit.io.fields import open_fields, write_fields
 
 TIMES = np.arange("2001-01", "2001-07", dtype="M8[M]").astype("M8[ns]")
 
@@ -182,7 +181,7 @@ def test_a_field_without_content_is_refused(dataset, fill, message):
 
 
 def test_a_field_is_counted_in_blocks(dataset, monkeypatch):
-    monkeypatch.setattr("scitoolkit.io.fields._BLOCK_BYTES", 300)
+    monkeypatch.setattr("scitoolkit.io.coordinates._BLOCK_BYTES", 300)
     field = dataset["sst"].copy()
     field[4] = np.nan
     found = check_field(field.transpose("lat", "lon", "time"))

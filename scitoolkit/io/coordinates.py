@@ -1,0 +1,234 @@
+"""What the dims and coordinates of a field are, and whether its values are of use.
+
+Dims and coordinates are found by what the file says of them (CF axis, standard name, units) and
+then by their usual names, never by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.suggest import nearest_name
+
+_TIME_NAMES = ("time", "times", "t", "valid_time", "time_counter", "datetime", "date")
+_LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "lats", "latitudes", "xlat", "tlat", "geolat")
+_LATITUDE_UNITS = {
+    "degrees_north", "degree_north", "degreesn", "degreen", "degrees_n", "degree_n",
+}  # fmt: skip
+_NOT_SPACE = ("member", "ensemble", "realization", "number", "sample", "channel", "variable")
+_BLOCK_BYTES = 64 * 2**20
+# What h5py, h5netcdf, scipy and zarr raise on a damaged file; all are told to the user alike.
+READ_ERRORS = (
+    OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, EOFError, OverflowError,
+    AttributeError, MemoryError, AssertionError,
+)  # fmt: skip
+
+
+def find_time_dim(array: xr.DataArray) -> str | None:
+    """Return the time dim, or None when the array has none; see `time_dim`."""
+    names = [str(d) for d in array.dims]
+    for name in names:
+        if name in array.coords and is_time(array[name].variable):
+            return name
+    return next((n for n in names if n.lower() in _TIME_NAMES), None)
+
+
+def time_dim(array: xr.DataArray) -> str:
+    """Return the name of the time dim: by decoded dates, CF attributes, then usual names.
+
+    Raises:
+        DataError: the array has no time dim.
+
+    Example:
+        >>> time_dim(xr.DataArray(np.zeros((3, 2)), dims=("x", "time")))
+        'time'
+    """
+    found = find_time_dim(array)
+    if found is None:
+        raise DataError(
+            "no time dim",
+            where=f"variable {array.name}",
+            allowed=f"one of its dims ({', '.join(map(str, array.dims))}) called time, or with "
+            "CF attributes of time",
+            fix="give the dims by name, as in dims: [time, y, x]",
+        )
+    return found
+
+
+def spatial_dims(array: xr.DataArray) -> tuple[str, ...]:
+    """Return the dims that are neither time nor a collection (member, channel, ...), as stored.
+
+    Example:
+        >>> spatial_dims(xr.DataArray(np.zeros((3, 2, 2)), dims=("time", "y", "x")))
+        ('y', 'x')
+    """
+    time = find_time_dim(array)
+    names = (str(d) for d in array.dims)
+    return tuple(n for n in names if n != time and n.lower() not in _NOT_SPACE)
+
+
+def latitude_name(array: xr.DataArray | xr.Dataset) -> str | None:
+    """Return the coordinate that holds latitudes (1-D or 2-D), or None: then no area weights.
+
+    A coordinate `y` counts only with units of latitude; on a plain plane it is a length.
+
+    Example:
+        >>> latitude_name(xr.DataArray(np.zeros(2), dims="y", coords={
+        ...     "y": ("y", [0.0, 1.0], {"units": "degrees_north"})}))
+        'y'
+    """
+    for name, coordinate in array.coords.items():
+        attrs = coordinate.attrs
+        unit = str(attrs.get("units", "")).lower()
+        if attrs.get("standard_name") == "latitude" or unit in _LATITUDE_UNITS:
+            return str(name)
+    return next((str(n) for n in array.coords if str(n).lower() in _LATITUDE_NAMES), None)
+
+
+def check_time(array: xr.DataArray, *, min_steps: int = 1, where: str = "") -> None:
+    """Refuse a time coordinate that is too short, repeats, or goes backward.
+
+    Args:
+        array: a field with a time dim.
+        min_steps: fewest steps that are of use; 2 for anything that learns a change.
+        where: file to name in messages.
+
+    Raises:
+        DataError: with the first index that is out of order.
+    """
+    dim = time_dim(array)
+    where = ": ".join(part for part in (where, f"variable {array.name}, {dim}") if part)
+    if array.sizes[dim] < min_steps:
+        steps = f"{array.sizes[dim]} time step" + ("s" if array.sizes[dim] != 1 else "")
+        raise DataError(steps, where=where, allowed=f"{min_steps} or more")
+    if dim not in array.coords:
+        return
+    times = array[dim].values
+    if times.dtype.kind in "fM" and bool((times != times).any()):  # NaN and NaT
+        raise DataError("a time is missing (NaN)", where=where)
+    ahead = np.asarray(times[1:] > times[:-1], dtype=bool)
+    if not ahead.all():
+        i = int(np.argmin(ahead)) + 1
+        kind = "repeats" if times[i] == times[i - 1] else "goes backward"
+        raise DataError(
+            f"time {kind} at index {i} ({times[i - 1]} then {times[i]})",
+            where=where,
+            allowed="strictly increasing times",
+            fix=f"sort and drop duplicates: ds.sortby({dim!r}).drop_duplicates({dim!r})",
+        )
+
+
+@dataclass(frozen=True)
+class FieldCheck:
+    """What `check_field` counted.
+
+    Attributes:
+        values: number of values.
+        non_finite: number of NaN (missing) and infinite values.
+        infinite: of those, the infinite ones.
+        empty_steps: time steps without a single finite value.
+        minimum: least finite value, in the field's unit.
+        maximum: greatest finite value, in the field's unit.
+    """
+
+    values: int
+    non_finite: int
+    infinite: int
+    empty_steps: tuple[int, ...]
+    minimum: float
+    maximum: float
+
+
+def check_field(array: xr.DataArray, *, where: str = "") -> FieldCheck:
+    """Read a field once, in blocks of time, and refuse one that holds nothing to learn.
+
+    Args:
+        array: the field; without a time dim it is read whole.
+        where: file to name in messages.
+
+    Raises:
+        DataError: all values are NaN, all are the same, one is infinite, or it cannot be read.
+
+    Example:
+        >>> check_field(xr.DataArray([0.0, 2.0, np.nan], dims="x")).non_finite
+        1
+    """
+    where = ": ".join(part for part in (where, f"variable {array.name}") if part)
+    require_numbers(array, where)
+    finite = infinite = 0
+    empty: list[int] = []
+    low, high = np.inf, -np.inf
+    for start, block in _time_blocks(array, where):
+        good = np.isfinite(block)
+        finite += int(good.sum())
+        infinite += int(np.isinf(block).sum())
+        if find_time_dim(array) is not None:
+            empty += (start + np.flatnonzero(~good.reshape(len(block), -1).any(axis=1))).tolist()
+        if good.any():
+            low = min(low, float(block.min(where=good, initial=np.inf)))
+            high = max(high, float(block.max(where=good, initial=-np.inf)))
+    if not finite:
+        raise DataError(f"all {array.size} values are NaN or infinite", where=where)
+    if infinite:
+        raise DataError(f"{infinite} values are infinite", where=where)
+    if low == high:
+        raise DataError(f"constant: every value is {low:g}", where=where)
+    return FieldCheck(array.size, array.size - finite, infinite, tuple(empty), low, high)
+
+
+def _time_blocks(array: xr.DataArray, where: str) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (first step, values with time first) of at most `_BLOCK_BYTES`."""
+    dim = find_time_dim(array)
+    steps = array.sizes[dim] if dim else 1
+    size = max(1, int(_BLOCK_BYTES // max(1, array.nbytes // max(1, steps))))
+    for start in range(0, steps, size):
+        part = array
+        if dim:
+            part = array.transpose(dim, ...).isel({dim: slice(start, start + size)})
+        try:
+            block = part.to_numpy()
+        except READ_ERRORS as error:
+            raise DataError(f"cannot be read from step {start} on ({error})", where=where) from None
+        yield start, block if block.dtype.kind == "f" else block.astype(np.float64)
+
+
+def require_dims(array: xr.DataArray, dims: Sequence[str], *, where: str = "") -> None:
+    """Refuse an array that lacks one of `dims`.
+
+    Raises:
+        DataError: naming the dim, those present and the nearest.
+    """
+    for dim in dims:
+        if dim not in array.dims:
+            present = [str(d) for d in array.dims]
+            near = nearest_name(dim, present)
+            raise DataError(
+                f"dim {dim!r} not found",
+                where=": ".join(part for part in (where, f"variable {array.name}") if part),
+                allowed=", ".join(present),
+                fix=f"did you mean {near}?" if near else "",
+            )
+
+
+def require_numbers(array: xr.DataArray, where: str) -> None:
+    """Refuse an array of anything but real numbers."""
+    if array.dtype.kind not in "biuf":
+        raise DataError(
+            f"holds {array.dtype} values, not real numbers", where=f"{where}: variable {array.name}"
+        )
+
+
+def is_time(variable: xr.Variable) -> bool:
+    """Return whether a coordinate holds times: dates, or CF attributes of time."""
+    if variable.dtype.kind == "M":
+        return True
+    if variable.dtype.kind == "O" and variable.size:
+        return hasattr(variable.values.flat[0], "calendar")
+    attrs = variable.attrs
+    units = str(attrs.get("units", ""))
+    return attrs.get("axis") == "T" or attrs.get("standard_name") == "time" or " since " in units
