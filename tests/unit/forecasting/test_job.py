@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import cftime
+import numpy as np
+import pytest
+import xarray as xr
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.forecasting.config import ForecastingConfig
+from scitoolkit.forecasting.job import ForecastingJob
+
+DATA = next((Path(__file__).parents[3] / "datasets" / "ersst_v5").glob("*.nc"))
+
+
+@pytest.fixture(scope="module")
+def sst():
+    with xr.open_dataset(DATA, engine="h5netcdf") as dataset:
+        field = dataset.sst.isel(lat=slice(1, None, 8), lon=slice(None, None, 8)).load()
+    field.encoding = {}
+    return field
+
+
+def config(path, variable="sst", **more):
+    return ForecastingConfig(
+        data={"path": path, "variable": variable},
+        split={"train": 0.625, "validation": 0.125, "test": 0.25},
+        training={"epochs": 2, "batch_size": 16, "progress": False},
+        ensemble=1,
+        **more,
+    )
+
+
+def run_job(tmp_path, field, name="sst", **more):
+    path = tmp_path / "field.nc"
+    field.rename(name).to_dataset().to_netcdf(path, engine="h5netcdf")
+    settings = config(path, name, **more)
+    run = RunDirectory.create(tmp_path / "runs", "test", settings)
+    job = ForecastingJob()
+    job.train(settings, run)
+    return job, run, path, job.evaluate(run.path)
+
+
+def test_from_file_to_forecast(tmp_path, sst):
+    job, run, path, results = run_job(tmp_path, sst)
+    assert results.units["rmse"] == "degC"
+    assert results.metrics["rmse"] < 0.7
+    assert results.metrics["test_windows"] == 25
+    job.predict(run.path, path, tmp_path / "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as out:
+        assert out.sst.attrs["units"] == "degC"
+        assert str(out.valid_time.values[0])[:10] == "2020-09-01"
+        assert bool((out.sst_low <= out.sst_high).where(out.sst.notnull(), True).all())
+        assert int(out.sst[0].notnull().sum()) == int(sst.notnull().all("time").sum())
+    # The same file given as another one: the windows after the training are the test part.
+    other = job.evaluate(run.path, path)
+    assert other.metrics["rmse"] == pytest.approx(results.metrics["rmse"])
+
+
+def test_the_test_part_changes_nothing_that_is_fitted(tmp_path, sst):
+    (tmp_path / "a").mkdir()
+    one = run_job(tmp_path / "a", sst)[1]
+    changed = sst.copy(deep=True)
+    changed[96:] = changed[96:] + 5.0
+    (tmp_path / "b").mkdir()
+    two = run_job(tmp_path / "b", changed)[1]
+    weights = [(r.path / "model" / "weights.safetensors").read_bytes() for r in (one, two)]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("calendar", ["noleap", "360_day"])
+def test_other_calendar_names_and_units(tmp_path, sst, calendar):
+    times = [cftime.datetime(2010 + i // 12, 1 + i % 12, 15, calendar=calendar) for i in range(128)]
+    field = (sst + 273.15).assign_coords(time=times).rename(lat="latitude", lon="longitude")
+    field.attrs["units"] = "K"
+    _, _, _, results = run_job(tmp_path, field, "tas")
+    assert results.units["rmse"] == "K"
+    assert results.metrics["rmse"] < 0.7
+
+
+def test_one_space_dim_without_dates_units_or_mask(tmp_path, sst):
+    values = sst.values[:, 4:6].reshape(128, -1)
+    field = xr.DataArray(values[:, np.isfinite(values).all(axis=0)], dims=("time", "x"))
+    _, _, _, results = run_job(tmp_path, field, "u", harmonics=[2])
+    assert results.metrics["rmse"] > 0
+
+
+def test_too_short_a_series_says_how_many_steps_are_needed(tmp_path, sst):
+    with pytest.raises(DataError, match="at least 66 steps"):
+        run_job(tmp_path, sst[:40])
