@@ -412,9 +412,13 @@ class RidgeAutoregression:
 
     def predict(self, windows: Windows) -> Array:
         """Return (window, lead, channel)."""
-        x = _with_one((windows.input_values() - self.mean_) / self.scale_)
-        out = (x @ self.weights_).reshape(len(windows), self.leads, -1)
-        return out[:, : windows.leads] * self.scale_ + self.mean_
+        return self.forecast(windows.input_values())[:, : windows.leads]
+
+    def forecast(self, inputs: Array) -> Array:
+        """Return (window, lead, channel) of (window, inputs, channel)."""
+        x = _with_one((inputs - self.mean_) / self.scale_)
+        out = (x @ self.weights_).reshape(len(inputs), self.leads, -1)
+        return out * self.scale_ + self.mean_
 
 
 def _with_one(inputs: Array) -> Array:

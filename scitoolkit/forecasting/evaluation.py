@@ -13,6 +13,7 @@ from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, 
 from scitoolkit.forecasting import metrics
 from scitoolkit.forecasting.baselines import Forecaster
 from scitoolkit.forecasting.data import FieldData
+from scitoolkit.forecasting.fitting import BASE, NETWORK, RIDGE
 from scitoolkit.forecasting.surrogate import QUANTILES, ForecastSurrogate
 from scitoolkit.forecasting.windows import Array, Windows
 
@@ -149,8 +150,10 @@ class Evaluation:
         if record["winner"] not in errors:
             errors = record["validation_rmse"]
         best = errors[record["winner"]]
+        # A correction was judged against what it corrects, everything else against the next best.
         rest = {name: value for name, value in errors.items() if name != record["winner"]}
-        second = min(rest, key=lambda name: rest[name])
+        corrects = record["winner"] in (NETWORK, RIDGE)
+        second = BASE if corrects else min(rest, key=lambda name: rest[name])
         gain = 100 * (1 - best / rest[second])
         lines = [
             f"Test RMSE over {self.windows.leads} leads: {scores['rmse']:.4g}{unit} "
@@ -208,17 +211,20 @@ class Evaluation:
             [name, number(blocked[name]) if name in blocked else None, number(value)]
             for name, value in sorted(errors.items(), key=lambda item: item[1])
         ]
-        factors = ", ".join(f"{f:.2f}" for f in self.record["factors"])
+        factors = "; ".join(
+            f"{name} {', '.join(f'{f:.2f}' for f in values)}"
+            for name, values in self.record["factors"].items()
+        )
         return Table(
             title=self._title("Selection, before the test part was looked at: RMSE"),
             columns=["candidate", "blocks of train + validation", "validation part"],
             rows=rows,
             best="min",
-            note=f"Chosen: {self.record['winner']}. Candidates without a network are judged by "
-            "blocked cross-validation; the network, trained on the train part, by what it adds "
-            f"to them on the validation part. Its correction is multiplied by {factors} (lead 1, "
-            "2, ...), estimated on that part too: 0 where no skill was proven. After the choice, "
-            "climatology and damping were fitted again on train + validation; the network was not.",
+            note=f"Chosen: {self.record['winner']}. Candidates without a correction are judged by "
+            "blocked cross-validation; a correction, fitted to the train part, by what it adds on "
+            f"the validation part. It is multiplied there by (lead 1, 2, ...): {factors}; 0 where "
+            "no skill was proven. After the choice all but the network was fitted again on train + "
+            "validation.",
         )
 
     def _base_table(self) -> Table:
@@ -260,8 +266,13 @@ class Evaluation:
         series.append(Series(label="truncation floor", y=floor, role="reference"))
         return Lines(
             title="Error against lead", x=x, x_label="lead [steps]",
-            y_label=self._title("RMSE"), series=series,
+            y_label=self._title("RMSE"), series=series, log_y=self._wide(),
         )  # fmt: skip
+
+    def _wide(self) -> bool:
+        """Return whether one bad rival would press all other curves together."""
+        values = np.concatenate(list(self.rmse.values()))
+        return bool(values.min() > 0 and values.max() > 4 * np.median(values))
 
     def _calibration(self) -> Lines:
         found = [number(self._coverage(level)) for level in NOMINAL]

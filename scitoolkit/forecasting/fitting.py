@@ -30,6 +30,12 @@ from scitoolkit.forecasting.windows import Array, Series, Windows
 
 log = get_logger(__name__)
 
+# Names of the candidates in tables.
+BASE = "damped anomaly with memory"
+NETWORK = f"{BASE} + POD-LSTM"
+RIDGE = f"{BASE} + POD ridge"
+POD_LSTM = "climatology + POD-LSTM"
+
 PATTERNS = 3
 SHRINKAGES = (3.0, 10.0)
 CROSS_FITS = (1, 3)
@@ -126,29 +132,31 @@ def baselines(settings: Settings, config: ForecastingConfig, weights: Array) -> 
 
 
 class PodRidge:
-    """Ridge autoregression of POD coefficients of anomalies, back on the grid."""
+    """Climatology + ridge autoregression of the modes' anomalies; nothing outside the modes."""
 
-    def __init__(self, surrogate: ForecastSurrogate, inputs: int, leads: int) -> None:
-        self.surrogate, self.model = surrogate, RidgeAutoregression(inputs, leads)
+    def __init__(self, surrogate: ForecastSurrogate, ridge: RidgeAutoregression) -> None:
+        self.surrogate, self.ridge = surrogate, ridge
 
     def fit(self, segments: Sequence[Series]) -> PodRidge:
-        """Fit the regression on projected anomalies."""
-        self.model.fit([self._coefficients(s) for s in segments])
+        """Return self: `ridge` is fitted already."""
         return self
-
-    def _coefficients(self, series: Series) -> Series:
-        anomalies = self.surrogate.base.climatology.anomalies(series)
-        return Series(self.surrogate.project(anomalies.values), series.years)
 
     def predict(self, windows: Windows) -> Array:
         """Return (window, lead, cell)."""
-        steps = windows.starts[:, None] + np.arange(windows.inputs)
-        used = np.arange(steps.max() + 1)
-        part = Series(windows.series.values[used], windows.series.years[used])
-        coefficients = self.model.predict(windows.with_values(self._coefficients(part).values))
-        return coefficients @ self.surrogate.modes + self.surrogate.base.climatology.predict(
-            windows
-        )
+        forecast = self.ridge.forecast(self.surrogate.coefficients(windows))[:, : windows.leads]
+        return forecast @ self.surrogate.modes + self.surrogate.base.climatology.predict(windows)
+
+
+def fit_ridge(
+    surrogate: ForecastSurrogate, segments: Sequence[Series], config: ForecastingConfig
+) -> RidgeAutoregression | None:
+    """Return the autoregression of the modes' anomalies, None when no stretch holds a window."""
+    long = [s for s in segments if len(s.values) >= config.inputs + config.leads]
+    if not long:
+        return None
+    climatology = surrogate.base.climatology
+    projected = [Series(surrogate.project(climatology.anomalies(s).values), s.years) for s in long]
+    return RidgeAutoregression(config.inputs, config.leads).fit(projected)
 
 
 def fit_pod(data: FieldData, steps: range, harmonics: int, config: ForecastingConfig) -> POD:

@@ -17,6 +17,7 @@ from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.forecasting import evaluation, fitting
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, Parts, divide, read_field
+from scitoolkit.forecasting.fitting import BASE, NETWORK, POD_LSTM, RIDGE
 from scitoolkit.forecasting.metrics import rmse_per_lead
 from scitoolkit.forecasting.selection import lead_factors
 from scitoolkit.forecasting.surrogate import ForecastSurrogate, forecast_dataset
@@ -30,9 +31,6 @@ from scitoolkit.training import Trainer, best_weights, current_rank, world_size
 log = get_logger(__name__)
 MODEL = "model"
 FIT_RECORD = "fit.json"
-CORRECTED = "surrogate (damped anomaly with memory + POD-LSTM)"
-POD_LSTM = "climatology + POD-LSTM"
-BASE = "damped anomaly with memory"
 
 
 class ForecastingJob:
@@ -158,30 +156,42 @@ def _finish(
     segments = data.segments(parts.fit_steps)
     makes = fitting.baselines(choice.settings, config, weights)
     truth, base = windows.targets(), surrogate.base.predict(windows)
-    correction = surrogate.correction(windows)
-    surrogate.factors = lead_factors(truth - base, correction, weights)
     forecasts = {name: make().fit(train).predict(windows) for name, make in makes.items()}
-    forecasts |= {BASE: base, CORRECTED: base + surrogate.factors[:, None] * correction}
+    forecasts[BASE] = base
+    surrogate.ridge = fitting.fit_ridge(surrogate, train, config)
+    corrections = {NETWORK: surrogate.network_correction(windows)}
+    if surrogate.ridge is not None:
+        corrections[RIDGE] = surrogate.ridge_correction(windows)
+    factors = {n: lead_factors(truth - base, c, weights) for n, c in corrections.items()}
+    for name, correction in corrections.items():
+        forecasts[name] = base + factors[name][:, None] * correction
     if config.model.name == "pod_lstm":
-        forecasts[POD_LSTM] = forecasts.pop(CORRECTED)
+        forecasts[POD_LSTM] = forecasts.pop(NETWORK)
+        factors[POD_LSTM] = factors.pop(NETWORK)
         forecasts.pop(BASE)
+        forecasts.pop(RIDGE, None)
     errors = {name: _mean_rmse(truth, f, weights) for name, f in forecasts.items()}
     if not all(np.isfinite(v) for v in errors.values()):
         raise NumericalError("a forecast of the validation part is not finite", where=str(errors))
     makes[BASE] = choice.make
     blocked = fitting.cross_validated(makes, segments, weights, config)
     winner = _winner(errors, blocked, config)
-    makes.pop(BASE)
-    _become(surrogate, winner, choice, segments, makes, config)
+    surrogate.factors = factors.get(winner, np.zeros(config.leads))
+    _become(surrogate, winner, choice, segments, config)
     held_out = fitting.held_out_errors(surrogate, choice, segments, parts, config, weights)
     fitting.measure_errors(surrogate, held_out)
     last = parts.fit_steps.stop - 1
-    surrogate.header |= {"name": data.name, "units": data.units, "winner": winner,
-                         "last_year": _finite(data.series.years[last])}  # fmt: skip
+    surrogate.header |= {
+        "correction": "ridge" if winner == RIDGE else "network",
+        "name": data.name,
+        "units": data.units,
+        "winner": winner,
+        "last_year": _finite(data.series.years[last]),
+    }
     return {
         "winner": winner, "validation_rmse": errors, "cross_validated_rmse": blocked,
         "held_out_rmse": rmse_per_lead(held_out, 0 * held_out, weights).tolist(),
-        "factors": surrogate.factors.tolist(),
+        "factors": {name: f.tolist() for name, f in factors.items()},
         "base_settings": {k: v if not isinstance(v, tuple) else list(v)
                           for k, v in choice.settings.items()},
         "base_candidates": choice.table, "steps": {k: [s.start, s.stop] for k, s in
@@ -193,15 +203,17 @@ def _finish(
 def _winner(errors: dict[str, float], blocked: dict[str, float], config: ForecastingConfig) -> str:
     """Return the candidate that wins: all blocks of train + validation judge what has no network.
 
-    The correction is judged where it can be, on the validation part, against what it corrects.
+    A correction is judged where it can be, on the validation part, against what it corrects.
     """
     if config.model.name == "pod_lstm":
         return POD_LSTM
     if config.model.name == "damped_residual_lstm":
-        return CORRECTED
-    judged = blocked or {n: e for n, e in errors.items() if n != CORRECTED}
+        return NETWORK
+    corrections = [name for name in (NETWORK, RIDGE) if name in errors]
+    judged = blocked or {n: e for n, e in errors.items() if n not in corrections}
     best = min(judged, key=lambda name: judged[name])
-    return CORRECTED if best == BASE and errors[CORRECTED] < errors[BASE] else best
+    corrected = min(corrections, key=lambda name: errors[name])
+    return corrected if best == BASE and errors[corrected] < errors[BASE] else best
 
 
 def _finite(value: float) -> float | None:
@@ -212,13 +224,13 @@ def _mean_rmse(truth: Array, forecast: Array, weights: Array) -> float:
     return float(np.sqrt((rmse_per_lead(truth, forecast, weights) ** 2).mean()))
 
 
-def _become(surrogate, winner: str, choice, segments, makes, config: ForecastingConfig) -> None:
+def _become(surrogate, winner: str, choice, segments, config: ForecastingConfig) -> None:
     """Make the surrogate the winner, its closed-form part fitted to train + validation.
 
     Every baseline is a climatology and a damping, so each is stored in the same form.
     """
     base = fitting.base_forecaster(choice.settings, config.leads, surrogate.weights).fit(segments)
-    if winner not in (BASE, CORRECTED, POD_LSTM):
+    if winner not in (BASE, NETWORK, RIDGE, POD_LSTM):
         base = fitting.base_forecaster(
             {**choice.settings, "memory": (), "folds": 1, "shrinkage": np.inf},
             config.leads, surrogate.weights,
@@ -231,9 +243,8 @@ def _become(surrogate, winner: str, choice, segments, makes, config: Forecasting
         base.common_[:] = 1.0
     if winner == "persistence":
         base.climatology.coefficients_[:] = 0.0
-    if winner not in (CORRECTED, POD_LSTM):
-        surrogate.factors = np.zeros(config.leads)
     surrogate.base = base
+    surrogate.ridge = fitting.fit_ridge(surrogate, segments, config)
 
 
 def _pod_record(pod, data: FieldData, parts: Parts) -> dict[str, Any]:
@@ -279,11 +290,8 @@ def _rivals(surrogate, field: FieldData, record, config: ForecastingConfig) -> d
     settings = {**record["base_settings"], "memory": tuple(record["base_settings"]["memory"])}
     makes = fitting.baselines(settings, config, surrogate.weights)
     rivals: dict[str, Any] = {name: make().fit(segments) for name, make in makes.items()}
-    ridge = fitting.PodRidge(surrogate, config.inputs, config.leads)
-    if any(len(s.values) >= config.inputs + config.leads for s in segments):
-        rivals["climatology + POD ridge"] = ridge.fit(
-            [s for s in segments if len(s.values) >= config.inputs + config.leads]
-        )
+    if surrogate.ridge is not None:
+        rivals["climatology + POD ridge"] = fitting.PodRidge(surrogate, surrogate.ridge)
     return rivals
 
 
@@ -299,9 +307,10 @@ def _future_times(times: np.ndarray, leads: int) -> np.ndarray:
         counts = [t.year * 12 + t.month for t in times]
         if (np.diff(counts) == 1).all():
             return np.array([_month(times[-1], counts[-1] + k) for k in range(1, leads + 1)])
-    step = np.median(np.diff(times).astype(np.int64)) if times.dtype.kind == "M" else None
-    if step is not None:
-        return times[-1] + np.arange(1, leads + 1) * np.diff(times[-2:]).dtype.type(int(step), "ns")
+    if times.dtype.kind == "M":
+        unit = np.datetime_data(times.dtype)[0]
+        step = np.timedelta64(int(np.median(np.diff(times).astype(np.int64))), unit)
+        return times[-1] + np.arange(1, leads + 1) * step
     delta = times[-1] - times[-2]
     return np.array([times[-1] + k * delta for k in range(1, leads + 1)])
 

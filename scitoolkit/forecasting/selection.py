@@ -95,5 +95,6 @@ def lead_factors(residual: Array, correction: Array, weights: Array | None = Non
     factor = cross.sum(axis=0) / power
     # Overlapping windows share most of their steps: count one window in `leads` as independent.
     leads = residual.shape[1]
-    error = np.sqrt(leads * ((cross - factor * power / len(cross)) ** 2).sum(axis=0)) / power
+    scatter = cross - factor * (correction**2 * w).sum(axis=2)
+    error = np.sqrt(leads * (scatter**2).sum(axis=0)) / power
     return np.clip(factor - error, 0.0, 1.0)

@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 
 from scitoolkit.core.errors import CheckpointError
 from scitoolkit.core.run_directory import disk_error
-from scitoolkit.forecasting.baselines import DampedAnomaly, last_anomaly
+from scitoolkit.forecasting.baselines import DampedAnomaly, RidgeAutoregression, last_anomaly
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, to_grid
 from scitoolkit.forecasting.lstm import Ensemble, PodLSTM
@@ -44,11 +44,12 @@ class ForecastSurrogate:
         weights: (cell,) area weights of mean 1.
         input_scale, target_scale: (mode,) standard deviations, in the field's unit.
         network: the ensemble.
+        ridge: autoregression of the modes' anomalies, the linear rival of the network.
         factors: (lead,) share of the correction that is applied.
         spread: (cell,) RMS error on validation.
         quantiles: (lead, level) of error / spread at QUANTILES.
         grid: (*space) True at the cells.
-        header: name, units, kind, time of the last step that was learned from.
+        header: name, units, `correction` ("network" or "ridge"), last year learned from.
     """
 
     base: DampedAnomaly
@@ -62,6 +63,7 @@ class ForecastSurrogate:
     quantiles: Array
     grid: xr.DataArray
     header: dict[str, Any] = field(default_factory=dict)
+    ridge: RidgeAutoregression | None = None
 
     def forecast(self, windows: Windows) -> Array:
         """Return (window, lead, cell) in the field's unit."""
@@ -71,19 +73,34 @@ class ForecastSurrogate:
         return out
 
     def correction(self, windows: Windows) -> Array:
-        """Return (window, lead, cell): what the networks' mean adds, before `factors`."""
+        """Return (window, lead, cell): what is added to the base, before `factors`."""
+        if self.header.get("correction") == "ridge":
+            return self.ridge_correction(windows)
+        return self.network_correction(windows)
+
+    def ridge_correction(self, windows: Windows) -> Array:
+        """Return (window, lead, cell): the base's part in the modes replaced by the ridge's."""
+        assert self.ridge is not None
+        base = self.base.predict(windows) - self.base.climatology.predict(windows)
+        forecast = self.ridge.forecast(self.coefficients(windows))[:, : windows.leads]
+        return (forecast - self.project(base)) @ self.modes
+
+    def network_correction(self, windows: Windows) -> Array:
+        """Return (window, lead, cell): the mean of the networks."""
         with torch.no_grad():
             members = self.network.eval()(torch.from_numpy(self.inputs(windows)))
         coefficients = members.mean(dim=0).double().numpy() * self.target_scale
         return coefficients @ self.modes
 
+    def coefficients(self, windows: Windows) -> Array:
+        """Return (window, inputs, mode): anomalies of the inputs, in the modes."""
+        lags = reversed(range(windows.inputs))
+        anomalies = [last_anomaly(self.base.climatology, windows, lag) for lag in lags]
+        return np.stack([self.project(a) for a in anomalies], axis=1)
+
     def inputs(self, windows: Windows) -> np.ndarray:
         """Return (window, inputs, feature) float32: standardised anomaly coefficients, season."""
-        steps = [
-            self.project(last_anomaly(self.base.climatology, windows, lag)) / self.input_scale
-            for lag in reversed(range(windows.inputs))
-        ]
-        x = np.stack(steps, axis=1)
+        x = self.coefficients(windows) / self.input_scale
         if self.header["seasonal_inputs"]:
             angle = 2 * np.pi * windows.input_years()[..., None]
             x = np.concatenate([x, np.cos(angle), np.sin(angle)], axis=2)
@@ -123,6 +140,10 @@ class ForecastSurrogate:
         }  # fmt: skip
         for name in _VARYING:
             arrays[name], arrays[f"{name}.scale"] = _to_int16(arrays[name])
+        if self.ridge is not None:
+            parts = {"mean": self.ridge.mean_, "scale": self.ridge.scale_}
+            parts["weights"] = self.ridge.weights_
+            arrays |= {f"ridge.{name}": values for name, values in parts.items()}
         for name, tensor in self.network.state_dict().items():
             arrays[f"network.{name}"] = tensor.cpu().numpy()
         header = {**self.header, "grid": _describe_grid(self.grid, arrays),
@@ -176,10 +197,15 @@ def _assemble(cls, arrays: dict[str, np.ndarray], header: dict, config) -> Forec
         {k.removeprefix(prefix): torch.from_numpy(v) for k, v in arrays.items()
          if k.startswith(prefix)}
     )  # fmt: skip
+    ridge = None
+    if "ridge.weights" in arrays:
+        ridge = RidgeAutoregression(config.inputs, config.leads)
+        ridge.mean_, ridge.scale_ = arrays["ridge.mean"], arrays["ridge.scale"]
+        ridge.weights_ = arrays["ridge.weights"]
     return cls(
         base, arrays["modes"], arrays["weights"].astype(np.float64), arrays["input_scale"],
         arrays["target_scale"], network, arrays["factors"], arrays["spread"][0],
-        arrays["quantiles"], _rebuild_grid(header["grid"], arrays), header,
+        arrays["quantiles"], _rebuild_grid(header["grid"], arrays), header, ridge,
     )  # fmt: skip
 
 

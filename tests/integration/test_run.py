@@ -68,3 +68,15 @@ def test_the_shipped_surrogate_works_on_the_shipped_data(cli, tmp_path):
     for name, value in outcome.json["metrics"].items():
         if isinstance(value, float) and name in card:
             assert value == pytest.approx(card[name], rel=1e-3), name
+
+
+def test_the_workflow_reaches_its_expected_figures(cli):
+    """The whole job on the shipped data, held against the figures that were kept."""
+    expected = json.loads((WORKFLOW / "expected.json").read_text())
+    outcome = cli("run", WORKFLOW, "--json")
+    assert outcome.code == 0, outcome.err
+    found = outcome.json["metrics"]
+    for name, value in expected["metrics"].items():
+        assert found[name] == pytest.approx(value, rel=expected["relative_tolerance"]), name
+    # At no lead worse than the damped anomaly, the best of the simple forecasts.
+    assert found["largest_ratio_to_damped_anomaly"] <= 1.0

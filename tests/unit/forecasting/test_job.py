@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import cftime
@@ -10,7 +11,8 @@ import xarray as xr
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting.config import ForecastingConfig
-from scitoolkit.forecasting.job import ForecastingJob
+from scitoolkit.forecasting.fitting import RIDGE
+from scitoolkit.forecasting.job import ForecastingJob, _future_times
 
 DATA = next((Path(__file__).parents[3] / "datasets" / "ersst_v5").glob("*.nc"))
 
@@ -90,3 +92,36 @@ def test_one_space_dim_without_dates_units_or_mask(tmp_path, sst):
 def test_too_short_a_series_says_how_many_steps_are_needed(tmp_path, sst):
     with pytest.raises(DataError, match="at least 66 steps"):
         run_job(tmp_path, sst[:40])
+
+
+@pytest.mark.parametrize("resolution", ["ns", "s", "D"])
+def test_the_dates_forecast_continue_the_series(resolution):
+    def dates(*texts):
+        return np.array(texts, dtype=f"M8[{resolution}]")
+
+    weeks = _future_times(dates("2001-01-01", "2001-01-08", "2001-01-15"), 2)
+    assert [str(t)[:10] for t in weeks] == ["2001-01-22", "2001-01-29"]
+    months = _future_times(dates("2001-11-01", "2001-12-01"), 2)
+    assert [str(t)[:10] for t in months] == ["2002-01-01", "2002-02-01"]
+
+
+def test_the_dates_forecast_follow_the_calendar():
+    days = [cftime.Datetime360Day(2001, 2, day) for day in (28, 29, 30)]
+    assert _future_times(np.array(days), 1)[0] == cftime.Datetime360Day(2001, 3, 1)
+    months = [cftime.Datetime360Day(2001, month, 16) for month in (11, 12)]
+    assert _future_times(np.array(months), 1)[0] == cftime.Datetime360Day(2002, 1, 16)
+
+
+def test_travelling_waves_are_left_to_the_ridge_which_survives_saving(tmp_path):
+    """No cell persists, but the modes' rotation is linear: damping has no skill, the ridge has."""
+    rng = np.random.default_rng(0)
+    steps, x = np.arange(160)[:, None], np.linspace(0, 2 * np.pi, 24, endpoint=False)
+    waves = np.sin(x - 0.9 * steps) + np.sin(2 * x + 0.53 * steps)
+    values = waves + 0.05 * rng.normal(size=(160, 24))
+    field = xr.DataArray(values, dims=("time", "x"), attrs={"units": "m"})
+    job, run, _, results = run_job(tmp_path, field, "h")
+    record = json.loads((run.path / "model" / "fit.json").read_text())
+    assert record["winner"] == RIDGE
+    assert results.metrics["largest_ratio_to_damped_anomaly"] < 0.5
+    again = job.evaluate(run.path / "model")
+    assert again.metrics["rmse"] == results.metrics["rmse"]

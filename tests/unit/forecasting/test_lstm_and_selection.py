@@ -36,4 +36,6 @@ def test_a_correction_without_skill_is_switched_off():
     residual = rng.normal(size=(60, 4, 10))
     assert (lead_factors(residual, -residual) == 0).all()
     assert (lead_factors(residual, rng.normal(size=residual.shape)) < 0.2).all()
-    assert (lead_factors(residual, residual) > 0.8).all()
+    assert (lead_factors(residual, residual) > 0.999).all()
+    noisy = residual + 0.3 * rng.normal(size=residual.shape)
+    assert (lead_factors(residual, noisy) > 0.8).all()
