@@ -17,7 +17,8 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.fields import check_field, open_fields, require_dims, write_fields
+from scitoolkit.io.coordinates import check_field, require_dims
+from scitoolkit.io.fields import open_fields, write_fields
 
 FIRST, LAST = "2010-01", "2020-08"
 SHAPE = {"time": 128, "lat": 89, "lon": 180}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scitoolkit.core.config import read_document
+from scitoolkit import api
 from scitoolkit.core.content import KINDS, content_root
 from scitoolkit.core.dataset_card import verify
 
@@ -89,8 +89,9 @@ def test_a_configuration_is_valid(path):
 
 
 def check_configuration(path: Path) -> None:
-    """Check one YAML file; the place to validate it against its job's schema as well."""
-    assert read_document(path).raw
+    """Check one YAML file against its job's schema, and that its data is shipped."""
+    _, config = api.load(path)
+    assert config.data.path.is_file()
 
 
 def test_the_generator_checks_the_shipped_file(tmp_path):
