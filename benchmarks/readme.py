@@ -1,8 +1,8 @@
 """Write README's table of measured results and its demo from `benchmarks/results/`.
 
-`python benchmarks/run.py NAME --save` stores figures, `make demo > benchmarks/results/demo.txt`
-keeps the demo's output; this script only formats, so that no number in README is typed by hand. A
-test fails when README and the stored results disagree.
+`python benchmarks/run.py NAME --save` stores figures, and the demo's output is kept by
+`make -s demo > benchmarks/results/demo.txt`. This script only formats, so that no number in
+README is typed by hand. A test fails when README and the stored results disagree.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def demo() -> str:
     if not path.exists():
         return ""
     blocks = path.read_text(encoding="utf-8").strip().split("\n\n")
-    kept = [*blocks[: 2 + DEMO_TABLES], "...", blocks[-1]]
+    kept = [*blocks[: 3 + DEMO_TABLES], "...", blocks[-1]]
     return "```text\n" + "\n\n".join(kept) + "\n```"
 
 
