@@ -1,0 +1,168 @@
+"""Quota retention: the plan for files in which every sample can be read by itself.
+
+Static pinning meets the lower bound of reads too, but gives the ranks unequal work in a step.
+Here every rank keeps, in every step, the same number of samples (its quota), chosen so that every
+rank finds the same number of them in every step of the NEXT epoch: equal local batches, equal
+reads, and the bound. Such a choice exists because the batches of two epochs form a nearly regular
+bipartite graph that can be coloured with ranks; the greedy rule below (serve the (batch, rank)
+whose need is largest for what can still supply it) comes within a fraction of a per cent of it.
+Samples already held may be kept again, so buffers above half the set need no special case.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scitoolkit.io.loader.order import EpochOrder
+from scitoolkit.io.loader.plan import (
+    EpochPlan,
+    Events,
+    batch_shares,
+    occurrence,
+    used_positions,
+)
+
+
+class SamplePlanner:
+    """Plans reads of single samples.
+
+    Args:
+        order: the order of the samples of every epoch.
+        capacity: samples that ONE rank's buffer holds.
+        num_ranks: number of ranks.
+
+    Example:
+        >>> planner = SamplePlanner(EpochOrder(64, 8), capacity=16, num_ranks=2)
+        >>> [int(planner.plan(epoch).loads().sum()) for epoch in range(3)]
+        [64, 32, 32]
+    """
+
+    def __init__(self, order: EpochOrder, capacity: int, num_ranks: int = 1) -> None:
+        self.order, self.num_ranks = order, num_ranks
+        self.shares = batch_shares(order, num_ranks)
+        self.quota_sum = _spread(capacity, self.shares)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what the buffers hold: they are empty."""
+        self.holder = np.full(self.order.num_samples, -1, np.int16)
+
+    def plan(self, epoch: int, start: int = 0) -> EpochPlan:
+        """Return the plan of `epoch` from step `start` on; the epoch after it should be next."""
+        used = used_positions(self.order)
+        samples = self.order.permutation(epoch)[:used]
+        sweep = _Sweep(self, samples, self.order.permutation(epoch + 1)[:used], start)
+        for step in range(start, self.order.num_batches):
+            sweep.take(step)
+        return sweep.finish()
+
+
+class _Sweep:
+    """One pass over the steps of an epoch. Letters: S steps, P ranks, t step of the next epoch."""
+
+    def __init__(
+        self, planner: SamplePlanner, samples: np.ndarray, upcoming: np.ndarray, start: int
+    ) -> None:
+        self.planner, self.samples, self.start = planner, samples, start
+        size, num_ranks = planner.order.batch_size, planner.num_ranks
+        self.num_steps = planner.order.num_batches
+        next_step = np.full(planner.order.num_samples, -1)
+        next_step[upcoming] = np.arange(len(upcoming)) // size
+        self.next_step = next_step[samples]
+        self.held = planner.holder[samples]
+        self.rank = self.held.copy()
+        self.rank[: start * size] = -1
+        self.keep = np.zeros(len(samples), bool)
+        # The last row stands for "not in the next epoch", which t = -1 picks: it needs nothing.
+        self.need = np.zeros((self.num_steps + 1, num_ranks))
+        self.need[:-1] = np.diff(planner.quota_sum, axis=0)
+        self.kept = np.zeros(num_ranks, np.int64)
+        self.supply = self._supply(start * size)
+
+    def _supply(self, first: int) -> np.ndarray:
+        """Return what each (t, rank) can still be served from: own hits, a share of the fresh."""
+        num_ranks = self.planner.num_ranks
+        held, following = self.held[first:], self.next_step[first:]
+        known = following >= 0
+        mine, fresh = known & (held >= 0), known & (held < 0)
+        size = (self.num_steps + 1) * num_ranks
+        flat = np.bincount(following[mine] * num_ranks + held[mine], minlength=size)
+        shared = np.bincount(following[fresh], minlength=self.num_steps + 1)
+        return flat.reshape(-1, num_ranks) + shared[:, None] / num_ranks
+
+    def take(self, step: int) -> None:
+        """Assign the samples of one global batch to ranks, and choose which of them stay."""
+        num_ranks, size = self.planner.num_ranks, self.planner.order.batch_size
+        part = slice(step * size, min((step + 1) * size, len(self.samples)))
+        rank, following = self.rank[part], self.next_step[part]
+        fresh = rank < 0
+        np.subtract.at(self.supply, (following[~fresh], rank[~fresh]), 1)
+        np.subtract.at(self.supply, following[fresh], 1 / num_ranks)
+        hits = [np.flatnonzero(rank == r) for r in range(num_ranks)]
+        free = self.planner.shares[step] - [len(h) for h in hits]
+        pool = np.flatnonzero(fresh)
+        for turn in range(num_ranks):
+            r = (step + turn) % num_ranks  # no rank always has the first choice
+            chosen = self._choose(step, r, hits[r], pool, int(free[r]), following)
+            self.keep[part][chosen] = True
+            taken = chosen[fresh[chosen]]
+            rank[taken] = r
+            free[r] -= len(taken)
+            pool = pool[rank[pool] < 0]
+        rank[pool] = np.repeat(np.arange(num_ranks, dtype=np.int16), free)
+
+    def _choose(
+        self, step: int, r: int, hits: np.ndarray, pool: np.ndarray, free: int, t: np.ndarray
+    ) -> np.ndarray:
+        """Return which of the batch's positions rank `r` keeps, by need over supply."""
+        room = int(self.planner.quota_sum[step + 1, r] - self.kept[r])
+        if room <= 0:
+            return hits[:0]
+        candidates = np.concatenate([hits, pool])
+        following = t[candidates]
+        # Of several candidates for one t the later count as if the earlier were served.
+        need = self.need[following, r] - occurrence(following)
+        urgency = need / (np.maximum(self.supply[following, r], 0) + 1)
+        first = np.argsort(-urgency, kind="stable")
+        first = first[need[first] > 0]
+        is_fresh = first >= len(hits)
+        first = first[~is_fresh | (np.cumsum(is_fresh) <= free)]
+        first = first[:room]
+        np.subtract.at(self.need, (following[first], r), 1)
+        self.kept[r] += len(first)
+        return candidates[first]
+
+    def finish(self) -> EpochPlan:
+        """Return the plan, and tell the planner what the buffers hold after it."""
+        begin = self.start * self.planner.order.batch_size
+        active = np.arange(len(self.samples)) >= begin
+        hit = (self.held >= 0) & active
+        holder = np.full(self.planner.order.num_samples, -1, np.int16)
+        holder[self.samples[self.keep]] = self.rank[self.keep]
+        self.planner.holder = holder
+        return EpochPlan(
+            self.samples,
+            self.rank,
+            self.planner.order.batch_size,
+            self.planner.num_ranks,
+            reads=self._events(active & ~hit),
+            adds=self._events(self.keep & ~hit),
+            drops=self._events(hit & ~self.keep),
+        )
+
+    def _events(self, mask: np.ndarray) -> Events:
+        at = np.flatnonzero(mask)
+        return Events(
+            at // self.planner.order.batch_size, self.rank[at].astype(np.int64), self.samples[at]
+        )
+
+
+def _spread(capacity: int, shares: np.ndarray) -> np.ndarray:
+    """Return the running sum of every step's quota, shape (steps + 1, ranks), int64.
+
+    A quota is this step's share of the buffer; the sum is rounded, not the quota, so that no
+    part of the buffer is lost to rounding.
+    """
+    taken = np.concatenate([np.zeros((1, shares.shape[1]), np.int64), np.cumsum(shares, axis=0)])
+    total = np.maximum(taken[-1], 1)
+    return np.minimum(capacity, total) * taken // total
