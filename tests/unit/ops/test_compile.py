@@ -36,7 +36,7 @@ def test_source_flags_and_version_key_the_cache(cache, monkeypatch):
 
 
 def test_error_of_the_compiler_is_shown(cache):
-    with pytest.raises(BackendError, match="could not compile a kernel: .*error"):
+    with pytest.raises(BackendError, match=r"could not compile a kernel: .*error"):
         compiling.compiled_path("int answer(void) { return }")
     assert not list(cache.rglob("*.so"))
 
