@@ -1,0 +1,18 @@
+"""Equivariant tensor products and their graph convolution, as generated kernels."""
+
+from scitoolkit.ops.tensor_product.edges import Edges
+from scitoolkit.ops.tensor_product.public import (
+    TensorProduct,
+    change_layout,
+    tensor_product_convolution,
+)
+from scitoolkit.ops.tensor_product.spec import TensorProductSpec, channelwise_instructions
+
+__all__ = [
+    "Edges",
+    "TensorProduct",
+    "TensorProductSpec",
+    "change_layout",
+    "channelwise_instructions",
+    "tensor_product_convolution",
+]

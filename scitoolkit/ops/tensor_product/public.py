@@ -1,0 +1,217 @@
+"""The public functions: checked once at the boundary, then the best backend there is."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.errors import BackendError, ConfigError, DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.ops.tensor_product import cpu, operators, reference
+from scitoolkit.ops.tensor_product.edges import Edges
+from scitoolkit.ops.tensor_product.spec import Segment, TensorProductSpec
+
+LAYOUTS = ("ir_mul", "mul_ir")
+BACKENDS = ("auto", "cpu", "reference")
+
+
+@functools.cache
+def _say_once(reason: str) -> None:
+    get_logger(__name__).warning("tensor product: the slow reference runs: %s", reason)
+
+
+@functools.cache
+def _spec_text(spec: TensorProductSpec) -> str:
+    return spec.to_json()
+
+
+@functools.lru_cache(maxsize=256)
+def _why_not_compiled(spec: TensorProductSpec, dtype: torch.dtype, device: str) -> str:
+    """Return why the generated kernels cannot run, or an empty text; compiles them if need be."""
+    if device != "cpu":
+        return f"there is no kernel for device {device}"
+    if dtype not in operators.REAL:
+        return f"there is no kernel for {dtype}"
+    if not cpu.supports(spec):
+        modes = sorted({path.mode for path in spec.paths} - set(cpu.SUPPORTED_MODES))
+        return f"there is no kernel for mode {', '.join(modes)}"
+    try:
+        operators.kernels(_spec_text(spec), dtype)
+    except BackendError as error:
+        return str(error)
+    return ""
+
+
+def _use_kernel(spec: TensorProductSpec, x: Tensor, backend: str) -> bool:
+    if backend not in BACKENDS:
+        raise ConfigError(f"backend={backend!r}", allowed=", ".join(BACKENDS))
+    if backend == "reference":
+        return False
+    reason = _why_not_compiled(spec, x.dtype, x.device.type)
+    if reason and backend == "cpu":
+        raise BackendError(reason, fix="backend='reference'")
+    if reason:
+        _say_once(reason)
+    return not reason
+
+
+def _check_tensor(name: str, value: Tensor, shape: tuple[int, ...], like: Tensor) -> None:
+    if tuple(value.shape) != shape:
+        raise DataError(f"expected {name} of shape {shape}, got {tuple(value.shape)}")
+    if value.dtype != like.dtype or value.device != like.device:
+        raise DataError(
+            f"expected {name} of {like.dtype} on {like.device}, got {value.dtype} on {value.device}"
+        )
+
+
+def _check(spec: TensorProductSpec, x: Tensor, y: Tensor, weight: Tensor, edges: Edges) -> None:
+    num_edges = edges.num_edges
+    wanted = (spec.weight_numel,) if spec.shared_weights else (num_edges, spec.weight_numel)
+    _check_tensor("x", x, (edges.num_nodes, spec.dim_in1), x)
+    _check_tensor("y", y, (num_edges, spec.dim_in2), x)
+    _check_tensor("weight", weight, wanted, x)
+    if edges.sender.device != x.device:
+        raise DataError(f"expected edges on {x.device}, got them on {edges.sender.device}")
+
+
+def change_layout(rows: Tensor, segments: tuple[Segment, ...], layout: str) -> Tensor:
+    """Return rows in `layout`, from the other of the two layouts.
+
+    Args:
+        rows: shape (R, dim).
+        segments: the irreps of a row, as a spec's `in1`, `in2` or `out`.
+        layout: the layout to change to, ir_mul or mul_ir.
+
+    Example:
+        >>> spec = TensorProductSpec.channelwise("2x1e", "0e", "1e")
+        >>> change_layout(torch.arange(6.0)[None], spec.in1, "ir_mul").tolist()
+        [[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]]
+    """
+    parts = []
+    for each in segments:
+        size = each.mul * each.components
+        shape = (each.mul, each.components) if layout == "ir_mul" else (each.components, each.mul)
+        part = rows[:, each.offset : each.offset + size].unflatten(1, shape)
+        parts.append(part.transpose(1, 2).flatten(1))
+    return torch.cat(parts, dim=1)
+
+
+def tensor_product_convolution(
+    spec: TensorProductSpec,
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    edges: Edges,
+    *,
+    backend: str = "auto",
+) -> Tensor:
+    """Gather sender features, multiply by edge attributes and weights, sum at the receivers.
+
+    One fused kernel, deterministic for any number of threads, twice differentiable in x, y and
+    weight. Messages are never stored.
+
+    Args:
+        spec: the tensor product.
+        x: node features, shape (N, dim_in1), float32 or float64, ir_mul layout.
+        y: edge attributes, shape (E, dim_in2), ir_mul layout (the same as mul_ir when every
+            multiplicity is 1).
+        weight: shape (E, weight_numel), or (weight_numel,) when shared; e3nn's order.
+        edges: the graph, from `Edges.build`.
+        backend: auto (kernel if it can run, else the reference, said once), cpu or reference.
+
+    Returns:
+        Node features, shape (N, dim_out), ir_mul layout; zero for nodes without edges.
+
+    Raises:
+        DataError: a shape, dtype or device that does not fit.
+        BackendError: backend cpu is asked for and cannot run.
+
+    Example:
+        >>> spec = TensorProductSpec.channelwise("8x0e + 8x1o", "0e + 1o", "0e + 1o")
+        >>> edges = Edges.build(torch.tensor([0, 1]), torch.tensor([1, 0]), num_nodes=3)
+        >>> x, y, w = torch.ones(3, 32), torch.ones(2, 4), torch.ones(2, spec.weight_numel)
+        >>> tensor_product_convolution(spec, x, y, w, edges).shape
+        torch.Size([3, 64])
+    """
+    _check(spec, x, y, weight, edges)
+    if not _use_kernel(spec, x, backend):
+        return reference.tensor_product_convolution(
+            spec, x, y, weight, edges.sender, edges.receiver, edges.num_nodes
+        )
+    arguments = (x.contiguous(), y.contiguous(), weight.contiguous())
+    return operators.forward(*arguments, *edges.tensors(), _spec_text(spec))
+
+
+class TensorProduct(nn.Module):
+    """The tensor product of rows, with the arguments and layout of `e3nn.o3.TensorProduct`.
+
+    Args:
+        irreps_in1, irreps_in2, irreps_out, instructions: as e3nn takes them.
+        shared_weights: one weight vector for all rows.
+        internal_weights: the module owns the (shared) weights as a parameter.
+        irrep_normalization: component, norm or none.
+        path_normalization: element, path or none.
+        layout: mul_ir (e3nn's) or ir_mul, of x, y and the output.
+        backend: see `tensor_product_convolution`.
+
+    Example:
+        >>> product = TensorProduct("4x1o", "1o", "4x0e", [(0, 0, 0, "uvu", True)])
+        >>> product(torch.ones(5, 12), torch.ones(5, 3)).shape
+        torch.Size([5, 4])
+    """
+
+    def __init__(
+        self,
+        irreps_in1: object,
+        irreps_in2: object,
+        irreps_out: object,
+        instructions: list[tuple],
+        *,
+        shared_weights: bool | None = None,
+        internal_weights: bool | None = None,
+        irrep_normalization: str = "component",
+        path_normalization: str = "element",
+        layout: str = "mul_ir",
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        if layout not in LAYOUTS:
+            raise ConfigError(f"layout={layout!r}", allowed=", ".join(LAYOUTS))
+        shared = shared_weights is not False
+        internal = shared if internal_weights is None else internal_weights
+        if internal and not shared:
+            raise ConfigError(
+                "internal_weights=True with shared_weights=False", fix="internal_weights=False"
+            )
+        self.spec = TensorProductSpec.build(
+            irreps_in1, irreps_in2, irreps_out, instructions, shared_weights=shared,
+            irrep_normalization=irrep_normalization, path_normalization=path_normalization,
+        )  # fmt: skip
+        self.layout, self.backend = layout, backend
+        self.weight_numel = self.spec.weight_numel
+        weight = torch.randn(self.weight_numel) if internal else None
+        self.register_parameter("weight", nn.Parameter(weight) if internal else None)
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Return the product of each row.
+
+        Args:
+            x: shape (..., dim_in1).
+            y: shape (..., dim_in2).
+            weight: shape (..., weight_numel), or (weight_numel,) when shared; none when internal.
+        """
+        weight = self.weight if weight is None else weight
+        if weight is None:
+            raise DataError("no weight given and the module owns none", fix="pass weight=")
+        spec, lead = self.spec, x.shape[:-1]
+        x, y = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
+        weight = weight if spec.shared_weights else weight.reshape(-1, weight.shape[-1])
+        edges = Edges.rows(x.shape[0], x.device)
+        if self.layout == "mul_ir":
+            _check(spec, x, y, weight, edges)
+            x, y = change_layout(x, spec.in1, "ir_mul"), change_layout(y, spec.in2, "ir_mul")
+        out = tensor_product_convolution(spec, x, y, weight, edges, backend=self.backend)
+        out = change_layout(out, spec.out, "mul_ir") if self.layout == "mul_ir" else out
+        return out.reshape(*lead, spec.dim_out)

@@ -1,0 +1,292 @@
+"""What a tensor product is, apart from how it is computed: irreps, paths, weights, constants.
+
+Layouts: `mul_ir` is e3nn's (each channel's components together), `ir_mul` keeps each component's
+channels together, which is what a vector unit wants. Inside a model use `ir_mul` throughout.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError, missing_extra
+
+MODES = ("uvu", "uvw", "uuu")
+MAX_DEGREE = 7
+CG_ZERO = 1e-9  # below this a Clebsch-Gordan coefficient is rounding noise of an exact zero
+
+
+def _o3():
+    try:
+        from e3nn import o3
+    except ImportError as error:
+        raise missing_extra("e3nn", "ops", "Clebsch-Gordan coefficients") from error
+    return o3
+
+
+@dataclass(frozen=True)
+class Segment:
+    """`mul` channels of one irrep of degree `degree`, from `offset` on in a feature row."""
+
+    mul: int
+    degree: int
+    parity: int
+    offset: int
+
+    @property
+    def components(self) -> int:
+        """The 2 l + 1 components of the irrep."""
+        return 2 * self.degree + 1
+
+
+@dataclass(frozen=True)
+class Path:
+    """One instruction: segments in1 x in2 -> out, its mode, weights and scale."""
+
+    in1: int
+    in2: int
+    out: int
+    mode: str
+    has_weight: bool
+    weight_offset: int
+    scale: float
+
+
+@dataclass(frozen=True)
+class TensorProductSpec:
+    """A tensor product of features (in1) with edge attributes (in2).
+
+    Make one with `TensorProductSpec.build` (e3nn's arguments), `TensorProductSpec.channelwise`
+    (all uvu paths to wanted irreps) or `TensorProductSpec.from_e3nn`.
+
+    Example:
+        >>> spec = TensorProductSpec.channelwise("32x0e + 32x1o", "0e + 1o", "0e + 1o")
+        >>> spec.dim_in1, spec.dim_in2, spec.dim_out, spec.weight_numel
+        (128, 4, 256, 128)
+    """
+
+    in1: tuple[Segment, ...]
+    in2: tuple[Segment, ...]
+    out: tuple[Segment, ...]
+    paths: tuple[Path, ...]
+    shared_weights: bool
+
+    @classmethod
+    def build(
+        cls,
+        irreps_in1: object,
+        irreps_in2: object,
+        irreps_out: object,
+        instructions: Sequence[tuple],
+        *,
+        shared_weights: bool = False,
+        irrep_normalization: str = "component",
+        path_normalization: str = "element",
+    ) -> TensorProductSpec:
+        """Return the spec of `e3nn.o3.TensorProduct` with the same arguments.
+
+        Args:
+            irreps_in1, irreps_in2, irreps_out: as e3nn takes them, in any order.
+            instructions: (i_in1, i_in2, i_out, mode, has_weight[, path_weight]).
+            shared_weights: one weight vector for all rows instead of one per row.
+            irrep_normalization: component, norm or none.
+            path_normalization: element, path or none.
+
+        Raises:
+            ConfigError: an instruction, mode or normalisation that cannot be.
+
+        Example:
+            >>> TensorProductSpec.build("8x1o", "1x1o", "8x0e", [(0, 0, 0, "uvu", True)]).dim_out
+            8
+        """
+        in1, in2, out = (_segments(each) for each in (irreps_in1, irreps_in2, irreps_out))
+        listed = [tuple(each) + (1.0,) * (6 - len(each)) for each in instructions]
+        for position, instruction in enumerate(listed):
+            _check_instruction(position, instruction, in1, in2, out)
+        paths, offset = [], 0
+        for i, j, k, mode, has_weight, path_weight in listed:
+            shared = [
+                _fan_in(other[3], in1[other[0]].mul, in2[other[1]].mul)
+                for other in listed
+                if other[2] == k
+            ]
+            own = _fan_in(mode, in1[i].mul, in2[j].mul)
+            scale = math.sqrt(
+                path_weight
+                * _irrep_factor(irrep_normalization, in1[i], in2[j], out[k])
+                / _path_factor(path_normalization, own, shared)
+            )
+            paths.append(Path(i, j, k, mode, bool(has_weight), offset, scale))
+            offset += _num_weights(mode, in1[i].mul, in2[j].mul, out[k].mul) if has_weight else 0
+        return cls(in1, in2, out, tuple(paths), shared_weights)
+
+    @classmethod
+    def channelwise(
+        cls, irreps_in1: object, irreps_in2: object, irreps_wanted: object, **options: object
+    ) -> TensorProductSpec:
+        """Return the spec with every uvu path whose irrep is in `irreps_wanted`, sorted by irrep.
+
+        This is the convolution of NequIP and MACE; each path has its own output segment.
+        """
+        irreps, instructions = channelwise_instructions(irreps_in1, irreps_in2, irreps_wanted)
+        return cls.build(irreps_in1, irreps_in2, irreps, instructions, **options)
+
+    @classmethod
+    def from_e3nn(cls, module: object) -> TensorProductSpec:
+        """Return the spec of an existing `e3nn.o3.TensorProduct`, with its exact path weights."""
+        in1, in2, out = (
+            _segments(each) for each in (module.irreps_in1, module.irreps_in2, module.irreps_out)
+        )
+        paths, offset = [], 0
+        for position, each in enumerate(module.instructions):
+            mode = each.connection_mode
+            bare = (each.i_in1, each.i_in2, each.i_out, mode, each.has_weight, 1.0)
+            _check_instruction(position, bare, in1, in2, out)
+            paths.append(Path(*bare[:3], mode, each.has_weight, offset, float(each.path_weight)))
+            muls = (in1[each.i_in1].mul, in2[each.i_in2].mul, out[each.i_out].mul)
+            offset += _num_weights(mode, *muls) if each.has_weight else 0
+        return cls(in1, in2, out, tuple(paths), module.shared_weights)
+
+    @property
+    def dim_in1(self) -> int:
+        """Length of a feature row."""
+        return _dim(self.in1)
+
+    @property
+    def dim_in2(self) -> int:
+        """Length of a row of edge attributes."""
+        return _dim(self.in2)
+
+    @property
+    def dim_out(self) -> int:
+        """Length of an output row."""
+        return _dim(self.out)
+
+    @property
+    def weight_numel(self) -> int:
+        """Number of weights of one row, in e3nn's order."""
+        return sum(self.num_weights(path) for path in self.paths)
+
+    def num_weights(self, path: Path) -> int:
+        """Number of weights of one path."""
+        muls = (self.in1[path.in1].mul, self.in2[path.in2].mul, self.out[path.out].mul)
+        return _num_weights(path.mode, *muls) if path.has_weight else 0
+
+    def coefficients(self, path: Path) -> np.ndarray:
+        """Return C[i, j, k] of a path, scaled, float64, shape (2 l1+1, 2 l2+1, 2 l3+1)."""
+        degrees = (self.in1[path.in1].degree, self.in2[path.in2].degree, self.out[path.out].degree)
+        return wigner_3j(*degrees) * path.scale
+
+    def to_json(self) -> str:
+        """Return the spec as text: it travels with the operator through compile and export."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    @functools.lru_cache(maxsize=256)
+    def from_json(text: str) -> TensorProductSpec:
+        """Return the spec that `to_json` wrote."""
+        raw = json.loads(text)
+        sides = [tuple(Segment(**each) for each in raw[key]) for key in ("in1", "in2", "out")]
+        return TensorProductSpec(
+            *sides, tuple(Path(**each) for each in raw["paths"]), raw["shared_weights"]
+        )
+
+
+def channelwise_instructions(
+    irreps_in1: object, irreps_in2: object, irreps_wanted: object
+) -> tuple[object, list[tuple]]:
+    """Return (irreps_out, instructions) of all uvu paths into `irreps_wanted`, sorted.
+
+    Example:
+        >>> irreps, instructions = channelwise_instructions("4x0e + 4x1o", "0e + 1o", "0e")
+        >>> str(irreps), instructions
+        ('4x0e+4x0e', [(0, 0, 0, 'uvu', True), (1, 1, 1, 'uvu', True)])
+    """
+    o3 = _o3()
+    first, second, wanted = (o3.Irreps(each) for each in (irreps_in1, irreps_in2, irreps_wanted))
+    found = [
+        (mul, irrep, i, j)
+        for i, (mul, left) in enumerate(first)
+        for j, (_, right) in enumerate(second)
+        for irrep in left * right
+        if irrep in wanted
+    ]
+    order = o3.Irreps([(mul, irrep) for mul, irrep, _, _ in found]).sort()
+    numbered = [(i, j, order.p[k], "uvu", True) for k, (_, _, i, j) in enumerate(found)]
+    return order.irreps, sorted(numbered, key=lambda each: each[2])
+
+
+@functools.cache
+def wigner_3j(l1: int, l2: int, l3: int) -> np.ndarray:
+    """Return the real Clebsch-Gordan tensor of unit norm in e3nn's convention, float64."""
+    import torch
+
+    return _o3().wigner_3j(l1, l2, l3, dtype=torch.float64).numpy()
+
+
+def _segments(irreps: object) -> tuple[Segment, ...]:
+    segments, offset = [], 0
+    for mul, irrep in _o3().Irreps(irreps):
+        if irrep.l > MAX_DEGREE:
+            raise ConfigError(f"irrep {irrep} is too large", allowed=f"l <= {MAX_DEGREE}")
+        segments.append(Segment(mul, irrep.l, irrep.p, offset))
+        offset += mul * irrep.dim
+    return tuple(segments)
+
+
+def _dim(segments: tuple[Segment, ...]) -> int:
+    return sum(each.mul * each.components for each in segments)
+
+
+def _check_instruction(position: int, instruction: tuple, in1, in2, out) -> None:
+    i, j, k, mode = instruction[:4]
+    where = f"instructions[{position}]"
+    if mode not in MODES:
+        raise ConfigError(f"mode {mode!r}", where=where, allowed=", ".join(MODES))
+    for index, side in ((i, in1), (j, in2), (k, out)):
+        if not 0 <= index < len(side):
+            raise ConfigError(f"segment {index}", where=where, allowed=f"0 to {len(side) - 1}")
+    a, b, c = in1[i], in2[j], out[k]
+    degrees = (a.degree, b.degree, c.degree)
+    if not abs(a.degree - b.degree) <= c.degree <= a.degree + b.degree:
+        raise ConfigError(
+            f"degrees {degrees} do not couple", where=where, allowed="|l1-l2| <= l3 <= l1+l2"
+        )
+    if a.parity * b.parity != c.parity:
+        raise ConfigError(f"parity of {degrees} differs", where=where, allowed="p1 * p2 == p3")
+    same = {"uvu": a.mul == c.mul, "uuu": a.mul == b.mul == c.mul, "uvw": True}[mode]
+    if not same:
+        raise ConfigError(
+            f"multiplicities {a.mul}, {b.mul}, {c.mul} do not fit mode {mode}",
+            where=where,
+            allowed="uvu: mul1 == mul3; uuu: all equal",
+        )
+    if mode == "uvw" and not instruction[4]:
+        raise ConfigError("mode uvw without weights", where=where, allowed="has_weight=True")
+
+
+def _num_weights(mode: str, mul1: int, mul2: int, mul3: int) -> int:
+    return {"uvu": mul1 * mul2, "uvw": mul1 * mul2 * mul3, "uuu": mul1}[mode]
+
+
+def _fan_in(mode: str, mul1: int, mul2: int) -> int:
+    return {"uvu": mul2, "uvw": mul1 * mul2, "uuu": 1}[mode]
+
+
+def _irrep_factor(normalization: str, a: Segment, b: Segment, c: Segment) -> int:
+    factors = {"component": c.components, "norm": a.components * b.components, "none": 1}
+    if normalization not in factors:
+        raise ConfigError(f"irrep_normalization={normalization!r}", allowed=", ".join(factors))
+    return factors[normalization]
+
+
+def _path_factor(normalization: str, own: int, shared: list[int]) -> int:
+    factors = {"element": sum(shared), "path": own * len(shared), "none": 1}
+    if normalization not in factors:
+        raise ConfigError(f"path_normalization={normalization!r}", allowed=", ".join(factors))
+    return factors[normalization]

@@ -1,0 +1,77 @@
+"""Compiling and caching of generated C."""
+
+import ctypes
+import logging
+import multiprocessing
+
+import pytest
+import torch
+
+from scitoolkit.core.errors import BackendError
+from scitoolkit.ops.codegen import compile as compiling
+from scitoolkit.ops.tensor_product import Edges, TensorProductSpec, public
+
+SOURCE = "int answer(void) { return 41 + 1; }"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCITOOLKIT_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_compiles_once_and_then_comes_from_the_cache(cache, monkeypatch):
+    assert compiling.load_library(SOURCE).answer() == 42
+    monkeypatch.setattr(compiling, "_compile", lambda *a: pytest.fail("compiled again"))
+    assert compiling.load_library(SOURCE).answer() == 42
+    assert len(list(cache.rglob("*.so"))) == 1
+
+
+def test_source_flags_and_version_key_the_cache(cache, monkeypatch):
+    first = compiling.compiled_path(SOURCE)
+    assert compiling.compiled_path(SOURCE + " ") != first
+    assert compiling.compiled_path(SOURCE, ("-O1",)) != first
+    monkeypatch.setattr(compiling, "CACHE_VERSION", compiling.CACHE_VERSION + 1)
+    assert compiling.compiled_path(SOURCE) != first
+
+
+def test_error_of_the_compiler_is_shown(cache):
+    with pytest.raises(BackendError, match=r"could not compile a kernel: .*error"):
+        compiling.compiled_path("int answer(void) { return }")
+    assert not list(cache.rglob("*.so"))
+
+
+def test_no_compiler_runs_the_reference_and_says_so_once(monkeypatch, caplog):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    spec = TensorProductSpec.channelwise("7x0e", "0e", "0e")
+    public._why_not_compiled.cache_clear()
+    public._say_once.cache_clear()
+    edges = Edges.build(torch.tensor([0]), torch.tensor([1]), 2)
+    arguments = (torch.ones(2, 7), torch.ones(1, 1), torch.ones(1, 7), edges)
+    with caplog.at_level(logging.WARNING, "scitoolkit"):
+        for _ in range(2):
+            out = public.tensor_product_convolution(spec, *arguments)
+    public._why_not_compiled.cache_clear()
+    assert out.sum() == 7
+    assert [r.message.count("no C compiler found") for r in caplog.records] == [1]
+    with pytest.raises(BackendError, match="no C compiler found"):
+        public.tensor_product_convolution(spec, *arguments, backend="cpu")
+    public._why_not_compiled.cache_clear()
+
+
+def _one_rank(queue):
+    queue.put(str(compiling.compiled_path(SOURCE)))
+
+
+@pytest.mark.multiproc
+def test_many_processes_share_one_library(cache):
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    ranks = [context.Process(target=_one_rank, args=(queue,)) for _ in range(3)]
+    for rank in ranks:
+        rank.start()
+    paths = {queue.get(timeout=60) for _ in ranks}
+    for rank in ranks:
+        rank.join()
+    assert len(paths) == 1
+    assert ctypes.CDLL(paths.pop()).answer() == 42

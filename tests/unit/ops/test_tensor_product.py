@@ -1,0 +1,302 @@
+"""The generated tensor products against e3nn in float64: outputs, all derivatives, bad input."""
+
+import pytest
+import torch
+
+from scitoolkit.core.errors import BackendError, ConfigError, DataError
+from scitoolkit.ops.tensor_product import (
+    Edges,
+    TensorProduct,
+    TensorProductSpec,
+    change_layout,
+    channelwise_instructions,
+    tensor_product_convolution,
+)
+
+o3 = pytest.importorskip("e3nn.o3")
+
+# Multiplicities below, at and above the vector width, with and without a remainder.
+CASES = {
+    "channels-1": ("1x0e+1x1o", "0e+1o", "0e+1o", "uvu"),
+    "channels-11": ("11x0e+11x1o", "0e+1o+2e", "0e+1o+1e+2e", "uvu"),
+    "unsorted": ("5x2e+8x0o+3x1o", "1o+0e", "0e+1o+2o+1e", "uvu"),
+    "wide-attributes": ("6x0e+6x1o", "2x0e+3x1o", "0e+1o", "uvu"),
+    "degree-3": ("16x3o+16x1e", "3o+2e", "0e+3o+2o", "uvu"),
+    "uvw": ("5x0e+3x1o", "2x0e+1o", "11x0e+9x1o+8x1e", "uvw"),
+}
+
+
+def _instructions(in1, in2, out, mode):
+    if mode == "uvu":
+        return channelwise_instructions(in1, in2, out)
+    irreps = o3.Irreps(out)
+    sides = [list(enumerate(o3.Irreps(each))) for each in (in1, in2, out)]
+    found = [
+        (i, j, k, mode, True)
+        for i, (_, a) in sides[0]
+        for j, (_, b) in sides[1]
+        for k, (_, c) in sides[2]
+        if c in a * b
+    ]
+    return irreps, found
+
+
+def _exact_peer(*arguments):
+    """e3nn keeps its constants in the default dtype of the moment it is built."""
+    *irreps_and_instructions, shared = arguments
+    torch.set_default_dtype(torch.float64)
+    try:
+        return o3.TensorProduct(
+            *irreps_and_instructions, shared_weights=shared, internal_weights=False
+        )
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def _inputs(spec, num_nodes, num_edges, dtype, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shape_w = (spec.weight_numel,) if spec.shared_weights else (num_edges, spec.weight_numel)
+    shapes = (num_nodes, spec.dim_in1), (num_edges, spec.dim_in2), shape_w
+    inputs = [torch.randn(each, generator=generator, dtype=torch.float64) for each in shapes]
+    # Node num_nodes - 1 neither sends nor receives; edges come unsorted.
+    index = torch.randint(0, max(num_nodes - 1, 1), (2, num_edges), generator=generator)
+    return [each.to(dtype).requires_grad_() for each in inputs], index
+
+
+def _derivatives(function, inputs):
+    """Output, its gradients, and the gradients of a scalar of these."""
+    out = function(*inputs)
+    probe = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+    probe = probe.requires_grad_()
+    first = torch.autograd.grad(out, inputs, probe, create_graph=True)
+    scalar = sum((each * torch.cos(each.detach())).sum() for each in first)
+    second = torch.autograd.grad(scalar, [*inputs, probe])
+    return [out, *first, *second]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 5e-6)])
+def test_equals_e3nn_in_all_derivatives(case, shared, dtype, tolerance):
+    in1, in2, wanted, mode = CASES[case]
+    out, instructions = _instructions(in1, in2, wanted, mode)
+    spec = TensorProductSpec.build(in1, in2, out, instructions, shared_weights=shared)
+    peer = _exact_peer(in1, in2, out, instructions, shared)
+    assert spec.weight_numel == peer.weight_numel
+    inputs, (sender, receiver) = _inputs(spec, 6, 17, dtype)
+    edges = Edges.build(sender, receiver, 6)
+
+    def ours(x, y, w):
+        x, y = change_layout(x, spec.in1, "ir_mul"), change_layout(y, spec.in2, "ir_mul")
+        return change_layout(
+            tensor_product_convolution(spec, x, y, w, edges, backend="cpu"), spec.out, "mul_ir"
+        )
+
+    def exact(x, y, w):
+        message = peer(x[sender], y, w)
+        return message.new_zeros(6, message.shape[1]).index_add(0, receiver, message)
+
+    got = _derivatives(ours, inputs)
+    want = _derivatives(exact, [each.detach().double().requires_grad_() for each in inputs])
+    for a, b in zip(got, want, strict=True):
+        assert (a - b).abs().max() <= tolerance * b.abs().max()
+
+
+@pytest.mark.parametrize("case", ["channels-11", "wide-attributes", "uvw"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_gradcheck_and_gradgradcheck(case, shared):
+    in1, in2, wanted, mode = CASES[case]
+    out, instructions = _instructions(in1, in2, wanted, mode)
+    spec = TensorProductSpec.build(in1, in2, out, instructions, shared_weights=shared)
+    inputs, index = _inputs(spec, 3, 2, torch.float64)
+    edges = Edges.build(*index, 3)
+
+    def ours(*arguments):
+        return tensor_product_convolution(spec, *arguments, edges, backend="cpu")
+
+    assert torch.autograd.gradcheck(ours, inputs, fast_mode=True)
+    assert torch.autograd.gradgradcheck(ours, inputs, fast_mode=True)
+
+
+def test_any_subset_of_inputs_may_require_gradients():
+    spec = TensorProductSpec.channelwise("4x0e+4x1o", "0e+1o", "0e+1o")
+    leaves, index = _inputs(spec, 4, 5, torch.float64)
+    edges = Edges.build(*index, 4)
+    want = torch.autograd.grad(
+        tensor_product_convolution(spec, *leaves, edges, backend="cpu").square().sum(), leaves
+    )
+    for position in range(3):
+        inputs = [each.detach() for each in leaves]
+        inputs[position].requires_grad_()
+        out = tensor_product_convolution(spec, *inputs, edges, backend="cpu").square().sum()
+        (grad,) = torch.autograd.grad(out, inputs[position], create_graph=True)
+        assert torch.equal(grad, want[position])
+        assert torch.autograd.grad(grad.sum(), inputs[position])[0].isfinite().all()
+
+
+@pytest.mark.parametrize("inversion", [False, True])
+def test_rotations_and_inversions(inversion):
+    in1, in2, out = "9x0e+9x1o+9x2e", "0e+1o+2e", "0e+1o+2e+1e"
+    spec = TensorProductSpec.channelwise(in1, in2, out)
+    irreps, _ = channelwise_instructions(in1, in2, out)
+    inputs, index = _inputs(spec, 5, 12, torch.float64)
+    edges = Edges.build(*index, 5)
+    turn = o3.rand_matrix(dtype=torch.float64) * (-1 if inversion else 1)
+    on = {
+        name: o3.Irreps(each).D_from_matrix(turn)
+        for name, each in (("x", in1), ("y", in2), ("z", irreps))
+    }
+
+    def ours(x, y):
+        packed = change_layout(x, spec.in1, "ir_mul")
+        rows = tensor_product_convolution(spec, packed, y, inputs[2], edges, backend="cpu")
+        return change_layout(rows, spec.out, "mul_ir")
+
+    turned = ours(inputs[0] @ on["x"].T, inputs[1] @ on["y"].T)
+    # The bound leaves room for e3nn's own Wigner matrices, which are good to about 1e-7.
+    assert (turned - ours(*inputs[:2]) @ on["z"].T).abs().max() < 1e-5
+
+
+def test_order_of_edges_does_not_matter():
+    spec = TensorProductSpec.channelwise("8x0e+8x1o", "0e+1o", "0e+1o")
+    (x, y, w), index = _inputs(spec, 6, 40, torch.float64)
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(1))
+    got = tensor_product_convolution(spec, x, y, w, Edges.build(*index, 6), backend="cpu")
+    shuffled = Edges.build(*index[:, order], 6)
+    again = tensor_product_convolution(spec, x, y[order], w[order], shuffled, backend="cpu")
+    torch.testing.assert_close(again, got, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_bits_do_not_depend_on_threads(shared):
+    spec = TensorProductSpec.channelwise("9x0e+9x1o", "0e+1o", "0e+1o", shared_weights=shared)
+    inputs, index = _inputs(spec, 70, 500, torch.float32)
+    edges = Edges.build(*index, 70)
+
+    def ours(*arguments):
+        return tensor_product_convolution(spec, *arguments, edges, backend="cpu")
+
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 2):
+            torch.set_num_threads(threads)
+            results.append(_derivatives(ours, inputs))
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize(("num_nodes", "num_edges"), [(0, 0), (4, 0), (1, 3)])
+def test_empty_graphs_and_lonely_nodes(num_nodes, num_edges):
+    spec = TensorProductSpec.channelwise("8x0e+8x1o", "0e+1o", "0e+1o")
+    inputs, index = _inputs(spec, num_nodes, num_edges, torch.float32)
+    edges = Edges.build(*index, num_nodes)
+    results = _derivatives(
+        lambda *a: tensor_product_convolution(spec, *a, edges, backend="cpu"), inputs
+    )
+    assert all(each.isfinite().all() for each in results)
+    assert num_edges or not results[0].any()
+
+
+def test_every_output_element_is_written(monkeypatch):
+    """Outputs start as NaN; in1, in2 and out hold segments that no path touches."""
+    spec = TensorProductSpec.build("3x0e+8x1o", "0e+1o+2e", "8x0e+2x2e", [(1, 1, 0, "uvu", True)])
+    inputs, index = _inputs(spec, 5, 7, torch.float64)
+    edges = Edges.build(*index, 5)
+    with torch.no_grad():
+        plain = tensor_product_convolution(spec, *inputs, edges, backend="cpu")
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    try:
+        results = _derivatives(
+            lambda *a: tensor_product_convolution(spec, *a, edges, backend="cpu"), inputs
+        )
+    finally:
+        torch.use_deterministic_algorithms(before)
+    assert all(each.isfinite().all() for each in results)
+    assert torch.equal(results[0], plain)
+
+
+def test_nan_in_one_edge_reaches_only_its_receiver():
+    spec = TensorProductSpec.channelwise("8x0e", "0e", "0e")
+    (x, y, w), _ = _inputs(spec, 3, 2, torch.float32)
+    y = y.detach().clone()
+    y[0] = float("nan")
+    edges = Edges.build(torch.tensor([0, 1]), torch.tensor([1, 2]), 3)
+    out = tensor_product_convolution(spec, x, y, w, edges, backend="cpu")
+    assert out[1].isnan().all()
+    assert out[[0, 2]].isfinite().all()
+
+
+def test_module_replaces_e3nn_in_two_lines():
+    instructions = [(0, 0, 0, "uvu", True), (1, 1, 1, "uvu", True)]
+    arguments = ("8x0e+8x1o", "0e+1o", "8x0e+8x0e", instructions)
+    peer = o3.TensorProduct(*arguments)
+    ours = TensorProduct(*arguments)
+    ours.load_state_dict({"weight": peer.weight.detach()})
+    x, y = torch.randn(4, 5, 32), torch.randn(4, 5, 4)
+    torch.testing.assert_close(ours(x, y), peer(x, y), rtol=1e-5, atol=1e-5)
+    spec = TensorProductSpec.from_e3nn(peer)
+    assert [p.scale for p in spec.paths] == pytest.approx([p.scale for p in ours.spec.paths])
+
+
+def test_mode_without_kernel_runs_the_reference():
+    arguments = ("4x1o", "4x1o", "4x0e", [(0, 0, 0, "uuu", True)])
+    options = {"shared_weights": False, "internal_weights": False}
+    x, y, w = torch.randn(3, 12), torch.randn(3, 12), torch.randn(3, 4)
+    want = o3.TensorProduct(*arguments, **options)(x, y, w)
+    torch.testing.assert_close(TensorProduct(*arguments, **options)(x, y, w), want)
+    with pytest.raises(BackendError, match="uuu"):
+        TensorProduct(*arguments, **options, backend="cpu")(x, y, w)
+
+
+def test_operators_pass_torch_opcheck():
+    spec = TensorProductSpec.channelwise("4x0e+4x1o", "0e+1o", "0e+1o")
+    inputs, index = _inputs(spec, 4, 5, torch.float64)
+    from scitoolkit.ops.tensor_product import operators
+
+    arguments = (*inputs, *Edges.build(*index, 4).tensors(), spec.to_json())
+    torch.library.opcheck(
+        operators.forward, arguments, test_utils=("test_schema", "test_faketensor")
+    )
+
+
+@pytest.mark.parametrize(
+    ("sender", "receiver", "message"),
+    [
+        ([0, 5], [0, 1], "sender holds node 5"),
+        ([0, 1], [0, -1], "receiver holds node -1"),
+        ([0, 1], [0], "one shape"),
+        ([0.5], [0.5], "integer dtype"),
+    ],
+)
+def test_wrong_edges_are_named(sender, receiver, message):
+    with pytest.raises(DataError, match=message):
+        Edges.build(torch.tensor(sender), torch.tensor(receiver), 3)
+
+
+def test_wrong_tensors_are_named():
+    spec = TensorProductSpec.channelwise("4x0e", "0e", "0e")
+    edges = Edges.build(torch.tensor([0]), torch.tensor([1]), 2)
+    x, y, w = torch.zeros(2, 4), torch.zeros(1, 1), torch.zeros(1, 4)
+    with pytest.raises(DataError, match=r"expected x of shape \(2, 4\), got \(3, 4\)"):
+        tensor_product_convolution(spec, torch.zeros(3, 4), y, w, edges)
+    with pytest.raises(DataError, match=r"expected weight of torch.float32 .* got torch.float64"):
+        tensor_product_convolution(spec, x, y, w.double(), edges)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "message"),
+    [
+        ((0, 0, 0, "uuw", True), "allowed|Allowed"),
+        ((0, 0, 3, "uvu", True), "segment 3"),
+        ((0, 0, 1, "uvu", True), "do not couple"),
+        ((0, 0, 2, "uvu", True), "parity"),
+    ],
+)
+def test_wrong_instructions_are_named(instruction, message):
+    with pytest.raises(ConfigError, match=message):
+        TensorProductSpec.build("4x0e", "0e", "4x0e+4x1o+4x0o", [instruction])
