@@ -50,11 +50,16 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-peers: $(PEERS)/trainers/.installed
+peers: $(PEERS)/trainers/.installed $(PEERS)/e3nn/.installed
 
 $(PEERS)/trainers/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) -e . lightning accelerate
+	touch $@
+
+$(PEERS)/e3nn/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) -e . e3nn cuequivariance cuequivariance-torch
 	touch $@
 
 docs: $(STAMP)

@@ -17,6 +17,7 @@ _OPTIONAL = {
     "zarr": ("zarr", "reading Zarr stores"),
     "dask": ("dask", "fields as dask arrays"),
     "tensorboard": ("tensorboard", "TensorBoard logs"),
+    "e3nn": ("ops", "generating equivariant kernels"),
 }
 
 
@@ -113,7 +114,10 @@ def _compilers() -> Iterator[Check]:
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         yield Check(
-            "C compiler", "off", "none found: torch.compile on CPU is off", "install gcc, or set CC"
+            "C compiler",
+            "off",
+            "none found: generated kernels and torch.compile are off: the reference runs",
+            "install gcc, or set CC",
         )
         return
     try:
