@@ -58,9 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the code that the outcome stands for."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     code = run_cli(arguments)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    sys.exit(code)
+    from scitoolkit.training.launch import leave
+
+    leave(code)
 
 
 def run_cli(arguments: Sequence[str]) -> int:

@@ -61,6 +61,17 @@ class Checkpoints:
 
     def __init__(self, folder: Path, strategy: Strategy, keep_last: int = 2) -> None:
         self.folder, self._strategy, self._keep_last = folder, strategy, keep_last
+        if strategy.rank == 0:
+            self._put_back()
+
+    def _put_back(self) -> None:
+        """Undo a replacement that a kill stopped halfway; see `_publish`."""
+        for aside in self.folder.glob(".step-*.old"):
+            final = self.folder / aside.name.removeprefix(".").removesuffix(".old")
+            if final.exists():
+                shutil.rmtree(aside, ignore_errors=True)
+            else:
+                aside.rename(final)
 
     def list(self) -> list[Path]:
         """Return all finished checkpoints, oldest first."""
@@ -178,10 +189,14 @@ class Checkpoints:
         manifest = {"format": FORMAT, "world_size": self._strategy.world, "files": files}
         write_atomic(temporary / MANIFEST, json.dumps(manifest, indent=1))
         _sync_folder(temporary)
-        if final.exists():  # the same step again, now with its validation
-            shutil.rmtree(final)
+        # The same step may be saved again, now with its validation: a kill at any instant leaves
+        # a whole checkpoint, this one or the one before it.
+        aside = self.folder / f".{final.name}.old"
+        if final.exists():
+            final.rename(aside)
         temporary.rename(final)
         _sync_folder(self.folder)
+        shutil.rmtree(aside, ignore_errors=True)
         if best is not None:
             write_atomic(self.folder / BEST, json.dumps({"checkpoint": final.name, "loss": best}))
         self._prune()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import re
 import signal
@@ -18,7 +19,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from scitoolkit.core.errors import EXIT_FAILURE, EXIT_OK, ConfigError
 
@@ -101,6 +102,20 @@ def current_rank() -> int:
 def world_size() -> int:
     """Return the number of processes of the job."""
     return process_environment().world_size
+
+
+def leave(code: int) -> NoReturn:
+    """End this process with an exit code, as one of several ranks without the usual shutdown.
+
+    gloo's threads can abort (SIGABRT) while the interpreter shuts down, which would hide the code
+    of a rank that had saved and closed everything.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if world_size() > 1:
+        os._exit(code)
+    sys.exit(code)
 
 
 def launch(nproc: int, arguments: Sequence[str], *, module: str = "scitoolkit") -> int:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from scitoolkit.core.contracts import Batch, Task
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.training.config import TrainingConfig
-from scitoolkit.training.strategy import Strategy, local
+from scitoolkit.training.strategy import Strategy, local, raise_together
 
 
 @dataclass
@@ -147,7 +147,20 @@ class Stepper:
     def _backward(self, work: Work) -> list[tuple[int, Tensor, Any]]:
         for parameter in self._parameters:
             parameter.grad = None
-        parts = []
+        parts: list[tuple[int, Tensor, Any]] = []
+        error: Exception | None = None
+        try:
+            self._accumulate(work, parts)
+        except Exception as caught:
+            if not self._strategy.agrees_on_errors:
+                raise
+            error = caught
+        if self._strategy.reduce_gradients(self._parameters, error is not None):
+            raise_together(error)
+        return parts
+
+    def _accumulate(self, work: Work, parts: list[tuple[int, Tensor, Any]]) -> None:
+        """Add up the gradients of this rank's micro-batches."""
         scale = self._strategy.loss_scale() * (self._scaler.scale if self._scaler else 1.0)
         for batch, count in zip(work.batches, work.counts, strict=True):
             if self._is_float32:
@@ -164,8 +177,6 @@ class Stepper:
             else:
                 loss.backward(torch.add(kept.new_tensor(weight), kept, alpha=0.0))
             parts.append((count, kept, logs))
-        self._strategy.reduce_gradients(self._parameters)
-        return parts
 
     def _checked_norm(self, work: Work, parts: Any, step: int, needed: bool) -> float:
         """Return the global gradient norm after unscaling; clip; raise when it is not finite."""

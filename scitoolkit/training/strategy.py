@@ -197,6 +197,8 @@ class Strategy:
 
     name = "single"
     rank, world = 0, 1
+    agrees_on_errors = False
+    """Whether an error in a loss can be agreed on: not alone, nor inside FSDP2's own collectives."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -216,8 +218,9 @@ class Strategy:
         """Return the global samples, and whether any rank stops or has an error."""
         return samples, stop, error
 
-    def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Sum the gradients over the ranks."""
+    def reduce_gradients(self, parameters: Sequence[nn.Parameter], failed: bool) -> bool:
+        """Sum the gradients over the ranks; return whether any rank failed to compute them."""
+        return failed
 
     def loss_scale(self) -> float:
         """Return what a local loss is multiplied with to make up for averaging gradients."""
@@ -240,6 +243,7 @@ class DataParallel(Strategy):
     """Every rank holds the model and a share of the batch."""
 
     name = "ddp"
+    agrees_on_errors = True
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
@@ -262,10 +266,14 @@ class DataParallel(Strategy):
         total, stops, errors = message.tolist()
         return total, stops > 0, errors > 0
 
-    def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Sum in one flat all-reduce; a parameter without gradient on this rank counts as 0."""
+    def reduce_gradients(self, parameters: Sequence[nn.Parameter], failed: bool) -> bool:
+        """Sum in one flat all-reduce; a parameter without gradient on this rank counts as 0.
+
+        The flag travels with the gradients, so that a rank whose loss raised an error neither
+        leaves the others waiting nor costs another message.
+        """
         if self.world == 1:
-            return
+            return failed
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -274,12 +282,15 @@ class DataParallel(Strategy):
             assert parameter.grad is not None
             by_dtype.setdefault(parameter.grad.dtype, []).append(parameter.grad)
         for gradients in by_dtype.values():
-            flat = torch.cat([g.reshape(-1) for g in gradients])
+            flag = gradients[0].new_full((1,), float(failed))
+            flat = torch.cat([*(g.reshape(-1) for g in gradients), flag])
             dist.all_reduce(flat)
-            parts = flat.split([g.numel() for g in gradients])
+            *parts, flag = flat.split([*(g.numel() for g in gradients), 1])
+            failed = failed or bool(flag.item())
             torch._foreach_copy_(
                 gradients, [p.view_as(g) for p, g in zip(parts, gradients, strict=True)]
             )
+        return failed
 
     def sum(self, values: list[float]) -> list[float]:
         """Sum over the ranks, in float64."""
@@ -301,6 +312,7 @@ class Sharded(DataParallel):
     """
 
     name = "sharded"
+    agrees_on_errors = False
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Return a sharded copy of the model; the model itself is emptied until `restore`."""
@@ -338,8 +350,9 @@ class Sharded(DataParallel):
             if isinstance(module, FSDPModule):
                 module.reshard()
 
-    def reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Do nothing: FSDP2 has reduced them in the backward pass."""
+    def reduce_gradients(self, parameters: Sequence[nn.Parameter], failed: bool) -> bool:
+        """Do nothing: FSDP2 has reduced them in the backward pass, or lost a rank there."""
+        return failed
 
     def loss_scale(self) -> float:
         """Return the world size: FSDP2 averages gradients over the ranks."""

@@ -16,6 +16,7 @@ from scitoolkit.core.errors import DataError, ScitoolkitError
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Callback, Trainer, TrainingConfig, current_rank, world_size
+from scitoolkit.training.launch import leave
 from scitoolkit.training.strategy import on_rank_zero, process_group
 
 
@@ -40,6 +41,8 @@ class Regression:
         self.poison = poison
 
     def loss(self, batch):
+        if self.poison:
+            raise DataError("a sample that cannot be used")
         loss = ((self.model(batch["x"]) - batch["y"]) ** 2).mean()
         return loss, {"twice": 2 * loss.detach()}
 
@@ -88,7 +91,7 @@ def train(options: dict, folder: Path) -> Trainer:
         if not (folder / "config.yaml").exists():
             on_rank_zero(lambda: RunDirectory.create(folder.parent, folder.name, Config()))
         path = on_rank_zero(lambda: sorted((folder.parent / folder.name).glob("*Z-*"))[0])
-        task = Regression(options.get("dropout", 0.2))
+        task = Regression(options.get("dropout", 0.2), options.get("bad_loss_rank") == rank)
         tensors = data(options.get("samples", 37))
         if options.get("nan_rank") == rank:
             tensors["x"][:] = float("nan")
@@ -115,4 +118,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.training.launch import ProcessEnvironment, launch, process_environment
+
+SLURM = {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "41"}
+STEP = {"SLURM_STEP_NUM_TASKS": "8", "SLURM_NTASKS": "9", "SLURM_STEP_NODELIST": "n[3-4,9]"}
+
+
+def test_without_a_launcher_a_process_is_alone():
+    assert process_environment({}) == ProcessEnvironment()
+    # sbatch's own script is no task of srun.
+    assert process_environment({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}) == ProcessEnvironment()
+
+
+def test_slurm_and_torchrun_are_read():
+    found = process_environment({**SLURM, **STEP})
+    assert (found.rank, found.world_size, found.local_rank) == (5, 8, 1)
+    assert found.master_address == "n3"
+    named = process_environment({**SLURM, **STEP, "MASTER_ADDR": "a", "MASTER_PORT": "7"})
+    assert (named.master_address, named.master_port) == ("a", 7)
+    torchrun = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_PORT": "3"}
+    assert process_environment({**torchrun, **SLURM, **STEP}).world_size == 2
+
+
+def test_variables_that_are_no_numbers_are_refused():
+    with pytest.raises(ConfigError, match="not a number"):
+        process_environment({"RANK": "one", "WORLD_SIZE": "2"})
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Return a function that writes a module which ranks can run."""
+
+    def write(text: str) -> str:
+        (tmp_path / "ranked.py").write_text("import os, sys, time\n" + text)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        return "ranked"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("sys.exit(0)", 0),
+        ("sys.exit(3 if os.environ['RANK'] == '1' else 0)", 3),
+        # A rank that only lost its peer ends with 1, and does not hide the cause.
+        ("sys.exit(1) if os.environ['RANK'] == '0' else (time.sleep(0.3), sys.exit(4))", 4),
+        ("os.kill(os.getpid(), 9) if os.environ['RANK'] == '0' else sys.exit(0)", 1),
+    ],
+)
+def test_the_exit_code_is_that_of_the_cause(module, text, code):
+    assert launch(2, [], module=module(text)) == code
+
+
+def test_every_rank_knows_its_place_and_its_arguments(module, capfd):
+    name = module("print(os.environ['RANK'], os.environ['WORLD_SIZE'], sys.argv[1:])")
+    assert launch(2, ["a", "b=1"], module=name) == 0
+    lines = sorted(capfd.readouterr().out.splitlines())
+    assert lines == ["0 2 ['a', 'b=1']", "1 2 ['a', 'b=1']"]
+
+
+@pytest.mark.multiproc
+def test_plain_torchrun_works_too(tmp_path):
+    code = (
+        "from scitoolkit.training import TrainingConfig\n"
+        "from scitoolkit.training.strategy import process_group, gather_objects\n"
+        "from scitoolkit.training.launch import current_rank, leave\n"
+        "with process_group(TrainingConfig(batch_size=2)):\n"
+        "    assert gather_objects(current_rank()) == [0, 1]\n"
+        "leave(0)\n"
+    )
+    (tmp_path / "job.py").write_text(code)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*torchrun, "--nproc-per-node", "2", str(tmp_path / "job.py")],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
