@@ -11,6 +11,12 @@ __version__ = "0.1.0"
 # `import scitoolkit` and `scitoolkit --help` stay fast.
 _LAZY = {
     "open_fields": "scitoolkit.io.fields",
+    "run": "scitoolkit.api",
+    "train": "scitoolkit.api",
+    "evaluate": "scitoolkit.api",
+    "predict": "scitoolkit.api",
+    "report": "scitoolkit.api",
+    "load_surrogate": "scitoolkit.api",
 }
 __all__ = ["__version__", *_LAZY]
 

@@ -7,6 +7,7 @@ A domain is found by the `surrogate:` key of a configuration, through the entry-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,33 @@ def predict(directory: Path | str, source: Path, output: Path) -> Path:
         raise DataError("no such file", where=str(source))
     job.predict(path, Path(source), Path(output))
     return Path(output)
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """A trained model on disk and the job that knows how to use it; made by `load_surrogate`."""
+
+    path: Path
+    job: Job
+
+    def evaluate(self, data: Path | None = None) -> Results:
+        """Return the tables of `evaluate`, on its own test part or on another file."""
+        return self.job.evaluate(self.path, data)
+
+    def predict(self, source: Path | str, output: Path | str) -> Path:
+        """Apply it to a file; `output` opens in xarray."""
+        return predict(self.path, Path(source), Path(output))
+
+
+def load_surrogate(name: Path | str) -> Surrogate:
+    """Return a shipped surrogate by name, or the one in a run directory.
+
+    Example:
+        >>> load_surrogate("sst_forecast").path.name
+        'sst_forecast'
+    """
+    job, path = _job_of(name)
+    return Surrogate(path, job)
 
 
 def report(directory: Path | str) -> Path:

@@ -198,7 +198,7 @@ class Strategy:
     name = "single"
     rank, world = 0, 1
     agrees_on_errors = False
-    """Whether an error in a loss can be agreed on: not alone, nor inside FSDP2's own collectives."""
+    """Whether ranks agree on an error in a loss: not alone, nor in FSDP2's own collectives."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
