@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -80,3 +85,34 @@ def test_the_workflow_reaches_its_expected_figures(cli):
         assert found[name] == pytest.approx(value, rel=expected["relative_tolerance"]), name
     # At no lead worse than the damped anomaly, the best of the simple forecasts.
     assert found["largest_ratio_to_damped_anomaly"] <= 1.0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_a_stopped_run_resumes_to_the_same_numbers(cli, small_sst, tmp_path, number, code):
+    settings = ["training.epochs=40", "training.early_stopping=null", "ensemble=1"]
+    settings += ["training.checkpoint.every_steps=3", f"data.path={small_sst}"]
+    whole = cli("run", WORKFLOW, *settings, "run.root=whole", "--json")
+    assert whole.code == 0, whole.err
+
+    command = [sys.executable, "-m", "scitoolkit", "run", str(WORKFLOW), *settings]
+    with (tmp_path / "err").open("w") as err:
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=err
+        )
+        while process.poll() is None and not list(tmp_path.glob("runs/*/*/checkpoints/step-*")):
+            time.sleep(0.005)
+        process.send_signal(number)
+        assert process.wait(60) == code, (tmp_path / "err").read_text()
+    assert not list(tmp_path.glob("runs/*/*/results.json"))
+
+    resumed = cli("run", WORKFLOW, *settings, "--resume", "--json")
+    assert resumed.code == 0, resumed.err
+    assert "continuing after step" in resumed.err
+    assert len(list(tmp_path.glob("runs/*/*"))) == 1
+    assert resumed.json["metrics"] == whole.json["metrics"]
+    weights = [
+        path.read_bytes()
+        for root in ("whole", "runs")
+        for path in tmp_path.glob(f"{root}/*/*/model/weights.safetensors")
+    ]
+    assert weights[0] == weights[1]
