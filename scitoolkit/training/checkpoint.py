@@ -61,17 +61,19 @@ class Checkpoints:
 
     def __init__(self, folder: Path, strategy: Strategy, keep_last: int = 2) -> None:
         self.folder, self._strategy, self._keep_last = folder, strategy, keep_last
-        if strategy.rank == 0:
-            self._put_back()
 
-    def _put_back(self) -> None:
-        """Undo a replacement that a kill stopped halfway; see `_publish`."""
+    def recovered(self) -> Path | None:
+        """Undo a replacement that a kill stopped halfway (see `_publish`); return the newest.
+
+        For the one process that is about to write here: another one must not touch the folder.
+        """
         for aside in self.folder.glob(".step-*.old"):
             final = self.folder / aside.name.removeprefix(".").removesuffix(".old")
             if final.exists():
                 shutil.rmtree(aside, ignore_errors=True)
             else:
                 aside.rename(final)
+        return self.newest()
 
     def list(self) -> list[Path]:
         """Return all finished checkpoints, oldest first."""

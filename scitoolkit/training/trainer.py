@@ -39,6 +39,7 @@ from scitoolkit.training.strategy import (
     gather_objects,
     local,
     make_strategy,
+    on_rank_zero,
     process_group,
     raise_together,
 )
@@ -329,7 +330,12 @@ class Trainer:
         """Measure on the whole validation set; return whether it is the best so far."""
         values = self.validate(self._validation_loader)
         loss = values["loss"]
-        self._notify("on_validation", values)
+        error: Exception | None = None
+        try:
+            self._notify("on_validation", values)
+        except Exception as caught:
+            error = caught
+        self._agree_on(error)
         self._rate.see_validation(loss)
         stopping = self.config.early_stopping
         least = stopping.min_delta if stopping else 0.0
@@ -352,14 +358,19 @@ class Trainer:
         model.eval()
         sums: dict[str, float] = {}
         total = 0
+        error: Exception | None = None
         # `no_grad` and not `inference_mode`, whose tensors FSDP2's gathered weights would become.
         with torch.no_grad(), self.averaged_weights(), self._stepper.autocast():
-            for batch in loader:
-                count = self._stepper.count(batch)
-                for name, value in self.task.metrics(self._stepper.to_device(batch)).items():
-                    sums[name] = sums.get(name, 0.0) + (float(value) * count if count else 0.0)
-                total += count
+            try:
+                for batch in loader:
+                    count = self._stepper.count(batch)
+                    for name, value in self.task.metrics(self._stepper.to_device(batch)).items():
+                        sums[name] = sums.get(name, 0.0) + (float(value) * count if count else 0.0)
+                    total += count
+            except Exception as caught:
+                error = caught
         model.train()
+        self._agree_on(error)
         names = sorted(sums)
         *sums_all, total_all = self.strategy.sum([*(sums[n] for n in names), float(total)])
         values = {n: s / total_all for n, s in zip(names, sums_all, strict=True)}
@@ -369,6 +380,13 @@ class Trainer:
                 fix="a smaller training.optimizer.lr, training.clip_norm=1, or check the data",
             )
         return values
+
+    def _agree_on(self, error: Exception | None) -> None:
+        """Raise on all ranks when any has an error; inside FSDP2's collectives only here."""
+        if error is not None and not self.strategy.agrees_on_errors:
+            raise error
+        if self.strategy.agrees_on_errors:
+            raise_together(error)
 
     def _stopped_early(self) -> bool:
         stopping = self.config.early_stopping
@@ -417,7 +435,9 @@ class Trainer:
         self._checkpoints.save(self.step, snapshot, best=best)
 
     def _resume(self) -> None:
-        path = self._checkpoints.newest() if self._checkpoints else None
+        kept = self._checkpoints
+        # Rank 0 decides, so that all ranks read the same one.
+        path = on_rank_zero(kept.recovered) if kept else None
         if self._checkpoints is None or path is None:
             log.info("no checkpoint yet: starting from the beginning")
             return

@@ -106,3 +106,14 @@ def test_rows_and_incomplete_restores(kept):
     ):
         with pytest.raises(CheckpointError):
             load_tensors(wrong, reader)
+
+
+def test_a_kill_between_the_two_renames_loses_nothing(kept):
+    newest = kept.newest()
+    newest.rename(kept.folder / f".{newest.name}.old")
+    assert kept.newest().name == "step-00000001"
+    assert kept.recovered() == newest
+    assert kept.open(newest).state == {"step": 2}
+    (kept.folder / ".step-00000001.old").mkdir()  # killed before the old one was removed
+    assert kept.recovered() == newest
+    assert not list(kept.folder.glob(".step-*"))

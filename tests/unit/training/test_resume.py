@@ -59,11 +59,12 @@ def test_a_failing_rank_ends_all_with_its_exit_code(start, capfd):
 
 
 @pytest.mark.multiproc
-def test_an_error_in_the_loss_of_one_rank_ends_all_with_its_exit_code(start, capfd):
-    code, _ = start(2, training={"strategy": "ddp"}, bad_loss_rank=1)
-    err = capfd.readouterr().err
-    assert code == 3, err
-    assert "rank 1: a sample that cannot be used" in err
+def test_an_error_in_one_rank_ends_all_with_its_exit_code(start, capfd):
+    for poison in ("loss", "metrics"):
+        code, _ = start(2, name=poison, training={"strategy": "ddp"}, poison=poison)
+        err = capfd.readouterr().err
+        assert code == 3, err
+        assert "rank 1: a sample that cannot be used" in err
     # Inside FSDP2's own collectives there is no agreement, but nobody waits either.
-    code, _ = start(2, name="sharded", training={"strategy": "sharded"}, bad_loss_rank=1)
+    code, _ = start(2, name="sharded", training={"strategy": "sharded"}, poison="loss")
     assert code == 3

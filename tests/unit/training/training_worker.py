@@ -35,18 +35,20 @@ class Net(nn.Module):
 
 
 class Regression:
-    def __init__(self, dropout: float = 0.0, poison: bool = False) -> None:
+    def __init__(self, dropout: float = 0.0, poison: str = "") -> None:
         torch.manual_seed(3)
         self.model: nn.Module = Net(dropout)
         self.poison = poison
 
     def loss(self, batch):
-        if self.poison:
+        if self.poison == "loss":
             raise DataError("a sample that cannot be used")
         loss = ((self.model(batch["x"]) - batch["y"]) ** 2).mean()
         return loss, {"twice": 2 * loss.detach()}
 
     def metrics(self, batch):
+        if self.poison == "metrics":
+            raise DataError("a sample that cannot be used")
         return {"loss": self.loss(batch)[0]}
 
     def batch_size(self, batch):
@@ -91,7 +93,7 @@ def train(options: dict, folder: Path) -> Trainer:
         if not (folder / "config.yaml").exists():
             on_rank_zero(lambda: RunDirectory.create(folder.parent, folder.name, Config()))
         path = on_rank_zero(lambda: sorted((folder.parent / folder.name).glob("*Z-*"))[0])
-        task = Regression(options.get("dropout", 0.2), options.get("bad_loss_rank") == rank)
+        task = Regression(options.get("dropout", 0.2), options.get("poison", "") if rank else "")
         tensors = data(options.get("samples", 37))
         if options.get("nan_rank") == rank:
             tensors["x"][:] = float("nan")
