@@ -1,10 +1,14 @@
 """Forecasts of the POD coefficients of the SC20 POD-LSTM paper (NOAA OISST v2, 5 modes).
 
 Train: 427 weeks from 1981-11-01 (Sundays). Test: 1,487 weeks from 1990-01-03 (Wednesdays), about
-3 days after the last training week. 8 weeks in, 8 out. Every choice is made by blocked
-validation inside the training weeks; the test weeks are scored once, at the end. The baselines
-and the hand-made LSTM are fitted on the same weeks, and the RKHS prediction of the data file is
-scored with the same functions.
+3 days after the last training week. 8 weeks in, 8 out. The code chooses by blocked validation
+inside the training weeks alone and scores the test weeks at the end. The baselines and the
+hand-made LSTM are fitted on the same weeks, and the RKHS prediction of the data file is scored
+with the same functions.
+
+Caveat: test scores were seen while this procedure was designed. Averaging the autoregressions
+wins validation only narrowly over the best single one; take series that were not seen then as
+the cleaner evidence.
 """
 
 from __future__ import annotations
