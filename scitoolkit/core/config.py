@@ -49,7 +49,8 @@ class _LocatedStr(str):
         return self
 
 
-def _resolve_path(value: Any) -> Any:
+def resolve_path(value: Any) -> Any:
+    """Return the path that a string of a configuration means."""
     if isinstance(value, _LocatedStr):
         return (value.base / Path(value).expanduser()).resolve()
     if isinstance(value, str):
@@ -57,7 +58,7 @@ def _resolve_path(value: Any) -> Any:
     return value
 
 
-DataPath = Annotated[Path, BeforeValidator(_resolve_path)]
+DataPath = Annotated[Path, BeforeValidator(resolve_path)]
 """A path in a config; relative ones are resolved against the file that holds them."""
 
 

@@ -93,3 +93,31 @@ class Job(Protocol):
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
         """Apply a run or surrogate directory to a file and write a file that xarray opens."""
+
+
+@runtime_checkable
+class Exporter(Protocol):
+    """A job whose surrogates can be written as one file that other programs call."""
+
+    def export(self, directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
+        """Write a run's or surrogate's model; return what a caller has to know of it."""
+
+
+@runtime_checkable
+class Searchable(Protocol):
+    """What a `Job` may offer to make a search of its configuration cheap and fair.
+
+    Without it a search trains with `Job.train` and compares the lowest validation loss.
+    """
+
+    def search_trial(
+        self, config: Config, run: RunDirectory, *, resume: bool = False
+    ) -> Mapping[str, float]:
+        """Train into `run` and return figures that are comparable between configurations.
+
+        Only the validation part is looked at, never the test part; refits that a search does not
+        need are left out.
+        """
+
+    def search_cost(self, config: Config) -> Mapping[str, float]:
+        """Return what is known without training, such as `parameters`; it must be cheap."""

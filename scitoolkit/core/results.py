@@ -8,12 +8,14 @@ later without the model.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.run_directory import write_atomic
 
 FILE_NAME = "results.json"
 FIELDS_NAME = "results.nc"
@@ -43,6 +45,8 @@ class Series(_Part):
     low: list[float | None] | None = None
     high: list[float | None] | None = None
     role: Literal["main", "baseline", "reference"] = "main"
+    style: Literal["line", "points"] = "line"
+    """`points`: a cloud without a line, for what has no order along x."""
 
 
 class Lines(_Part):
@@ -83,7 +87,69 @@ class Maps(_Part):
     note: str = ""
 
 
-Figure = Annotated[Lines | Maps, Field(discriminator="kind")]
+class Points(_Part):
+    """Single points; series named in `joined` are also joined by a line, in the order given."""
+
+    kind: Literal["points"] = "points"
+    title: str
+    x_label: str
+    y_label: str
+    series: list[Series]
+    joined: list[str] = []
+    log_x: bool = False
+    log_y: bool = False
+    note: str = ""
+
+
+class Bars(_Part):
+    """One horizontal bar a label, the first on top."""
+
+    kind: Literal["bars"] = "bars"
+    title: str
+    labels: list[str]
+    values: list[float]
+    x_label: str
+    note: str = ""
+
+
+class Scale(_Part):
+    """One of several parallel axes: numbers, or the positions 0, 1, ... of `ticks`."""
+
+    label: str
+    ticks: list[str] = []
+    log: bool = False
+
+
+class Parallel(_Part):
+    """Parallel coordinates: a line across all axes per row, coloured by `colour`.
+
+    None leaves a gap where an axis does not apply; row `marked` is drawn strong.
+    """
+
+    kind: Literal["parallel"] = "parallel"
+    title: str
+    axes: list[Scale]
+    rows: list[list[float | None]]
+    colour: list[float]
+    colour_label: str
+    marked: int | None = None
+    note: str = ""
+
+
+class Diagram(_Part):
+    """Boxes from left to right and arrows between them.
+
+    Arrows that pass over a box, or that join neighbours a second time, are bent.
+    """
+
+    kind: Literal["diagram"] = "diagram"
+    title: str
+    boxes: list[str]
+    arrows: list[tuple[int, int]]
+    note: str = ""
+
+
+Figure = Annotated[Lines | Maps | Points | Bars | Parallel | Diagram, Field(discriminator="kind")]
 
 
 class Results(_Part):
@@ -112,6 +178,17 @@ class Results(_Part):
         temporary.write_text(self.model_dump_json(indent=1), encoding="utf-8")
         temporary.replace(path)
         return path
+
+    def write_run(self, directory: Path, model: Path) -> None:
+        """Write `results.json` into a run and its figures of merit, as metrics.json, to its model.
+
+        Args:
+            directory: the run directory.
+            model: the folder of what was trained, as a surrogate is published from.
+        """
+        self.write(directory)
+        text = json.dumps({"units": self.units, **self.metrics}, indent=1)
+        write_atomic(Path(model) / "metrics.json", text + "\n")
 
     @classmethod
     def read(cls, directory: Path) -> Results:

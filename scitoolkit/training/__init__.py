@@ -5,8 +5,9 @@ Names are imported when first used, so that `scitoolkit.training.launch` costs n
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from scitoolkit.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from scitoolkit.training.callbacks import Callback as Callback
@@ -36,8 +37,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the module that holds a public name."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(__name__, _HOMES)

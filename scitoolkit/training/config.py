@@ -46,7 +46,7 @@ class TrainingConfig(Config):
     batch_size: PositiveInt = Field(default=32, description="samples per batch, all processes")
     accumulate: PositiveInt = Field(default=1, description="batches per optimizer step")
     seed: NonNegativeInt = 0
-    strategy: Literal["auto", "single", "ddp", "sharded"] = "auto"
+    strategy: Literal["auto", "single", "ddp", "sharded", "graph"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     optimizer: AnyOptimizer = AdamW()
@@ -66,6 +66,8 @@ class TrainingConfig(Config):
     def _possible(self) -> TrainingConfig:
         if self.optimizer.uses_closure and self.strategy == "sharded":
             raise ValueError("optimizer lbfgs needs strategy single or ddp, not sharded")
+        if self.optimizer.name == "muon" and self.strategy == "sharded":
+            raise ValueError("optimizer muon needs strategy single or ddp: whole matrices")
         if self.optimizer.uses_closure and self.precision == "fp16":
             raise ValueError("optimizer lbfgs needs precision float32 or bf16, not fp16")
         return self

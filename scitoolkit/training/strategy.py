@@ -67,6 +67,8 @@ def strategy_name(config: TrainingConfig, world: int) -> str:
             allowed="auto, ddp, sharded",
             fix="training.strategy=auto",
         )
+    if name == "graph":
+        return name
     if config.batch_size % world:
         near = max(world, round(config.batch_size / world) * world)
         raise ConfigError(
@@ -367,6 +369,18 @@ class Sharded(DataParallel):
         return square.sqrt()
 
 
+class GraphParallel(DataParallel):
+    """The batch is one graph, of which each rank holds a part; ranks talk inside the model.
+
+    A loss is the mean over this rank's labelled nodes, weighted as everywhere by how many of all
+    these are; one without labelled nodes weighs 0 and still joins every exchange. An error in one
+    rank's model ends the others' exchanges, so there is nothing to agree on.
+    """
+
+    name = "graph"
+    agrees_on_errors = False
+
+
 def make_strategy(config: TrainingConfig) -> Strategy:
     """Return the strategy of a configuration; the process group must have been joined."""
     device = choose_device(config)
@@ -375,7 +389,8 @@ def make_strategy(config: TrainingConfig) -> Strategy:
         "single": Strategy,
         "ddp": DataParallel,
         "sharded": Sharded,
+        "graph": GraphParallel,
     }
-    if name == "ddp" and not dist.is_initialized():
+    if name in ("ddp", "graph") and not dist.is_initialized():
         return Strategy(device)
     return kinds[name](device)

@@ -129,8 +129,10 @@ class Trainer:
                 try:
                     self._notify("on_fit_start")
                     self._train()
-                finally:
-                    self._notify("on_fit_end")
+                except BaseException:
+                    self._end_after_error()
+                    raise
+                self._notify("on_fit_end")
                 self._finish()
 
     def load_best(self) -> None:
@@ -494,6 +496,14 @@ class Trainer:
     def _notify(self, hook: str, *arguments: Mapping[str, float]) -> None:
         for callback in self._callbacks:
             getattr(callback, hook)(self, *arguments)
+
+    def _end_after_error(self) -> None:
+        """Let the callbacks close what they hold; their own errors must not hide the first."""
+        for callback in self._callbacks:
+            try:
+                callback.on_fit_end(self)
+            except Exception:
+                log.warning("%s failed at the end", type(callback).__name__, exc_info=True)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """Optimizers and learning-rate schedules, each a config section picked by `name:`."""
 
-from scitoolkit.training.optim.optimizers import LBFGS, SGD, Adam, AdamW, optimizers
+from scitoolkit.training.optim.optimizers import LBFGS, SGD, Adam, AdamW, Muon, optimizers
 from scitoolkit.training.optim.schedules import (
     Constant,
     Cosine,
@@ -19,6 +19,7 @@ __all__ = [
     "Cosine",
     "Exponential",
     "LearningRate",
+    "Muon",
     "Plateau",
     "optimizers",
     "schedules",

@@ -103,6 +103,34 @@ class SGD(_Optimizer):
         )
 
 
+@optimizers.register("muon")
+class Muon(_Optimizer):
+    """Muon for matrices and convolutions, Adam for the rest; see `muon.MuonAdam`.
+
+    `lr` is Adam's; a matrix moves `matrix_ratio` times as fast.
+    """
+
+    name: Literal["muon"] = "muon"
+    matrix_ratio: PositiveFloat = 10.0
+    momentum: float = Field(default=0.95, ge=0, lt=1)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.99, ge=0, lt=1)
+    weight_decay: float = Field(default=0.01, ge=0)
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """Return the optimizer over `parameters`."""
+        from scitoolkit.training.optim.muon import MuonAdam
+
+        return MuonAdam(
+            parameters,
+            lr=self.lr,
+            matrix_ratio=self.matrix_ratio,
+            momentum=self.momentum,
+            betas=(self.beta1, self.beta2),
+            weight_decay=self.weight_decay,
+        )
+
+
 @optimizers.register("lbfgs")
 class LBFGS(_Optimizer):
     """Limited-memory BFGS, for small models and whole-set batches."""

@@ -70,10 +70,23 @@ class Cosine(_Schedule):
 
 @schedules.register("exponential")
 class Exponential(_Schedule):
-    """A constant ratio per step, reaching `final_factor` at the end."""
+    """A constant ratio per step, reaching `final_factor` at the end.
+
+    Example:
+        >>> stairs = Exponential(final_factor=0.25, hold_steps=2)
+        >>> [stairs.factor(step, 4) for step in range(5)]
+        [1.0, 1.0, 0.5, 0.5, 0.25]
+    """
 
     name: Literal["exponential"] = "exponential"
     final_factor: float = Field(default=0.01, gt=0, le=1)
+    hold_steps: PositiveInt = Field(default=1, description="steps between changes of the rate")
+
+    def factor(self, step: int, total_steps: int) -> float:
+        """Return the factor, constant over `hold_steps`."""
+        after = step - self.warmup_steps
+        held = step - after % self.hold_steps if after > 0 else step
+        return super().factor(held, total_steps)
 
     def shape(self, progress: float) -> float:
         """Return the power's value."""

@@ -1,31 +1,31 @@
 import json
 import os
 import signal
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-HERE = Path(__file__).resolve().parent
+from scitoolkit.training.launch import launch
 
-# The worker's tasks serve the tests inside this process, too.
-sys.path.insert(0, str(HERE))
+Launch = Callable[..., int]
+HELPERS = Path(__file__).resolve().parents[2] / "helpers"
 
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
     """Train in `ranks` new processes; return (exit code, weights of rank 0 or None)."""
-    from scitoolkit.training.launch import launch
-
-    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(HELPERS), *filter(None, [os.environ.get("PYTHONPATH")])])
     monkeypatch.setenv("PYTHONPATH", path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
-    def run(ranks: int = 1, *, name: str = "run", result: str = "out", **options):
+    def run(
+        ranks: int = 1, *, name: str = "run", result: str = "out", by: Launch = launch, **options
+    ):
         folder = tmp_path / name
         text = json.dumps({**options, "folder": str(folder), "result": result})
-        code = launch(ranks, [text], module="training_worker")
+        code = by(ranks, [text], module="training_worker")
         file = tmp_path / f"{result}-0.pt"
         weights = torch.load(file, weights_only=True) if code == 0 and file.exists() else None
         return code, weights

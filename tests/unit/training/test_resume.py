@@ -1,5 +1,8 @@
 """Stop at a step in every way there is, resume, and compare the weights bit by bit."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -68,3 +71,18 @@ def test_an_error_in_one_rank_ends_all_with_its_exit_code(start, capfd):
     # Inside FSDP2's own collectives there is no agreement, but nobody waits either.
     code, _ = start(2, name="sharded", training={"strategy": "sharded"}, poison="loss")
     assert code == 3
+
+
+def torchrun(ranks: int, arguments: list[str], *, module: str) -> int:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={ranks}", "-m", module, *arguments]
+    return subprocess.run(command, check=False, capture_output=True, timeout=120).returncode
+
+
+@pytest.mark.multiproc
+def test_torchrun_trains_to_the_same_bits(start):
+    training = {"strategy": "ddp"}
+    _, ours = start(2, name="ours", result="ours", training=training)
+    code, theirs = start(2, name="theirs", result="theirs", by=torchrun, training=training)
+    assert code == 0
+    assert same(ours, theirs)

@@ -1,4 +1,5 @@
 import json
+import shutil
 import signal
 
 import pytest
@@ -7,7 +8,13 @@ from torch import nn
 from training_worker import Regression, Stop, data
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.errors import ConfigError, Interrupted, NumericalError, ScitoolkitError
+from scitoolkit.core.errors import (
+    ConfigError,
+    DataError,
+    Interrupted,
+    NumericalError,
+    ScitoolkitError,
+)
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Trainer, TrainingConfig
@@ -98,15 +105,51 @@ def test_ema_is_the_average_and_load_best_takes_it():
     assert torch.allclose(weights(trainer), track.average, atol=1e-7)
 
 
-def test_early_stopping_and_best(run):
+def test_early_stopping_waits_for_exactly_its_patience(run):
+    """Steps of 1e-12 are lost in float32: the first validation stays the best one."""
     trainer, loader = make(
         run, epochs=50, optimizer={"name": "sgd", "lr": 1e-12}, early_stopping={"patience": 2}
     )
-    loader2 = TensorLoader(data(), 12)
-    trainer.fit(loader, loader2)
-    assert trainer.epoch < 50
-    rows = list(run.read_metrics())
-    assert {"train/loss", "train/learning_rate", "validation/loss"} <= {r["name"] for r in rows}
+    trainer.fit(loader, TensorLoader(data(), 12))
+    assert trainer.step == 3 * len(loader)
+    assert trainer.best["step"] == len(loader)
+
+
+def test_early_stopping_counts_only_gains_above_min_delta():
+    stopping = {"patience": 3, "min_delta": 1e6}
+    trainer, loader = make(epochs=50, early_stopping=stopping)
+    trainer.fit(loader, TensorLoader(data(), 12))
+    assert trainer.step == 4 * len(loader)
+
+
+def test_resume_inside_a_cosine_schedule(run):
+    """The rate depends on the step and on the whole length, so a stop must not bend the curve."""
+    schedule = {"name": "cosine", "warmup_steps": 3}
+    whole, loader = make(schedule=schedule, epochs=4)
+    whole.fit(loader)
+    part, loader = make(run, schedule=schedule, epochs=4, callbacks=[Stop(6, "SIGTERM")])
+    with pytest.raises(Interrupted):
+        part.fit(loader)
+    rest, loader = make(run, schedule=schedule, epochs=4)
+    rest.fit(loader, resume=True)
+    assert torch.equal(weights(whole), weights(rest))
+    rows = [r for r in run.read_metrics() if r["name"] == "train/learning_rate"]
+    assert [r["step"] for r in rows] == list(range(1, 4 * len(loader) + 1))
+    lr, total = rest.config.optimizer.lr, 4 * len(loader)
+    shape = rest.config.schedule
+    expected = [lr * shape.factor(step, total) for step in range(total)]
+    assert [r["value"] for r in rows] == pytest.approx(expected)
+
+
+def test_the_first_error_is_the_one_that_is_seen(caplog):
+    class Broken(Stop):
+        def on_fit_end(self, trainer):
+            raise RuntimeError("while closing")
+
+    trainer, loader = make(callbacks=[Broken(2, "data")])
+    with pytest.raises(DataError, match="broken on purpose"):
+        trainer.fit(loader)
+    assert "Broken failed at the end" in caplog.text
 
 
 def test_best_checkpoint_is_kept_and_loaded(run):
@@ -182,3 +225,16 @@ def test_profile_writes_a_trace(run):
     trainer, loader = make(run, profile=True)
     trainer.fit(loader)
     assert json.loads((run.path / "profile-rank0.json").read_text())["traceEvents"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own compiler
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_a_compiled_model_trains_alike_and_its_checkpoint_is_a_plain_one(run):
+    plain, loader = make()
+    plain.fit(loader)
+    compiled, loader = make(run, compile=True, steps=5)
+    compiled.fit(loader)
+    resumed, loader = make(run)
+    resumed.fit(loader, resume=True)
+    assert torch.allclose(weights(plain), weights(resumed), atol=1e-5)

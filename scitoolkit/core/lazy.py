@@ -1,0 +1,34 @@
+"""Public names of a package that are imported when they are first used.
+
+So `import scitoolkit.forecasting` costs no torch, and `scitoolkit --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazy_names(package: str, homes: Mapping[str, str | None]) -> Callable[[str], Any]:
+    """Return a module `__getattr__` that imports each public name from its home.
+
+    Args:
+        package: the package's `__name__`.
+        homes: public name -> module of the package that holds it; None where the name is a module.
+
+    Example:
+        >>> get = lazy_names("scitoolkit.core", {"ConfigError": "errors"})
+        >>> get("ConfigError").__name__
+        'ConfigError'
+    """
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        home = homes[name]
+        if home is None:
+            return importlib.import_module(f"{package}.{name}")
+        return getattr(importlib.import_module(f"{package}.{home}"), name)
+
+    return get

@@ -1,0 +1,103 @@
+"""A shipped surrogate made of a run: model, relative paths, and the figures that its card quotes.
+
+The table between `<!-- measured -->` marks of the card is written from the run's own metrics.json,
+as is the workflow's expected.json, so that no number in them is typed by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from scitoolkit.core.config import dump_config
+from scitoolkit.core.content import content_root
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.run_directory import write_atomic
+
+TOLERANCE = 0.02
+"""Relative difference of metrics between processors that is no cause for concern."""
+
+_TABLE = re.compile(r"<!-- measured -->.*<!-- /measured -->", re.DOTALL)
+
+
+def publish(
+    run: Path,
+    destination: Path,
+    config: JobConfig,
+    files: Sequence[str],
+    *,
+    rows: Sequence[str] = (),
+    command: str | None = None,
+    tolerance: float = TOLERANCE,
+) -> Path:
+    """Copy a finished run's model into `destination` and fill the card's table.
+
+    Args:
+        run: the run directory, evaluated.
+        destination: the surrogate's folder; its README.md gets the table.
+        config: the run's configuration; its paths become relative to the destination.
+        files: names of the files of `model/` to copy.
+        rows: rows of the table before those of the metrics.
+        command: what makes the run again; `scitoolkit run workflows/NAME` unless given.
+        tolerance: relative difference that expected.json allows.
+
+    Raises:
+        DataError: the run was not evaluated.
+    """
+    model, destination = Path(run) / "model", Path(destination)
+    if not (model / "metrics.json").is_file():
+        raise DataError("not an evaluated run", where=str(run), fix=f"scitoolkit evaluate {run}")
+    destination.mkdir(parents=True, exist_ok=True)
+    for name in (*files, "metrics.json"):
+        shutil.copyfile(model / name, destination / name)
+    write_atomic(destination / "config.yaml", _relative(config, destination))
+    figures = json.loads((model / "metrics.json").read_text(encoding="utf-8"))
+    units = figures.pop("units")
+    card = destination / "README.md"
+    if card.is_file():
+        table = f"<!-- measured -->\n{_table(figures, units, rows)}\n<!-- /measured -->"
+        write_atomic(card, _TABLE.sub(lambda _: table, card.read_text(encoding="utf-8")))
+    workflow = content_root("workflows") / config.workflow
+    if workflow.is_dir():
+        expected = {
+            "command": command or f"scitoolkit run workflows/{config.workflow}",
+            "relative_tolerance": tolerance,
+            "metrics": {name: v for name, v in figures.items() if isinstance(v, float)},
+            "units": units,
+        }
+        write_atomic(workflow / "expected.json", json.dumps(expected, indent=1))
+    return destination
+
+
+def _relative(config: JobConfig, destination: Path) -> str:
+    """Return the configuration as YAML whose paths are relative to the destination."""
+    text = dump_config(config)
+    for path in sorted(map(str, _paths(config.model_dump())), key=len, reverse=True):
+        if path == str(config.run.root):
+            text = text.replace(path, "runs")
+        else:
+            text = text.replace(path, os.path.relpath(path, destination.resolve()))
+    return text
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _paths(inner)
+
+
+def _table(figures: dict[str, Any], units: dict[str, str], rows: Sequence[str]) -> str:
+    measured = [
+        f"| {name} | {value:.4g} {units.get(name, '').removesuffix('1')}".rstrip() + " |"
+        for name, value in figures.items()
+        if isinstance(value, int | float)
+    ]
+    return "\n".join(["| figure | value |", "|---|---|", *rows, *measured])

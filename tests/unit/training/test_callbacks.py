@@ -1,0 +1,79 @@
+import io
+import json
+import re
+
+import pytest
+from training_worker import Regression, data
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.testing.loaders import TensorLoader
+from scitoolkit.training import Trainer, TrainingConfig
+from scitoolkit.training.callbacks import Progress, TensorBoard
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory.create(tmp_path, "test", Config())
+
+
+def fit(run=None, callbacks=(), **settings):
+    settings = {"epochs": 2, "batch_size": 12, "progress": False, "log_every": 1} | settings
+    config = TrainingConfig.model_validate(settings)
+    trainer = Trainer(Regression(), config, run=run, callbacks=callbacks)
+    loader = TensorLoader(data(), config.batch_size)
+    trainer.fit(loader, loader)
+    return trainer
+
+
+def test_metrics_are_one_json_object_a_line_in_the_order_of_steps(run):
+    trainer = fit(run)
+    rows = [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
+    losses = [row for row in rows if row["name"] == "train/loss"]
+    assert [row["step"] for row in losses] == list(range(1, trainer.step + 1))
+    assert all(isinstance(row["value"], float) for row in rows)
+    validations = {row["step"]: row["value"] for row in rows if row["name"] == "validation/loss"}
+    assert list(validations) == [trainer.step // 2, trainer.step]
+    assert min(validations.values()) == trainer.best["loss"]
+    assert {"train/learning_rate", "train/gradient_norm"} <= {row["name"] for row in rows}
+    # What a task's loss logs beside the loss arrives, too: here it is twice the loss.
+    twice = [row["value"] for row in rows if row["name"] == "train/twice"]
+    assert twice == pytest.approx([2 * row["value"] for row in losses])
+
+
+def test_progress_on_a_terminal_renews_one_line():
+    stream, now = Terminal(), Progress(Terminal())
+    now._stream, now._interval = stream, 0.0
+    fit(callbacks=[now])
+    text = stream.getvalue()
+    assert text.count("\n") == 1
+    assert text.endswith("\n")
+    assert re.search(r"\rstep 8/8  epoch \d+  loss [\d.e-]+  validation [\d.e-]+", text)
+
+
+def test_progress_elsewhere_is_plain_lines():
+    stream = io.StringIO()
+    now = Progress(stream)
+    now._interval = 0.0
+    fit(callbacks=[now])
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 8
+    assert all(re.fullmatch(r"step \d/8  epoch .* left", line) for line in lines)
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_tensorboard_holds_the_same_values_as_the_log(run):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    fit(run, callbacks=[TensorBoard(run.path / "tensorboard")])
+    read = events.EventAccumulator(str(run.path / "tensorboard"))
+    read.Reload()
+    logged = [row for row in run.read_metrics() if row["name"] == "train/loss"]
+    shown = read.Scalars("train/loss")
+    assert [event.step for event in shown] == [row["step"] for row in logged]
+    assert [event.value for event in shown] == pytest.approx([row["value"] for row in logged])
+    assert len(read.Scalars("validation/loss")) == 2
