@@ -1,8 +1,9 @@
-"""Reads of the planned loader: how near to the lower bound, how equal among ranks.
+"""The planned loader: how near its reads are to the lower bound, and what that is worth.
 
-Counted, not timed, wherever possible: ranks are simulated by planning for all of them, which is
-what every rank does anyway. The control is what DistributedSampler with a least-recently-used
-buffer of the same size on every rank would read.
+Reads are counted, not timed, wherever possible: ranks are simulated by planning for all of them,
+which is what every rank does anyway. The control is what DistributedSampler with a
+least-recently-used buffer of the same size on every rank would read. Then files are read in a slow
+file system (see `slow_filesystem.c`), ours and its peers in turn.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ from __future__ import annotations
 import sys
 import time
 from collections import OrderedDict
+
+import _loader_reading
+import numpy as np
+from _measure import machine
 
 from scitoolkit.io.loader.order import EpochOrder
 from scitoolkit.io.loader.plan_samples import SamplePlanner
@@ -31,8 +36,11 @@ def run() -> dict:
         "imbalance_max": max(row["imbalance"] for row in rows),
         "lru_loads_over_samples_min": min(control),
         **{f"planned_reads_per_chunk_{int(b * 100)}": chunked(b) for b in BUFFERS[:3]},
+        **{f"chunked_imbalance_{r}_ranks": chunked_imbalance(r) for r in (2, 8)},
         "plan_seconds_1e5": seconds(100_000),
         "plan_seconds_1e6": seconds(1_000_000),
+        **_loader_reading.run(),
+        "machine": machine(),
     }
 
 
@@ -80,18 +88,30 @@ def least_recently_used(ranks: int, part: float) -> float:
 
 def chunked(part: float) -> list[float]:
     """Return how often a chunk is read in each epoch, in exact order."""
-    planner = UnitPlanner(EpochOrder(SAMPLES, CHUNK_BATCH), int(part * SAMPLES), CHUNK)
+    planner = UnitPlanner(
+        EpochOrder(SAMPLES, CHUNK_BATCH), int(part * SAMPLES), np.arange(SAMPLES) // CHUNK
+    )
     return [float(planner.plan(e).loads().sum() * CHUNK / SAMPLES) for e in range(EPOCHS)]
 
 
+def chunked_imbalance(ranks: int) -> float:
+    """Return the largest over the mean rank's reads of an epoch, a quarter of the set in memory."""
+    order, units = EpochOrder(SAMPLES, LOCAL_BATCH * ranks), np.arange(SAMPLES) // CHUNK
+    planner = UnitPlanner(order, SAMPLES // 4 // ranks, units, ranks)
+    loads = [planner.plan(epoch).loads().sum(axis=0) for epoch in range(EPOCHS)]
+    return float(max(load.max() / load.mean() for load in loads[1:]))
+
+
 def seconds(num_samples: int) -> float:
-    """Return the wall seconds that the slower planner needs for an epoch with a full buffer."""
+    """Return the CPU seconds that the slower planner needs for an epoch with a full buffer."""
     sample = SamplePlanner(EpochOrder(num_samples, 512), num_samples // 64, 16)
-    unit = UnitPlanner(EpochOrder(num_samples, CHUNK_BATCH), num_samples // 4, CHUNK)
+    unit = UnitPlanner(
+        EpochOrder(num_samples, CHUNK_BATCH), num_samples // 4, np.arange(num_samples) // CHUNK
+    )
     taken = []
     for planner in (sample, unit):
         planner.plan(0)
-        begin = time.perf_counter()
+        begin = time.process_time()
         planner.plan(1)
-        taken.append(time.perf_counter() - begin)
+        taken.append(time.process_time() - begin)
     return max(taken)

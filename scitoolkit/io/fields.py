@@ -22,6 +22,7 @@ import xarray as xr
 from scitoolkit.core.errors import ConfigError, DataError, missing_extra
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.core.units import same_unit
+from scitoolkit.io._netcdf3 import expected_size
 from scitoolkit.io.coordinates import (
     READ_ERRORS,
     check_time,
@@ -72,7 +73,7 @@ def open_fields(
         ...     dataset["speed"].values.tolist()
         [1.0, 2.0]
     """
-    paths = _expand(path)
+    paths = expand_paths(path)
     if len(paths) == 1:
         dataset = _open_one(paths[0], dims, chunks)
     else:
@@ -131,7 +132,7 @@ def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
     return path
 
 
-def _expand(path: PathLike | Sequence[PathLike]) -> list[Path]:
+def expand_paths(path: PathLike | Sequence[PathLike]) -> list[Path]:
     """Return the files meant by a path, a glob or a list, all of which exist."""
     if isinstance(path, str | os.PathLike):
         text = os.fspath(path)
@@ -154,7 +155,7 @@ def _expand(path: PathLike | Sequence[PathLike]) -> list[Path]:
     return paths
 
 
-def _engine(path: Path) -> str:
+def engine_of(path: Path) -> str:
     """Return xarray's engine for a path, by its first bytes."""
     if path.is_dir():
         if not any((path / n).exists() for n in ("zarr.json", ".zgroup", ".zmetadata", ".zarray")):
@@ -185,14 +186,14 @@ def _engine(path: Path) -> str:
 
 
 def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
-    engine = _engine(path)
+    engine = engine_of(path)
     options: dict[str, Any] = {"decode_timedelta": False, "chunks": chunks}
     if engine == "h5netcdf":
         options["phony_dims"] = "access"
     elif engine == "zarr":
         options["consolidated"] = False
     elif engine == "scipy":
-        _require_whole_netcdf3(path)
+        require_whole_netcdf3(path)
     try:
         with warnings.catch_warnings():
             # Two agreeing fill values, or dates beyond datetime64, are handled: nothing to warn of.
@@ -215,10 +216,12 @@ def _unreadable(path: Path, error: BaseException) -> DataError:
     )
 
 
-def _require_whole_netcdf3(path: Path) -> None:
-    """Refuse a classic file that is shorter than its header says, before scipy maps it."""
-    from scitoolkit.io._netcdf3 import expected_size
+def require_whole_netcdf3(path: Path) -> None:
+    """Refuse a classic file that is shorter than its header says, before anybody maps it.
 
+    Raises:
+        DataError: it is too short, or its header makes no sense.
+    """
     size = path.stat().st_size
     try:
         expected = expected_size(path)

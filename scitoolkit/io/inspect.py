@@ -15,6 +15,8 @@ import h5py
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.advice import training_reads
+from scitoolkit.io.loader.hdf5 import filter_names, hdf5_dims
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NETCDF3_SIGNATURE = b"CDF"
@@ -76,7 +78,16 @@ def _described(kind: str, path: Path, variables: list[Variable]) -> dict[str, An
         "path": str(path),
         "format": kind,
         "bytes": size,
-        "variables": [{**asdict(v), "bytes": v.nbytes} for v in variables],
+        "variables": [
+            {
+                **asdict(v),
+                "bytes": v.nbytes,
+                "training": training_reads(
+                    v.shape, np.dtype(v.dtype).itemsize, v.chunks, bool(v.filters) or kind == "zarr"
+                ),
+            }
+            for v in variables
+        ],
     }
 
 
@@ -98,23 +109,14 @@ def _hdf5_variables(path: Path) -> Iterator[Variable]:
 
 def _hdf5_variable(name: str, item: h5py.Dataset) -> Variable:
     units = item.attrs.get("units", "")
-    dims = (
-        (item.name.rpartition("/")[2],)
-        if item.is_scale and item.ndim == 1
-        else tuple(
-            (d[0].name.rpartition("/")[2] if len(d) else d.label) or f"dim_{axis}"
-            for axis, d in enumerate(item.dims)
-        )
-    )
-    parts = [part for part in (item.compression, "shuffle" if item.shuffle else None) if part]
     return Variable(
         name=name,
         shape=item.shape,
-        dims=dims,
+        dims=hdf5_dims(item),
         dtype=item.dtype.str,
         units=units.decode() if isinstance(units, bytes) else str(units),
         chunks=item.chunks,
-        filters="+".join(parts),
+        filters="+".join(filter_names(item)),
         stored_bytes=item.id.get_storage_size(),
     )
 

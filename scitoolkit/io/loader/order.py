@@ -8,10 +8,54 @@ whole order by itself: no communication, O(samples) integers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from scitoolkit.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Samples that lie together in a file, to be shuffled together.
+
+    Args:
+        of: the block of every sample, numbered from 0, shape (num_samples,), int.
+        window: samples among which all are mixed.
+
+    Example:
+        >>> blocks = Blocks(np.array([0, 0, 1, 1, 2, 2]), window=2)
+        >>> order = blocks.mix(np.arange(6, dtype=np.uint64), np.array([2, 0, 1], np.uint64))
+        >>> order.tolist()
+        [2, 3, 4, 5, 0, 1]
+    """
+
+    of: np.ndarray
+    window: int
+
+    @property
+    def count(self) -> int:
+        """Number of blocks."""
+        return int(self.of.max()) + 1
+
+    def mix(self, draws: np.ndarray, block_draws: np.ndarray) -> np.ndarray:
+        """Return the samples with blocks in random order, and all mixed within each window.
+
+        Args:
+            draws: a random number for every sample, uint64.
+            block_draws: a random number for every block, uint64.
+        """
+        place = np.empty(self.count, np.int64)
+        place[np.argsort(block_draws, kind="stable")] = np.arange(self.count)
+        by_block = np.argsort(place[self.of], kind="stable")
+        windows = np.arange(len(by_block)) // max(1, self.window)
+        return by_block[np.lexsort((draws[by_block], windows))]
+
+    def mates(self, permutation: np.ndarray, batch_size: int) -> float:
+        """Return how many samples of its own block a sample meets in its batch, on average."""
+        batch = np.arange(len(permutation)) // batch_size
+        _, counts = np.unique(batch * self.count + self.of[permutation], return_counts=True)
+        return float((counts * (counts - 1)).sum() / len(permutation))
 
 
 @dataclass(frozen=True)
@@ -24,6 +68,7 @@ class EpochOrder:
         seed: seed of the permutations.
         shuffle: permute every epoch anew; otherwise samples come in stored order.
         drop_last: leave out the last batch when it is not full.
+        blocks: shuffle by blocks, not by samples.
 
     Raises:
         ConfigError: no samples, or with `drop_last` not enough for one batch.
@@ -39,6 +84,7 @@ class EpochOrder:
     seed: int = 0
     shuffle: bool = True
     drop_last: bool = False
+    blocks: Blocks | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -60,14 +106,35 @@ class EpochOrder:
         whole, rest = divmod(self.num_samples, self.batch_size)
         return whole if self.drop_last or not rest else whole + 1
 
+    @property
+    def words(self) -> str:
+        """The order in words."""
+        if self.blocks is not None:
+            return f"chunks shuffled every epoch, samples within {self.blocks.window} samples"
+        return "shuffled every epoch" if self.shuffle else "as stored"
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the order depends on (JSON types), beside the epoch."""
+        return {
+            "num_samples": self.num_samples,
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+            **({} if self.blocks is None else {"window": self.blocks.window}),
+        }
+
     def permutation(self, epoch: int) -> np.ndarray:
         """Return the sample indices of an epoch in order, shape (num_samples,), int64."""
         if not self.shuffle:
             return np.arange(self.num_samples, dtype=np.int64)
         # Philox with an explicit key: its stream is specified, unlike that of `default_rng`.
         generator = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
+        draws = generator.bit_generator.random_raw(self.num_samples)
+        if self.blocks is not None:
+            return self.blocks.mix(draws, generator.bit_generator.random_raw(self.blocks.count))
         # argsort of raw draws, not Generator.permutation, whose algorithm numpy may change.
-        return np.argsort(generator.bit_generator.random_raw(self.num_samples), kind="stable")
+        return np.argsort(draws, kind="stable")
 
     def global_batch(self, epoch: int, step: int) -> np.ndarray:
         """Return the sample indices of one global batch, shape (<= batch_size,), int64."""

@@ -11,6 +11,7 @@ sat in a buffer across the boundary of two epochs, so no plan can read fewer tha
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -110,14 +111,46 @@ class EpochPlan:
         return sha.hexdigest()[:16]
 
 
-class Planner(Protocol):
-    """Plans epoch after epoch, remembering what the buffers of all ranks hold in between."""
+class Planner(ABC):
+    """Plans epoch after epoch, remembering what the buffers of all ranks hold in between.
 
-    def plan(self, epoch: int, start: int = 0) -> EpochPlan:
-        """Return the plan of `epoch` from step `start` on; the epoch after it should be next."""
+    Args:
+        order: the order of the samples of every epoch.
+        capacity: samples that ONE rank's buffer holds.
+        num_ranks: number of ranks.
+    """
+
+    def __init__(self, order: EpochOrder, capacity: int, num_ranks: int = 1) -> None:
+        self.order, self.capacity, self.num_ranks = order, capacity, num_ranks
+        self.shares = batch_shares(order, num_ranks)
+        self.reset()
 
     def reset(self) -> None:
         """Forget what the buffers hold: they are empty."""
+        self.holder = np.full(self.order.num_samples, -1, np.int16)
+
+    def plan(self, epoch: int, start: int = 0) -> EpochPlan:
+        """Return the plan of `epoch` from step `start` on; the epoch after it should be next."""
+        used = used_positions(self.order)
+        samples = self.order.permutation(epoch)[:used]
+        sweep = self._sweep(samples, self.order.permutation(epoch + 1)[:used], start)
+        for step in range(start, self.order.num_batches):
+            sweep.take(step)
+        return sweep.finish()
+
+    @abstractmethod
+    def _sweep(self, samples: np.ndarray, upcoming: np.ndarray, start: int) -> Sweep:
+        """Return one pass over the steps of an epoch: samples of it, and of the one after it."""
+
+
+class Sweep(Protocol):
+    """One pass over the steps of an epoch."""
+
+    def take(self, step: int) -> None:
+        """Assign the samples of one global batch to ranks, and choose what stays."""
+
+    def finish(self) -> EpochPlan:
+        """Return the plan, having told the planner what the buffers hold after it."""
 
 
 def batch_shares(order: EpochOrder, num_ranks: int) -> np.ndarray:

@@ -17,19 +17,13 @@ from scitoolkit.io.loader.order import EpochOrder
 from scitoolkit.io.loader.plan import (
     EpochPlan,
     Events,
-    batch_shares,
+    Planner,
     occurrence,
-    used_positions,
 )
 
 
-class SamplePlanner:
-    """Plans reads of single samples.
-
-    Args:
-        order: the order of the samples of every epoch.
-        capacity: samples that ONE rank's buffer holds.
-        num_ranks: number of ranks.
+class SamplePlanner(Planner):
+    """Plans reads of single samples; see `Planner` for the arguments.
 
     Example:
         >>> planner = SamplePlanner(EpochOrder(64, 8), capacity=16, num_ranks=2)
@@ -38,23 +32,11 @@ class SamplePlanner:
     """
 
     def __init__(self, order: EpochOrder, capacity: int, num_ranks: int = 1) -> None:
-        self.order, self.num_ranks = order, num_ranks
-        self.shares = batch_shares(order, num_ranks)
+        super().__init__(order, capacity, num_ranks)
         self.quota_sum = _spread(capacity, self.shares)
-        self.reset()
 
-    def reset(self) -> None:
-        """Forget what the buffers hold: they are empty."""
-        self.holder = np.full(self.order.num_samples, -1, np.int16)
-
-    def plan(self, epoch: int, start: int = 0) -> EpochPlan:
-        """Return the plan of `epoch` from step `start` on; the epoch after it should be next."""
-        used = used_positions(self.order)
-        samples = self.order.permutation(epoch)[:used]
-        sweep = _Sweep(self, samples, self.order.permutation(epoch + 1)[:used], start)
-        for step in range(start, self.order.num_batches):
-            sweep.take(step)
-        return sweep.finish()
+    def _sweep(self, samples: np.ndarray, upcoming: np.ndarray, start: int) -> _Sweep:
+        return _Sweep(self, samples, upcoming, start)
 
 
 class _Sweep:

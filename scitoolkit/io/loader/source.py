@@ -17,8 +17,9 @@ from scitoolkit.io.coordinates import time_dim
 class Source(Protocol):
     """A set of samples that can be read by index, in any order and from another thread."""
 
-    bytes_read: int
-    """Bytes of decoded values read so far."""
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read so far."""
 
     def __len__(self) -> int:
         """Return the number of samples."""

@@ -47,7 +47,10 @@ def test_plans_are_carried_out(num_samples, local, ranks, part, k, drop_last, sh
     drop_last = drop_last and num_samples >= local * ranks
     order = EpochOrder(num_samples, local * ranks, 3, shuffle, drop_last)
     cap = int(part * num_samples) // ranks
-    planners = [(UnitPlanner(order, cap, k, ranks), k), (SamplePlanner(order, cap, ranks), 1)]
+    planners = [
+        (UnitPlanner(order, cap, np.arange(num_samples) // k, ranks), k),
+        (SamplePlanner(order, cap, ranks), 1),
+    ]
     for planner, unit in planners:
         buffers: list[set] = [set() for _ in range(ranks)]
         for epoch in range(3):
@@ -71,7 +74,9 @@ def test_reads_meet_the_lower_bound_with_equal_ranks(ranks, part):
 @pytest.mark.parametrize(("part", "first", "later"), [(0.10, 4.2, 3.9), (0.25, 2.8, 2.2)])
 def test_chunks_are_read_about_twice_with_a_quarter_buffered(part, first, later):
     num_samples, k = 16384, 16
-    planner = UnitPlanner(EpochOrder(num_samples, 64), int(part * num_samples), k)
+    planner = UnitPlanner(
+        EpochOrder(num_samples, 64), int(part * num_samples), np.arange(num_samples) // k
+    )
     amplification = [planner.plan(e).loads().sum() * k / num_samples for e in range(4)]
     assert amplification[0] <= first
     assert max(amplification[1:]) <= later
@@ -80,7 +85,7 @@ def test_chunks_are_read_about_twice_with_a_quarter_buffered(part, first, later)
 def test_everything_held_is_read_once():
     for planner in (
         SamplePlanner(EpochOrder(96, 8), 96),
-        UnitPlanner(EpochOrder(96, 8), 96, 4),
+        UnitPlanner(EpochOrder(96, 8), 96, np.arange(96) // 4),
     ):
         planner.plan(0)
         assert [int(planner.plan(e).loads().sum()) for e in (1, 2)] == [0, 0]
@@ -98,7 +103,7 @@ def test_plans_agree_between_processes_and_differ_between_settings():
 
 def test_a_plan_from_the_middle_leaves_out_what_is_past():
     order = EpochOrder(64, 8)
-    for planner in (SamplePlanner(order, 16), UnitPlanner(order, 16, 4)):
+    for planner in (SamplePlanner(order, 16), UnitPlanner(order, 16, np.arange(64) // 4)):
         plan = planner.plan(0, start=3)
         assert (plan.rank[:24] == -1).all()
         samples = np.concatenate([step.samples for step in plan.steps(0, start=3)])

@@ -1,0 +1,310 @@
+"""Atomic configurations with reference energies, forces and virials, read frame by frame.
+
+Formats: deepmd systems (`type.raw` with `set.*/` npy, mixed_type too), extxyz and ASE databases.
+Units inside are eV, Å, eV/Å; the virial is W = -sum r ⊗ dE/dr in eV, which is -volume x stress in
+ASE's sign. A source knows where every frame lies and reads it when asked, so data larger than
+memory stay on disk. What would spoil a training silently is refused: labels that are absent or all
+zero, NaN, periodic directions without a cell, positions that cannot be in the unit they are said
+to be in.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from pydantic import Field
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.errors import DataError, missing_extra
+from scitoolkit.core.suggest import nearest_name
+
+Array = np.ndarray[Any, Any]
+LENGTHS = {"angstrom": 1.0, "bohr": 0.529177210903, "nm": 10.0}
+ENERGIES = {
+    "eV": 1.0, "hartree": 27.211386245988, "kcal/mol": 0.0433641042, "kJ/mol": 0.0103642697,
+}  # fmt: skip
+CHECKED_FRAMES = 64
+
+
+class LabelConfig(Config):
+    """How labels are called in the files, and their units.
+
+    Attributes:
+        energy_key: extxyz and ASE db: key of the total energy.
+        forces_key: extxyz and ASE db: name of the column of forces.
+        virial_key: key of a virial in energy units; a stress under ASE's own name is found anyway.
+        length_unit: of positions and cell; stated, it is not questioned.
+        energy_unit: of energies, virials, and of forces together with `length_unit`.
+    """
+
+    energy_key: str = "energy"
+    forces_key: str = "forces"
+    virial_key: str = "virial"
+    length_unit: Literal["angstrom", "bohr", "nm"] | None = Field(default=None)
+    energy_unit: Literal["eV", "hartree", "kcal/mol", "kJ/mol"] = "eV"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One frame.
+
+    Attributes:
+        species: (N,) element symbols, or names of a deepmd type map.
+        positions: (N, 3) Å.
+        cell: (3, 3) Å, rows are the lattice vectors; zeros where there is none.
+        pbc: (3,) whether each lattice direction is periodic.
+        energy: eV, None when unlabelled.
+        forces: (N, 3) eV/Å, or None.
+        virial: (3, 3) eV, or None.
+        where: file and frame, for messages.
+    """
+
+    species: Array
+    positions: Array
+    cell: Array
+    pbc: Array
+    energy: float | None = None
+    forces: Array | None = None
+    virial: Array | None = None
+    where: str = ""
+
+
+class AtomsSource(Protocol):
+    """Frames that are read when asked for."""
+
+    def __len__(self) -> int:
+        """Return the number of frames."""
+
+    def __getitem__(self, index: int) -> Configuration:
+        """Return one frame."""
+
+
+class AtomsCollection:
+    """Several sources one after the other, each frame checked and converted to eV and Å.
+
+    Args:
+        sources: the files.
+        labels: names and units.
+
+    Raises:
+        DataError: from `[]`, a frame that cannot be used; from `check`, labels that teach nothing.
+    """
+
+    def __init__(self, sources: Sequence[AtomsSource], labels: LabelConfig | None = None) -> None:
+        self._sources, self._labels = list(sources), labels or LabelConfig()
+        self._ends = np.cumsum([len(s) for s in self._sources]).tolist()
+
+    def __len__(self) -> int:
+        """Return the number of frames."""
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, index: int) -> Configuration:
+        """Return one frame in eV and Å.
+
+        Raises:
+            DataError: NaN, wrong shapes, a periodic direction without a lattice vector.
+            IndexError: no such frame.
+        """
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        number = bisect.bisect_right(self._ends, index)
+        start = self._ends[number - 1] if number else 0
+        return checked(in_standard_units(self._sources[number][index - start], self._labels))
+
+    def __iter__(self) -> Iterator[Configuration]:
+        """Iterate over the frames."""
+        return (self[i] for i in range(len(self)))
+
+    def subset(self, indices: Sequence[int]) -> AtomsCollection:
+        """Return a collection of some of the frames, in this order."""
+        return AtomsCollection([_Subset(self, list(indices))], LabelConfig(length_unit="angstrom"))
+
+    def species(self) -> list[str]:
+        """Return the species of all frames, sorted; reads each frame once."""
+        return sorted({str(s) for frame in self for s in np.unique(frame.species)})
+
+    def check(self, *, forces: bool = True) -> None:
+        """Refuse labels that teach nothing, on frames spread over the whole collection.
+
+        Args:
+            forces: whether every frame must have forces; where there are any, they are checked.
+
+        Raises:
+            DataError: energy or forces missing, all zero, or positions in another unit.
+        """
+        if not len(self):
+            raise DataError("no frame found", where="data")
+        picks = np.unique(np.linspace(0, len(self) - 1, CHECKED_FRAMES).astype(int))
+        frames = [self[int(i)] for i in picks]
+        for frame in frames:
+            if frame.energy is None:
+                raise DataError("a frame without energy", where=frame.where, fix="data.labels")
+            if forces and frame.forces is None:
+                raise DataError(
+                    "a frame without forces", where=frame.where,
+                    fix="data.labels.forces_key=NAME, or loss.start_pref_f=0 loss.limit_pref_f=0",
+                )  # fmt: skip
+        where = f"{frames[0].where} and {len(frames) - 1} more frames"
+        if all(frame.energy == 0.0 for frame in frames):
+            raise DataError("all energies are zero", where=where, fix="data.labels.energy_key=NAME")
+        moved = [f.forces for f in frames if f.forces is not None and len(f.species) > 1]
+        if moved and not any(f.any() for f in moved):
+            raise DataError("all forces are zero", where=where, fix="data.labels.forces_key=NAME")
+        if self._labels.length_unit is None:
+            _check_lengths(frames, where)
+
+
+class _Subset:
+    """Some frames of a collection, as a source; they are in eV and Å already."""
+
+    def __init__(self, frames: AtomsCollection, indices: list[int]) -> None:
+        self._frames, self._indices = frames, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, index: int) -> Configuration:
+        return self._frames[self._indices[index]]
+
+
+def open_atoms(paths: Path | Sequence[Path], labels: LabelConfig | None = None) -> AtomsCollection:
+    """Open files of atomic configurations without reading their frames.
+
+    Args:
+        paths: deepmd system folders (or a folder of them), extxyz files, ASE databases.
+        labels: names and units of the labels.
+
+    Raises:
+        DataError: a path is missing or of no known format.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "dimer.xyz"
+        >>> _ = path.write_text("2\\nenergy=-1.0\\nH 0 0 0\\nH 0 0 1\\n")
+        >>> frame = open_atoms(path)[0]
+        >>> frame.energy, frame.species.tolist(), frame.forces
+        (-1.0, ['H', 'H'], None)
+    """
+    from scitoolkit.io import atoms_formats
+
+    labels = labels or LabelConfig()
+    paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    sources = [s for path in paths for s in atoms_formats.open_path(Path(path), labels)]
+    return AtomsCollection(sources, labels)
+
+
+def in_standard_units(frame: Configuration, labels: LabelConfig) -> Configuration:
+    """Return the frame in eV and Å."""
+    length = LENGTHS[labels.length_unit or "angstrom"]
+    energy = ENERGIES[labels.energy_unit]
+    if length == 1.0 and energy == 1.0:
+        return frame
+    return replace(
+        frame,
+        positions=frame.positions * length,
+        cell=frame.cell * length,
+        energy=None if frame.energy is None else frame.energy * energy,
+        forces=None if frame.forces is None else frame.forces * (energy / length),
+        virial=None if frame.virial is None else frame.virial * energy,
+    )
+
+
+def checked(frame: Configuration) -> Configuration:
+    """Return the frame itself.
+
+    Raises:
+        DataError: it holds NaN, shapes that do not agree, or a periodic direction without cell.
+    """
+    atoms = len(frame.species)
+    named: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "positions": (frame.positions, (atoms, 3)), "cell": (frame.cell, (3, 3)),
+        "forces": (frame.forces, (atoms, 3)), "virial": (frame.virial, (3, 3)),
+        "energy": (frame.energy, ()),
+    }  # fmt: skip
+    if not atoms:
+        raise DataError("a frame without atoms", where=frame.where)
+    for name, (value, shape) in named.items():
+        if value is None:
+            continue
+        if np.shape(value) != shape:
+            raise DataError(
+                f"{name} has shape {np.shape(value)}", where=frame.where, allowed=str(shape)
+            )
+        if not np.isfinite(value).all():
+            raise DataError(f"{name} holds NaN or Inf", where=frame.where, fix="drop the frame")
+    periodic = np.asarray(frame.pbc, dtype=bool)
+    rows = np.asarray(frame.cell)[periodic]
+    if len(rows) and np.linalg.matrix_rank(rows) < len(rows):
+        raise DataError(
+            f"pbc is {periodic.tolist()} but the cell has no such lattice vectors: "
+            f"{np.asarray(frame.cell).tolist()}",
+            where=frame.where, fix="give the cell, or pbc=F for that direction",
+        )  # fmt: skip
+    return frame
+
+
+def missing_label(kind: str, key: str, found: Sequence[str], where: str) -> DataError:
+    """Return the error for a label that a file does not hold under the name it was asked by."""
+    near = nearest_name(key, found)
+    return DataError(
+        f"no {kind} called {key!r}", where=where, allowed=", ".join(sorted(found)) or "nothing",
+        fix=f"data.labels.{kind}_key={near or (sorted(found)[0] if found else 'NAME')}",
+    )  # fmt: skip
+
+
+def ase(purpose: str) -> Any:
+    """Return the package ase.
+
+    Raises:
+        BackendError: it is not installed.
+    """
+    try:
+        import ase
+        import ase.data
+        import ase.db
+        import ase.io
+    except ImportError:
+        raise missing_extra("ase", "potentials", purpose) from None
+    return ase
+
+
+def _check_lengths(frames: Sequence[Configuration], where: str) -> None:
+    """Refuse positions whose nearest neighbours are far from any chemical bond."""
+    ratios = [r for frame in frames[:8] if (r := _bond_ratio(frame)) is not None]
+    if not ratios:
+        return
+    ratio = float(np.median(ratios))
+    if 0.55 < ratio < 1.7:
+        return
+    guess = "nm" if ratio < 0.55 else "bohr"
+    raise DataError(
+        f"nearest neighbours are at {ratio:.2f} times the sum of covalent radii, "
+        f"as if positions were in {guess}",
+        where=where, allowed="Å by default",
+        fix=f"data.labels.length_unit={guess}, or =angstrom if it is meant so",
+    )  # fmt: skip
+
+
+def _bond_ratio(frame: Configuration, most: int = 256) -> float | None:
+    """Return the median over atoms of the nearest distance by the sum of covalent radii."""
+    try:
+        data = ase("checking units").data
+        radii = [data.covalent_radii[data.atomic_numbers[str(s)]] for s in frame.species]
+    except KeyError:
+        return None  # names of a deepmd type map that are no elements
+    if len(radii) < 2:
+        return None
+    offsets = frame.positions[:most, None] - frame.positions[None]
+    if frame.pbc.all():
+        fractions = offsets @ np.linalg.inv(frame.cell)
+        offsets = (fractions - np.round(fractions)) @ frame.cell
+    distances = np.linalg.norm(offsets, axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    r = np.array(radii)
+    ratios = (distances / (r[:most, None] + r[None])).min(axis=1)
+    return float(np.median(ratios))

@@ -1,0 +1,233 @@
+"""The formats of atomic configurations: where frames lie in a file, and how one is read."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.atoms import (
+    Array,
+    AtomsSource,
+    Configuration,
+    LabelConfig,
+    ase,
+    missing_label,
+)
+
+_SUFFIXES = {".xyz": "extxyz", ".extxyz": "extxyz", ".db": "db"}
+
+
+def open_path(path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
+    """Yield the sources that a path holds.
+
+    Raises:
+        DataError: it is missing or of no known format.
+    """
+    if path.is_dir():
+        systems = sorted(p.parent for p in path.rglob("type.raw"))
+        if not systems:
+            raise DataError("no deepmd system (type.raw) in this folder", where=str(path))
+        yield from (DeepmdSystem(system) for system in systems)
+        return
+    if not path.is_file():
+        raise DataError("no such file", where=str(path))
+    kind = _SUFFIXES.get(path.suffix.lower())
+    if kind is None:
+        raise DataError(
+            f"format {path.suffix!r} not known", where=str(path),
+            allowed="a deepmd folder, .xyz or .extxyz, .db (ASE)",
+        )  # fmt: skip
+    yield ExtendedXYZ(path, labels) if kind == "extxyz" else AseDatabase(path, labels)
+
+
+class DeepmdSystem:
+    """A folder with type.raw and set.*/{coord,box,energy,force,virial}.npy, memory-mapped."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._types = np.loadtxt(folder / "type.raw", dtype=int, ndmin=1)
+        names = folder / "type_map.raw"
+        self._names = np.array(names.read_text().split() if names.is_file() else [])
+        if self._types.size and len(self._names) <= self._types.max() and len(self._names):
+            raise DataError(
+                f"type {self._types.max()} is not among {len(self._names)} names", where=str(names)
+            )
+        self._periodic = not (folder / "nopbc").is_file()
+        self._sets = sorted(folder.glob("set.*"))
+        self._ends = np.cumsum([len(self._array(s, "coord")) for s in self._sets]).tolist()
+        if not self._ends:
+            raise DataError("no set.* folder", where=str(folder))
+
+    def __len__(self) -> int:
+        """Return the number of frames."""
+        return self._ends[-1]
+
+    def __getitem__(self, index: int) -> Configuration:
+        """Return one frame."""
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        folder = self._sets[number]
+        row = index - (self._ends[number - 1] if number else 0)
+        where = f"{folder}: frame {row}"
+        types = self._types
+        if (folder / "real_atom_types.npy").is_file():
+            types = np.asarray(self._array(folder, "real_atom_types")[row]).astype(int)
+        kept = types >= 0  # mixed_type pads with -1
+        values = {
+            name: np.array(self._array(folder, file)[row], dtype=np.float64)
+            for name, file in (("energy", "energy"), ("forces", "force"), ("virial", "virial"))
+            if (folder / f"{file}.npy").is_file()
+        }
+        positions = np.array(self._array(folder, "coord")[row], dtype=np.float64).reshape(-1, 3)
+        if self._periodic:
+            cell = np.array(self._array(folder, "box")[row], dtype=np.float64).reshape(3, 3)
+        else:
+            cell = np.zeros((3, 3))
+        forces = values["forces"].reshape(-1, 3)[kept] if "forces" in values else None
+        return Configuration(
+            self._species(types[kept], where), positions[kept], cell, np.full(3, self._periodic),
+            float(values["energy"].reshape(())) if "energy" in values else None,
+            forces, values["virial"].reshape(3, 3) if "virial" in values else None, where,
+        )  # fmt: skip
+
+    def _species(self, types: Array, where: str) -> Array:
+        if not len(self._names):
+            return np.array([f"Type_{t}" for t in types])
+        if len(types) and types.max() >= len(self._names):
+            raise DataError(f"type {types.max()} has no name in type_map.raw", where=where)
+        return self._names[types]
+
+    def _array(self, folder: Path, name: str) -> Array:
+        path = folder / f"{name}.npy"
+        try:
+            return np.load(path, mmap_mode="r")
+        except FileNotFoundError:
+            raise DataError("missing", where=str(path)) from None
+        except ValueError as error:
+            raise DataError(f"not a npy file ({error})", where=str(path)) from None
+
+
+class ExtendedXYZ:
+    """An extxyz file; the offsets of its frames are found by skimming it once."""
+
+    def __init__(self, path: Path, labels: LabelConfig) -> None:
+        self.path, self._labels = path, labels
+
+    @cached_property
+    def _offsets(self) -> list[int]:
+        offsets: list[int] = []
+        line_number = 0
+        with self.path.open("rb") as file:
+            while True:
+                position = file.tell()
+                line = file.readline()
+                line_number += 1
+                if not line.strip():
+                    if not line:
+                        return [*offsets, position]
+                    continue
+                try:
+                    atoms = int(line)
+                except ValueError:
+                    raise DataError(
+                        f"expected a number of atoms, found {line[:40]!r}",
+                        where=f"{self.path}:{line_number}",
+                    ) from None
+                offsets.append(position)
+                for _ in range(atoms + 1):
+                    if not file.readline():
+                        raise DataError(
+                            f"frame {len(offsets) - 1} is cut short", where=str(self.path)
+                        )
+                line_number += atoms + 1
+
+    def __len__(self) -> int:
+        """Return the number of frames."""
+        return len(self._offsets) - 1
+
+    def __getitem__(self, index: int) -> Configuration:
+        """Return one frame."""
+        start, stop = self._offsets[index : index + 2]
+        with self.path.open("rb") as file:
+            file.seek(start)
+            text = file.read(stop - start).decode()
+        where = f"{self.path}: frame {index}"
+        package = ase("reading extxyz")
+        try:
+            atoms = package.io.read(io.StringIO(text), format="extxyz")
+        except Exception as error:  # ASE raises many kinds for a damaged frame
+            raise DataError(f"not extxyz ({error})", where=where) from None
+        return from_ase(atoms, self._labels, where)
+
+
+class AseDatabase:
+    """An ASE database (sqlite .db)."""
+
+    def __init__(self, path: Path, labels: LabelConfig) -> None:
+        self.path, self._labels = path, labels
+        try:
+            self._database = ase("reading an ASE database").db.connect(path)
+            self._ids = [row.id for row in self._database.select(include_data=False)]
+        except Exception as error:  # sqlite raises many kinds for a damaged file
+            raise DataError(f"not an ASE database ({error})", where=str(path)) from None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._ids)
+
+    def __getitem__(self, index: int) -> Configuration:
+        """Return one frame."""
+        row = self._database.get(id=self._ids[index])
+        atoms = row.toatoms(add_additional_information=True)
+        data = atoms.info.pop("data", {}) or {}
+        atoms.info.update({**atoms.info.pop("key_value_pairs", {}), **data})
+        return from_ase(atoms, self._labels, f"{self.path}: row {self._ids[index]}")
+
+
+def from_ase(atoms: Any, labels: LabelConfig | None = None, where: str = "atoms") -> Configuration:
+    """Return the frame of an `ase.Atoms`; labels that a calculator holds are found too.
+
+    Raises:
+        DataError: energy or forces are there, but under another name than `labels` says.
+    """
+    labels = labels or LabelConfig()
+    held = dict(atoms.calc.results) if atoms.calc is not None else {}
+    scalars = {k: v for k, v in atoms.info.items() if np.isscalar(v) and not isinstance(v, str)}
+    energy = _found(held, scalars, labels.energy_key, "energy", where)
+    columns = {
+        k: v for k, v in atoms.arrays.items()
+        if np.shape(v)[1:] == (3,) and k not in ("positions", "momenta")
+    }  # fmt: skip
+    forces = _found(held, columns, labels.forces_key, "forces", where)
+    virial = None
+    if labels.virial_key in atoms.info:
+        virial = np.asarray(atoms.info[labels.virial_key], dtype=np.float64).reshape(3, 3)
+    elif "stress" in held:
+        from ase.stress import voigt_6_to_full_3x3_stress
+
+        stress = np.asarray(held["stress"])
+        full = voigt_6_to_full_3x3_stress(stress) if stress.size == 6 else stress.reshape(3, 3)
+        virial = -atoms.get_volume() * full
+    return Configuration(
+        np.array(atoms.get_chemical_symbols()), np.array(atoms.positions, dtype=np.float64),
+        np.array(atoms.cell.array, dtype=np.float64), np.array(atoms.pbc, dtype=bool),
+        None if energy is None else float(energy),
+        None if forces is None else np.array(forces, dtype=np.float64), virial, where,
+    )  # fmt: skip
+
+
+def _found(held: dict, others: dict, key: str, kind: str, where: str) -> Any:
+    """Return the label, None where the frame has nothing like it."""
+    if key in others:
+        return others[key]
+    if key in held:
+        return held[key]
+    named = [name for name in others if kind.rstrip("s") in name.lower()]
+    if named or key != kind:
+        raise missing_label(kind, key, [*others, *(k for k in held if k == kind)], where)
+    return None

@@ -1,0 +1,111 @@
+"""What a planned loader is going to do, found by planning and not by reading."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scitoolkit.io.loader.file_source import FileSource, RowSet
+from scitoolkit.io.loader.holdings import Holdings
+
+if TYPE_CHECKING:
+    from scitoolkit.io.loader.surrogate import SurrogateLoader
+
+EPOCHS = 2
+
+
+def explained(loader: SurrogateLoader) -> dict[str, Any]:
+    """Return layout, predicted reads and memory of a loader.
+
+    Returns:
+        `layout`: {variable: in words}; `plan`: what is read together; `requests`, `bytes` and
+        `amplification` (bytes read over bytes of the samples handed out): [first epoch, later];
+        `without_plan`: amplification of reading every sample by itself; `memory`: bytes for the
+        buffer, read-ahead, decoding and batches, and their `total`; with blocks also `mates`,
+        the samples of its own block that a sample meets in a batch.
+    """
+    source = loader.files
+    epochs, largest = _predicted(loader)
+    useful = loader.order.num_samples * source.sample_nbytes / loader.world_size
+    found: dict[str, Any] = {
+        "layout": {name: layout_words(rows) for name, rows in source.rows.items()},
+        "plan": plan_words(source),
+        "samples_kept": loader.planner.capacity,
+        "requests": [requests for requests, _ in epochs],
+        "bytes": [nbytes for _, nbytes in epochs],
+        "amplification": [nbytes / useful for _, nbytes in epochs],
+        "without_plan": unplanned_amplification(source),
+        "gap_bytes": int(loader.gap_nbytes),
+        "memory": memory(loader, largest),
+    }
+    blocks = loader.order.blocks
+    if blocks is not None:
+        found["mates"] = blocks.mates(loader.order.permutation(0), loader.order.batch_size)
+    return found
+
+
+def _predicted(loader: SurrogateLoader) -> tuple[list[tuple[int, int]], int]:
+    """Return (requests, bytes) of this rank's first epochs, and the bytes of the largest step."""
+    source = loader.files
+    planner = loader.new_planner()
+    ahead = Holdings(source, planner.capacity).ahead()
+    epochs, largest = [], 0
+    for epoch in range(EPOCHS):
+        requests = nbytes = 0
+        for pieces in ahead.reads(planner.plan(epoch), loader.rank, 0, loader.gap_nbytes):
+            for piece in pieces:
+                more = source.rows[piece.name].cost(piece.first, piece.last)
+                requests, nbytes = requests + more[0], nbytes + more[1]
+            kept = sum((p.last - p.first) * source.rows[p.name].row_nbytes for p in pieces)
+            largest = max(largest, kept)
+        epochs.append((requests, nbytes))
+    return epochs, largest
+
+
+def memory(loader: SurrogateLoader, largest_step: int) -> dict[str, int]:
+    """Return the bytes of memory that a loader takes at the most."""
+    source = loader.files
+    batch = loader.order.batch_size // loader.world_size * source.sample_nbytes
+    everything = sum(rows.num_rows * rows.row_nbytes for rows in source.rows.values())
+    unit = max(rows.unit_nbytes for rows in source.rows.values())
+    parts = {
+        "buffer": loader.holdings.nbytes,
+        "read_ahead": max(min(loader.prefetch, everything), largest_step),
+        # As stored, inflated, put in order, and the rows taken out of it.
+        "decoding": 4 * unit * loader.threads,
+        # Put together, and in the consumer's hands.
+        "batches": 2 * batch,
+    }
+    return {**parts, "total": sum(parts.values())}
+
+
+def layout_words(rows: RowSet) -> str:
+    """Return how a variable is stored, in words."""
+    reader = rows.readers[0]
+    layout = reader.layout
+    chunks = f"chunks {'x'.join(map(str, layout.chunks))}" if layout.chunks else "contiguous"
+    filters = f", {'+'.join(layout.filters)}" if layout.filters else ""
+    return f"{'x'.join(map(str, layout.shape))} {layout.dtype}, {chunks}{filters}"
+
+
+def plan_words(source: FileSource) -> str:
+    """Return what is read together, in words."""
+    together = max(r.unit_rows for rows in source.rows.values() for r in rows.readers)
+    if together == 1:
+        return "every sample can be read by itself"
+    return f"a chunk of {together} samples is read as a whole; the plan keeps what is used next"
+
+
+def unplanned_amplification(source: FileSource) -> float:
+    """Return the bytes read over the bytes used when samples are read one by one, at random."""
+    picked = np.linspace(0, len(source) - 1, min(len(source), 100)).astype(np.int64)
+    nbytes = 0
+    for name, rows in source.rows.items():
+        for wanted in source.rows_of(name, picked):
+            unit_rows = [r.layout.chunks[r.layout.axis] if r.layout.chunks else 1
+                         for r in rows.readers]  # fmt: skip
+            for piece in rows.pieces(np.unique(wanted)):
+                low, high = rows.whole_units(piece.first, piece.last, unit_rows)
+                nbytes += rows.cost(low, high)[1]
+    return nbytes / (len(picked) * source.sample_nbytes)

@@ -1,0 +1,148 @@
+"""Reading ahead by a pool of threads, in the order of use and within a budget of bytes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.loader.file_source import FileSource, Piece
+
+_TASK_BYTES = 4 << 20
+_STEPS_AHEAD = 64
+
+
+@dataclass
+class Fetched:
+    """What the reads of one step brought.
+
+    Args:
+        found: {variable: pairs of rows and values}.
+        errors: {variable: pairs of rows and what is wrong with them}.
+    """
+
+    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
+    errors: dict[str, list[tuple[np.ndarray, DataError]]] = field(default_factory=dict)
+
+
+def merge(into: Fetched, other: Fetched) -> None:
+    """Add what other reads brought."""
+    for name, found in other.found.items():
+        into.found.setdefault(name, []).extend(found)
+    for name, errors in other.errors.items():
+        into.errors.setdefault(name, []).extend(errors)
+
+
+def pieces_of(source: FileSource, rows: dict[str, np.ndarray], gap_nbytes: float) -> list[Piece]:
+    """Return what to read to get the sorted, distinct rows of every variable."""
+    return [p for n, wanted in rows.items() for p in source.rows[n].pieces(wanted, gap_nbytes)]
+
+
+def read_pieces(source: FileSource, pieces: list[Piece]) -> Fetched:
+    """Read pieces one after the other; what cannot be read is told apart row by row."""
+    result = Fetched()
+    for name, group in groupby(pieces, key=lambda piece: piece.name):
+        _read_group(source, name, list(group), result)
+    return result
+
+
+def _read_group(source: FileSource, name: str, pieces: list[Piece], result: Fetched) -> None:
+    try:
+        values = source.read_pieces(name, pieces)
+    except DataError as error:
+        # One bad row must not take the others along.
+        if len(pieces) > 1:
+            parts = [[piece] for piece in pieces]
+        elif len(pieces[0].rows) > 1:
+            parts = [[Piece(name, int(r), int(r) + 1, np.array([r]))] for r in pieces[0].rows]
+        else:
+            result.errors.setdefault(name, []).append((pieces[0].rows, error))
+            return
+        for part in parts:
+            _read_group(source, name, part, result)
+    else:
+        rows = np.concatenate([piece.rows for piece in pieces])
+        result.found.setdefault(name, []).append((rows, values))
+
+
+class ReadAhead:
+    """Results of steps in order, while the reads of later steps are under way.
+
+    Args:
+        source: what is read.
+        work: the pieces of every step.
+        threads: that read and decode.
+        budget: bytes of rows that may wait, those of the step at hand included.
+    """
+
+    def __init__(
+        self, source: FileSource, work: Iterator[list[Piece]], threads: int, budget: int
+    ) -> None:
+        self.source, self.work, self.threads, self.budget = source, work, threads, budget
+        self.pool = ThreadPoolExecutor(threads, thread_name_prefix="loader")
+        self.steps: deque[tuple[list[Future[Fetched]], int]] = deque()
+        self.waiting = self.peak = 0
+        self._upcoming: list[Piece] | None = None
+
+    def next_step(self) -> Fetched:
+        """Return what the reads of the next step brought; waits for them."""
+        self._submit(at_least=1)
+        futures, _ = self.steps[0]
+        result = Fetched()
+        for future in futures:
+            merge(result, future.result())
+        return result
+
+    def done(self) -> None:
+        """Say that the step's rows are no longer needed."""
+        futures, nbytes = self.steps.popleft()
+        futures.clear()
+        self.waiting -= nbytes
+        self._submit(at_least=0)
+
+    def _submit(self, at_least: int) -> None:
+        """Hand out the steps that fit into the budget, but no fewer than `at_least`."""
+        while len(self.steps) < _STEPS_AHEAD:
+            if self._upcoming is None:
+                self._upcoming = next(self.work, None)
+            if self._upcoming is None:
+                return
+            pieces = self._upcoming
+            nbytes = sum(self._nbytes(piece) for piece in pieces)
+            if len(self.steps) >= at_least and self.waiting + nbytes > self.budget:
+                return
+            futures = [
+                self.pool.submit(read_pieces, self.source, task)
+                for task in self._tasks(pieces, nbytes)
+            ]
+            self.steps.append((futures, nbytes))
+            self._upcoming = None
+            self.waiting += nbytes
+            self.peak = max(self.peak, self.waiting)
+
+    def _nbytes(self, piece: Piece) -> int:
+        return (piece.last - piece.first) * self.source.rows[piece.name].row_nbytes
+
+    def _tasks(self, pieces: list[Piece], nbytes: int) -> Iterator[list[Piece]]:
+        """Group pieces: handing over a task costs as much as a small read."""
+        size = min(_TASK_BYTES, max(1, nbytes // (2 * self.threads)))
+        task: list[Piece] = []
+        total = 0
+        for piece in pieces:
+            task.append(piece)
+            total += self._nbytes(piece)
+            if total >= size:
+                yield task
+                task, total = [], 0
+        if task:
+            yield task
+
+    def close(self) -> None:
+        """Stop reading; what is under way is waited for."""
+        self.pool.shutdown(wait=True, cancel_futures=True)
+        self.steps.clear()

@@ -1,0 +1,169 @@
+"""A file that is read by position, from any thread or process, and watched while it is open.
+
+HDF5 answers a read beyond the end of a file that was cut short with zeros and no error, so every
+read here is checked for its length. Reads go by `preadv`, which has no file position to share:
+threads need no lock, and a forked process may go on using the descriptor.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+
+_logger = get_logger(__name__)
+_PROBES, _PROBE_BYTES = 5, 1 << 20
+
+
+class Counter:
+    """Requests and bytes, added up from any thread.
+
+    Example:
+        >>> counter = Counter()
+        >>> counter.add(requests=2, nbytes=100)
+        >>> counter.requests, counter.nbytes
+        (2, 100)
+    """
+
+    def __init__(self) -> None:
+        self.requests = self.nbytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, requests: int, nbytes: int) -> None:
+        """Count some requests and the bytes that they brought."""
+        with self._lock:
+            self.requests += requests
+            self.nbytes += nbytes
+
+    def __getstate__(self) -> tuple[int, int]:
+        return self.requests, self.nbytes
+
+    def __setstate__(self, state: tuple[int, int]) -> None:
+        self.requests, self.nbytes = state
+        self._lock = threading.Lock()
+
+
+class DataFile:
+    """Positional reads of one file, counted.
+
+    Args:
+        path: the file.
+
+    Attributes:
+        size: bytes it had when it was opened.
+        counter: reads done, and bytes that they brought.
+
+    Raises:
+        DataError: it cannot be opened.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "raw"
+        >>> _ = path.write_bytes(b"0123456789")
+        >>> DataFile(path).read(4, 3).tobytes()
+        b'456'
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = str(Path(path).absolute())
+        self.counter = Counter()
+        self._warned = False
+        self._open()
+        status = os.fstat(self._descriptor)
+        self.size, self._modified = status.st_size, status.st_mtime_ns
+
+    def _open(self) -> None:
+        try:
+            self._descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        except OSError as error:
+            raise DataError(f"cannot be opened ({error.strerror})", where=self.path) from None
+
+    def read(self, offset: int, count: int) -> np.ndarray:
+        """Return `count` bytes from `offset` on, uint8, shape (count,).
+
+        Raises:
+            DataError: the file ends before them, or the disk fails.
+        """
+        out = np.empty(count, np.uint8)
+        self.read_into(offset, out)
+        return out
+
+    def read_into(self, offset: int, out: np.ndarray) -> None:
+        """Fill `out`, uint8 and contiguous, with the bytes from `offset` on; raises as `read`."""
+        view, done, requests = out.data, 0, 0
+        while done < len(out):
+            try:
+                got = os.preadv(self._descriptor, [view[done:]], offset + done)
+            except OSError as error:
+                raise DataError(
+                    f"bytes {offset} to {offset + len(out) - 1} cannot be read ({error.strerror})",
+                    where=self.path,
+                ) from None
+            requests += 1
+            if not got:
+                raise self._too_short(offset + done)
+            done += got
+        self.counter.add(requests, len(out))
+
+    def probe(self) -> tuple[float, float]:
+        """Return the seconds that a small read takes, and the bytes a second of a large one."""
+        large = min(self.size, _PROBE_BYTES)
+        small = []
+        for part in range(_PROBES):
+            begin = time.perf_counter()
+            os.pread(self._descriptor, 1, self.size * part // _PROBES)
+            small.append(time.perf_counter() - begin)
+        begin = time.perf_counter()
+        os.pread(self._descriptor, large, self.size - large)
+        latency = sorted(small)[_PROBES // 2]
+        return latency, large / max(time.perf_counter() - begin - latency, 1e-9)
+
+    def check(self) -> None:
+        """Raise if the file has become shorter; warn once if it was removed or written to."""
+        status = os.fstat(self._descriptor)
+        if status.st_size < self.size:
+            raise self._too_short(status.st_size)
+        if self._warned:
+            return
+        if status.st_nlink == 0:
+            self._warned = True
+            _logger.warning("%s was removed while it is read; reading goes on", self.path)
+        elif status.st_mtime_ns != self._modified:
+            self._warned = True
+            _logger.warning("%s is being written to while it is read", self.path)
+
+    def _too_short(self, end: int) -> DataError:
+        now = os.fstat(self._descriptor).st_size
+        return DataError(
+            f"the file was cut short while it is open: it had {self.size} bytes and has {now}; "
+            f"nothing can be read at {end}",
+            where=self.path,
+            fix="copy or make the file again",
+        )
+
+    def close(self) -> None:
+        """Close the file; reading after it is an error."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        del state["_descriptor"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+        self.check()

@@ -1,0 +1,326 @@
+"""HDF5 and NetCDF4: where the chunks lie, asked of the library once, and checked against it.
+
+What the own readers do not know (other filters, virtual datasets, external storage, compact
+data) is read through h5py, one thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import threading
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.io.loader import filters
+from scitoolkit.io.loader.files import Counter, DataFile
+from scitoolkit.io.loader.rows import (
+    ChunkReader,
+    ChunkTable,
+    Layout,
+    RowReader,
+    StridedReader,
+    missing_variable,
+)
+
+_logger = get_logger(__name__)
+_FILTER_NAMES = {
+    1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset",
+    32000: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp",
+    32015: "zstd", 32017: "sz", 32024: "sz3", 32026: "blosc2",
+}  # fmt: skip
+
+MakeLayout = Callable[..., Layout]
+
+
+def open_hdf5(path: Path) -> h5py.File:
+    """Open a file for reading, even while somebody else holds it open for writing.
+
+    Raises:
+        DataError: it is damaged, cut short, or not HDF5.
+    """
+    try:
+        return h5py.File(path, "r")
+    except BlockingIOError:
+        _logger.warning("%s is locked: another process is writing to it", path)
+        return h5py.File(path, "r", locking=False)
+    except OSError as error:
+        text = " ".join(str(error).split())
+        raise DataError(
+            f"damaged or truncated ({path.stat().st_size} bytes; {text[:300]})",
+            where=str(path),
+            fix="copy or make the file again",
+        ) from None
+
+
+def hdf5_readers(
+    path: Path, names: list[str], layout_of: MakeLayout, *, allow_unwritten: bool = False
+) -> dict[str, RowReader]:
+    """Return a reader for each variable of one file.
+
+    Args:
+        path: the file.
+        names: variables.
+        layout_of: makes the `Layout` out of what the file says: axis and crop are the caller's.
+        allow_unwritten: read fill values where nothing was written.
+
+    Raises:
+        DataError: a variable is missing, or is no array of numbers.
+    """
+    # Registers the compressors that HDF5 does not bring along, where they are installed.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("hdf5plugin")
+    file = DataFile(path)
+    with open_hdf5(path) as handle:
+        readers = {}
+        for name in names:
+            dataset = _dataset(handle, name, path)
+            layout = layout_of(
+                name=name, path=str(path), shape=dataset.shape, dims=hdf5_dims(dataset),
+                dtype=dataset.dtype, chunks=dataset.chunks, filters=filter_names(dataset),
+                attrs=_attributes(dataset),
+            )  # fmt: skip
+            readers[name] = _reader(dataset, layout, file, allow_unwritten)
+    return readers
+
+
+def _dataset(handle: h5py.File, name: str, path: Path) -> h5py.Dataset:
+    found = handle.get(name)
+    if not isinstance(found, h5py.Dataset):
+        raise missing_variable(name, array_names(handle), path)
+    if found.dtype.kind not in "biufc" or not found.ndim:
+        raise DataError(
+            f"{found.dtype} of shape {found.shape}, not an array of numbers",
+            where=f"{path}: variable {name}",
+        )
+    return found
+
+
+def array_names(handle: h5py.File) -> list[str]:
+    """Return the paths of all arrays of numbers in a file."""
+    names: list[str] = []
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.ndim and item.dtype.kind in "biufc":
+            names.append(name)
+
+    handle.visititems(visit)
+    return names
+
+
+def hdf5_dims(dataset: h5py.Dataset) -> tuple[str, ...]:
+    """Return names of the dims: those of dimension scales or labels, else dim_0, dim_1, ..."""
+    if dataset.is_scale and dataset.ndim == 1:
+        return (dataset.name.rpartition("/")[2],)
+    return tuple(
+        (d[0].name.rpartition("/")[2] if len(d) else d.label) or f"dim_{axis}"
+        for axis, d in enumerate(dataset.dims)
+    )
+
+
+def filter_names(dataset: h5py.Dataset) -> tuple[str, ...]:
+    """Return the names of a dataset's filters, in the order in which they are applied."""
+    codes = [code for code, *_ in _filters(dataset)]
+    return tuple(_FILTER_NAMES.get(code, f"filter {code}") for code in codes)
+
+
+def _filters(dataset: h5py.Dataset) -> list[tuple[Any, ...]]:
+    created = dataset.id.get_create_plist()
+    return [created.get_filter(i) for i in range(created.get_nfilters())]
+
+
+def _attributes(dataset: h5py.Dataset) -> dict[str, Any]:
+    wanted = ("units", "scale_factor", "add_offset", "_FillValue", "missing_value")
+    found = {}
+    for key in wanted:
+        if key in dataset.attrs:
+            value = dataset.attrs[key]
+            value = value.decode() if isinstance(value, bytes) else value
+            found[key] = value if isinstance(value, str) else np.ravel(value)[0]
+    return found
+
+
+def _reader(
+    dataset: h5py.Dataset, layout: Layout, file: DataFile, allow_unwritten: bool
+) -> RowReader:
+    through_library = LibraryReader(layout, file, _files_behind(dataset, layout))
+    codes = [code for code, *_ in _filters(dataset)]
+    if dataset.is_virtual or dataset.external:
+        return through_library
+    fill = dataset.fillvalue if allow_unwritten else None
+    for base in dict.fromkeys([0, dataset.file.userblock_size]):
+        own: StridedReader | ChunkReader | None = None
+        if dataset.chunks is None:
+            offset = dataset.id.get_offset()
+            if offset is not None and layout.axis == 0:
+                stride = dataset.dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64))
+                own = StridedReader(layout, file, offset + base, stride)
+        else:
+            table = _chunk_table(dataset, base)
+            if set(codes) <= filters.KNOWN:
+                own = ChunkReader(layout, file, table, codes, fill)
+            else:
+                # Known to the library alone, but what was never written is seen in the table.
+                through_library.unit_rows = dataset.chunks[layout.axis]
+                through_library.table = ChunkReader(layout, file, table, codes, fill)
+        if own is not None and _agrees(own, dataset):
+            return own
+    if dataset.chunks is None and not dataset.id.get_storage_size() and not allow_unwritten:
+        through_library.unwritten = True
+    return through_library
+
+
+def _chunk_table(dataset: h5py.Dataset, base: int) -> ChunkTable:
+    assert dataset.chunks is not None
+    grid = tuple(-(-n // c) for n, c in zip(dataset.shape, dataset.chunks, strict=True))
+    offset = np.full(grid, -1, np.int64)
+    size, mask = np.zeros(grid, np.int64), np.zeros(grid, np.uint32)
+    chunks = dataset.chunks
+
+    def note(info: Any) -> None:
+        index = tuple(o // c for o, c in zip(info.chunk_offset, chunks, strict=True))
+        offset[index] = info.byte_offset + base
+        size[index], mask[index] = info.size, info.filter_mask
+
+    dataset.id.chunk_iter(note)
+    return ChunkTable(offset, size, mask)
+
+
+def _agrees(reader: RowReader, dataset: h5py.Dataset) -> bool:
+    """Return whether a reader's first row that is there is, bit for bit, what the library says."""
+    layout = reader.layout
+    absent = {row for first, last in reader.missing() for row in range(first, last)}
+    row = next((r for r in range(layout.num_rows) if r not in absent), None)
+    if row is None:
+        return True
+    try:
+        own = reader.read(row, row + 1)
+    except DataError:
+        return False
+    return own.tobytes() == _through_library(dataset, layout, row, row + 1).tobytes()
+
+
+def _through_library(dataset: h5py.Dataset, layout: Layout, first: int, last: int) -> np.ndarray:
+    window = list(layout.crop)
+    window[layout.axis] = slice(first, last)
+    return np.moveaxis(dataset[tuple(window)], layout.axis, 0)
+
+
+def _files_behind(dataset: h5py.Dataset, layout: Layout) -> list[Path]:
+    """Return the other files that hold a dataset's values, all of which must be there.
+
+    HDF5 itself returns fill values, and no error, for one that is missing or too short.
+    """
+    folder = Path(layout.path).parent
+    if dataset.is_virtual:
+        names = {source.file_name for source in dataset.virtual_sources()} - {"."}
+        needed = {folder / name: 0 for name in sorted(names)}
+    else:
+        needed = {}
+        for name, offset, size in dataset.external or ():
+            end = offset + (size if size < h5py.h5f.UNLIMITED else 0)
+            needed[folder / name] = max(end, needed.get(folder / name, 0))
+    for path, nbytes in needed.items():
+        size = path.stat().st_size if path.exists() else -1
+        if size < nbytes or size < 0:
+            fault = "does not exist" if size < 0 else f"has {size} bytes, not {nbytes}"
+            raise DataError(
+                f"its values are in {len(needed)} other files, of which {path} {fault}",
+                where=layout.where,
+                fix="put the file back; HDF5 would give fill values in its place",
+            )
+    return list(needed)
+
+
+class LibraryReader:
+    """Rows through h5py: any layout and filter it knows, one thread at a time.
+
+    Args:
+        layout: the variable.
+        file: the file it is in, to notice when it changes.
+        behind: other files that its values are in.
+    """
+
+    def __init__(self, layout: Layout, file: DataFile, behind: list[Path]) -> None:
+        self.layout = layout
+        self.file: DataFile | None = file
+        self.behind = [DataFile(path) for path in behind]
+        self.unit_rows = layout.chunks[layout.axis] if layout.chunks else 1
+        self.table: ChunkReader | None = None
+        self.unwritten = False
+        self.counter = Counter()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock, self._owner = threading.Lock(), -1
+        self._handle: h5py.File | None = None
+
+    def _opened(self) -> h5py.Dataset:
+        if self._owner != os.getpid() or self._handle is None:
+            # A handle that came through a fork is the parent's; it is left alone.
+            self._handle, self._owner = open_hdf5(Path(self.layout.path)), os.getpid()
+        return self._handle[self.layout.name]
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        """Return rows `first` ... `last` - 1."""
+        self.check()
+        where = f"{self.layout.where}, rows {first} to {last - 1}"
+        for begin, end in self.missing():
+            if begin < last and end > first:
+                raise DataError(f"rows {begin} to {end - 1} were never written", where=where)
+        try:
+            with self._lock:
+                values = _through_library(self._opened(), self.layout, first, last)
+        except (OSError, RuntimeError, KeyError) as error:
+            text = " ".join(str(error).split())
+            raise DataError(f"cannot be read ({text})", where=where, fix=_plugin(text)) from None
+        self.check()
+        # HDF5 does not tell what it reads; this is the least it can.
+        self.counter.add(*self.cost(first, last))
+        return values
+
+    def read_into(self, first: int, last: int, out: np.ndarray) -> None:
+        """Put rows `first` ... `last` - 1 into `out`."""
+        out[...] = self.read(first, last)
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Return the rows that nobody ever wrote."""
+        return self._missing
+
+    @cached_property
+    def _missing(self) -> list[tuple[int, int]]:
+        if self.table is not None:
+            return self.table.missing() if self.table.fill is None else []
+        return [(0, self.layout.num_rows)] if self.unwritten else []
+
+    def cost(self, first: int, last: int) -> tuple[int, int]:
+        """Return the requests and the bytes that reading these rows takes, at the least."""
+        if self.table is not None:
+            return self.table.cost(first, last)
+        return 1, (last - first) * self.layout.row_nbytes
+
+    def check(self) -> None:
+        """Raise a DataError if a file has become shorter."""
+        for file in (self.file, *self.behind):
+            if file is not None:
+                file.check()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_handle", "_owner")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+
+def _plugin(text: str) -> str:
+    missing = "filter" in text and ("not available" in text or "plugin" in text)
+    return "pip install hdf5plugin, and import it" if missing else ""

@@ -1,0 +1,43 @@
+"""Classic NetCDF: rows at equal distances, big-endian, found from the header alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io._netcdf3 import classic_variables
+from scitoolkit.io.fields import require_whole_netcdf3
+from scitoolkit.io.loader.files import DataFile
+from scitoolkit.io.loader.rows import Layout, RowReader, StridedReader, missing_variable
+
+
+def netcdf3_readers(
+    path: Path, names: Sequence[str], layout_of: Callable[..., Layout]
+) -> dict[str, RowReader]:
+    """Return a reader for each variable of one file; see `hdf5.hdf5_readers`.
+
+    Raises:
+        DataError: the file is cut short, or a variable is missing.
+    """
+    require_whole_netcdf3(path)
+    found = {v.name: v for v in classic_variables(path)}
+    file = DataFile(path)
+    readers: dict[str, RowReader] = {}
+    for name in names:
+        if name not in found or not found[name].shape or found[name].dtype.kind == "S":
+            present = [n for n, v in found.items() if v.shape and v.dtype.kind != "S"]
+            raise missing_variable(name, present, path)
+        v = found[name]
+        layout = layout_of(
+            name=name, path=str(path), shape=v.shape, dims=v.dims, dtype=v.dtype, chunks=None,
+            filters=(), attrs=v.attrs,
+        )  # fmt: skip
+        if layout.axis:
+            raise DataError(
+                f"samples along {v.dims[layout.axis]}, which is not the first dim",
+                where=layout.where,
+                fix="copy the file with that dim first: ncpdq -a DIM IN OUT",
+            )
+        readers[name] = StridedReader(layout, file, v.begin, v.stride)
+    return readers

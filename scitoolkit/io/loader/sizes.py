@@ -1,0 +1,47 @@
+"""Sizes of memory as people write them."""
+
+from __future__ import annotations
+
+import re
+
+from scitoolkit.core.errors import ConfigError
+
+_FACTORS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
+_BINARY = {"ki": 1024, "mi": 1024**2, "gi": 1024**3, "ti": 1024**4}
+
+
+def nbytes_of(size: int | str, name: str = "size") -> int:
+    """Return a size in bytes.
+
+    Args:
+        size: bytes, or a number with one of kB, MB, GB, TB, KiB, MiB, GiB, TiB.
+        name: of the setting, for the message.
+
+    Raises:
+        ConfigError: not a size.
+
+    Example:
+        >>> nbytes_of("4GiB"), nbytes_of("1.5 MB"), nbytes_of(7)
+        (4294967296, 1500000, 7)
+    """
+    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
+        return size
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgt]i?)?b?\s*", str(size), re.IGNORECASE)
+    if not found:
+        raise ConfigError(f"{name} {size!r} is not a size", allowed="bytes, or 512MiB, 4GiB, ...")
+    prefix = (found[2] or "").lower()
+    return int(float(found[1]) * {**_FACTORS, **_BINARY}[prefix])
+
+
+def words_of(nbytes: float) -> str:
+    """Return a size for people.
+
+    Example:
+        >>> words_of(4294967296), words_of(900)
+        ('4.0 GiB', '900 B')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.1f} TiB"

@@ -1,0 +1,158 @@
+"""Zarr v2 and v3, sharded or not, through tensorstore where it is installed, else through zarr.
+
+A chunk that is not there is no fault: writers leave out those that hold nothing but fill values.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError, missing_extra
+from scitoolkit.io.loader.files import Counter, DataFile
+from scitoolkit.io.loader.rows import Layout, RowReader, missing_variable
+
+
+def zarr_readers(
+    path: Path, names: Sequence[str], layout_of: Callable[..., Layout]
+) -> dict[str, RowReader]:
+    """Return a reader for each array of a store; see `hdf5.hdf5_readers`.
+
+    Raises:
+        DataError: an array is missing or damaged.
+        BackendError: zarr is not installed.
+    """
+    if importlib.util.find_spec("zarr") is None:
+        raise missing_extra("zarr", "zarr", "reading Zarr stores")
+    import zarr
+
+    try:
+        group = zarr.open_group(path, mode="r")
+        arrays = {name: array for name, array in group.members(max_depth=None)
+                  if isinstance(array, zarr.Array)}  # fmt: skip
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise DataError(f"damaged ({error})", where=str(path)) from None
+    present = [n for n, a in arrays.items() if a.ndim and a.dtype.kind in "biufc"]
+    readers: dict[str, RowReader] = {}
+    for name in names:
+        if name not in present:
+            raise missing_variable(name, present, path)
+        array = arrays[name]
+        layout = layout_of(
+            name=name, path=str(path), shape=array.shape, dims=_dims(array),
+            dtype=np.dtype(array.dtype), chunks=tuple(array.chunks), filters=_codecs(array),
+            attrs=_attributes(array),
+        )  # fmt: skip
+        readers[name] = ZarrReader(layout, int(array.metadata.zarr_format))
+    return readers
+
+
+def _dims(array: Any) -> tuple[str, ...]:
+    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+    return tuple(
+        str(name) if name else f"dim_{axis}"
+        for axis, name in enumerate(names or [None] * array.ndim)
+    )
+
+
+def _codecs(array: Any) -> tuple[str, ...]:
+    shards = ("sharded",) if getattr(array, "shards", None) else ()
+    return (*shards, *(type(c).__name__.removesuffix("Codec").lower() for c in array.compressors))
+
+
+def _attributes(array: Any) -> dict[str, Any]:
+    wanted = ("units", "scale_factor", "add_offset", "_FillValue", "missing_value")
+    return {key: array.attrs[key] for key in wanted if key in array.attrs}
+
+
+class ZarrReader:
+    """Rows of a Zarr array.
+
+    Args:
+        layout: the array.
+        version: of the format, 2 or 3.
+    """
+
+    file: DataFile | None = None
+
+    def __init__(self, layout: Layout, version: int) -> None:
+        self.layout, self.version = layout, version
+        assert layout.chunks is not None
+        self.unit_rows = layout.chunks[layout.axis]
+        self.counter = Counter()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._read: Callable[[tuple[slice, ...]], np.ndarray] | None = None
+
+    def _opened(self) -> Callable[[tuple[slice, ...]], np.ndarray]:
+        with self._lock:
+            if self._read is None:
+                self._read = _reading(self.layout, self.version)
+            return self._read
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        """Return rows `first` ... `last` - 1."""
+        window = list(self.layout.crop)
+        window[self.layout.axis] = slice(first, last)
+        try:
+            values = self._opened()(tuple(window))
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise DataError(
+                f"cannot be read ({' '.join(str(error).split())[:300]})",
+                where=f"{self.layout.where}, rows {first} to {last - 1}",
+            ) from None
+        self.counter.add(*self.cost(first, last))
+        return np.moveaxis(np.asarray(values), self.layout.axis, 0)
+
+    def read_into(self, first: int, last: int, out: np.ndarray) -> None:
+        """Put rows `first` ... `last` - 1 into `out`."""
+        out[...] = self.read(first, last)
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Return nothing: a chunk that is not there holds fill values."""
+        return []
+
+    def cost(self, first: int, last: int) -> tuple[int, int]:
+        """Return the chunks that these rows lie in, and their bytes before compression."""
+        assert self.layout.chunks is not None
+        window = list(self.layout.crop)
+        window[self.layout.axis] = slice(first, last)
+        count = 1
+        for part, chunk in zip(window, self.layout.chunks, strict=True):
+            count *= -(-part.stop // chunk) - part.start // chunk
+        nbytes = int(np.prod(self.layout.chunks, dtype=np.int64)) * self.layout.dtype.itemsize
+        return count, count * nbytes
+
+    def check(self) -> None:
+        """Do nothing: a damaged chunk is found when it is read."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_read")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+
+def _reading(layout: Layout, version: int) -> Callable[[tuple[slice, ...]], np.ndarray]:
+    """Return a function that reads a window of the array."""
+    folder = str(Path(layout.path).absolute() / layout.name)
+    if importlib.util.find_spec("tensorstore") is not None:
+        import tensorstore
+
+        driver = "zarr3" if version == 3 else "zarr"
+        store = tensorstore.open(
+            {"driver": driver, "kvstore": {"driver": "file", "path": folder}}, read=True
+        ).result()
+        return lambda window: store[window].read().result()
+    import zarr
+
+    array = zarr.open_array(folder, mode="r")
+    return lambda window: np.asarray(array[window])
