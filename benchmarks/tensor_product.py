@@ -3,24 +3,28 @@
 Ours and the peers run alternately in one process on the same input, one thread, float32, process
 CPU time; the figure is the ratio of medians to the fastest peer. Before any timing, outputs and
 all first and second derivatives are compared with e3nn in float64. Building `Edges` (once per
-neighbour list) is outside the timed calls and printed beside them. torch.compile of e3nn takes a
-quarter of a minute per problem: SCITOOLKIT_BENCH_COMPILE=1 adds it to the peers.
+neighbour list) is outside the timed calls and printed beside them. Cotangents are given, so that
+nothing but the operators is timed. torch.compile of e3nn takes a quarter of a minute per problem:
+SCITOOLKIT_BENCH_COMPILE=0 leaves it out.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import json
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
 
 import torch
+from _measure import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 PEER = ROOT / ".venv-peers" / "e3nn" / "bin" / "python"
@@ -42,6 +46,16 @@ UVW = {
     "diffdock-L1": ("10x1o+10x1e+48x0e+48x0o", "0e+1o", "10x1o+10x1e+48x0e+48x0o"),
     "e3tools-conv": ("64x0e+16x1o", "0e+1o", "80x0e+16x1o"),
 }
+# Single instructions of 128 channels, in1 x in2 -> out: how far from the machine's limits.
+ROOFLINE = {
+    f"roofline-{a}-{b}-{c}": (f"128x{a}", b, f"128x{c}")
+    for a, b, c in (
+        ("1e", "1e", "1e"), ("2e", "1e", "2e"), ("3e", "3e", "3e"), ("5e", "5e", "3e"),
+        ("5e", "3e", "5e"), ("6e", "3e", "6e"), ("7e", "4e", "7e"), ("7e", "7e", "7e"),
+    )
+}  # fmt: skip
+TABLES = {"uvu": UVU, "uvw": UVW, "roofline": ROOFLINE}
+ROOFLINE_EDGES = 2_000  # e3nn's intermediates of 7 x 7 -> 7 take 20 kB per edge and step
 LIMITS = {"forward": 1e-6, "backward": 1e-6, "double": 1e-5}
 
 
@@ -73,10 +87,10 @@ class Problem:
             tensor_product_convolution,
         )
 
-        in1, in2, wanted = (UVU if mode == "uvu" else UVW)[name]
-        self.edges = EDGES if mode == "uvu" else UVW_EDGES
-        nodes = NODES if mode == "uvu" else NODES * UVW_EDGES // EDGES
-        make = channelwise_instructions if mode == "uvu" else _fully_connected
+        in1, in2, wanted = TABLES[mode][name]
+        self.edges = {"uvu": EDGES, "uvw": UVW_EDGES, "roofline": ROOFLINE_EDGES}[mode]
+        nodes = NODES * self.edges // EDGES
+        make = _fully_connected if mode == "uvw" else channelwise_instructions
         out, instructions = make(in1, in2, wanted)
         self.spec = spec = TensorProductSpec.build(in1, in2, out, instructions)
         arguments = (in1, in2, out, instructions)
@@ -96,12 +110,20 @@ class Problem:
         self.inputs = [torch.randn(shape, generator=generator) for shape in shapes]
         x, y, w = self.inputs
         self.packed = [change_layout(x, spec.in1, "ir_mul"), y, w]
+        # Cotangents of the output and of the three gradients, in e3nn's layout and in ours.
+        self.cotangents = [
+            torch.randn(shape, generator=generator) for shape in ((nodes, spec.dim_out), *shapes)
+        ]
+        probe, dx, *rest = self.cotangents
+        self.packed_cotangents = [
+            change_layout(probe, spec.out, "ir_mul"), change_layout(dx, spec.in1, "ir_mul"), *rest,
+        ]  # fmt: skip
         self.unpack = lambda rows, side: change_layout(rows, getattr(spec, side), "mul_ir")
         self.ours = lambda x, y, w: tensor_product_convolution(spec, x, y, w, graph, backend="cpu")
-        self.peers = {"e3nn": (self._unfused(module), self.inputs)}
-        if os.environ.get("SCITOOLKIT_BENCH_COMPILE") == "1":
+        self.peers = {"e3nn": (self._unfused(module), self.inputs, self.cotangents)}
+        if mode != "roofline" and os.environ.get("SCITOOLKIT_BENCH_COMPILE") != "0":
             self._add_compiled(arguments, options)
-        if importlib.util.find_spec("cuequivariance_torch"):
+        if mode != "roofline" and importlib.util.find_spec("cuequivariance_torch"):
             self._add_cuequivariance(in1, in2, wanted, mode)
 
     def _unfused(self, module):
@@ -120,7 +142,7 @@ class Problem:
         e3nn.set_optimization_defaults(jit_mode="eager")
         module = torch.compile(o3.TensorProduct(*arguments, **options))
         e3nn.set_optimization_defaults(**before)
-        self.peers["e3nn-compile"] = (self._unfused(module), self.inputs)
+        self.peers["e3nn-compile"] = (self._unfused(module), self.inputs, self.cotangents)
 
     def _add_cuequivariance(self, in1, in2, wanted, mode) -> None:
         import cuequivariance as cue
@@ -130,30 +152,30 @@ class Problem:
         irreps = [cue.Irreps("O3", each) for each in (in1, in2, wanted)]
         module = kind(*irreps, layout=cue.ir_mul, shared_weights=False, internal_weights=False)
         if module.weight_numel == self.spec.weight_numel:
-            self.peers["cuequivariance"] = (self._unfused(module), self.packed)
+            packed = (self._unfused(module), self.packed, self.packed_cotangents)
+            self.peers["cuequivariance"] = packed
 
 
-def forward(function, inputs):
+def forward(function, inputs, cotangents):
     with torch.no_grad():
         return function(*inputs)
 
 
-def _leaves(inputs):
-    return [each.detach().requires_grad_() for each in inputs]
+def _leaves(tensors):
+    return [each.detach().requires_grad_() for each in tensors]
 
 
-def forward_backward(function, inputs):
+def forward_backward(function, inputs, cotangents):
+    """The output's cotangent is given, so that nothing but the operator is timed."""
     leaves = _leaves(inputs)
-    return torch.autograd.grad(function(*leaves).square().sum(), leaves)
+    return torch.autograd.grad(function(*leaves), leaves, cotangents[0])
 
 
-def double_backward(function, inputs):
-    """What a force loss does: forward, gradient kept differentiable, gradient of that."""
-    leaves = _leaves(inputs)
-    energy = function(*leaves).square().sum()
-    grads = torch.autograd.grad(energy, leaves[1:], create_graph=True)
-    loss = sum(each.square().sum() for each in grads) + energy
-    return torch.autograd.grad(loss, leaves)
+def double_backward(function, inputs, cotangents):
+    """What a force loss does: forward, gradients kept differentiable, gradients of these."""
+    *leaves, probe = _leaves([*inputs, cotangents[0]])
+    grads = torch.autograd.grad(function(*leaves), leaves, probe, create_graph=True)
+    return torch.autograd.grad(grads, [*leaves, probe], cotangents[1:])
 
 
 WORK = {"forward": forward, "backward": forward_backward, "double": double_backward}
@@ -174,17 +196,26 @@ def check(problem: Problem, rows: int = 1000) -> dict[str, float]:
         message = problem.exact(x[sender], y, w)
         return message.new_zeros(problem.nodes, message.shape[1]).index_add(0, receiver, message)
 
-    def cut(inputs):
-        return [inputs[0], inputs[1][:rows], inputs[2][:rows]]
+    def cut(x, y, w):
+        return [x, y[:rows], w[:rows]]
 
-    errors = {}
+    def cut_all(inputs, cotangents):
+        return cut(*inputs), [cotangents[0], *cut(*cotangents[1:])]
+
+    def doubled(lists):
+        return [[each.double() for each in tensors] for tensors in lists]
+
+    errors, sides = {}, ("in1", None, None, "out")
     for name, work in WORK.items():
-        got = work(ours, cut(problem.packed))
-        want = work(exact, [each.double() for each in cut(problem.inputs)])
+        got = work(ours, *cut_all(problem.packed, problem.packed_cotangents))
+        want = work(exact, *doubled(cut_all(problem.inputs, problem.cotangents)))
         if name == "forward":
             pairs = [(problem.unpack(got, "out"), want)]
         else:
-            pairs = [(problem.unpack(got[0], "in1"), want[0]), *zip(got[1:], want[1:], strict=True)]
+            pairs = [
+                (problem.unpack(a, side) if side else a, b)
+                for a, b, side in zip(got, want, sides, strict=False)
+            ]
         errors[name] = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
         if not errors[name] <= LIMITS[name]:
             raise SystemExit(f"{name}: error {errors[name]:.2e} above {LIMITS[name]:.0e}")
@@ -221,44 +252,79 @@ def machine_rates() -> tuple[float, float]:
     return 2 * 1024**3 / gemm, 2 * 4 * (16 << 20) / copy
 
 
-def floor_seconds(problem: Problem, rates: tuple[float, float]) -> float:
-    """Return the least time of the forward: the larger of arithmetic and memory traffic."""
+# How often a kernel reads or writes per-edge weights, and multiplies of the forward it contains.
+PASSES = {"forward": ((1, 1),), "backward": ((1, 1), (2, 2)), "double": ((1, 1), (2, 2), (3, 5))}
+
+
+def floor_seconds(problem: Problem, rates: tuple[float, float], work: str = "forward") -> float:
+    """Return the least time of `work`: per kernel the larger of arithmetic and memory traffic.
+
+    The backward multiplies twice what the forward does, the double backward five times; they read
+    the weights (and their cotangents) and write their gradients once.
+    """
     spec, flops = problem.spec, 0
     for path in spec.paths:
         a, b, c = spec.in1[path.in1], spec.in2[path.in2], spec.out[path.out]
         nonzero = int((abs(spec.coefficients(path)) > 1e-9).sum())
-        if path.mode == "uvu":
+        if path.mode != "uvw":
             flops += a.mul * b.mul * (2 * nonzero + c.components)
         else:
             flops += a.mul * b.mul * (2 * nonzero + 2 * c.mul * c.components)
-    per_edge = 4 * (spec.weight_numel + spec.dim_in2) + 24
-    per_node = 4 * (spec.dim_in1 + spec.dim_out)
-    traffic = problem.edges * per_edge + problem.nodes * per_node
-    return max(flops * problem.edges / rates[0], traffic / rates[1])
+    rows = problem.edges * (4 * spec.dim_in2 + 24) + 4 * problem.nodes * (
+        spec.dim_in1 + spec.dim_out
+    )
+    weights = 4 * problem.edges * spec.weight_numel
+    return sum(
+        max(times * flops * problem.edges / rates[0], (touched * weights + rows) / rates[1])
+        for touched, times in PASSES[work]
+    )
 
 
 def thread_scaling(problem: Problem) -> float:
     """Return wall time of one thread over two, best of several, forward and backward."""
     times = {}
-    for _ in range(6):
+    for _ in range(8):
         for threads in (1, 2):
             torch.set_num_threads(threads)
             begin = time.perf_counter()
-            forward(problem.ours, problem.packed)
+            forward_backward(problem.ours, problem.packed, problem.packed_cotangents)
             elapsed = time.perf_counter() - begin
             times[threads] = min(times.get(threads, elapsed), elapsed)
     torch.set_num_threads(1)
     return times[1] / times[2]
 
 
+def compile_seconds(problem: Problem) -> dict[str, float]:
+    """Return CPU seconds of generating and compiling all kernels, and of taking them cached."""
+    code = (
+        "import sys, time, os, torch\n"
+        "from scitoolkit.ops.tensor_product import operators\n"
+        "def used():\n    t = os.times(); return t.user + t.system + t.children_user\n"
+        "text, begin = sys.argv[1], used()\n"
+        "for name in ('forward', 'backward', 'double_backward'):\n"
+        "    operators.kernel(text, name, torch.float32)\n"
+        "print(used() - begin)"
+    )
+    figures = {}
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "SCITOOLKIT_CACHE": cache}
+        for when in ("first", "cached"):
+            command = [sys.executable, "-c", code, problem.spec.to_json()]
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=True
+            )
+            figures[f"compile_seconds_{when}"] = float(done.stdout)
+    return figures
+
+
 def measure(name: str, mode: str, rates: tuple[float, float]) -> dict:
     problem = Problem(name, mode)
     figures = {"edges": problem.edges, "errors": check(problem), "graph_ms": problem.graph_ms}
     for work_name, work in WORK.items():
-        calls = {"ours": lambda w=work: w(problem.ours, problem.packed)}
-        for peer, (function, inputs) in problem.peers.items():
+        calls = {"ours": lambda w=work: w(problem.ours, problem.packed, problem.packed_cotangents)}
+        for peer, arguments in problem.peers.items():
             if (work_name, peer) != ("double", "e3nn-compile"):  # torch.compile cannot do it
-                calls[peer] = lambda w=work, f=function, i=inputs: w(f, i)
+                calls[peer] = lambda w=work, a=arguments: w(*a)
         times = alternate(calls)
         ours = times.pop("ours")
         figures[work_name] = {
@@ -267,9 +333,15 @@ def measure(name: str, mode: str, rates: tuple[float, float]) -> dict:
             "speedup": min(times.values()) / ours,
         }
         gc.collect()
-    figures["floor_share"] = floor_seconds(problem, rates) / (figures["forward"]["ours_ms"] / 1e3)
+    for work_name in WORK:
+        floor = 1e3 * floor_seconds(problem, rates, work_name)
+        timed = figures[work_name]
+        timed["floor_ms"] = floor
+        timed["speedup_at_floor"] = timed["speedup"] * timed["ours_ms"] / floor
+    figures["floor_share"] = figures["forward"]["floor_ms"] / figures["forward"]["ours_ms"]
     if name == "mace-large":
         figures["thread_scaling_2"] = thread_scaling(problem)
+        figures |= compile_seconds(problem)
     print(name, json.dumps(figures), file=sys.stderr, flush=True)
     return figures
 
@@ -280,7 +352,7 @@ def _in_this_interpreter() -> dict:
     only = os.environ.get("SCITOOLKIT_BENCH_PROBLEMS", "").split(",")
     chosen = [
         (name, mode)
-        for mode, table in (("uvu", UVU), ("uvw", UVW))
+        for mode, table in TABLES.items()
         for name in table
         if only == [""] or name in only
     ]
@@ -288,6 +360,11 @@ def _in_this_interpreter() -> dict:
     problems = {name: measure(name, mode, rates) for name, mode in chosen}
     figures = {"sgemm_gflops": rates[0] / 1e9, "copy_gb_s": rates[1] / 1e9}
     uvu = [problems[name] for name in UVU if name in problems]
+    for work in WORK:
+        if uvu:
+            figures[f"{work}_speedup_at_floor_min"] = min(
+                each[work]["speedup_at_floor"] for each in uvu
+            )
     for key, work in (
         ("forward_speedup_min", "forward"),
         ("forward_backward_speedup_min", "backward"),
@@ -301,11 +378,12 @@ def _in_this_interpreter() -> dict:
     if "mace-large" in problems:
         figures["thread_scaling_2"] = problems["mace-large"]["thread_scaling_2"]
         figures["floor_share_mace_large"] = problems["mace-large"]["floor_share"]
+        for key in ("compile_seconds_first", "compile_seconds_cached"):
+            figures[f"{key}_mace_large"] = problems["mace-large"][key]
     return {**figures, "problems": problems}
 
 
-def run() -> dict:
-    """Return the figures, measured where the peers are: here, or in their own environment."""
+def _where_the_peers_are() -> dict:
     if importlib.util.find_spec("cuequivariance_torch") or not PEER.exists():
         if importlib.util.find_spec("e3nn") is None:
             raise SystemExit("the peer e3nn is not installed. Fix: pip install 'scitoolkit[ops]'")
@@ -314,6 +392,14 @@ def run() -> dict:
     command = [str(PEER), __file__]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)
+
+
+def run() -> dict:
+    """Return the figures, and those of the kernels beside the product (`_ops_*.py`)."""
+    figures = _where_the_peers_are()
+    for path in sorted(Path(__file__).parent.glob("_ops_*.py")):
+        figures |= importlib.import_module(path.stem).measure()
+    return {"machine": machine(), **figures}
 
 
 if __name__ == "__main__":

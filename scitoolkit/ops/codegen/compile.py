@@ -18,7 +18,9 @@ import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,6 +93,18 @@ def _locked(path: Path) -> Iterator[None]:
         yield  # closing the file releases the lock
 
 
+@contextlib.contextmanager
+def _shown(target: Path) -> Iterator[None]:
+    """Say on a terminal that a kernel is being compiled, so that nobody wonders about the wait."""
+    shown = sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
+    begin = time.perf_counter()
+    if shown:
+        print(f"compiling kernel {target.stem[:8]} (once) ...", end="", file=sys.stderr, flush=True)
+    yield
+    if shown:
+        print(f" {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
+
+
 def _compile(compiler: str, source: str, target: Path, flags: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         code, library = Path(scratch) / "kernel.c", Path(scratch) / "kernel.so"
@@ -111,7 +125,7 @@ def compiled_path(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
 
     Args:
         source: C source with a plain C ABI.
-        flags: compiler flags that set optimisation and target.
+        flags: compiler flags that set optimisation and target; $SCITOOLKIT_CFLAGS is appended.
 
     Raises:
         BackendError: no compiler, a compiler that fails, or a cache that cannot be written.
@@ -121,6 +135,7 @@ def compiled_path(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
         '.so'
     """
     compiler = find_compiler()
+    flags = (*flags, *shlex.split(os.environ.get("SCITOOLKIT_CFLAGS", "")))
     parts = (source, compiler_identity(compiler), *flags, str(CACHE_VERSION))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     folder = cache_directory()
@@ -131,7 +146,8 @@ def compiled_path(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder / f"{key}.lock"):
             if not target.exists():  # another process may have compiled while this one waited
-                _compile(compiler, source, target, flags)
+                with _shown(target):
+                    _compile(compiler, source, target, flags)
     except OSError as error:
         raise BackendError(
             f"cannot write the kernel cache: {error}",

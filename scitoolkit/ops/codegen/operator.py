@@ -13,12 +13,13 @@ def call(function: Callable, *arguments: torch.Tensor | int) -> None:
 
     The caller answers for contiguity, dtypes and sizes: C cannot check them.
     """
-    function(
-        *(
-            ctypes.c_void_p(a.data_ptr()) if isinstance(a, torch.Tensor) else ctypes.c_int64(a)
-            for a in arguments
-        )
-    )
+    values = [a.data_ptr() if isinstance(a, torch.Tensor) else a for a in arguments]
+    if function.argtypes is None:  # known types spare an object per argument and call
+        function.argtypes = [
+            ctypes.c_void_p if isinstance(a, torch.Tensor) else ctypes.c_int64 for a in arguments
+        ]
+        function.restype = None
+    function(*values)
 
 
 def operator(
@@ -46,3 +47,36 @@ def operator(
         return registered
 
     return decorate
+
+
+def eager(function: Callable, setup_context: Callable, backward: Callable) -> Callable:
+    """Return a function of plain tensors with the same derivatives as a registered operator.
+
+    The dispatcher's way through an operator written in Python takes about 0.2 ms with autograd,
+    as long as a small kernel. In eager mode `torch.autograd.Function` takes a fraction of it.
+
+    Args:
+        function: the undecorated implementation.
+        setup_context: as in `operator`.
+        backward: as in `operator`.
+    """
+
+    # One forward with ctx: with a separate setup_context, torch inspects the signature each time.
+    def forward(ctx, *arguments):
+        output = function(*arguments)
+        setup_context(ctx, arguments, output)
+        return output
+
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type(f"Eager{function.__name__}", (torch.autograd.Function,), members).apply
+
+
+def is_eager(*tensors: torch.Tensor | None) -> bool:
+    """Tell whether nobody but autograd watches: no compiler, export, subclass or transform."""
+    if torch.compiler.is_compiling():
+        return False
+    return (
+        all(each is None or type(each) in (torch.Tensor, torch.nn.Parameter) for each in tensors)
+        and not torch._C._are_functorch_transforms_active()
+        and not torch._C._len_torch_dispatch_stack()
+    )

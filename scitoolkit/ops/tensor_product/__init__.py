@@ -1,5 +1,6 @@
 """Equivariant tensor products and their graph convolution, as generated kernels."""
 
+from scitoolkit.ops.tensor_product.drop_in import TensorProductConvolution
 from scitoolkit.ops.tensor_product.edges import Edges
 from scitoolkit.ops.tensor_product.public import (
     TensorProduct,
@@ -11,6 +12,7 @@ from scitoolkit.ops.tensor_product.spec import TensorProductSpec, channelwise_in
 __all__ = [
     "Edges",
     "TensorProduct",
+    "TensorProductConvolution",
     "TensorProductSpec",
     "change_layout",
     "channelwise_instructions",

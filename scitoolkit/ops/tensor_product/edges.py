@@ -1,7 +1,8 @@
-"""The edges of a graph in the two orders that deterministic kernels need."""
+"""The edges of a graph, ordered and cut for deterministic kernels."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,18 +10,26 @@ from torch import Tensor
 
 from scitoolkit.core.errors import DataError
 
+EDGES_PER_CHUNK = 1024
+
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges from senders to receivers, with the order by receiver and the order by sender.
+    """Edges from senders to receivers, with what deterministic parallel kernels need.
 
     Make one per neighbour list and use it for every layer, forward and backward. Edges may come
-    in any order; both orders are stable, so equal input gives bit-equal output.
+    in any order, fastest is ordered by receiver. Receivers are cut into chunks of about equal
+    numbers of edges, a number that depends on the number of edges alone. A chunk adds gradients
+    of senders to rows of its own: the first chunk that meets a sender has the sender's row, the
+    others have extra rows. All orders are stable, so equal input gives bit-equal output.
 
     Attributes:
         sender, receiver: node of each edge, shape (E,), int64.
-        receiver_ptr, sender_ptr: start of each node's edges in its order, shape (N + 1,), int64.
-        receiver_order, sender_order: edges by receiver and by sender, shape (E,), int64.
+        receiver_ptr: start of each node's incoming edges in the order, shape (N + 1,), int64.
+        receiver_order: edges by receiver, shape (E,), int64.
+        chunk_ptr: first receiver of each chunk, shape (C + 1,), int64.
+        sender_row: gradient row of each edge, shape (E,), int64: its sender, or N + extra row.
+        extra_ptr: first extra row of each node, shape (N + 1,), int64.
 
     Example:
         >>> edges = Edges.build(torch.tensor([1, 0, 0]), torch.tensor([0, 2, 0]), num_nodes=3)
@@ -32,8 +41,9 @@ class Edges:
     receiver: Tensor
     receiver_ptr: Tensor
     receiver_order: Tensor
-    sender_ptr: Tensor
-    sender_order: Tensor
+    chunk_ptr: Tensor
+    sender_row: Tensor
+    extra_ptr: Tensor
 
     @classmethod
     def build(cls, sender: Tensor, receiver: Tensor, num_nodes: int) -> Edges:
@@ -54,14 +64,17 @@ class Edges:
                 f"{tuple(receiver.shape)}"
             )
         sender, receiver = sender.long().contiguous(), receiver.long().contiguous()
-        return cls(sender, receiver, *_sorted(receiver, num_nodes), *_sorted(sender, num_nodes))
+        ptr, order = _sorted(receiver, num_nodes)
+        chunk_ptr, chunk_of_node = _chunks(ptr)
+        rows = _gradient_rows(sender, chunk_of_node[receiver], chunk_ptr.shape[0] - 1, num_nodes)
+        return cls(sender, receiver, ptr, order, chunk_ptr, *rows)
 
     @classmethod
     def rows(cls, num_rows: int, device: torch.device | str = "cpu") -> Edges:
         """One edge from each row to itself: the tensor product without a graph."""
         index = torch.arange(num_rows + 1, device=device)
         row = index[:num_rows]
-        return cls(row, row, index, row, index, row)
+        return cls(row, row, index, row, _chunks(index)[0], row, torch.zeros_like(index))
 
     @property
     def num_nodes(self) -> int:
@@ -77,19 +90,50 @@ class Edges:
         """The index tensors, in the order that the operators take them."""
         return (
             self.sender,
-            self.receiver,
             self.receiver_ptr,
             self.receiver_order,
-            self.sender_ptr,
-            self.sender_order,
+            self.chunk_ptr,
+            self.sender_row,
+            self.extra_ptr,
         )
 
 
 def _sorted(index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     count = torch.bincount(index, minlength=num_nodes)
-    start = torch.zeros(num_nodes + 1, dtype=torch.int64, device=index.device)
+    return _starts(count), torch.argsort(index, stable=True)
+
+
+def _starts(count: Tensor) -> Tensor:
+    start = count.new_zeros(count.shape[0] + 1)
     torch.cumsum(count, 0, out=start[1:])
-    return start, torch.argsort(index, stable=True)
+    return start
+
+
+def _chunks(receiver_ptr: Tensor) -> tuple[Tensor, Tensor]:
+    """Cut nodes where edges are about equally shared; a power of two, for any thread count."""
+    num_nodes, num_edges = receiver_ptr.shape[0] - 1, int(receiver_ptr[-1])
+    number = 2 ** min(8, round(math.log2(max(1, num_edges / EDGES_PER_CHUNK))))
+    targets = torch.arange(number + 1, device=receiver_ptr.device) * num_edges // number
+    start = torch.searchsorted(receiver_ptr, targets)
+    start[0], start[-1] = 0, num_nodes
+    chunk_of_node = torch.repeat_interleave(
+        torch.arange(number, device=start.device), start.diff(), output_size=num_nodes
+    )
+    return start, chunk_of_node
+
+
+def _gradient_rows(
+    sender: Tensor, chunk: Tensor, num_chunks: int, num_nodes: int
+) -> tuple[Tensor, Tensor]:
+    pairs, edge_pair = torch.unique(sender * num_chunks + chunk, return_inverse=True)
+    node = pairs // num_chunks
+    rank = torch.arange(pairs.shape[0], device=sender.device)
+    first = torch.ones_like(node, dtype=torch.bool)
+    first[1:] = node[1:] != node[:-1]
+    extra_row = rank - torch.cumsum(first, 0)
+    row = torch.where(first, node, num_nodes + extra_row)
+    extra = _starts(torch.bincount(node[~first], minlength=num_nodes))
+    return row[edge_pair], extra
 
 
 def _check_index(name: str, index: Tensor, num_nodes: int) -> None:

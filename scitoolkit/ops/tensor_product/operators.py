@@ -6,38 +6,60 @@ spec travels as text, so that torch.compile and export see plain arguments.
 
 from __future__ import annotations
 
-import ctypes
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import call, load_library, operator
+from scitoolkit.ops.codegen import call, eager, empty, is_eager, load_library, operator
 from scitoolkit.ops.tensor_product import cpu
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
 REAL = {torch.float32: "float", torch.float64: "double"}
 
 
-@functools.lru_cache(maxsize=256)
-def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
-    """Return the loaded kernels of a spec, compiled on first use.
+@functools.lru_cache(maxsize=1024)
+def kernel(spec: str, name: str, dtype: torch.dtype, precise: bool = False) -> Callable:
+    """Return one loaded kernel of a spec, compiled on first use; `precise` sums in float64.
 
     Raises:
-        BackendError: no compiler, or one that fails.
+        BackendError: no compiler, one that fails, or a spec that is too wide.
     """
-    return load_library(cpu.generate(TensorProductSpec.from_json(spec), REAL[dtype]))
+    parsed = TensorProductSpec.from_json(spec)
+    source = cpu.generate(parsed, name, REAL[dtype], "double" if precise else "")
+    return getattr(load_library(source), name)
 
 
-def _weight_gradient(spec: TensorProductSpec, weight: Tensor) -> Tensor:
-    """Buffer for the weights' gradient: per edge, or per chunk of nodes when shared."""
+def _sums(like: Tensor, precise: bool) -> torch.dtype:
+    return torch.float64 if precise else like.dtype
+
+
+def _launch(
+    name: str, spec: str, precise: bool, graph: tuple[Tensor, ...], inputs: tuple, *rest
+) -> None:
+    sender, ptr, order, chunk_ptr, row, extra = graph
+    call(
+        kernel(spec, name, inputs[0].dtype, precise), ptr.shape[0] - 1, sender.shape[0],
+        chunk_ptr.shape[0] - 1, chunk_ptr, ptr, order, sender, row, extra,
+        *inputs, *rest, torch.get_num_threads(),
+    )  # fmt: skip
+
+
+def _gradients(spec: TensorProductSpec, precise: bool, graph, x, y, weight) -> tuple:
+    """Buffers (gx, extra rows of gx, gy, gw); of shared weights one row per chunk of nodes."""
+    extra = int(graph[-1][-1])
+    gx = empty((x.shape[0] + extra, spec.dim_in1), x, _sums(x, precise))
+    shape = (graph[3].shape[0] - 1, spec.weight_numel) if spec.shared_weights else weight.shape
+    gw = empty(shape, weight, _sums(x, precise) if spec.shared_weights else x.dtype)
     if spec.shared_weights:
-        return weight.new_zeros(cpu.NUM_CHUNKS, spec.weight_numel)
-    return torch.empty_like(weight)
+        gw.zero_()
+    return gx[: x.shape[0]], gx[x.shape[0] :], torch.empty_like(y), gw
 
 
-def _sum_chunks(spec: TensorProductSpec, gradient: Tensor) -> Tensor:
-    return gradient.sum(0) if spec.shared_weights else gradient
+def _finish(spec: TensorProductSpec, gradients: tuple) -> tuple[Tensor, Tensor, Tensor]:
+    gx, _, gy, gw = gradients
+    return gx.to(gy.dtype), gy, gw.sum(0).to(gy.dtype) if spec.shared_weights else gw
 
 
 def _strided(cotangent: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
@@ -48,102 +70,106 @@ def _strided(cotangent: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
     return cotangent.contiguous(), row if like.ndim == 2 else 0
 
 
-def _fake_forward(x, y, weight, sender, receiver, rp, ro, sp, so, spec):
+def _fake_forward(x, y, weight, sender, ptr, order, chunk_ptr, row, extra, spec, precise):
     return x.new_empty(x.shape[0], TensorProductSpec.from_json(spec).dim_out)
 
 
-def _fake_backward(grad, x, y, weight, sender, receiver, rp, ro, sp, so, spec):
+def _fake_backward(grad, x, y, weight, sender, ptr, order, chunk_ptr, row, extra, spec, precise):
     return torch.empty_like(x), torch.empty_like(y), torch.empty_like(weight)
 
 
-def _fake_double(dx, dy, dw, grad, x, y, weight, sender, receiver, rp, ro, sp, so, spec):
+def _fake_double(dx, dy, dw, grad, x, y, weight, *rest):
     return tuple(torch.empty_like(each) for each in (grad, x, y, weight))
 
 
-@operator("tensor_product_double_backward", fake=_fake_double)
-def double_backward(
+def _double_backward(
     dx: Tensor | None, dy: Tensor | None, dw: Tensor | None, grad: Tensor, x: Tensor, y: Tensor,
-    weight: Tensor, sender: Tensor, receiver: Tensor, receiver_ptr: Tensor, receiver_order: Tensor,
-    sender_ptr: Tensor, sender_order: Tensor, spec: str,
+    weight: Tensor, sender: Tensor, receiver_ptr: Tensor, receiver_order: Tensor,
+    chunk_ptr: Tensor, sender_row: Tensor, extra_ptr: Tensor, spec: str,
+    precise: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of <dx, gx> + <dy, gy> + <dw, gw> with respect to (grad, x, y, weight)."""
-    parsed, library = TensorProductSpec.from_json(spec), kernels(spec, x.dtype)
+    parsed = TensorProductSpec.from_json(spec)
+    graph = (sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
     cotangents = [
         each for value, like in ((dx, x), (dy, y), (dw, weight)) for each in _strided(value, like)
     ]
-    ggrad, gx, gy = torch.empty_like(grad), torch.empty_like(x), torch.empty_like(y)
-    gw = _weight_gradient(parsed, weight)
-    nodes, threads = x.shape[0], torch.get_num_threads()
-    call(
-        library.double_nodes, nodes, receiver_ptr, receiver_order, sender,
-        x, y, weight, *cotangents, ggrad, threads,
-    )  # fmt: skip
-    call(
-        library.double_edges, nodes, sender_ptr, sender_order, receiver,
-        x, y, weight, grad, *cotangents, gx, gy, gw, threads,
-    )  # fmt: skip
-    return ggrad, gx, gy, _sum_chunks(parsed, gw)
+    ggrad = empty(grad.shape, grad, _sums(grad, precise))
+    gradients = _gradients(parsed, precise, graph, x, y, weight)
+    inputs = (x, y, weight, grad)
+    _launch("double_backward", spec, precise, graph, inputs, *cotangents, ggrad, *gradients)
+    return ggrad.to(grad.dtype), *_finish(parsed, gradients)
 
 
-def _save_backward(ctx, inputs, output) -> None:
-    *tensors, spec = inputs
+double_backward = operator("tensor_product_double_backward", fake=_fake_double)(_double_backward)
+
+
+def _save(ctx, inputs, output) -> None:
+    *tensors, ctx.spec, ctx.precise = inputs
     ctx.save_for_backward(*tensors)
-    ctx.spec = spec
 
 
 def _backward_of_backward(ctx, dx, dy, dw):
-    grads = double_backward(dx, dy, dw, *ctx.saved_tensors, ctx.spec)
-    return (*grads, None, None, None, None, None, None, None)
+    arguments = (dx, dy, dw, *ctx.saved_tensors)
+    # Third derivatives do not exist, so the implementation is called without any wrapping, but
+    # only where nobody asks for them: the operator then says so.
+    plain = is_eager(*arguments) and not torch.is_grad_enabled()
+    grads = (_double_backward if plain else double_backward)(*arguments, ctx.spec, ctx.precise)
+    return (*grads, *[None] * 8)
 
 
-@operator(
-    "tensor_product_backward",
-    fake=_fake_backward,
-    setup_context=_save_backward,
-    backward=_backward_of_backward,
-)
-def backward(
-    grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver: Tensor,
-    receiver_ptr: Tensor, receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor,
-    spec: str,
+def _backward(
+    grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver_ptr: Tensor,
+    receiver_order: Tensor, chunk_ptr: Tensor, sender_row: Tensor, extra_ptr: Tensor, spec: str,
+    precise: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients with respect to (x, y, weight), each shaped as its argument."""
-    parsed, library = TensorProductSpec.from_json(spec), kernels(spec, x.dtype)
-    gx, gy, gw = torch.empty_like(x), torch.empty_like(y), _weight_gradient(parsed, weight)
-    call(
-        library.backward, x.shape[0], sender_ptr, sender_order, receiver,
-        x, y, weight, grad, gx, gy, gw, torch.get_num_threads(),
-    )  # fmt: skip
-    return gx, gy, _sum_chunks(parsed, gw)
+    parsed = TensorProductSpec.from_json(spec)
+    graph = (sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
+    gradients = _gradients(parsed, precise, graph, x, y, weight)
+    _launch("backward", spec, precise, graph, (x, y, weight, grad), *gradients)
+    return _finish(parsed, gradients)
 
 
-def _save_forward(ctx, inputs, output) -> None:
-    *tensors, spec = inputs
-    ctx.save_for_backward(*tensors)
-    ctx.spec = spec
+backward = operator(
+    "tensor_product_backward",
+    fake=_fake_backward,
+    setup_context=_save,
+    backward=_backward_of_backward,
+)(_backward)
+_eager_backward = eager(_backward, _save, _backward_of_backward)
 
 
 def _backward_of_forward(ctx, grad):
-    grads = backward(grad.contiguous(), *ctx.saved_tensors, ctx.spec)
-    return (*grads, None, None, None, None, None, None, None)
+    arguments = (grad.contiguous(), *ctx.saved_tensors)
+    grads = (_eager_backward if is_eager(*arguments) else backward)(
+        *arguments, ctx.spec, ctx.precise
+    )
+    return (*grads, *[None] * 8)
 
 
-@operator(
-    "tensor_product_forward",
-    fake=_fake_forward,
-    setup_context=_save_forward,
-    backward=_backward_of_forward,
-)
-def forward(
-    x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver: Tensor,
-    receiver_ptr: Tensor, receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor,
-    spec: str,
+def _forward(
+    x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver_ptr: Tensor,
+    receiver_order: Tensor, chunk_ptr: Tensor, sender_row: Tensor, extra_ptr: Tensor, spec: str,
+    precise: bool,
 ) -> Tensor:  # fmt: skip
     """Sum over each receiver's edges of the tensor product, shape (N, dim_out), ir_mul layout."""
-    parsed, library = TensorProductSpec.from_json(spec), kernels(spec, x.dtype)
-    out = x.new_empty(x.shape[0], parsed.dim_out)
-    call(
-        library.forward, x.shape[0], receiver_ptr, receiver_order, sender,
-        x, y, weight, out, torch.get_num_threads(),
-    )  # fmt: skip
-    return out
+    graph = (sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
+    rows = (x.shape[0], TensorProductSpec.from_json(spec).dim_out)
+    out = empty(rows, x, _sums(x, precise))
+    _launch("forward", spec, precise, graph, (x, y, weight), out)
+    return out.to(x.dtype)
+
+
+forward = operator(
+    "tensor_product_forward",
+    fake=_fake_forward,
+    setup_context=_save,
+    backward=_backward_of_forward,
+)(_forward)
+_eager_forward = eager(_forward, _save, _backward_of_forward)
+
+
+def convolution(*arguments) -> Tensor:
+    """The forward operator with its derivatives, by the shortest way that the caller allows."""
+    return (_eager_forward if is_eager(*arguments[:-2]) else forward)(*arguments)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.ops.tensor_product import cpu, operators, reference
+from scitoolkit.ops.tensor_product import operators, reference
 from scitoolkit.ops.tensor_product.edges import Edges
 from scitoolkit.ops.tensor_product.spec import Segment, TensorProductSpec
 
@@ -22,11 +22,6 @@ def _say_once(reason: str) -> None:
     get_logger(__name__).warning("tensor product: the slow reference runs: %s", reason)
 
 
-@functools.cache
-def _spec_text(spec: TensorProductSpec) -> str:
-    return spec.to_json()
-
-
 @functools.lru_cache(maxsize=256)
 def _why_not_compiled(spec: TensorProductSpec, dtype: torch.dtype, device: str) -> str:
     """Return why the generated kernels cannot run, or an empty text; compiles them if need be."""
@@ -34,11 +29,8 @@ def _why_not_compiled(spec: TensorProductSpec, dtype: torch.dtype, device: str) 
         return f"there is no kernel for device {device}"
     if dtype not in operators.REAL:
         return f"there is no kernel for {dtype}"
-    if not cpu.supports(spec):
-        modes = sorted({path.mode for path in spec.paths} - set(cpu.SUPPORTED_MODES))
-        return f"there is no kernel for mode {', '.join(modes)}"
     try:
-        operators.kernels(_spec_text(spec), dtype)
+        operators.kernel(spec.text, "forward", dtype)
     except BackendError as error:
         return str(error)
     return ""
@@ -49,6 +41,8 @@ def _use_kernel(spec: TensorProductSpec, x: Tensor, backend: str) -> bool:
         raise ConfigError(f"backend={backend!r}", allowed=", ".join(BACKENDS))
     if backend == "reference":
         return False
+    if torch.compiler.is_compiling():  # compilers cannot be tried out while torch traces
+        return x.device.type == "cpu" and x.dtype in operators.REAL
     reason = _why_not_compiled(spec, x.dtype, x.device.type)
     if reason and backend == "cpu":
         raise BackendError(reason, fix="backend='reference'")
@@ -106,6 +100,7 @@ def tensor_product_convolution(
     edges: Edges,
     *,
     backend: str = "auto",
+    accumulate: torch.dtype | None = None,
 ) -> Tensor:
     """Gather sender features, multiply by edge attributes and weights, sum at the receivers.
 
@@ -120,6 +115,7 @@ def tensor_product_convolution(
         weight: shape (E, weight_numel), or (weight_numel,) when shared; e3nn's order.
         edges: the graph, from `Edges.build`.
         backend: auto (kernel if it can run, else the reference, said once), cpu or reference.
+        accumulate: torch.float64 to multiply and sum in float64 what is stored in float32.
 
     Returns:
         Node features, shape (N, dim_out), ir_mul layout; zero for nodes without edges.
@@ -136,12 +132,15 @@ def tensor_product_convolution(
         torch.Size([3, 64])
     """
     _check(spec, x, y, weight, edges)
+    if accumulate not in (None, x.dtype, torch.float64):
+        raise ConfigError(f"accumulate={accumulate}", allowed=f"{x.dtype}, torch.float64")
+    precise = accumulate == torch.float64
     if not _use_kernel(spec, x, backend):
         return reference.tensor_product_convolution(
             spec, x, y, weight, edges.sender, edges.receiver, edges.num_nodes
         )
     arguments = (x.contiguous(), y.contiguous(), weight.contiguous())
-    return operators.forward(*arguments, *edges.tensors(), _spec_text(spec))
+    return operators.convolution(*arguments, *edges.tensors(), spec.text, precise)
 
 
 class TensorProduct(nn.Module):

@@ -76,6 +76,10 @@ class TensorProductSpec:
     paths: tuple[Path, ...]
     shared_weights: bool
 
+    def __post_init__(self) -> None:
+        # What operators take: an attribute, so that torch.compile finds a constant.
+        object.__setattr__(self, "text", json.dumps(asdict(self)))
+
     @classmethod
     def build(
         cls,
@@ -184,7 +188,7 @@ class TensorProductSpec:
 
     def to_json(self) -> str:
         """Return the spec as text: it travels with the operator through compile and export."""
-        return json.dumps(asdict(self))
+        return self.text
 
     @staticmethod
     @functools.lru_cache(maxsize=256)

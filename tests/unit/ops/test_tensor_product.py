@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from scitoolkit.core.errors import BackendError, ConfigError, DataError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.ops.tensor_product import (
     Edges,
     TensorProduct,
@@ -15,6 +15,13 @@ from scitoolkit.ops.tensor_product import (
 
 o3 = pytest.importorskip("e3nn.o3")
 
+
+@pytest.fixture(autouse=True)
+def quick_compiler(monkeypatch):
+    """Correctness does not need the optimiser; one test below takes the flags of production."""
+    monkeypatch.setenv("SCITOOLKIT_CFLAGS", "-O1")
+
+
 # Multiplicities below, at and above the vector width, with and without a remainder.
 CASES = {
     "channels-1": ("1x0e+1x1o", "0e+1o", "0e+1o", "uvu"),
@@ -23,6 +30,7 @@ CASES = {
     "wide-attributes": ("6x0e+6x1o", "2x0e+3x1o", "0e+1o", "uvu"),
     "degree-3": ("16x3o+16x1e", "3o+2e", "0e+3o+2o", "uvu"),
     "uvw": ("5x0e+3x1o", "2x0e+1o", "11x0e+9x1o+8x1e", "uvw"),
+    "uuu": ("11x0e+11x1o", "11x0e+11x1o", "11x0e+11x1o+11x1e+11x2e", "uuu"),
 }
 
 
@@ -102,7 +110,48 @@ def test_equals_e3nn_in_all_derivatives(case, shared, dtype, tolerance):
         assert (a - b).abs().max() <= tolerance * b.abs().max()
 
 
-@pytest.mark.parametrize("case", ["channels-11", "wide-attributes", "uvw"])
+def test_accumulation_in_float64_is_more_accurate():
+    spec = TensorProductSpec.channelwise("8x0e+8x1o", "0e+1o", "0e+1o")
+    inputs, index = _inputs(spec, 3, 3000, torch.float32)
+    edges = Edges.build(*index, 3)
+
+    def results(accumulate, dtype):
+        leaves = [each.detach().to(dtype).requires_grad_() for each in inputs]
+        return _derivatives(
+            lambda *a: tensor_product_convolution(
+                spec, *a, edges, backend="cpu", accumulate=accumulate
+            ),
+            leaves,
+        )
+
+    exact = results(None, torch.float64)
+    plain, precise = results(None, torch.float32), results(torch.float64, torch.float32)
+    for name, position in (("out", 0), ("gradient of x", 1)):
+        errors = [float((r[position] - exact[position]).detach().norm()) for r in (plain, precise)]
+        assert errors[1] < 0.5 * errors[0], name
+    assert all(each.dtype == torch.float32 for each in precise)
+    with pytest.raises(ConfigError, match="accumulate"):
+        results(torch.float16, torch.float32)
+
+
+def test_optimised_kernels_equal_the_reference(monkeypatch):
+    monkeypatch.delenv("SCITOOLKIT_CFLAGS")
+    spec = TensorProductSpec.channelwise("72x0e+72x1o", "0e+1o+2e", "0e+1o+2e")
+    inputs, index = _inputs(spec, 9, 150, torch.float32)
+    edges = Edges.build(*index, 9)
+    results = [
+        _derivatives(
+            lambda *a, b=backend: tensor_product_convolution(spec, *a, edges, backend=b), inputs
+        )
+        for backend in ("cpu", "reference")
+    ]
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(
+            got, want, rtol=1e-4, atol=1e-5 * float(want.detach().abs().max())
+        )
+
+
+@pytest.mark.parametrize("case", ["channels-11", "wide-attributes", "uvw", "uuu"])
 @pytest.mark.parametrize("shared", [False, True])
 def test_gradcheck_and_gradgradcheck(case, shared):
     in1, in2, wanted, mode = CASES[case]
@@ -243,25 +292,44 @@ def test_module_replaces_e3nn_in_two_lines():
     assert [p.scale for p in spec.paths] == pytest.approx([p.scale for p in ours.spec.paths])
 
 
-def test_mode_without_kernel_runs_the_reference():
-    arguments = ("4x1o", "4x1o", "4x0e", [(0, 0, 0, "uuu", True)])
-    options = {"shared_weights": False, "internal_weights": False}
-    x, y, w = torch.randn(3, 12), torch.randn(3, 12), torch.randn(3, 4)
-    want = o3.TensorProduct(*arguments, **options)(x, y, w)
-    torch.testing.assert_close(TensorProduct(*arguments, **options)(x, y, w), want)
-    with pytest.raises(BackendError, match="uuu"):
-        TensorProduct(*arguments, **options, backend="cpu")(x, y, w)
-
-
 def test_operators_pass_torch_opcheck():
     spec = TensorProductSpec.channelwise("4x0e+4x1o", "0e+1o", "0e+1o")
     inputs, index = _inputs(spec, 4, 5, torch.float64)
     from scitoolkit.ops.tensor_product import operators
 
-    arguments = (*inputs, *Edges.build(*index, 4).tensors(), spec.to_json())
+    arguments = (*inputs, *Edges.build(*index, 4).tensors(), spec.to_json(), False)
     torch.library.opcheck(
         operators.forward, arguments, test_utils=("test_schema", "test_faketensor")
     )
+
+
+def test_torch_compile_sees_the_operators():
+    spec = TensorProductSpec.channelwise("4x0e+4x1o", "0e+1o", "0e+1o")
+    inputs, index = _inputs(spec, 4, 5, torch.float64)
+    edges = Edges.build(*index, 4)
+
+    def function(x, y, w):
+        return tensor_product_convolution(spec, x, y, w, edges, backend="cpu").square().sum()
+
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    want = torch.autograd.grad(function(*inputs), inputs)
+    for a, b in zip(torch.autograd.grad(compiled(*inputs), inputs), want, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_torch_export_keeps_the_operator():
+    spec = TensorProductSpec.channelwise("4x0e+4x1o", "0e+1o", "0e+1o")
+    (x, y, w), index = _inputs(spec, 4, 5, torch.float64)
+    edges = Edges.build(*index, 4)
+
+    class Layer(torch.nn.Module):
+        def forward(self, x, y, w):
+            return tensor_product_convolution(spec, x, y, w, edges, backend="cpu")
+
+    arguments = (x.detach(), y.detach(), w.detach())
+    program = torch.export.export(Layer(), arguments)
+    assert "scitoolkit.tensor_product_forward" in str(program.graph)
+    torch.testing.assert_close(program.module()(*arguments), Layer()(*arguments))
 
 
 @pytest.mark.parametrize(
@@ -300,3 +368,47 @@ def test_wrong_tensors_are_named():
 def test_wrong_instructions_are_named(instruction, message):
     with pytest.raises(ConfigError, match=message):
         TensorProductSpec.build("4x0e", "0e", "4x0e+4x1o+4x0o", [instruction])
+
+
+MULS = (1, 2, 4, 8, 16, 24, 32, 33, 49, 50, 64, 123)
+TRIPLES = (
+    (0, 0, 0), (1, 0, 1), (0, 1, 1), (1, 1, 0), (1, 1, 1), (1, 1, 2), (2, 1, 2), (5, 3, 5),
+    (7, 2, 5),
+)  # fmt: skip
+
+
+def _grid_spec(mul, triples, mul2):
+    in1, in2, out, instructions = [], [], [], []
+    for position, (a, b, c) in enumerate(triples):
+        parities = ("e", "o") if position % 2 else ("o", "e")
+        in1.append(f"{mul}x{a}{parities[0]}")
+        in2.append(f"{mul2}x{b}{parities[1]}")
+        out.append(f"{mul}x{c}o")
+        instructions.append((position, position, position, "uvu", True))
+    return TensorProductSpec.build("+".join(in1), "+".join(in2), "+".join(out), instructions)
+
+
+def _check_grid(mul, triples, mul2):
+    spec = _grid_spec(mul, triples, mul2)
+    inputs, index = _inputs(spec, 3, 5, torch.float64)
+    edges = Edges.build(*index, 3)
+    got, want = (
+        _derivatives(
+            lambda *a, b=backend: tensor_product_convolution(spec, *a, edges, backend=b), inputs
+        )
+        for backend in ("cpu", "reference")
+    )
+    for a, b in zip(got, want, strict=True):
+        assert (a - b).abs().max() <= 1e-12 * b.abs().max()
+
+
+@pytest.mark.parametrize("mul", [3, 33])
+def test_multiplicities_and_degrees(mul):
+    _check_grid(mul, TRIPLES[:7], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mul2", [1, 2])
+@pytest.mark.parametrize("mul", MULS)
+def test_all_multiplicities_and_degrees(mul, mul2):
+    _check_grid(mul, TRIPLES, mul2)

@@ -1,0 +1,101 @@
+"""Large outputs of kernels in memory that is kept and used again.
+
+Fresh memory costs a page fault per page, and on many machines (virtual ones above all) zeroing
+and mapping a page takes longer than the kernel that fills it. Blocks of large outputs therefore
+return here when the last tensor on them is gone, and the next output of about that size takes
+one. Blocks are backed by huge pages where the system has them.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import threading
+import weakref
+
+import numpy as np
+import torch
+from torch import Tensor
+
+HUGE_PAGE = 2 << 20
+SMALLEST = 1 << 20  # below this the allocator of torch keeps memory by itself
+NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+def _limit() -> int:
+    """Bytes that may wait for use: $SCITOOLKIT_BUFFERS in MiB, else 1 GiB."""
+    return int(os.environ.get("SCITOOLKIT_BUFFERS", "1024")) << 20
+
+
+class BufferPool:
+    """Blocks of memory that wait for the next large output."""
+
+    def __init__(self) -> None:
+        # Finalizers may run inside any allocation of this thread, also while it holds the lock.
+        self._lock = threading.RLock()
+        self._free: list[mmap.mmap] = []
+
+    def take(self, size: int) -> mmap.mmap:
+        """Return a block of at least `size` bytes: the smallest waiting one that is not too big."""
+        with self._lock:
+            fitting = [b for b in self._free if size <= len(b) <= 2 * size + HUGE_PAGE]
+            if fitting:
+                block = min(fitting, key=len)
+                self._free = [each for each in self._free if each is not block]
+                return block
+        return _map(-(-size // HUGE_PAGE) * HUGE_PAGE)
+
+    def give_back(self, block: mmap.mmap) -> None:
+        """Keep a block for later; the oldest go when too much waits."""
+        with self._lock:
+            self._free.append(block)
+            limit = _limit()
+            while self._free and sum(map(len, self._free)) > limit:
+                self._free.pop(0)
+
+    def waiting(self) -> int:
+        """Bytes that wait for use."""
+        return sum(map(len, self._free))
+
+    def clear(self) -> None:
+        """Return all waiting blocks to the system."""
+        with self._lock:
+            self._free = []
+
+
+POOL = BufferPool()
+
+
+def _map(size: int) -> mmap.mmap:
+    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
+        return mmap.mmap(-1, size)
+    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        block.madvise(mmap.MADV_HUGEPAGE)
+    return block
+
+
+def empty(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return an uninitialised CPU tensor of the device and dtype of `like`, from the pool if large.
+
+    Args:
+        shape: shape of the tensor.
+        like: gives device, and dtype unless that is given.
+        dtype: float32 or float64.
+
+    Example:
+        >>> empty((2, 3), torch.zeros(1)).shape
+        torch.Size([2, 3])
+    """
+    dtype = dtype or like.dtype
+    count = math.prod(shape)
+    size = count * dtype.itemsize
+    poisoned = torch.are_deterministic_algorithms_enabled()
+    if size < SMALLEST or like.device.type != "cpu" or dtype not in NUMPY or poisoned:
+        return like.new_empty(shape, dtype=dtype)
+    block = POOL.take(size)
+    # The array is what the tensor holds on to; it dies with the last tensor of this memory.
+    array = np.frombuffer(block, dtype=NUMPY[dtype], count=count)
+    weakref.finalize(array, POOL.give_back, block).atexit = False
+    return torch.from_numpy(array).view(shape)

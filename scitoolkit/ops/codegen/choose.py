@@ -1,0 +1,109 @@
+"""Which backend runs: the generated kernel where there is one, else the reference, said once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from scitoolkit.core.errors import BackendError, ConfigError, DataError
+from scitoolkit.core.log import get_logger
+
+BACKENDS = ("auto", "cpu", "reference")
+REAL = {torch.float32: "float", torch.float64: "double"}
+
+# By operation: kernels(spec, dtype), which returns the loaded library or raises BackendError. By
+# name, because torch.compile takes the choice as a constant and so needs constant arguments.
+_KERNELS: dict[str, Callable] = {}
+
+
+def kernels_of(operation: str) -> Callable[[Callable], Callable]:
+    """Register the decorated `kernels(spec, dtype)` as the kernels of `operation`."""
+
+    def decorate(kernels: Callable) -> Callable:
+        return _KERNELS.setdefault(operation, kernels)
+
+    return decorate
+
+
+@functools.cache
+def _say_once(operation: str, reason: str) -> None:
+    get_logger(__name__).warning("%s: the slow reference runs: %s", operation, reason)
+
+
+@functools.lru_cache(maxsize=1024)
+def _why_not(operation: str, spec: str, dtype: torch.dtype, device: str) -> str:
+    """Return why the kernels cannot run, or an empty text; compiles them if need be."""
+    if device != "cpu":
+        return f"there is no kernel for device {device}"
+    if dtype not in REAL:
+        return f"there is no kernel for {dtype}"
+    try:
+        _KERNELS[operation](spec, dtype)
+    except BackendError as error:
+        return str(error)
+    return ""
+
+
+@torch.compiler.assume_constant_result
+def _decide(operation: str, spec: str, dtype: torch.dtype, device: str, backend: str) -> bool:
+    reason = _why_not(operation, spec, dtype, device)
+    if reason and backend == "cpu":
+        raise BackendError(reason, fix="backend='reference'")
+    if reason:
+        _say_once(operation, reason)
+    return not reason
+
+
+def use_kernel(operation: str, spec: str, x: Tensor, backend: str) -> bool:
+    """Tell whether the generated kernel runs on `x`; compiles it when it is not yet there.
+
+    Args:
+        operation: name of the operation, as registered by `kernels_of`.
+        spec: the operation as text.
+        x: the tensor whose dtype and device decide.
+        backend: auto, cpu or reference.
+
+    Raises:
+        ConfigError: an unknown backend.
+        BackendError: backend cpu is asked for and cannot run.
+    """
+    if backend not in BACKENDS:
+        raise ConfigError(f"backend={backend!r}", allowed=", ".join(BACKENDS))
+    if backend == "reference":
+        return False
+    return _decide(operation, spec, x.dtype, x.device.type, backend)
+
+
+def check_tensor(name: str, value: object, shape: tuple[int | str, ...], like: Tensor) -> None:
+    """Check a tensor at the public boundary against a shape and the dtype and device of another.
+
+    Args:
+        name: the argument's name, for the message.
+        value: the argument.
+        shape: expected sizes; a letter stands for any size.
+        like: the tensor whose dtype and device it must have.
+
+    Raises:
+        DataError: naming the argument, what was expected and what was given.
+
+    Example:
+        >>> check_tensor("x", torch.zeros(2, 3), ("N", 3), torch.zeros(1))
+    """
+    wanted = str(shape).replace("'", "")
+    if not isinstance(value, Tensor):
+        raise DataError(f"expected {name} as a tensor of shape {wanted}, got {type(value)}")
+    given = tuple(value.shape)
+    fits = len(given) == len(shape) and all(
+        isinstance(want, str) or size == want for size, want in zip(given, shape, strict=True)
+    )
+    if not fits:
+        raise DataError(f"expected {name} of shape {wanted}, got {given}")
+    if not value.is_floating_point():
+        raise DataError(f"expected {name} of a floating dtype, got {value.dtype}")
+    if value.dtype != like.dtype or value.device != like.device:
+        raise DataError(
+            f"expected {name} of {like.dtype} on {like.device}, got {value.dtype} on {value.device}"
+        )

@@ -1,0 +1,5 @@
+"""Moments of smooth environment matrices (DeepPot-SE), first and second derivatives."""
+
+from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
+
+__all__ = ["EnvironmentSpec"]

@@ -1,0 +1,227 @@
+"""C source of the environment-matrix operation, generated for the widths of a spec.
+
+A block is up to LANES edges of one centre and one neighbour type; all arithmetic of an embedding
+runs over the lanes, so odd widths cost nothing. The embedding has a scalar input, hence its
+derivative with respect to s is one tangent stream beside the value stream: both go through each
+layer together (`micro`), and no reverse pass over activations is needed for forces.
+
+Per block the kernels keep `act`, for each layer (the last first) pairs of vectors (value, tangent),
+and `geo`, nine vectors: the four normalised rows R, the unit vector n, ds/dr and s/r. Lanes without
+an edge have R = 0 and therefore add nothing to any sum.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from scitoolkit.ops.environment_matrix import cpu_text as text
+from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
+from scitoolkit.ops.environment_matrix.table_text import TABLE
+
+LANES = {"double": 4, "float": 8}
+GEO = 9
+SUPER = 8  # blocks whose weight gradients are summed in registers before they are added
+NUM_CHUNKS = 8  # of weight gradients: fixed, so that the number of threads changes no bit
+
+
+def supported(spec: EnvironmentSpec) -> bool:
+    """Return whether the kernels are written for this spec; the reference is for all."""
+    return not spec.radial and spec.widths[0] > 2 and len(spec.widths) <= 8
+
+
+def activation_vectors(spec: EnvironmentSpec, *, training: bool) -> int:
+    """Return the number of lane vectors that a block's activations take."""
+    return 2 * (sum(spec.widths) if training else spec.widths[-1])
+
+
+def generate(spec: EnvironmentSpec, real: str) -> str:
+    """Return the C source for `real` (float or double)."""
+    widths = spec.widths
+    sizes = (1, *widths)
+    offsets, total = [], 0
+    for fan_in, fan_out in pairwise(sizes):
+        offsets.append(total)
+        total += fan_in * fan_out + fan_out
+    packed, forward_at, backward_at = 0, [0], [0]
+    for k in range(1, len(widths)):
+        forward_at.append(packed)
+        packed += widths[k - 1] * _padded(widths[k])
+        backward_at.append(packed)
+        packed += widths[k] * _padded(widths[k - 1])
+    above = [2 * sum(widths[k + 1 :]) for k in range(len(widths))]
+    network = "(other)" if spec.one_side else "(own) * TYPES + (other)"
+    lines = [
+        f"#define REAL {real}",
+        f"#define LANES {LANES[real]}",
+        f"#define IS_DOUBLE {int(real == 'double')}",
+        f"#define TYPES {spec.num_types}",
+        f"#define NETWORKS {spec.num_networks}",
+        f"#define NETWORK(own, other) ({network})",
+        f"#define M {widths[-1]}",
+        f"#define WIDEST {max(widths)}",
+        f"#define PARAMETERS {total}",
+        f"#define PACKED {max(packed, 1)}",
+        f"#define CUTOFF ((REAL){spec.cutoff!r})",
+        f"#define SMOOTH ((REAL){spec.cutoff_smooth!r})",
+        f"#define GEO {GEO}",
+        f"#define SUPER {SUPER}",
+        f"#define NUM_CHUNKS {NUM_CHUNKS}",
+        text.HEAD,
+        *(text.MICRO.replace("@MB@", str(mb)) for mb in sorted({_rows(w) for w in widths})),
+        *(
+            text.WEIGHT_GRADIENT.replace("@MB@", str(mb))
+            for mb in sorted({_rows(w) for w in widths})
+        ),
+        _pack(widths, offsets, forward_at, backward_at),
+        _embed(widths, offsets, forward_at, above),
+        _embed_gradient(widths, offsets, backward_at, above),
+        text.KERNELS,
+        TABLE,
+    ]
+    return "\n".join(lines)
+
+
+def _rows(width: int) -> int:
+    """Rows of a register tile: 4 to 6, whichever leaves the least padding."""
+    return min((6, 5, 4), key=lambda mb: -(-width // mb) * mb)
+
+
+def _padded(width: int) -> int:
+    mb = _rows(width)
+    return -(-width // mb) * mb
+
+
+def _pack(widths, offsets, forward_at, backward_at) -> str:
+    body = []
+    for k in range(1, len(widths)):
+        fan_in, fan_out = widths[k - 1], widths[k]
+        body.append(
+            f"  pack_panels(w + {offsets[k]}, {fan_in}, {fan_out}, {_rows(fan_out)}, 0, "
+            f"p + {forward_at[k]});\n"
+            f"  pack_panels(w + {offsets[k]}, {fan_in}, {fan_out}, {_rows(fan_in)}, 1, "
+            f"p + {backward_at[k]});"
+        )
+    return "static void pack(const REAL *w, REAL *p) {\n" + "\n".join(body) + "\n}\n"
+
+
+def _embed(widths, offsets, forward_at, above) -> str:
+    """The embedding of one block, value and tangent; `act` in training, else `scratch` + top."""
+    last = len(widths) - 1
+    lines = [
+        "static void embed(const REAL *restrict w, const REAL *restrict p, vec s,",
+        "                  vec *restrict act, vec *restrict lower) {",
+        f"  vec *h0 = {'act' if last == 0 else f'lower + {above[0] - 2 * widths[-1]}'};",
+        f"  for (int m = 0; m < {widths[0]}; m++) {{",
+        f"    vec t = vtanh(w[m] * s + w[{widths[0]} + m]);",
+        "    h0[2 * m] = t; h0[2 * m + 1] = (1 - t * t) * w[m];",
+        "  }",
+    ]
+    for k in range(1, len(widths)):
+        fan_in, fan_out, mb = widths[k - 1], widths[k], _rows(widths[k])
+        target = "act" if k == last else f"lower + {above[k] - 2 * widths[-1]}"
+        bias = offsets[k] + fan_in * fan_out
+        lines += [
+            f"  vec *h{k} = {target};",
+            f"  for (int m0 = 0; m0 < {fan_out}; m0 += {mb}) {{",
+            f"    vec z[{mb}][2];",
+            f"    micro{mb}({fan_in}, h{k - 1}, p + {forward_at[k]} + m0 * {fan_in}, z);",
+            f"    int rows = {fan_out} - m0 < {mb} ? {fan_out} - m0 : {mb};",
+            "    for (int r = 0; r < rows; r++) {",
+            "      int m = m0 + r;",
+            f"      vec t = vtanh(z[r][0] + w[{bias} + m]), d = (1 - t * t) * z[r][1];",
+            *_skip_lines(fan_in, fan_out, k),
+            f"      h{k}[2 * m] = t; h{k}[2 * m + 1] = d;",
+            "    }",
+            "  }",
+        ]
+    return "\n".join([*lines, "}", ""])
+
+
+def _skip_lines(fan_in: int, fan_out: int, k: int) -> list[str]:
+    if fan_out not in (fan_in, 2 * fan_in):
+        return []
+    source = "m" if fan_out == fan_in else f"(m < {fan_in} ? m : m - {fan_in})"
+    return [
+        f"      int from = {source};",
+        f"      t += h{k - 1}[2 * from]; d += h{k - 1}[2 * from + 1];",
+    ]
+
+
+def _embed_gradient(widths, offsets, backward_at, above) -> str:
+    """Gradients of weights for a superblock: cotangents p, q of value and tangent of the top.
+
+    With h = skip + t, h' = skip' + (1 - t²) z' the cotangents of the pre-activations are
+    pz = p (1 - t²) - 2 t q (1 - t²) z' and qz = q (1 - t²).
+    """
+    last = len(widths) - 1
+    lines = [
+        "static void embed_gradient(const REAL *restrict w, const REAL *restrict p, int blocks,",
+        "    const vec *const *restrict act, const vec *restrict s, vec *restrict cot,",
+        "    vec *restrict cot2, REAL *restrict rows, REAL *restrict g, vec *restrict first) {",
+        "  vec *top = cot, *next = cot2, *swap;",
+    ]
+    for k in range(last, 0, -1):
+        fan_in, fan_out, mb = widths[k - 1], widths[k], _rows(widths[k - 1])
+        skip = fan_out in (fan_in, 2 * fan_in)
+        source = "m" if fan_out == fan_in else f"(m < {fan_in} ? m : m - {fan_in})"
+        stride = -(-fan_out // 8) * 8
+        lines += [
+            "  for (int b = 0; b < blocks; b++) {",
+            f"    const vec *h = act[b] + {above[k]}, *x = act[b] + {above[k - 1]};",
+            "    vec *c = top + b * 2 * WIDEST, *n = next + b * 2 * WIDEST;",
+            "    vec z[2 * WIDEST];",
+            f"    for (int m = 0; m < {fan_out}; m++) {{",
+            "      vec t = h[2 * m], dz = h[2 * m + 1];",
+            *(
+                [f"      int from = {source};", "      t -= x[2 * from]; dz -= x[2 * from + 1];"]
+                if skip
+                else []
+            ),
+            "      vec d = 1 - t * t, q = c[2 * m + 1];",
+            "      z[2 * m] = c[2 * m] * d - 2 * t * q * dz;",
+            "      z[2 * m + 1] = q * d;",
+            "    }",
+            f"    spread(z, {fan_out}, {stride}, rows + b * 2 * LANES * {stride});",
+            f"    for (int m0 = 0; m0 < {fan_in}; m0 += {mb}) {{",
+            f"      vec y[{mb}][2];",
+            f"      micro{mb}({fan_out}, z, p + {backward_at[k]} + m0 * {fan_out}, y);",
+            f"      int rows_ = {fan_in} - m0 < {mb} ? {fan_in} - m0 : {mb};",
+            "      for (int r = 0; r < rows_; r++) {",
+            "        n[2 * (m0 + r)] = y[r][0]; n[2 * (m0 + r) + 1] = y[r][1];",
+            "      }",
+            "    }",
+        ]
+        if skip:
+            lines += [
+                f"    for (int m = 0; m < {fan_out}; m++) {{",
+                f"      int from = {source};",
+                "      n[2 * from] += c[2 * m]; n[2 * from + 1] += c[2 * m + 1];",
+                "    }",
+            ]
+        lines += [
+            "  }",
+            f"  for (int k0 = 0; k0 < {fan_in}; k0 += {mb}) {{",
+            f"    int rows_ = {fan_in} - k0 < {mb} ? {fan_in} - k0 : {mb};",
+            f"    weight_gradient{mb}(blocks, act, {above[k - 1]}, k0, rows_, rows, {fan_out}, "
+            f"{stride}, g + {offsets[k]});",
+            "  }",
+            f"  bias_gradient(blocks, rows, {fan_out}, {stride}, "
+            f"g + {offsets[k] + fan_in * fan_out});",
+            "  swap = top; top = next; next = swap;",
+        ]
+    lines += [
+        "  for (int b = 0; b < blocks; b++) {",
+        f"    const vec *h = act[b] + {above[0]};",
+        "    vec *c = top + b * 2 * WIDEST;",
+        f"    for (int m = 0; m < {widths[0]}; m++) {{",
+        "      vec t = h[2 * m], d = 1 - t * t, q = c[2 * m + 1];",
+        "      vec pz = c[2 * m] * d - 2 * t * q * h[2 * m + 1];",
+        "      first[2 * m] += pz * s[b] + q * d;",
+        "      first[2 * m + 1] += pz;",
+        "    }",
+        "  }",
+        "}",
+        f"#define FIRST {widths[0]}",
+        "",
+    ]
+    return "\n".join(lines)

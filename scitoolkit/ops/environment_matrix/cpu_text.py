@@ -1,0 +1,375 @@
+"""The C text of the environment-matrix kernels that no width of a network changes."""
+
+HEAD = r"""
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <math.h>
+#include <omp.h>
+#if IS_DOUBLE
+typedef int64_t whole;
+#else
+typedef int32_t whole;
+#endif
+typedef REAL vec __attribute__((vector_size(LANES * sizeof(REAL))));
+typedef whole ivec __attribute__((vector_size(LANES * sizeof(REAL))));
+
+/* tanh(x) = (e^2x - 1)/(e^2x + 1) with e^2x = 2^n (Q + rP)/(Q - rP), |r| <= ln(2)/2, and P, Q of
+   exp's rational approximation (Cephes): one division, and no cancellation near 0, where n = 0. */
+static inline vec vtanh(vec x) {
+#if IS_DOUBLE
+  const REAL most = 20.0, magic = 6755399441055744.0;
+  const REAL ln2_high = 6.93145751953125e-1, ln2_low = 1.42860682030941723212e-6;
+  const whole bias = 1023, shift = 52;
+#else
+  const REAL most = 10.0f, magic = 12582912.0f;
+  const REAL ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+  const whole bias = 127, shift = 23;
+#endif
+  ivec above = x > most, below = x < -most;
+  vec high = (vec){0} + most;
+  x = (vec)((((ivec)x) & ~(above | below)) | (((ivec)high) & above) | (((ivec)-high) & below));
+  vec y = x + x;
+  vec n = y * (REAL)1.44269504088896340736 + magic;
+  ivec power = (ivec)n;
+  n -= magic;
+  vec r = y - n * ln2_high;
+  r -= n * ln2_low;
+  power = ((power - (ivec)((vec){0} + magic)) + bias) << shift;
+  vec scale = (vec)power, r2 = r * r;
+#if IS_DOUBLE
+  vec P = ((r2 * 1.26177193074810590878e-4 + 3.02994407707441961300e-2) * r2
+           + 9.99999999999999999910e-1) * r;
+  vec Q = ((r2 * 3.00198505138664455042e-6 + 2.52448340349684104192e-3) * r2
+           + 2.27265548208155028766e-1) * r2 + 2.00000000000000000005;
+#else
+  vec P = (r2 * 3.02994407707441961300e-2f + 1.0f) * r;
+  vec Q = (r2 * 2.52448340349684104192e-3f + 2.27265548208155028766e-1f) * r2 + 2.0f;
+#endif
+  vec less = scale - 1, more = scale + 1;
+  return (Q * less + P * more) / (Q * more + P * less);
+}
+
+void tanh_array(int64_t n, const REAL *x, REAL *y) {
+  int64_t i = 0;
+  vec v;
+  for (; i + LANES <= n; i += LANES) {
+    memcpy(&v, x + i, sizeof v);
+    v = vtanh(v);
+    memcpy(y + i, &v, sizeof v);
+  }
+  if (i < n) {
+    v = (vec){0};
+    memcpy(&v, x + i, (n - i) * sizeof(REAL));
+    v = vtanh(v);
+    memcpy(y + i, &v, (n - i) * sizeof(REAL));
+  }
+}
+
+static inline REAL total(vec v) {
+  REAL sum = 0;
+  for (int l = 0; l < LANES; l++) sum += v[l];
+  return sum;
+}
+
+/* Weights (in, out) as panels [out / mb][in][mb], or of the transpose. */
+static void pack_panels(const REAL *w, int in, int out, int mb, int transpose, REAL *p) {
+  int rows = transpose ? in : out, depth = transpose ? out : in;
+  for (int m0 = 0; m0 < rows; m0 += mb)
+    for (int k = 0; k < depth; k++)
+      for (int r = 0; r < mb; r++)
+        *p++ = m0 + r < rows ? (transpose ? w[(m0 + r) * out + k] : w[k * out + m0 + r]) : 0;
+}
+
+/* Lanes of z[m][value, tangent] to rows [value, tangent][lane][m], the tail of a row 0. */
+static inline void spread(const vec *z, int width, int stride, REAL *rows) {
+  for (int m = 0; m < width; m++)
+    for (int l = 0; l < LANES; l++) {
+      rows[l * stride + m] = z[2 * m][l];
+      rows[(LANES + l) * stride + m] = z[2 * m + 1][l];
+    }
+  for (int m = width; m < stride; m++)
+    for (int l = 0; l < 2 * LANES; l++) rows[l * stride + m] = 0;
+}
+
+static inline void bias_gradient(int blocks, const REAL *rows, int width, int stride, REAL *g) {
+  for (int b = 0; b < blocks; b++)
+    for (int l = 0; l < LANES; l++)
+      for (int m = 0; m < width; m++) g[m] += rows[(b * 2 * LANES + l) * stride + m];
+}
+"""
+
+MICRO = r"""
+static inline __attribute__((always_inline)) void micro@MB@(
+    int depth, const vec *restrict x, const REAL *restrict w, vec (*restrict out)[2]) {
+  vec a[@MB@][2];
+  for (int r = 0; r < @MB@; r++) { a[r][0] = (vec){0}; a[r][1] = (vec){0}; }
+  for (int k = 0; k < depth; k++, w += @MB@) {
+    vec x0 = x[2 * k], x1 = x[2 * k + 1];
+#pragma GCC unroll 8
+    for (int r = 0; r < @MB@; r++) { a[r][0] += w[r] * x0; a[r][1] += w[r] * x1; }
+  }
+  for (int r = 0; r < @MB@; r++) { out[r][0] = a[r][0]; out[r][1] = a[r][1]; }
+}
+"""
+
+WEIGHT_GRADIENT = r"""
+/* g[k][m] += sum over edges of h[k] z[m] + h'[k] z'[m] for @MB@ rows k at a time. */
+static void weight_gradient@MB@(int blocks, const vec *const *restrict act, int at, int k0,
+    int rows_here, const REAL *restrict rows, int width, int stride, REAL *restrict g) {
+  for (int m = 0; m < width; m += 2 * LANES) {
+    vec a[@MB@][2];
+    for (int r = 0; r < @MB@; r++) { a[r][0] = (vec){0}; a[r][1] = (vec){0}; }
+    int second = m + LANES < stride;
+    for (int b = 0; b < blocks; b++) {
+      const REAL *x = (const REAL *)(act[b] + at + 2 * k0);
+      const REAL *y = rows + b * 2 * LANES * stride + m;
+      for (int j = 0; j < 2 * LANES; j++, y += stride) {
+        vec y0, y1 = {0};
+        memcpy(&y0, y, sizeof(vec));
+        if (second) memcpy(&y1, y + LANES, sizeof(vec));
+#pragma GCC unroll 8
+        for (int r = 0; r < @MB@; r++) {
+          REAL scalar = x[r * 2 * LANES + j];
+          a[r][0] += scalar * y0; a[r][1] += scalar * y1;
+        }
+      }
+    }
+    for (int r = 0; r < rows_here; r++)
+      for (int v = 0; v < 2; v++)
+        for (int l = 0; l < LANES && m + v * LANES + l < width; l++)
+          g[(k0 + r) * width + m + v * LANES + l] += a[r][v][l];
+  }
+}
+"""
+
+KERNELS = r"""
+/* Normalised rows and their derivatives of up to LANES edges. */
+static inline void geometry(const REAL *restrict vectors, int many, const REAL *restrict mean,
+                            const REAL *restrict deviation, vec *restrict geo) {
+  REAL x[9][LANES];
+  for (int l = 0; l < LANES; l++) {
+    if (l >= many) {
+      for (int c = 0; c < 9; c++) x[c][l] = 0;
+      continue;
+    }
+    const REAL *v = vectors + 3 * l;
+    REAL r = sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]), inverse = 1 / r;
+    REAL u = (r - SMOOTH) / (CUTOFF - SMOOTH), w = 1, dw = 0;
+    if (u >= 1) w = 0;
+    else if (u > 0) {
+      w = u * u * u * (u * (15 - 6 * u) - 10) + 1;
+      dw = -30 * u * u * (u - 1) * (u - 1) / (CUTOFF - SMOOTH);
+    }
+    REAL s = w * inverse;
+    x[0][l] = (s - mean[0]) / deviation[0];
+    for (int c = 0; c < 3; c++) {
+      x[4 + c][l] = v[c] * inverse;
+      x[1 + c][l] = (s * x[4 + c][l] - mean[1 + c]) / deviation[1 + c];
+    }
+    x[7][l] = dw * inverse - s * inverse;
+    x[8][l] = s * inverse;
+  }
+  memcpy(geo, x, sizeof x);
+}
+
+/* Change of the normalised rows when the edges move by u. */
+static inline void moved_rows(const vec *restrict geo, const REAL *restrict u, int many,
+                              const REAL *restrict deviation, vec *restrict rows) {
+  vec d[3] = {{0}, {0}, {0}};
+  for (int l = 0; l < many; l++)
+    for (int c = 0; c < 3; c++) d[c][l] = u[3 * l + c];
+  vec along = geo[4] * d[0] + geo[5] * d[1] + geo[6] * d[2];
+  rows[0] = geo[7] * along / deviation[0];
+  for (int c = 0; c < 3; c++)
+    rows[1 + c] = ((geo[7] - geo[8]) * along * geo[4 + c] + geo[8] * d[c]) / deviation[1 + c];
+}
+
+/* out[m][c] = scale * sum over blocks and lanes of G[m] a[c] + G'[m] b[c]. */
+static void contract(int64_t blocks, const vec *restrict act, int64_t stride,
+                     const vec *restrict a, int a_stride, const vec *restrict b,
+                     REAL scale, REAL *restrict out) {
+  for (int m = 0; m < M; m++) {
+    vec t[4] = {{0}, {0}, {0}, {0}};
+    const vec *g = act + 2 * m;
+    for (int64_t k = 0; k < blocks; k++, g += stride) {
+      const vec *x = a + k * a_stride;
+      for (int c = 0; c < 4; c++) t[c] += g[0] * x[c];
+      if (b) {
+        const vec *y = b + k * 4;
+        for (int c = 0; c < 4; c++) t[c] += g[1] * y[c];
+      }
+    }
+    for (int c = 0; c < 4; c++) out[4 * m + c] = scale * total(t[c]);
+  }
+}
+
+static inline int64_t blocks_of(int64_t edges) { return (edges + LANES - 1) / LANES; }
+
+/* Moments of the atoms in `atoms`; their blocks begin at starts[k] - starts[0]. */
+void moments(int64_t n, const int64_t *atoms, const int64_t *starts, const int64_t *segments,
+             const int64_t *types, const REAL *vectors, const REAL *mean, const REAL *deviation,
+             const REAL *weights, vec *act, int64_t act_stride, vec *geo, REAL *out,
+             int64_t slots, int64_t training, int64_t threads) {
+  REAL *packed = malloc(sizeof(REAL) * PACKED * NETWORKS);
+  for (int t = 0; t < NETWORKS; t++) pack(weights + t * PARAMETERS, packed + t * PACKED);
+#pragma omp parallel for schedule(dynamic, 4) num_threads(threads)
+  for (int64_t k = 0; k < n; k++) {
+    vec scratch[2 * WIDEST * 8];
+    int64_t i = atoms[k], at = starts[k] - starts[0], first = at;
+    for (int t = 0; t < TYPES; t++) {
+      const REAL *w = weights + NETWORK(types[i], t) * PARAMETERS;
+      const REAL *p = packed + NETWORK(types[i], t) * PACKED;
+      for (int64_t e = segments[i * TYPES + t]; e < segments[i * TYPES + t + 1]; e += LANES, at++) {
+        int64_t left = segments[i * TYPES + t + 1] - e;
+        vec *own = act + at * act_stride, *rows = geo + at * GEO;
+        geometry(vectors + 3 * e, left < LANES ? left : LANES, mean + 4 * types[i],
+                 deviation + 4 * types[i], rows);
+        embed(w, p, rows[0], own, training ? own + 2 * M : scratch);
+      }
+    }
+    contract(at - first, act + first * act_stride, act_stride, geo + first * GEO, GEO, 0,
+             (REAL)1 / slots, out + k * 4 * M);
+  }
+  free(packed);
+}
+
+/* d(sum of cotangent * moments)/d(edge vectors). */
+void edge_gradients(int64_t n, const int64_t *atoms, const int64_t *starts,
+                    const int64_t *segments, const int64_t *types, const REAL *deviation,
+                    const vec *act, int64_t act_stride, const vec *geo, const REAL *cotangent,
+                    REAL *out, int64_t slots, int64_t threads) {
+#pragma omp parallel for schedule(dynamic, 4) num_threads(threads)
+  for (int64_t k = 0; k < n; k++) {
+    int64_t i = atoms[k], at = starts[k] - starts[0];
+    const REAL *g = cotangent + k * 4 * M, *dev = deviation + 4 * types[i];
+    for (int t = 0; t < TYPES; t++)
+      for (int64_t e = segments[i * TYPES + t]; e < segments[i * TYPES + t + 1]; e += LANES, at++) {
+        const vec *a = act + at * act_stride, *r = geo + at * GEO;
+        vec q0 = {0}, q1 = {0}, q2 = {0}, q3 = {0}, gs = {0}, gs2 = {0};
+        for (int m = 0; m < M; m++) {
+          vec value = a[2 * m], tangent = a[2 * m + 1];
+          REAL g0 = g[4 * m], g1 = g[4 * m + 1], g2 = g[4 * m + 2], g3 = g[4 * m + 3];
+          q0 += value * g0; q1 += value * g1; q2 += value * g2; q3 += value * g3;
+          gs += tangent * (r[0] * g0 + r[1] * g1);
+          gs2 += tangent * (r[2] * g2 + r[3] * g3);
+        }
+        q0 = (q0 + gs + gs2) / dev[0];
+        q1 /= dev[1]; q2 /= dev[2]; q3 /= dev[3];
+        vec along = q1 * r[4] + q2 * r[5] + q3 * r[6];
+        vec radial = (q0 * r[7] + (r[7] - r[8]) * along) / (REAL)slots, side = r[8] / (REAL)slots;
+        vec x = radial * r[4] + side * q1, y = radial * r[5] + side * q2;
+        vec z = radial * r[6] + side * q3;
+        int64_t left = segments[i * TYPES + t + 1] - e;
+        for (int l = 0; l < LANES && l < left; l++) {
+          out[3 * (e + l)] = x[l]; out[3 * (e + l) + 1] = y[l]; out[3 * (e + l) + 2] = z[l];
+        }
+      }
+  }
+}
+
+/* Change of the moments when the edges move by u. */
+void moved_moments(int64_t n, const int64_t *atoms, const int64_t *starts,
+                   const int64_t *segments, const int64_t *types, const REAL *deviation,
+                   const vec *act, int64_t act_stride, const vec *geo, const REAL *u,
+                   REAL *out, int64_t slots, int64_t threads) {
+#pragma omp parallel num_threads(threads)
+  {
+    vec *moved = 0, *slope = 0;
+    int64_t room = 0;
+#pragma omp for schedule(dynamic, 4)
+    for (int64_t k = 0; k < n; k++) {
+      int64_t i = atoms[k], first = starts[k] - starts[0], blocks = starts[k + 1] - starts[k];
+      if (blocks > room) {
+        free(moved); free(slope);
+        room = blocks;
+        moved = aligned_alloc(64, (4 * sizeof(vec) * room + 63) / 64 * 64);
+        slope = aligned_alloc(64, (4 * sizeof(vec) * room + 63) / 64 * 64);
+      }
+      int64_t b = 0;
+      for (int t = 0; t < TYPES; t++)
+        for (int64_t e = segments[i * TYPES + t]; e < segments[i * TYPES + t + 1];
+             e += LANES, b++) {
+          int64_t left = segments[i * TYPES + t + 1] - e;
+          const vec *r = geo + (first + b) * GEO;
+          moved_rows(r, u + 3 * e, left < LANES ? left : LANES, deviation + 4 * types[i],
+                     moved + 4 * b);
+          for (int c = 0; c < 4; c++) slope[4 * b + c] = moved[4 * b] * r[c];
+        }
+      contract(blocks, act + first * act_stride, act_stride, moved, 4, slope, (REAL)1 / slots,
+               out + k * 4 * M);
+    }
+    free(moved); free(slope);
+  }
+}
+
+/* Gradients of the weights, (NUM_CHUNKS, NETWORKS, PARAMETERS), of
+   <hat, T> + <cotangent, change of T by u>; without u of the first term. */
+void weight_gradients(int64_t n, const int64_t *atoms, const int64_t *starts,
+                      const int64_t *segments, const int64_t *types, const REAL *deviation,
+                      const REAL *weights, const vec *act, int64_t act_stride, const vec *geo,
+                      const REAL *hat, const REAL *cotangent, const REAL *u, REAL *out,
+                      int64_t slots, int64_t threads) {
+  REAL *packed = malloc(sizeof(REAL) * PACKED * NETWORKS);
+  for (int t = 0; t < NETWORKS; t++) pack(weights + t * PARAMETERS, packed + t * PACKED);
+  memset(out, 0, sizeof(REAL) * NUM_CHUNKS * NETWORKS * PARAMETERS);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (int chunk = 0; chunk < NUM_CHUNKS; chunk++) {
+    vec *cot = aligned_alloc(64, sizeof(vec) * 4 * SUPER * WIDEST);
+    REAL *rows = aligned_alloc(64, sizeof(REAL) * SUPER * 2 * LANES * ((WIDEST + 15) / 8 * 8));
+    for (int net = 0; net < NETWORKS; net++) {
+      REAL *g = out + (chunk * NETWORKS + net) * PARAMETERS;
+      const REAL *w = weights + net * PARAMETERS, *p = packed + net * PACKED;
+      const vec *held[SUPER];
+      vec s[SUPER], first[2 * FIRST];
+      memset(first, 0, sizeof first);
+      int many = 0;
+      for (int64_t k = n * chunk / NUM_CHUNKS; k < n * (chunk + 1) / NUM_CHUNKS; k++) {
+        int64_t i = atoms[k], at = starts[k] - starts[0];
+        for (int t = 0; t < TYPES; t++) {
+          int mine = NETWORK(types[i], t) == net;
+          for (int64_t e = segments[i * TYPES + t]; e < segments[i * TYPES + t + 1];
+               e += LANES, at++) {
+            if (!mine) continue;
+            const vec *r = geo + at * GEO;
+            int64_t left = segments[i * TYPES + t + 1] - e;
+            vec moved[4] = {{0}, {0}, {0}, {0}};
+            if (u)
+              moved_rows(r, u + 3 * e, left < LANES ? left : LANES, deviation + 4 * types[i],
+                         moved);
+            const REAL *h = hat + k * 4 * M, *c = cotangent + k * 4 * M;
+            vec *own = cot + many * 2 * WIDEST, slope = moved[0] / (REAL)slots;
+            vec r0 = r[0] / (REAL)slots, r1 = r[1] / (REAL)slots;
+            vec r2 = r[2] / (REAL)slots, r3 = r[3] / (REAL)slots;
+            for (int j = 0; j < 4; j++) moved[j] /= (REAL)slots;
+            if (u)
+              for (int m = 0; m < M; m++, h += 4, c += 4) {
+                own[2 * m] = h[0] * r0 + h[1] * r1 + h[2] * r2 + h[3] * r3
+                  + c[0] * moved[0] + c[1] * moved[1] + c[2] * moved[2] + c[3] * moved[3];
+                own[2 * m + 1] = slope * (c[0] * r[0] + c[1] * r[1] + c[2] * r[2] + c[3] * r[3]);
+              }
+            else
+              for (int m = 0; m < M; m++, h += 4) {
+                own[2 * m] = h[0] * r0 + h[1] * r1 + h[2] * r2 + h[3] * r3;
+                own[2 * m + 1] = (vec){0};
+              }
+            held[many] = act + at * act_stride;
+            s[many++] = r[0];
+            if (many == SUPER) {
+              embed_gradient(w, p, many, held, s, cot, cot + 2 * SUPER * WIDEST, rows, g, first);
+              many = 0;
+            }
+          }
+        }
+      }
+      if (many) embed_gradient(w, p, many, held, s, cot, cot + 2 * SUPER * WIDEST, rows, g, first);
+      for (int m = 0; m < FIRST; m++) {
+        g[m] += total(first[2 * m]);
+        g[FIRST + m] += total(first[2 * m + 1]);
+      }
+    }
+    free(cot); free(rows);
+  }
+  free(packed);
+}
+"""

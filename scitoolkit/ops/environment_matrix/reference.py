@@ -1,0 +1,120 @@
+"""The environment-matrix operation in plain torch: readable, differentiable any number of times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
+
+Layer = tuple[Tensor, Tensor, Tensor | None]
+"""Weight (in, out), bias (out,), and step (out,) or None, of one layer."""
+
+RADIAL_FACTOR = 0.2  # deepmd-kit's scale of se_e2_r
+
+
+def switch(distance: Tensor, start: float, stop: float) -> Tensor:
+    """Return w(r): 1 below `start`, 0 above `stop`, a quintic between.
+
+    Example:
+        >>> switch(torch.tensor([0.0, 1.5, 2.0]), 1.0, 2.0).tolist()
+        [1.0, 0.5, 0.0]
+    """
+    u = ((distance - start) / (stop - start)).clamp(0.0, 1.0)
+    return u**3 * (-6.0 * u**2 + 15.0 * u - 10.0) + 1.0
+
+
+def environment_rows(spec: EnvironmentSpec, vectors: Tensor) -> Tensor:
+    """Return (E, 4) rows (s, s x/r, s y/r, s z/r) of edge vectors (E, 3) in Å; not normalised."""
+    distance = vectors.norm(dim=1, keepdim=True)
+    s = switch(distance, spec.cutoff_smooth, spec.cutoff) / distance
+    if spec.radial:
+        return s
+    return torch.cat([s, s * vectors / distance], dim=1)
+
+
+def embedding(s: Tensor, layers: Sequence[Layer]) -> Tensor:
+    """Return (E, widths[-1]) basis functions of normalised s (E, 1)."""
+    h = s
+    for weight, bias, step in layers:
+        t = torch.tanh(h @ weight + bias)
+        t = t if step is None else t * step
+        if weight.shape[1] == weight.shape[0]:
+            t = t + h
+        elif weight.shape[1] == 2 * weight.shape[0]:
+            t = t + torch.cat([h, h], dim=1)
+        h = t
+    return h
+
+
+def moments(
+    spec: EnvironmentSpec,
+    vectors: Tensor,
+    segments: Tensor,
+    centre_types: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
+    networks: Sequence[Sequence[Layer]],
+) -> Tensor:
+    """Return T, shape (N, widths[-1], columns).
+
+    Args:
+        spec: the operation.
+        vectors: (E, 3) from centre to neighbour, Å, sorted by centre and then neighbour type.
+        segments: (N * num_types + 1,) int64, where the edges of each centre and type begin.
+        centre_types: (N,) int64.
+        mean: (num_types, columns) by centre type; deviation likewise.
+        networks: the layers of each embedding network.
+    """
+    types, columns = spec.num_types, spec.columns
+    centres = len(centre_types)
+    counts = segments.diff()
+    pair = torch.repeat_interleave(torch.arange(centres * types, device=vectors.device), counts)
+    centre, neighbour_type = pair // types, pair % types
+    rows = environment_rows(spec, vectors)
+    own_type = centre_types[centre]
+    rows = (rows - mean[own_type]) / deviation[own_type]
+    network = neighbour_type if spec.one_side else own_type * types + neighbour_type
+    total = vectors.new_zeros(centres, spec.widths[-1], columns)
+    for index, layers in enumerate(networks):
+        chosen = (network == index).nonzero().squeeze(1)
+        if len(chosen):
+            basis = embedding(rows[chosen, :1], layers)
+            products = basis[:, :, None] * _factor(spec, rows[chosen])[:, None, :]
+            total = total.index_add(0, centre[chosen], products)
+    total = total + _absent(
+        spec, counts.view(centres, types), centre_types, mean, deviation, networks
+    )
+    return total / sum(spec.sel)
+
+
+def _factor(spec: EnvironmentSpec, rows: Tensor) -> Tensor:
+    """Return what the basis functions are multiplied with: the rows, for se_e2_r a constant."""
+    return torch.full_like(rows, RADIAL_FACTOR) if spec.radial else rows
+
+
+def _absent(
+    spec: EnvironmentSpec, counts: Tensor, centre_types: Tensor, mean: Tensor, deviation: Tensor,
+    networks: Sequence[Sequence[Layer]],
+) -> Tensor:  # fmt: skip
+    """Return what absent neighbours (R = 0 before normalising) add to the sums."""
+    table = absent_rows(spec, mean, deviation, networks)[centre_types]
+    absent = torch.tensor(spec.sel, device=counts.device) - counts
+    return torch.einsum("nt,ntmc->nmc", absent.to(mean.dtype), table)
+
+
+def absent_rows(
+    spec: EnvironmentSpec, mean: Tensor, deviation: Tensor, networks: Sequence[Sequence[Layer]]
+) -> Tensor:
+    """Return the product G ⊗ R of one absent neighbour, shape (type, type, widths[-1], columns)."""
+    zero = -mean / deviation
+    rows = []
+    for centre in range(spec.num_types):
+        basis = [
+            embedding(zero[centre : centre + 1, :1], networks[spec.network(centre, other)])
+            for other in range(spec.num_types)
+        ]
+        rows.append(torch.cat(basis)[:, :, None] * _factor(spec, zero[centre]))
+    return torch.stack(rows)

@@ -1,0 +1,75 @@
+"""What the environment-matrix operation computes, in the terms of the DeepPot-SE papers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scitoolkit.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """Moments of an atom's smooth environment matrix with a learned radial basis.
+
+    For centre i and its neighbours j, with r the vector from i to j and s(r) = w(r)/r,
+
+        R_j = ((s, s x/r, s y/r, s z/r) - mean) / deviation,
+        T_i[m, c] = 1/sum(sel) * sum_j G_m(R_j0) R_jc,
+
+    where w falls from 1 at `cutoff_smooth` to 0 at `cutoff` with two continuous derivatives and G
+    is the embedding network of the pair's types. An absent neighbour counts as r = cutoff: all
+    sums run over sel[t] neighbours of type t, as deepmd-kit's do, and more than sel[t] neighbours
+    are summed too (their surplus enters with a negative number of absent ones), so that nothing
+    jumps when `sel` is exceeded.
+
+    Attributes:
+        cutoff: Å. cutoff_smooth: Å.
+        sel: number of neighbours of each type.
+        widths: of the embedding's layers; a layer as wide as, or twice as wide as, the one before
+            adds its input.
+        one_side: whether the network depends on the neighbour's type alone.
+        radial: only the column s (se_e2_r): T_i has one column, the sum of G_m(R_j0)/5.
+
+    Source: Zhang et al., NeurIPS 2018 (DeepPot-SE), eqs. 5-7; the switching polynomial is
+    deepmd-kit's.
+    """
+
+    cutoff: float
+    cutoff_smooth: float
+    sel: tuple[int, ...]
+    widths: tuple[int, ...]
+    one_side: bool = True
+    radial: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be computed.
+
+        Raises:
+            ConfigError: a switch that does not fall, or no layers or types.
+        """
+        if not 0 <= self.cutoff_smooth < self.cutoff:
+            raise ConfigError(
+                f"cutoff_smooth {self.cutoff_smooth} and cutoff {self.cutoff}",
+                allowed="0 <= cutoff_smooth < cutoff",
+            )
+        if not self.widths or not self.sel:
+            raise ConfigError("an embedding without layers, or no types")
+
+    @property
+    def num_types(self) -> int:
+        """Number of types."""
+        return len(self.sel)
+
+    @property
+    def num_networks(self) -> int:
+        """Number of embedding networks: one a neighbour type, or one a pair of types."""
+        return self.num_types if self.one_side else self.num_types**2
+
+    @property
+    def columns(self) -> int:
+        """Columns of the environment matrix."""
+        return 1 if self.radial else 4
+
+    def network(self, centre_type: int, neighbour_type: int) -> int:
+        """Return the number of the network of a pair."""
+        return neighbour_type if self.one_side else centre_type * self.num_types + neighbour_type

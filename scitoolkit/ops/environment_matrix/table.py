@@ -1,0 +1,171 @@
+"""Embedding networks as quintic pieces (model compression), to a stated tolerance.
+
+Every piece has value, slope and curvature of the network at both ends, so the tabulated function
+is twice continuously differentiable: forces stay smooth. Inside the table it differs from the
+network by at most `tolerance` (relative to the largest basis function, measured between the
+nodes); beyond the table's end, at distances below `shortest`, the network itself is evaluated.
+
+Source: Lu et al., J. Chem. Theory Comput. 2022, doi:10.1021/acs.jctc.2c00102 (tabulation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scitoolkit.core.errors import NumericalError
+from scitoolkit.ops.codegen import call
+from scitoolkit.ops.environment_matrix import cpu
+from scitoolkit.ops.environment_matrix.operators import REAL, kernels
+from scitoolkit.ops.environment_matrix.reference import Layer
+from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
+
+FIRST_STEP, LEAST_STEP = 0.16, 1e-3
+
+
+@dataclass(frozen=True)
+class Table:
+    """Quintic pieces of all embedding networks of a spec.
+
+    Attributes:
+        values: (networks, pieces, groups, 6, group), the layout of the kernels.
+        lower: s (normalised) where the table begins; step: length of a piece.
+        error: largest deviation from the networks found between nodes, relative.
+    """
+
+    spec: EnvironmentSpec
+    values: Tensor
+    range: Tensor
+    weights: Tensor
+    mean: Tensor
+    deviation: Tensor
+    error: float
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the coefficients."""
+        return self.values.nbytes
+
+    def _common(self, atoms: Tensor, segments: Tensor, types: Tensor, vectors: Tensor) -> tuple:
+        return (
+            len(atoms), atoms, segments, types, vectors, self.mean, self.deviation, self.weights,
+            self.values, self.values.shape[1], self.range,
+        )  # fmt: skip
+
+    def moments(self, atoms: Tensor, segments: Tensor, types: Tensor, vectors: Tensor) -> Tensor:
+        """Return the moments of some atoms (n, widths[-1], 4), without absent neighbours."""
+        out = vectors.new_empty(len(atoms), self.spec.widths[-1], 4)
+        library = kernels(self.spec, vectors.dtype)
+        common = self._common(atoms, segments, types, vectors)
+        call(library.table_moments, *common, out, sum(self.spec.sel), torch.get_num_threads())
+        return out
+
+    def edge_gradients(
+        self, atoms: Tensor, segments: Tensor, types: Tensor, vectors: Tensor, cotangent: Tensor,
+        out: Tensor,
+    ) -> None:  # fmt: skip
+        """Write d<cotangent, moments>/d(vectors) into the rows of `out` of these atoms' edges."""
+        library = kernels(self.spec, vectors.dtype)
+        common = self._common(atoms, segments, types, vectors)
+        call(
+            library.table_edge_gradients, *common, cotangent, out, sum(self.spec.sel),
+            torch.get_num_threads(),
+        )  # fmt: skip
+
+
+def jets(s: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the embedding of s (P, 1) with its first and second derivative, each (P, M)."""
+    h, d, c = s, torch.ones_like(s), torch.zeros_like(s)
+    for weight, bias, step in layers:
+        t, z1, z2 = torch.tanh(h @ weight + bias), d @ weight, c @ weight
+        slope = 1 - t * t
+        new = [t, slope * z1, slope * z2 - 2 * t * slope * z1**2]
+        if step is not None:
+            new = [part * step for part in new]
+        fan_in, fan_out = weight.shape
+        if fan_out == fan_in:
+            new = [part + old for part, old in zip(new, (h, d, c), strict=True)]
+        elif fan_out == 2 * fan_in:
+            new = [
+                part + torch.cat([old, old], dim=1)
+                for part, old in zip(new, (h, d, c), strict=True)
+            ]
+        h, d, c = new
+    return h, d, c
+
+
+def quintic_pieces(value: Tensor, slope: Tensor, curvature: Tensor, step: float) -> Tensor:
+    """Return (P - 1, 6, M) coefficients of pieces that meet the jets (P, M) at both ends."""
+    f, g = value[:-1], value[1:]
+    fs, gs = slope[:-1] * step, slope[1:] * step
+    fc, gc = curvature[:-1] * step**2 / 2, curvature[1:] * step**2 / 2
+    rest, rest_s, rest_c = g - f - fs - fc, gs - fs - 2 * fc, gc - fc
+    coefficients = [
+        f, fs, fc,
+        10 * rest - 4 * rest_s + rest_c,
+        -15 * rest + 7 * rest_s - 2 * rest_c,
+        6 * rest - 3 * rest_s + rest_c,
+    ]  # fmt: skip
+    return torch.stack([c / step**k for k, c in enumerate(coefficients)], dim=1)
+
+
+@torch.no_grad()
+def tabulate(
+    spec: EnvironmentSpec, networks: Sequence[Sequence[Layer]], weights: Tensor, mean: Tensor,
+    deviation: Tensor, *, shortest: float = 0.5, tolerance: float = 1e-10,
+) -> Table:  # fmt: skip
+    """Return the table of the networks, its step halved until the tolerance is met.
+
+    Args:
+        spec: widths and cutoffs.
+        networks: the layers of each. weights: the same, as the kernels take them.
+        mean: (num_types, 4). deviation: likewise.
+        shortest: Å, the distance down to which the table reaches.
+        tolerance: largest deviation between the nodes, relative to the largest basis function.
+
+    Raises:
+        NumericalError: a step of 1e-3 does not meet the tolerance.
+    """
+    dtype = weights.dtype
+    exact = [
+        [tuple(None if p is None else p.double() for p in layer) for layer in layers]
+        for layers in networks
+    ]
+    lower = float((-mean[:, 0] / deviation[:, 0]).min())
+    upper = float(((1.0 / shortest - mean[:, 0]) / deviation[:, 0]).max())
+    step = FIRST_STEP
+    while step >= LEAST_STEP:
+        pieces = int((upper - lower) / step) + 1
+        nodes = lower + step * torch.arange(pieces + 1, dtype=torch.float64)[:, None]
+        middle = nodes[:-1] + 0.5 * step
+        tables, errors = [], []
+        for layers in exact:
+            coefficients = quintic_pieces(*jets(nodes, layers), step)
+            powers = (0.5 * step) ** torch.arange(6, dtype=torch.float64)
+            found = torch.einsum("pkm,k->pm", coefficients, powers)
+            wanted = jets(middle, layers)[0]
+            errors.append(float((found - wanted).abs().max() / wanted.abs().max()))
+            tables.append(coefficients)
+        if max(errors) <= max(tolerance, 4 * torch.finfo(dtype).eps):
+            values = torch.stack([_grouped(t, dtype) for t in tables])
+            bounds = torch.tensor([lower, step], dtype=dtype)
+            return Table(
+                spec, values, bounds, weights, mean.to(dtype), deviation.to(dtype), max(errors)
+            )
+        step /= 2
+    raise NumericalError(
+        f"the embedding cannot be tabulated to {tolerance:g} (reached {max(errors):.1e})",
+        fix="tolerance=1e-8",
+    )
+
+
+def _grouped(coefficients: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return (pieces, groups, 6, group) of (pieces, 6, M), padded with zeros."""
+    group = 2 * cpu.LANES[REAL[dtype]]
+    width = coefficients.shape[2]
+    groups = -(-width // group)
+    padded = torch.nn.functional.pad(coefficients, (0, groups * group - width))
+    return padded.unflatten(2, (groups, group)).transpose(1, 2).to(dtype).contiguous()

@@ -1,0 +1,6 @@
+"""Functions of one scalar from their values on a grid, in place of a network at every edge."""
+
+from scitoolkit.ops.interpolation.grid import Grid, Placement
+from scitoolkit.ops.interpolation.public import piecewise_polynomial
+
+__all__ = ["Grid", "Placement", "piecewise_polynomial"]

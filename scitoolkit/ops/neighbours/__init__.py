@@ -1,0 +1,5 @@
+"""Neighbour lists with periodic images, grouped by centre and neighbour type."""
+
+from scitoolkit.ops.neighbours.lists import available, neighbour_list
+
+__all__ = ["available", "neighbour_list"]

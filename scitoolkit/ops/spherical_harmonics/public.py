@@ -1,0 +1,92 @@
+"""The public function: checked once at the boundary, then the best backend there is."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import torch
+from torch import Tensor
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.ops.codegen import REAL, check_tensor, kernels_of, load_library, use_kernel
+from scitoolkit.ops.codegen.rows import row_operator
+from scitoolkit.ops.spherical_harmonics import cpu, reference
+from scitoolkit.ops.spherical_harmonics.spec import HarmonicsSpec, degrees_of
+
+
+@kernels_of("spherical harmonics")
+@functools.lru_cache(maxsize=64)
+def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
+    """Return the loaded kernels of a spec, compiled on first use.
+
+    Raises:
+        BackendError: no compiler, or one that fails.
+    """
+    return load_library(cpu.generate(HarmonicsSpec.from_json(spec), REAL[dtype]))
+
+
+@functools.lru_cache(maxsize=256)
+def _text(*arguments) -> str:
+    return HarmonicsSpec(*arguments).to_json()
+
+
+@torch.compiler.assume_constant_result
+def _spec_text(degrees: object, normalize: bool, normalization: str) -> str:
+    return _text(degrees_of(degrees), normalization, bool(normalize))
+
+
+@torch.compiler.assume_constant_result
+def _dim_out(text: str) -> int:
+    return HarmonicsSpec.from_json(text).dim_out
+
+
+_operator = row_operator("spherical_harmonics", kernels, _dim_out)
+
+
+def spherical_harmonics(
+    degrees: object,
+    vectors: Tensor,
+    normalize: bool,
+    normalization: str = "integral",
+    *,
+    backend: str = "auto",
+) -> Tensor:
+    """Return real spherical harmonics of vectors, as `e3nn.o3.spherical_harmonics` does.
+
+    One fused kernel for the values, one for the gradient, one for the gradient of the gradient;
+    rows are independent, so the bits do not depend on the number of threads.
+
+    Args:
+        degrees: an integer, a sequence of integers, or irreps such as "0e + 1o + 2e"; at most 7.
+        vectors: shape (..., 3), float32 or float64, in any unit.
+        normalize: divide vectors by their length first. A vector of length zero then counts as
+            the zero vector: degree 0 stays its constant, all else is 0, derivatives are 0.
+        normalization: component, norm or integral.
+        backend: auto (kernel if it can run, else the reference, said once), cpu or reference.
+
+    Returns:
+        Harmonics, shape (..., sum of 2l + 1), in e3nn's order: y is the polar axis.
+
+    Raises:
+        ConfigError: degrees or a normalisation that cannot be.
+        DataError: a shape or dtype that does not fit.
+        BackendError: backend cpu is asked for and cannot run.
+
+    Source: e3nn's convention; derivatives by the gradient formula of solid harmonics.
+
+    Example:
+        >>> spherical_harmonics([0, 1], torch.tensor([[0.0, 2.0, 0.0]]), True, "norm")
+        tensor([[1., 0., 1., 0.]])
+    """
+    text = _spec_text(degrees, normalize, normalization)
+    if not isinstance(vectors, Tensor) or vectors.ndim < 1 or vectors.shape[-1] != 3:
+        given = tuple(vectors.shape) if isinstance(vectors, Tensor) else type(vectors)
+        raise DataError(f"expected vectors of shape (..., 3), got {given}")
+    rows = vectors if vectors.ndim == 2 else vectors.reshape(-1, 3)
+    check_tensor("vectors", rows, ("E", 3), rows)
+    if use_kernel("spherical harmonics", text, rows, backend):
+        out = _operator(rows.contiguous(), text)
+    else:
+        out = reference.spherical_harmonics(HarmonicsSpec.from_json(text), rows)
+    return out if vectors.ndim == 2 else out.reshape(*vectors.shape[:-1], _dim_out(text))

@@ -1,0 +1,150 @@
+"""C kernels for the product of a sparse CSR matrix and a dense one, generated for one width.
+
+The width is a constant of the generated code, so that a row of the result stays in registers
+while its nonzeros are run over. Rows of the dense matrix come from anywhere in memory: the code
+asks for the ones that are needed `AHEAD` nonzeros later, which is what makes it fast on graphs
+whose features do not fit the cache. Threads take blocks of rows; a row is summed by one thread in
+stored order, so the result does not depend on their number.
+"""
+
+from __future__ import annotations
+
+VECTOR_BYTES = 32
+LINE_BYTES = 64
+REGISTERS = 8  # accumulators of one pass; half of AVX2's, so that operands fit beside them
+AHEAD = 16
+ROWS_PER_BLOCK = 128
+
+_HEAD = """\
+#include <stdint.h>
+#include <string.h>
+typedef {real} real;
+typedef real vec __attribute__((vector_size({vector_bytes}), aligned({align})));
+#define W {width}
+#define AHEAD {ahead}
+"""
+
+_PRODUCT = """
+static inline void row_pass{index}(const int64_t begin, const int64_t end, const int64_t last,
+    const int32_t *restrict column, const real *restrict value, const real *restrict x,
+    real *restrict out, const int accumulate) {{
+  {declare}
+  if (accumulate) {{ {load} }}
+  for (int64_t e = begin; e < end; ++e) {{
+    const int64_t soon = e + AHEAD < last ? e + AHEAD : last - 1;
+    const char *next = (const char *)(x + (int64_t)column[soon] * W + {offset});
+    {prefetch}
+    const real v = value ? value[e] : (real)1;
+    const real *restrict row = x + (int64_t)column[e] * W + {offset};
+    {fma}
+  }}
+  {store}
+}}
+"""
+
+_DRIVER = """
+void spmm(int64_t rows, const int64_t *restrict pointer, const int32_t *restrict column,
+          const real *restrict value, const real *restrict x, const real *restrict bias,
+          real *restrict out, int64_t accumulate, int64_t threads) {{
+  const int64_t last = pointer[rows];
+  #pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if(threads > 1)
+  for (int64_t block = 0; block < (rows + {block} - 1) / {block}; ++block) {{
+    const int64_t stop = (block + 1) * {block} < rows ? (block + 1) * {block} : rows;
+    for (int64_t i = block * {block}; i < stop; ++i) {{
+      real *restrict y = out + i * W;
+      const int64_t begin = pointer[i], end = pointer[i + 1];
+      if (bias) {{
+        if (accumulate) for (int k = 0; k < W; ++k) y[k] += bias[k];
+        else memcpy(y, bias, W * sizeof(real));
+      }}
+      {passes}
+    }}
+  }}
+}}
+"""
+
+_SAMPLED = """
+void sddmm(int64_t rows, const int64_t *restrict pointer, const int32_t *restrict column,
+           const real *restrict left, const real *restrict right, real *restrict out,
+           int64_t threads) {{
+  const int64_t last = pointer[rows];
+  #pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if(threads > 1)
+  for (int64_t block = 0; block < (rows + {block} - 1) / {block}; ++block) {{
+    const int64_t stop = (block + 1) * {block} < rows ? (block + 1) * {block} : rows;
+    for (int64_t i = block * {block}; i < stop; ++i) {{
+      const real *restrict l = left + i * W;
+      for (int64_t e = pointer[i]; e < pointer[i + 1]; ++e) {{
+        const int64_t soon = e + AHEAD < last ? e + AHEAD : last - 1;
+        const char *next = (const char *)(right + (int64_t)column[soon] * W);
+        for (int b = 0; b < W * (int)sizeof(real); b += {line}) __builtin_prefetch(next + b);
+        const real *restrict r = right + (int64_t)column[e] * W;
+        vec sum = {{0}};
+        for (int k = 0; k + {lanes} <= W; k += {lanes})
+          sum += *(const vec *)(l + k) * *(const vec *)(r + k);
+        real total = 0;
+        for (int k = 0; k < {lanes}; ++k) total += sum[k];
+        for (int k = W - W % {lanes}; k < W; ++k) total += l[k] * r[k];
+        out[e] = total;
+      }}
+    }}
+  }}
+}}
+"""
+
+
+def generate(width: int, real: str) -> str:
+    """Return C source with `spmm` and `sddmm` for dense matrices of `width` columns.
+
+    Args:
+        width: columns of the dense matrices, at least 1.
+        real: "float" or "double".
+
+    Example:
+        >>> "void spmm(" in generate(16, "float")
+        True
+    """
+    size = 4 if real == "float" else 8
+    lanes = VECTOR_BYTES // size
+    head = _HEAD.format(real=real, vector_bytes=VECTOR_BYTES, align=size, width=width, ahead=AHEAD)
+    passes = _passes(width, lanes)
+    bodies = [
+        _PRODUCT.format(index=index, offset=offset, **_pass(vectors, tail, lanes, size))
+        for index, (offset, vectors, tail) in enumerate(passes)
+    ]
+    calls = "\n      ".join(
+        f"row_pass{index}(begin, end, last, column, value, x, y + {offset}, accumulate || bias);"
+        for index, (offset, _, _) in enumerate(passes)
+    )
+    driver = _DRIVER.format(block=ROWS_PER_BLOCK, passes=calls)
+    sampled = _SAMPLED.format(block=ROWS_PER_BLOCK, line=LINE_BYTES, lanes=lanes)
+    return head + "".join(bodies) + driver + sampled
+
+
+def _passes(width: int, lanes: int) -> list[tuple[int, int, int]]:
+    """Cut the width into (offset, full vectors, scalar tail) that fit the registers."""
+    out, offset = [], 0
+    while offset < width:
+        vectors = min(REGISTERS, (width - offset) // lanes)
+        rest = width - offset - vectors * lanes
+        tail = rest if rest < lanes else 0
+        out.append((offset, vectors, tail))
+        offset += vectors * lanes + tail
+    return out
+
+
+def _pass(vectors: int, tail: int, lanes: int, size: int) -> dict[str, str]:
+    base = vectors * lanes
+    lines = range(0, (base + tail) * size, LINE_BYTES)
+
+    def each(vector: str, scalar: str) -> str:
+        """The statement of every accumulator; `{i}` is its number and `{k}` its column."""
+        parts = [vector.format(i=i, k=i * lanes) for i in range(vectors)]
+        return " ".join(parts + [scalar.format(i=i, k=base + i) for i in range(tail)])
+
+    return {
+        "declare": each("vec a{i} = {{0}};", "real t{i} = 0;"),
+        "load": each("a{i} = *(const vec *)(out + {k});", "t{i} = out[{k}];"),
+        "prefetch": " ".join(f"__builtin_prefetch(next + {byte});" for byte in lines),
+        "fma": each("a{i} += v * *(const vec *)(row + {k});", "t{i} += v * row[{k}];"),
+        "store": each("*(vec *)(out + {k}) = a{i};", "out[{k}] = t{i};"),
+    }

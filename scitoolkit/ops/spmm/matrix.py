@@ -1,0 +1,128 @@
+"""A sparse matrix in CSR form with its transpose, as the product and its gradient need it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scitoolkit.core.errors import DataError
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class SparseMatrix:
+    """A CSR matrix; rows are summed in the order in which their nonzeros are stored.
+
+    Attributes:
+        pointer: start of each row, shape (rows + 1,), int64.
+        column: column of each nonzero, shape (nnz,), int32.
+        value: shape (nnz,), float32 or float64; None for ones everywhere.
+        num_columns: number of columns.
+
+    Example:
+        >>> matrix = SparseMatrix.from_coo([1, 0, 1], [0, 1, 1], [2.0, 3.0, 4.0], shape=(2, 2))
+        >>> matrix.dense().tolist()
+        [[0.0, 3.0], [2.0, 4.0]]
+    """
+
+    pointer: Tensor
+    column: Tensor
+    value: Tensor | None
+    num_columns: int
+
+    @classmethod
+    def from_csr(cls, pointer, column, value, num_columns: int) -> SparseMatrix:
+        """Check and take arrays or tensors in CSR form; columns may stand in any order.
+
+        Raises:
+            DataError: lengths that do not fit, pointers that fall, a column out of range.
+        """
+        pointer = torch.as_tensor(np.asarray(pointer)).long().contiguous()
+        column = torch.as_tensor(np.asarray(column))
+        if pointer.ndim != 1 or not len(pointer) or column.ndim != 1:
+            raise DataError(f"pointer {tuple(pointer.shape)} and column {tuple(column.shape)}")
+        nnz = column.numel()
+        falls = bool((pointer.diff() < 0).any())
+        if falls or int(pointer[0]) != 0 or int(pointer[-1]) != nnz:
+            raise DataError(
+                f"row pointers run from {int(pointer[0])} to {int(pointer[-1])}"
+                f"{' and fall in between' if falls else ''}",
+                allowed=f"rising from 0 to the {nnz} nonzeros",
+            )
+        if num_columns > INT32_MAX:
+            raise DataError(f"{num_columns} columns", allowed=f"at most {INT32_MAX} in one part")
+        if nnz and not 0 <= int(column.min()) <= int(column.max()) < num_columns:
+            raise DataError(
+                f"columns {int(column.min())} to {int(column.max())}",
+                allowed=f"0 to {num_columns - 1}",
+            )
+        if value is not None:
+            value = torch.as_tensor(value)
+            if tuple(value.shape) != (nnz,):
+                raise DataError(f"{tuple(value.shape)} values for {nnz} nonzeros")
+            value = value.contiguous()
+        return cls(pointer, column.int().contiguous(), value, num_columns)
+
+    @classmethod
+    def from_coo(cls, row, column, value, shape: tuple[int, int]) -> SparseMatrix:
+        """Sort coordinates by row, then column; equal coordinates stay apart and add up.
+
+        Raises:
+            DataError: lengths that do not fit, or an index out of range.
+        """
+        row, column = np.asarray(row, dtype=np.int64), np.asarray(column, dtype=np.int64)
+        if row.shape != column.shape or row.ndim != 1:
+            raise DataError(f"{row.shape} rows and {column.shape} columns")
+        for name, index, size in (("row", row, shape[0]), ("column", column, shape[1])):
+            if len(index) and not 0 <= index.min() <= index.max() < size:
+                raise DataError(
+                    f"{name} indices {index.min()} to {index.max()}", allowed=f"0 to {size - 1}"
+                )
+        order = np.lexsort((column, row))
+        pointer = np.zeros(shape[0] + 1, np.int64)
+        np.cumsum(np.bincount(row, minlength=shape[0]), out=pointer[1:])
+        if value is not None:
+            value = torch.as_tensor(value)[torch.from_numpy(order)]
+        return cls.from_csr(pointer, column[order], value, shape[1])
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return len(self.pointer) - 1
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored nonzeros."""
+        return len(self.column)
+
+    @functools.cached_property
+    def rows(self) -> Tensor:
+        """Row of each nonzero, shape (nnz,), int64."""
+        return torch.repeat_interleave(torch.arange(self.num_rows), self.pointer.diff())
+
+    @functools.cached_property
+    def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """CSR of the transpose: pointer, column, and the place here of each nonzero there."""
+        order = torch.argsort(self.column, stable=True)
+        pointer = torch.zeros(self.num_columns + 1, dtype=torch.int64)
+        pointer[1:] = torch.bincount(self.column, minlength=self.num_columns).cumsum(0)
+        return pointer, self.rows[order].int(), order
+
+    def with_value(self, value: Tensor | None) -> SparseMatrix:
+        """The same pattern with other values, of any graph of derivatives; indices are shared."""
+        other = SparseMatrix(self.pointer, self.column, value, self.num_columns)
+        for name in ("rows", "transposed"):
+            if name in self.__dict__:
+                other.__dict__[name] = self.__dict__[name]
+        return other
+
+    def dense(self) -> Tensor:
+        """The whole matrix, shape (rows, columns): for tests and small examples."""
+        value = torch.ones(self.nnz) if self.value is None else self.value
+        out = value.new_zeros(self.num_rows, self.num_columns)
+        return out.index_put((self.rows, self.column.long()), value, accumulate=True)

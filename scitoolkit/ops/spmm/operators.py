@@ -1,0 +1,104 @@
+"""The torch operators: product and sampled product, each the other's derivative.
+
+d(A x)/dx is A^T g, a product with the transposed pattern; d(A x)/da is g x^T at the pattern of A,
+the sampled product; and the derivatives of the sampled product are products again. So both can be
+differentiated any number of times.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import torch
+from torch import Tensor
+
+from scitoolkit.ops.codegen import REAL, call, kernels_of, load_library, operator
+from scitoolkit.ops.spmm import cpu
+
+
+@kernels_of("sparse product")
+@functools.lru_cache(maxsize=256)
+def kernels(width: str, dtype: torch.dtype) -> ctypes.CDLL:
+    """Return the loaded kernels of a width, compiled on first use.
+
+    Raises:
+        BackendError: no compiler, or one that fails.
+    """
+    return load_library(cpu.generate(max(1, int(width)), REAL[dtype]))
+
+
+def run_product(
+    pointer: Tensor, column: Tensor, value: Tensor | None, x: Tensor,
+    bias: Tensor | None = None, into: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Call the kernel; with `into`, add to it. No derivative, arguments as the operators check."""
+    out = x.new_empty(len(pointer) - 1, x.shape[1]) if into is None else into
+    none = x.new_empty(0)
+    call(
+        kernels(str(x.shape[1]), x.dtype).spmm, len(pointer) - 1, pointer, column,
+        none if value is None else value, x, none if bias is None else bias,
+        out, int(into is not None), torch.get_num_threads(),
+    )  # fmt: skip
+    return out
+
+
+def _fake_product(pointer, column, t_pointer, t_column, order, value, x):
+    return x.new_empty(pointer.shape[0] - 1, x.shape[1])
+
+
+def _fake_sampled(pointer, column, t_pointer, t_column, order, left, right):
+    return left.new_empty(column.shape[0])
+
+
+def _save(ctx, inputs, output) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _swapped(pointer, column, t_pointer, t_column, order):
+    inverse = torch.empty_like(order)
+    inverse[order] = torch.arange(len(order))
+    return t_pointer, t_column, pointer, column, inverse
+
+
+def _backward_of_product(ctx, grad):
+    *pattern, value, x = ctx.saved_tensors
+    grad = grad.contiguous()
+    wants_value, wants_x = ctx.needs_input_grad[5:]
+    by_value = sddmm(*pattern, grad, x) if wants_value else None
+    by_x = None
+    if wants_x:
+        by_x = spmm(*_swapped(*pattern), None if value is None else value[pattern[4]], grad)
+    return (None, None, None, None, None, by_value, by_x)
+
+
+def _backward_of_sampled(ctx, grad):
+    *pattern, left, right = ctx.saved_tensors
+    grad = grad.contiguous()
+    wants_left, wants_right = ctx.needs_input_grad[5:]
+    by_left = spmm(*pattern, grad, right) if wants_left else None
+    by_right = spmm(*_swapped(*pattern), grad[pattern[4]], left) if wants_right else None
+    return (None, None, None, None, None, by_left, by_right)
+
+
+@operator("spmm", fake=_fake_product, setup_context=_save, backward=_backward_of_product)
+def spmm(
+    pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor, order: Tensor,
+    value: Tensor | None, x: Tensor,
+) -> Tensor:  # fmt: skip
+    """Sparse (rows, columns) times dense (columns, width)."""
+    return run_product(pointer, column, value, x)
+
+
+@operator("sddmm", fake=_fake_sampled, setup_context=_save, backward=_backward_of_sampled)
+def sddmm(
+    pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor, order: Tensor,
+    left: Tensor, right: Tensor,
+) -> Tensor:  # fmt: skip
+    """Inner products of rows of `left` and `right` at the nonzeros."""
+    out = left.new_empty(len(column))
+    call(
+        kernels(str(left.shape[1]), left.dtype).sddmm, len(pointer) - 1, pointer, column,
+        left, right, out, torch.get_num_threads(),
+    )  # fmt: skip
+    return out

@@ -1,0 +1,6 @@
+"""MACE's many-body product as a generated sparse polynomial, with fused derivatives."""
+
+from scitoolkit.ops.symmetric_contraction.public import symmetric_contraction
+from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec
+
+__all__ = ["ContractionSpec", "symmetric_contraction"]

@@ -1,0 +1,306 @@
+"""Generator of the C kernels of the symmetric contraction: an unrolled sparse polynomial.
+
+For each channel the contraction is a polynomial in the d components of its features,
+
+    z_m = sum_r c_r x_a x_b x_c ...      (rows r with component m and a <= b <= c <= ...)
+
+whose coefficients c_r mix the weights of an element with constants known at generation time. They
+are mixed once per element, then every node of that element runs the same straight line of code,
+one channel a lane. Monomials share their prefixes in a tree; gradients walk it backwards, in
+Horner's nesting. A (element, block of channels) pair owns all that it writes and takes its nodes
+in their order, so there are no atomics and the bits do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from scitoolkit.ops.codegen.vectors import PRELUDE
+from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, Polynomial, polynomial
+
+ACCUMULATORS = 8  # independent sums that hide the latency of a multiply-add
+
+
+@dataclass
+class Node:
+    """A prefix of monomials: its rows, and its children by the next variable."""
+
+    rows: list[tuple[int, int]] = field(default_factory=list)  # (row, output component)
+    children: dict[int, Node] = field(default_factory=dict)
+
+
+def _tree(rows: Polynomial) -> Node:
+    root = Node()
+    for row, (monomial, component) in enumerate(zip(rows.monomials, rows.components, strict=True)):
+        node = root
+        for variable in monomial:
+            node = node.children.setdefault(variable, Node())
+        node.rows.append((row, component))
+    return root
+
+
+def _plus(parts: Iterable[str]) -> str:
+    return " + ".join(parts) or "(vec){0}"
+
+
+class _Writer:
+    """Walks the tree once and emits one function body; names carry the depth in the tree."""
+
+    def __init__(self, spec: ContractionSpec) -> None:
+        self.tree = _tree(polynomial(spec))
+        self.splits = max(1, ACCUMULATORS // spec.dim_out)
+        self.spec = spec
+        self.lines: list[str] = []
+        self.used: dict[int, int] = {}
+
+    def product(self, depth: int, variable: int, tangent: bool) -> None:
+        """Declare q<depth>, the monomial, and with `tangent` its derivative along d."""
+        if depth == 1:
+            self.lines.append(f"const vec q1 = x[{variable}];")
+            if tangent:
+                self.lines.append(f"const vec t1 = d[{variable}];")
+            return
+        self.lines.append(f"const vec q{depth} = q{depth - 1}*x[{variable}];")
+        if tangent:
+            self.lines.append(
+                f"const vec t{depth} = t{depth - 1}*x[{variable}] + q{depth - 1}*d[{variable}];"
+            )
+
+    def accumulator(self, component: int) -> str:
+        number = self.used.get(component, 0)
+        self.used[component] = number + 1
+        return f"o{component}_{number % self.splits}"
+
+    def open_sums(self) -> None:
+        for m in range(self.spec.dim_out):
+            names = ", ".join(f"o{m}_{s} = {{0}}" for s in range(self.splits))
+            self.lines.append(f"vec {names};")
+
+    def close_sums(self, target: str) -> None:
+        for m in range(self.spec.dim_out):
+            total = _plus(f"o{m}_{s}" for s in range(self.splits))
+            self.lines.append(f"{target}[{m}] = {total};")
+
+    def forward(self, node: Node, depth: int = 0, tangent: bool = False) -> None:
+        """Sum coefficients times monomials (or times their derivatives along d)."""
+        name = f"{'t' if tangent else 'q'}{depth}"
+        for row, component in node.rows:
+            self.lines.append(f"{self.accumulator(component)} += c[{row}]*{name};")
+        for variable, child in node.children.items():
+            self.lines.append("{")
+            self.product(depth + 1, variable, tangent)
+            self.forward(child, depth + 1, tangent)
+            self.lines.append("}")
+
+    def coefficients(self, node: Node, depth: int = 0, tangent: bool = False) -> None:
+        """Add to each coefficient's gradient."""
+        name = f"{'t' if tangent else 'q'}{depth}"
+        for row, component in node.rows:
+            self.lines.append(f"gc[{row}] += g[{component}]*{name};")
+        for variable, child in node.children.items():
+            self.lines.append("{")
+            self.product(depth + 1, variable, tangent)
+            self.coefficients(child, depth + 1, tangent)
+            self.lines.append("}")
+
+    def backward(self, node: Node, depth: int = 0) -> None:
+        """Declare h<depth>, the sum below this prefix, and add to gx on the way back."""
+        if depth:
+            total = _plus(f"c[{row}]*g[{component}]" for row, component in node.rows)
+            self.lines.append(f"vec h{depth} = {total};")
+        for variable, child in node.children.items():
+            self.lines.append("{")
+            if child.children:
+                self.product(depth + 1, variable, False)
+            self.backward(child, depth + 1)
+            below = f"h{depth + 1}"
+            if depth:
+                self.lines.append(f"gx[{variable}] += q{depth}*{below};")
+                self.lines.append(f"h{depth} += x[{variable}]*{below};")
+            else:
+                self.lines.append(f"gx[{variable}] += {below};")
+            self.lines.append("}")
+
+    def double(self, node: Node, depth: int = 0) -> None:
+        """As `backward`, and its derivative along d: e<depth> is that of h<depth>."""
+        if depth:
+            total = _plus(f"c[{row}]*g[{component}]" for row, component in node.rows)
+            self.lines.append(f"vec h{depth} = {total}, e{depth} = {{0}};")
+        for variable, child in node.children.items():
+            self.lines.append("{")
+            below, tangent = f"h{depth + 1}", f"e{depth + 1}"
+            if child.children:
+                self.product(depth + 1, variable, True)
+            self.double(child, depth + 1)
+            if depth:
+                self.lines.append(f"gx[{variable}] += t{depth}*{below};")
+                self.lines.append(f"h{depth} += x[{variable}]*{below};")
+                self.lines.append(f"e{depth} += d[{variable}]*{below};")
+            if child.children:
+                scale = f"q{depth}*" if depth else ""
+                self.lines.append(f"gx[{variable}] += {scale}{tangent};")
+                if depth:
+                    self.lines.append(f"e{depth} += x[{variable}]*{tangent};")
+            self.lines.append("}")
+
+
+HELPERS = """
+static inline vec load(const real *p, int width) {
+  if (width == LANES) return *(const vecu *)p;
+  vec v = {0}; memcpy(&v, p, width * sizeof(real)); return v;
+}
+static inline void store(real *p, vec v, int width) {
+  if (width == LANES) *(vecu *)p = v; else memcpy(p, &v, width * sizeof(real));
+}
+static void load_all(vec *v, const real *p, int count, i64 C, int width) {
+  for (int i = 0; i < count; i++) v[i] = load(p + i * C, width);
+}
+static void store_all(real *p, const vec *v, int count, i64 C, int width) {
+  for (int i = 0; i < count; i++) store(p + i * C, v[i], width);
+}
+static void mix(const real *W, i64 C, int width, vec *c) {
+  memset(c, 0, ROWS * sizeof(vec));
+  for (int i = 0; i < ENTRIES; i++) c[row[i]] += value[i] * load(W + path[i] * C, width);
+}
+static void unmix(const vec *gc, real *GW, i64 C, int width) {
+  vec gw[PATHS]; memset(gw, 0, sizeof(gw));
+  for (int i = 0; i < ENTRIES; i++) gw[path[i]] += value[i] * gc[row[i]];
+  store_all(GW, gw, PATHS, C, width);
+}
+"""
+
+
+def _tables(spec: ContractionSpec) -> str:
+    rows = polynomial(spec)
+    texts = {
+        "static const int32_t row": rows.rows.tolist(),
+        "static const int32_t path": rows.paths.tolist(),
+        "static const real value": [each.hex() for each in rows.values.tolist()],
+    }
+    size = max(1, len(rows.rows))
+    lines = [
+        f"{name}[{size}] = {{{', '.join(map(str, each)) or '0'}}};" for name, each in texts.items()
+    ]
+    counts = (
+        f"#define ROWS {max(1, len(rows.monomials))}\n#define ENTRIES {len(rows.rows)}\n"
+        f"#define PATHS {max(1, spec.num_paths)}\n#define IN {spec.dim_in}\n"
+        f"#define OUT {spec.dim_out}\n"
+    )
+    return counts + "\n".join(lines)
+
+
+def _bodies(spec: ContractionSpec) -> str:
+    """The functions of one node and one block of channels."""
+    functions = []
+
+    def add(signature: str, write) -> None:
+        writer = _Writer(spec)
+        write(writer)
+        body = "\n".join(writer.lines)
+        functions.append(f"static __attribute__((noinline)) void {signature} {{\n{body}\n}}")
+
+    def sums(tangent: bool):
+        def write(writer: _Writer) -> None:
+            writer.open_sums()
+            writer.forward(writer.tree, tangent=tangent)
+            writer.close_sums("z")
+
+        return write
+
+    x, d, c = "const vec *restrict x", "const vec *restrict d", "const vec *restrict c"
+    g, gx, gc = "const vec *restrict g", "vec *restrict gx", "vec *restrict gc"
+    add(f"values({x}, {c}, vec *restrict z)", sums(False))
+    add(f"slopes({x}, {d}, {c}, vec *restrict z)", sums(True))
+    add(f"gradients({x}, {c}, {g}, {gx})", lambda w: w.backward(w.tree))
+    add(f"curvatures({x}, {d}, {c}, {g}, {gx})", lambda w: w.double(w.tree))
+    add(f"weigh({x}, {g}, {gc})", lambda w: w.coefficients(w.tree))
+    add(f"weigh_slopes({x}, {d}, {g}, {gc})", lambda w: w.coefficients(w.tree, tangent=True))
+    return "\n".join(functions)
+
+
+def _function(name: str, parameters: str, start: str, node: str, end: str) -> str:
+    """A function over elements (nodes in `order`, from ptr[e] on) and blocks of channels."""
+    return f"""
+void {name}(i64 E, i64 C, const i64 *ptr, const i64 *order, const real *X, const real *W,
+{parameters}, i64 threads) {{
+const i64 blocks = (C + LANES - 1) / LANES;
+#pragma omp parallel for num_threads(threads) if(threads > 1) schedule(dynamic, 1)
+for (i64 job = 0; job < E * blocks; job++) {{
+const i64 e = job / blocks, at = job % blocks * LANES;
+const int width = C - at < LANES ? (int)(C - at) : LANES;
+{start}
+for (i64 t = ptr[e]; t < ptr[e + 1]; t++) {{
+const i64 n = order[t];
+vec x[IN]; load_all(x, X + n*IN*C + at, IN, C, width);
+{node}
+}}
+{end}
+}}
+}}
+"""
+
+
+MIX = """if (ptr[e] == ptr[e + 1]) continue;
+vec c[ROWS]; mix(W + e*PATHS*C + at, C, width, c);"""
+START_WEIGHTS = "vec gc[ROWS]; memset(gc, 0, sizeof(gc));"
+END_WEIGHTS = "unmix(gc, GW + e*PATHS*C + at, C, width);"
+LOAD_G = "vec g[OUT]; load_all(g, G + n*OUT*C + at, OUT, C, width);"
+LOAD_D = "vec d[IN]; load_all(d, DX + n*IN*C + at, IN, C, width);"
+STORE_GX = "store_all(GX + n*IN*C + at, gx, IN, C, width);"
+
+
+def generate(spec: ContractionSpec, real: str) -> str:
+    """Return the C source of the kernels of `spec`.
+
+    Args:
+        spec: irreps and correlation.
+        real: float or double.
+
+    Example:
+        >>> "void forward(" in generate(ContractionSpec.build("0e", "0e", 2), "float")
+        True
+    """
+    integer = "int32_t" if real == "float" else "int64_t"
+    clear = "vec gx[IN]; memset(gx, 0, sizeof(gx));"
+    functions = [
+        _function(
+            "forward",
+            "real *Z",
+            MIX,
+            "vec z[OUT]; values(x, c, z); store_all(Z + n*OUT*C + at, z, OUT, C, width);",
+            "",
+        ),
+        _function(
+            "backward",
+            "const real *G, real *GX",
+            MIX,
+            f"{LOAD_G} {clear} gradients(x, c, g, gx); {STORE_GX}",
+            "",
+        ),
+        _function(
+            "backward_weight",
+            "const real *G, real *GW",
+            START_WEIGHTS,
+            f"{LOAD_G} weigh(x, g, gc);",
+            END_WEIGHTS,
+        ),
+        _function(
+            "double_backward",
+            "const real *G, const real *DX, real *GG, real *GX",
+            MIX,
+            f"{LOAD_G} {LOAD_D} {clear} vec z[OUT]; slopes(x, d, c, z); "
+            f"curvatures(x, d, c, g, gx); {STORE_GX} "
+            "store_all(GG + n*OUT*C + at, z, OUT, C, width);",
+            "",
+        ),
+        _function(
+            "double_backward_weight",
+            "const real *G, const real *DX, real *GW",
+            START_WEIGHTS,
+            f"{LOAD_G} {LOAD_D} weigh_slopes(x, d, g, gc);",
+            END_WEIGHTS,
+        ),
+    ]
+    head = PRELUDE.format(real=real, element=real, integer=integer)
+    return "\n".join([head, _tables(spec), HELPERS, _bodies(spec), *functions])

@@ -1,0 +1,143 @@
+"""What the symmetric contraction is: irreps, correlation order, and its polynomial's rows."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.ops.symmetric_contraction.coupling import Irrep, basis, dim, monomials
+
+MAX_CORRELATION = 4
+MAX_DEGREE = 4
+ZERO = 1e-9  # below this a coefficient is rounding noise of an exact zero
+
+
+@dataclass(frozen=True)
+class ContractionSpec:
+    """Sum over orders 1..correlation of weighted symmetric powers of each channel's features.
+
+    Make one with `ContractionSpec.build`. Every channel holds one copy of `irreps_in`; every
+    output irrep has its own weights, one for each element, path and channel.
+
+    Attributes:
+        irreps_in, irreps_out: (degree, parity) of each segment.
+        correlation: highest power of the features.
+
+    Example:
+        >>> spec = ContractionSpec.build("0e + 1o + 2e", "0e + 1o", 3)
+        >>> spec.dim_in, spec.dim_out, spec.num_paths
+        (9, 4, 41)
+    """
+
+    irreps_in: tuple[Irrep, ...]
+    irreps_out: tuple[Irrep, ...]
+    correlation: int
+
+    @classmethod
+    def build(cls, irreps_in: object, irreps_out: object, correlation: int) -> ContractionSpec:
+        """Return the spec; multiplicities in the irreps are ignored (they are the channels).
+
+        Raises:
+            ConfigError: an irrep that is none or too large, or a correlation that cannot be.
+        """
+        if not 1 <= correlation <= MAX_CORRELATION:
+            raise ConfigError(f"correlation={correlation}", allowed=f"1 to {MAX_CORRELATION}")
+        return cls(_irreps("irreps_in", irreps_in), _irreps("irreps_out", irreps_out), correlation)
+
+    @property
+    def dim_in(self) -> int:
+        """Components of one channel of the input."""
+        return dim(self.irreps_in)
+
+    @property
+    def dim_out(self) -> int:
+        """Components of one channel of the output."""
+        return dim(self.irreps_out)
+
+    @functools.cached_property
+    def blocks(self) -> tuple[tuple[Irrep, int, int], ...]:
+        """(output irrep, order, number of paths) of each block of weights, in their order."""
+        return tuple(
+            (out, order, basis(self.irreps_in, out, order).shape[-1])
+            for out in self.irreps_out
+            for order in range(1, self.correlation + 1)
+        )
+
+    @property
+    def num_paths(self) -> int:
+        """Number of weights of one element and channel."""
+        return sum(count for _, _, count in self.blocks)
+
+    def to_json(self) -> str:
+        """Return the spec as text: it travels with the operator through compile and export."""
+        return json.dumps([self.irreps_in, self.irreps_out, self.correlation])
+
+    @staticmethod
+    @functools.lru_cache(maxsize=256)
+    def from_json(text: str) -> ContractionSpec:
+        """Return the spec that `to_json` wrote."""
+        *sides, correlation = json.loads(text)
+        return ContractionSpec(*(tuple(map(tuple, side)) for side in sides), correlation)
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """The contraction as a sparse polynomial: row r adds c_r times a monomial to a component.
+
+    The coefficient of row r is c_r = sum over its entries of value times the path's weight.
+
+    Attributes:
+        monomials: index tuple of each row, in the order of a walk through the tree of prefixes.
+        components: output component of each row.
+        rows, paths, values: the entries, sorted by row.
+    """
+
+    monomials: tuple[tuple[int, ...], ...]
+    components: tuple[int, ...]
+    rows: np.ndarray
+    paths: np.ndarray
+    values: np.ndarray
+
+
+@functools.lru_cache(maxsize=64)
+def polynomial(spec: ContractionSpec) -> Polynomial:
+    """Return the rows of `spec` with their entries."""
+    found: dict[tuple[tuple[int, ...], int], list[tuple[int, float]]] = {}
+    offsets = np.cumsum([0, *(2 * degree + 1 for degree, _ in spec.irreps_out)])
+    start_path = 0
+    for position, (out, order, count) in enumerate(spec.blocks):
+        start_component = int(offsets[position // spec.correlation])
+        coefficients = basis(spec.irreps_in, out, order)
+        names = monomials(spec.dim_in, order)
+        for component, monomial, path in np.argwhere(np.abs(coefficients) > ZERO):
+            key = (names[monomial], start_component + int(component))
+            value = float(coefficients[component, monomial, path])
+            found.setdefault(key, []).append((start_path + int(path), value))
+        start_path += count
+    keys = sorted(found)
+    entries = [(row, *entry) for row, key in enumerate(keys) for entry in found[key]]
+    rows, paths, values = zip(*entries, strict=True) if entries else ((), (), ())
+    return Polynomial(
+        tuple(monomial for monomial, _ in keys),
+        tuple(component for _, component in keys),
+        np.array(rows, dtype=np.int64),
+        np.array(paths, dtype=np.int64),
+        np.array(values, dtype=np.float64),
+    )
+
+
+def _irreps(name: str, irreps: object) -> tuple[Irrep, ...]:
+    found = []
+    for term in str(irreps).split("+"):
+        match = re.fullmatch(r"(?:\d+x)?(\d+)([eo])", term.strip())
+        if match is None or int(match[1]) > MAX_DEGREE:
+            raise ConfigError(
+                f"irrep {term.strip()!r} in {name}", allowed=f"like 1o, degree at most {MAX_DEGREE}"
+            )
+        found.append((int(match[1]), 1 if match[2] == "e" else -1))
+    return tuple(found)

@@ -1,0 +1,157 @@
+"""Streams of derivatives through layers: (streams, ..., channels), the value first.
+
+No rule differentiates backward, so a loss made of derivatives costs one backward pass over a
+forward pass that is as many times wider as there are streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from scitoolkit.ops.taylor.activations import derivatives
+from scitoolkit.ops.taylor.plan import Plan
+
+
+def seed(x: Tensor, plan: Plan, scales: Sequence[Tensor | float] | None = None) -> Tensor:
+    """Return the streams of the coordinates themselves.
+
+    Args:
+        x: (..., dims), the coordinates a network is fed with.
+        plan: the streams.
+        scales: derivative of each coordinate by the one that is differentiated by: scalars, or
+            tensors of the shape of x without its last dim.
+
+    Returns:
+        (streams, ..., dims).
+    """
+    out = x.new_zeros((len(plan), *x.shape))
+    out[0] = x
+    for stream, coordinate in plan.first:
+        out[stream, ..., coordinate] = 1.0 if scales is None else scales[coordinate]
+    return out
+
+
+def linear(streams: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return the streams of W x + b: one product for all, the bias for the value alone."""
+    out = functional.linear(streams, weight)
+    return out if bias is None else add_to_value(out, bias)
+
+
+def add_to_value(streams: Tensor, constant: Tensor) -> Tensor:
+    """Return the streams of a + constant: its derivatives are those of a."""
+    return _AddToValue.apply(streams, constant)
+
+
+class _AddToValue(torch.autograd.Function):
+    """Adds in place of the copy that a concatenation of the streams would cost."""
+
+    @staticmethod
+    def forward(ctx: Any, streams: Tensor, constant: Tensor) -> Tensor:
+        ctx.shape = constant.shape
+        out = streams.clone()
+        out[0] += constant
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        return grad, grad[0].sum_to_size(ctx.shape)
+
+
+def activation(streams: Tensor, name: str, plan: Plan) -> Tensor:
+    """Return the streams of g(a), by Faa di Bruno's formula."""
+    return _Activation.apply(streams, name, plan)
+
+
+def multiply(a: Tensor, b: Tensor, plan: Plan) -> Tensor:
+    """Return the streams of the product a b, elementwise, by Leibniz' rule."""
+    out = [a[0] * b[0]]
+    for stream in range(1, len(plan)):
+        total = a[0] * b[stream] + a[stream] * b[0]
+        for term in plan.leibniz[stream]:
+            if any(term.weight) and term.factor:
+                total = total + term.coefficient * a[plan.index(term.weight)] * b[term.factor]
+        out.append(total)
+    return torch.stack(out)
+
+
+def layer_norm(
+    streams: Tensor, weight: Tensor, bias: Tensor, plan: Plan, epsilon: float = 1e-5
+) -> Tensor:
+    """Return the streams of torch's layer norm over the last dim."""
+    centred = streams - streams.mean(-1, keepdim=True)
+    variance = multiply(centred, centred, plan).mean(-1, keepdim=True)
+    variance = torch.cat([variance[:1] + epsilon, variance[1:]])
+    out = multiply(centred, activation(variance, "rsqrt", plan), plan) * weight
+    return torch.cat([out[:1] + bias, out[1:]])
+
+
+class _Activation(torch.autograd.Function):
+    """Saves its input alone; the derivatives of g are made again in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, name: str, plan: Plan) -> Tensor:
+        ctx.save_for_backward(a)
+        ctx.name, ctx.plan = name, plan
+        if len(plan) == 1:
+            return derivatives(name, a, 0)[0]
+        g = derivatives(name, a[0], plan.order)
+        out = torch.mul(a, g[1])
+        out[0] = g[0]
+        for stream, terms in enumerate(plan.products):
+            for order, inner in _by_order(terms):
+                out[stream].addcmul_(g[order], _sum(a, inner))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        (a,) = ctx.saved_tensors
+        plan: Plan = ctx.plan
+        if len(plan) == 1:
+            return grad * derivatives(ctx.name, a, 1)[1], None, None
+        g = derivatives(ctx.name, a[0], plan.order + 1)
+        out = grad * g[1]
+        out[0].addcmul_(g[2], (grad[1:] * a[1:]).sum(0))
+        for stream, terms in enumerate(plan.products):
+            for order, inner in _by_order(terms):
+                out[0].addcmul_(g[order + 1], grad[stream] * _sum(a, inner))
+                carried = grad[stream] * g[order]
+                for term in inner:
+                    _spread(out, a, carried, term)
+        return out, None, None
+
+
+def _by_order(terms):
+    orders = sorted({term.order for term in terms})
+    return [(order, [t for t in terms if t.order == order]) for order in orders]
+
+
+def _sum(a: Tensor, terms) -> Tensor:
+    total: Tensor | None = None
+    for term in terms:
+        first, *rest = term.factors
+        product = a[first]
+        for factor in rest:
+            product = product * a[factor]
+        if total is None:
+            total = product * term.coefficient if term.coefficient != 1 else product
+        else:
+            total = total.add(product, alpha=term.coefficient)
+    assert total is not None
+    return total
+
+
+def _spread(out: Tensor, a: Tensor, carried: Tensor, term) -> None:
+    """Add the gradient of one product of streams to each of its factors."""
+    for factor in sorted(set(term.factors)):
+        rest = list(term.factors)
+        rest.remove(factor)
+        product = a[rest[0]]
+        for other in rest[1:]:
+            product = product * a[other]
+        times = term.factors.count(factor) * term.coefficient
+        out[factor].addcmul_(carried, product, value=times)

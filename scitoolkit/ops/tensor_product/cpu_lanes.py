@@ -1,0 +1,82 @@
+"""How a body of C reads and writes: vectors of channels first, the remainder one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Vectors of channels (type vec) or single channels (type acc); `width` of them at once."""
+
+    type: str
+    width: int
+
+    @property
+    def indices(self) -> range:
+        return range(self.width)
+
+    def at(self, address: str, t: int) -> str:
+        return f"{address}+{t}*LANES" if t else address
+
+    def load(self, address: str, t: int = 0) -> str:
+        """Read what the caller gave, stored as `real`."""
+        return f"{'ld' if self.type == 'vec' else 'ld1'}({self.at(address, t)})"
+
+    def load_weight(self, array: str, offset: int, stride: int, t: int = 0) -> str:
+        if stride == 1:
+            return self.load(f"{array}+{offset}+u", t)
+        place = f"{array}+{offset}+v+({self.at('u', t)})*{stride}"
+        return f"gather({place}, {stride})" if self.type == "vec" else f"ld1({place})"
+
+    def store_weight(
+        self, array: str, offset: int, stride: int, value: str, add: bool, t: int = 0
+    ) -> str:
+        """Write (or add) a gradient of weights; whole rows of vectors bypass the caches."""
+        kind = "add" if add else "put"
+        vector = self.type == "vec"
+        if stride > 1:
+            place = f"{array}+{offset}+v+({self.at('u', t)})*{stride}"
+            return (
+                f"{kind}_scatter({place}, {stride}, {value});"
+                if vector
+                else (f"{kind}1({place}, {value});")
+            )
+        return f"{kind}{'' if vector else '1'}({self.at(f'{array}+{offset}+u', t)}, {value});"
+
+    def accumulator(self, address: str, t: int = 0) -> str:
+        """An lvalue in rows of accumulators, stored as `acc`."""
+        kind = "vecu" if self.type == "vec" else "acc"
+        return f"(*({kind} *)({self.at(address, t)}))"
+
+    @property
+    def zero(self) -> str:
+        return "{0}" if self.type == "vec" else "0"
+
+
+SCALAR = Lane("acc", 1)
+
+
+def channel_loops(mul: int, width: int, body: Callable[[Lane], str], index: str = "u") -> str:
+    """Loops over `mul` channels: `width` vectors at once, then one, then single channels.
+
+    All bounds are constants of the compilation, so loops that do not run leave no code.
+    """
+    parts, begin = [], "0"
+    for lane, step in ((Lane("vec", width), f"{width}*LANES"), (Lane("vec", 1), "LANES")):
+        if lane.width == 1 and width == 1 and parts:
+            continue
+        end = f"{mul}/({step})*({step})"
+        parts.append(_loop(index, begin, end, step, lane, body))
+        begin = end
+    parts.append(_loop(index, begin, str(mul), "1", SCALAR, body))
+    return "\n".join(parts)
+
+
+def _loop(index: str, begin: str, end: str, step: str, lane: Lane, body) -> str:
+    return (
+        f'if ({begin} < {end}) _Pragma("GCC unroll 1") '
+        f"for (int {index} = {begin}; {index} < {end}; {index} += {step}) {{\n"
+        f"typedef {lane.type} T;\n{body(lane)}\n}}"
+    )

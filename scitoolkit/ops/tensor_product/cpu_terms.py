@@ -1,0 +1,203 @@
+"""What the emitters of C share: names of constants and addresses of one path.
+
+The Clebsch-Gordan constants C and the attributes y of an edge give scalars
+
+    a[i, k] = sum_j C[i, j, k] y[j]
+
+Many pairs (i, k) have the same constants up to sign, within a path and between paths of the same
+degrees, so each distinct row of constants is one slot of a table, and a pair is a signed slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scitoolkit.ops.tensor_product.spec import CG_ZERO, Path, TensorProductSpec
+
+PADDING = 16  # the table's rows are padded to the widest vector there is, in float32
+
+
+@dataclass
+class ScalarTable:
+    """Distinct rows C[:] over j, per segment of in2: the scalars of an edge, one slot each."""
+
+    spec: TensorProductSpec
+    slots: dict[tuple[int, tuple[float, ...]], int] = field(default_factory=dict)
+    groups: dict[int, list[tuple[float, ...]]] = field(default_factory=dict)
+
+    def add(self, segment: int, row: tuple[float, ...]) -> None:
+        rows = self.groups.setdefault(segment, [])
+        if (segment, row) not in self.slots:
+            self.slots[segment, row] = len(rows)
+            rows.append(row)
+
+    @classmethod
+    def build(cls, spec: TensorProductSpec) -> ScalarTable:
+        table = cls(spec)
+        for path in spec.paths:
+            if path.mode != "uuu":
+                for row, _ in signed_rows(spec, path).values():
+                    table.add(path.in2, row)
+        return table._sorted()
+
+    def _sorted(self) -> ScalarTable:
+        """Rows with constants at the same j side by side: whole vectors then skip the others."""
+        ordered = ScalarTable(self.spec)
+        for segment, rows in self.groups.items():
+            for row in sorted(rows, key=lambda each: [value != 0 for value in each]):
+                ordered.add(segment, row)
+        return ordered
+
+    def padded(self, segment: int) -> int:
+        return -(-len(self.groups[segment]) // PADDING) * PADDING
+
+    def offset(self, segment: int, v: int = 0) -> int:
+        """Start of the scalars of channel v of a segment of in2, in an edge's row of scalars."""
+        before = sum(
+            self.padded(each) * self.spec.in2[each].mul for each in self.groups if each < segment
+        )
+        return before + v * self.padded(segment)
+
+    @property
+    def size(self) -> int:
+        """Number of scalars of one edge, padding included; at least one vector."""
+        return max(
+            PADDING, sum(self.padded(each) * self.spec.in2[each].mul for each in self.groups)
+        )
+
+    def source(self) -> str:
+        """C: the constants and `scalars(y, a)`, which fills the row of one edge."""
+        tables, code = [], []
+        for segment, rows in sorted(self.groups.items()):
+            side, width = self.spec.in2[segment], self.padded(segment)
+            columns = np.zeros((side.components, width))
+            columns[:, : len(rows)] = np.array(rows).T
+            values = ",".join(float(each).hex() for each in columns.ravel())
+            tables.append(
+                f"static const acc C{segment}[{columns.size}] "
+                f"__attribute__((aligned(64))) = {{{values}}};"
+            )
+            code.append(f"for (int v = 0; v < {side.mul}; v++) {{ vec *b; const vec *c;")
+            for begin in range(0, width, PADDING):
+                used = [j for j in range(side.components) if columns[j, begin:][:PADDING].any()]
+                terms = " + ".join(
+                    f"(acc)y[{side.offset + j * side.mul}+v]*c[{j * width + begin}/LANES]"
+                    for j in used
+                )
+                place = f"{self.offset(segment)} + v*{width} + {begin}"
+                code.append(f"b = (vec *)(a + {place}); c = (const vec *)C{segment};")
+                code.append(f"for (int p = 0; p < {PADDING}/LANES; p++, c++) b[p] = {terms};")
+            code.append("}")
+        body = "\n".join(code)
+        return (
+            "\n".join(tables)
+            + f"\nstatic inline void scalars(const real *y, acc *a) {{\n{body}\n}}\n"
+        )
+
+
+def signed_rows(
+    spec: TensorProductSpec, path: Path
+) -> dict[tuple[int, int], tuple[tuple[float, ...], int]]:
+    """Map each pair (i, k) that couples to its row of constants over j, and the row's sign."""
+    constants = spec.coefficients(path)
+    constants = np.where(abs(constants) > CG_ZERO * max(path.scale, 1e-30), constants, 0.0)
+    rows = {}
+    for i in range(constants.shape[0]):
+        for k in range(constants.shape[2]):
+            # Rounding lets equal constants of two paths meet; 5e-16 is what it costs.
+            row = tuple(float(f"{each:.14e}") for each in constants[i, :, k])
+            first = next((each for each in row if each), 0.0)
+            if first:
+                sign = 1 if first > 0 else -1
+                rows[i, k] = (tuple(sign * each + 0.0 for each in row), sign)
+    return rows
+
+
+@dataclass(frozen=True)
+class Term:
+    """One path: its signed slots, its addresses, its multiplicities."""
+
+    spec: TensorProductSpec
+    table: ScalarTable
+    path: Path
+
+    def __post_init__(self) -> None:
+        rows = signed_rows(self.spec, self.path)
+        slots = self.table.slots
+        signed = {
+            pair: (slots.get((self.path.in2, row), -1), sign) for pair, (row, sign) in rows.items()
+        }
+        object.__setattr__(self, "pairs", signed)
+        object.__setattr__(self, "constants", {slot: rows[p][0] for p, (slot, _) in signed.items()})
+
+    @property
+    def muls(self) -> tuple[int, int, int]:
+        spec, path = self.spec, self.path
+        return spec.in1[path.in1].mul, spec.in2[path.in2].mul, spec.out[path.out].mul
+
+    @property
+    def rows(self) -> list[int]:
+        return sorted({i for i, _ in self.pairs})
+
+    @property
+    def columns(self) -> list[int]:
+        return sorted({k for _, k in self.pairs})
+
+    @property
+    def slots(self) -> list[int]:
+        return sorted(self.constants)
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether a single scalar multiplies every component: degree 0 in the attributes."""
+        return len(self.constants) == 1 and all(
+            i == k and sign > 0 for (i, k), (_, sign) in self.pairs.items()
+        )
+
+    def x(self, i: int) -> int:
+        segment = self.spec.in1[self.path.in1]
+        return segment.offset + i * segment.mul
+
+    def y(self, j: int) -> str:
+        segment = self.spec.in2[self.path.in2]
+        return f"{segment.offset + j * segment.mul}+v"
+
+    def z(self, k: int) -> int:
+        segment = self.spec.out[self.path.out]
+        return segment.offset + k * segment.mul
+
+    def scalars(self, name: str, row: str) -> str:
+        """Declare the pointer `name` to this path's scalars of channel v."""
+        start, step = self.table.offset(self.path.in2), self.table.padded(self.path.in2)
+        return f"const acc *{name} = {row} + {start} + v*{step};"
+
+    def over_rows(self, k: int, name: str, factor: str, suffix: str = "") -> str:
+        return signed_sum(
+            (sign, f"{name}[{slot}]*{factor}{i}{suffix}")
+            for (i, kk), (slot, sign) in self.pairs.items()
+            if kk == k
+        )
+
+    def over_columns(self, i: int, name: str, factor: str, suffix: str = "") -> str:
+        return signed_sum(
+            (sign, f"{name}[{slot}]*{factor}{k}{suffix}")
+            for (ii, k), (slot, sign) in self.pairs.items()
+            if ii == i
+        )
+
+    def into_attributes(self, j: int, slots: Iterable[int], name: str) -> str:
+        """sum over slots of C[slot, j] name_slot, empty when none has a constant."""
+        return " + ".join(
+            f"(acc){self.constants[slot][j].hex()}*{name}{slot}"
+            for slot in slots
+            if self.constants[slot][j]
+        )
+
+
+def signed_sum(parts: Iterable[tuple[int, str]]) -> str:
+    """Return C for the sum of (sign, term)."""
+    text = "".join((" + " if sign > 0 else " - ") + part for sign, part in parts)
+    return text[3:] if text.startswith(" + ") else text.lstrip()

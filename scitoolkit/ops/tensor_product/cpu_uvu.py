@@ -1,0 +1,325 @@
+"""Emitters of C for uvu paths: vectors run over the channels u.
+
+Three passes over a tile of up to TILE edges of one receiver. Arrays xs, ws, ... hold the rows of
+each edge of the tile, `as` (and `bs`, from the cotangent of y) its scalars:
+
+    nodes        z[k]  += w sum_i a[i, k] x[i]          z in registers while the edges go by
+    edges        r[i]   = sum_k a[i, k] g[k];  gx[i] += w r[i];  gw = sum_i x[i] r[i]
+    attributes   m[i, k] = sum_u w x[i] g[k];  gy[j] += sum_ik C[i, j, k] m[i, k]
+
+The double backward is the same with x -> (dx, x), w -> (dw, w), a -> (b, a) by the product rule.
+"""
+
+from __future__ import annotations
+
+from scitoolkit.ops.tensor_product.cpu_lanes import Lane, channel_loops
+from scitoolkit.ops.tensor_product.cpu_terms import Term
+
+NAME = {True: "b", False: "a"}
+# Accumulators that fit in registers beside what they are made from (16 registers with AVX2).
+MAX_SUMS = 8
+
+
+def _each_edge(body: str, *arrays: str) -> str:
+    rows = " ".join(f"const real *{name} = {name}s[e];" for name in arrays)
+    return f"for (int e = 0; e < ne; e++) {{\n{rows}\n{body}\n}}"
+
+
+def _scalars(term: Term, double: bool) -> str:
+    text = term.scalars("a", "as[e]")
+    return text + (" " + term.scalars("b", "bs[e]") if double else "")
+
+
+def _weights(term: Term, lane: Lane, double: bool, ahead: bool = False) -> list[str]:
+    """Load the path's weights; `ahead` asks for those of the next tile, which come from memory."""
+    lines = []
+    streamed = term.path.has_weight and term.muls[1] == 1 and not term.spec.shared_weights
+    if ahead and streamed and lane.type == "vec":
+        for name in ("w", "dw") if double else ("w",):
+            place = f"(const char *)({name}+{term.path.weight_offset}+u+ahead)"
+            lines.append(
+                f"for (int l = 0; l < {lane.width}*BYTES; l += 64) __builtin_prefetch({place}+l);"
+            )
+    for name, without in (("w", "1"), ("dw", "0")) if double else (("w", "1"),):
+        for t in lane.indices:
+            value = (
+                lane.load_weight(name, term.path.weight_offset, term.muls[1], t)
+                if term.path.has_weight
+                else f"(T){lane.zero} + (acc){without}"
+            )
+            lines.append(f"const T {name}_{t} = {value};")
+    return lines
+
+
+def _load(term: Term, lane: Lane, name: str, array: str, i: int, t: int) -> str:
+    return f"const T {name}{i}_{t} = {lane.load(f'{array}+{term.x(i)}+u', t)};"
+
+
+def nodes(term: Term, double: bool) -> str:
+    """Add one path of all edges of the tile to the receiver's row."""
+    width = {1: 4, 3: 2, 5: 2}.get(len(term.columns), 1)
+    arrays = ("x", "w", "dx", "dw") if double else ("x", "w")
+
+    def body(lane: Lane) -> str:
+        places = [(k, t) for k in term.columns for t in lane.indices]
+        sums = [f"T z{k}_{t} = {lane.accumulator(f'z+{term.z(k)}+u', t)};" for k, t in places]
+        kind = (
+            _nodes_scalar
+            if term.is_scalar
+            else (_nodes_last if len(term.columns) == 1 < len(term.rows) else _nodes_first)
+        )
+        lines = [
+            _scalars(term, double),
+            *_weights(term, lane, double, True),
+            *kind(term, lane, double),
+        ]
+        out = [f"{lane.accumulator(f'z+{term.z(k)}+u', t)} = z{k}_{t};" for k, t in places]
+        return "\n".join([*sums, _each_edge("\n".join(lines), *arrays), *out])
+
+    return channel_loops(term.muls[0], width, body)
+
+
+def _nodes_first(term: Term, lane: Lane, double: bool) -> list[str]:
+    """Weights times features first: one product per row, the rest accumulates in place."""
+    lines = []
+    for i in term.rows:
+        for t in lane.indices:
+            lines.append(_load(term, lane, "x", "x", i, t))
+            lines.append(f"const T t{i}_{t} = w_{t}*x{i}_{t};")
+            if double:
+                lines.append(_load(term, lane, "o", "dx", i, t))
+                lines.append(f"const T d{i}_{t} = w_{t}*o{i}_{t} + dw_{t}*x{i}_{t};")
+        for (ii, k), (slot, sign) in term.pairs.items():
+            if ii == i:
+                op = "+=" if sign > 0 else "-="
+                for t in lane.indices:
+                    value = f"a[{slot}]*{'d' if double else 't'}{i}_{t}"
+                    lines.append(f"z{k}_{t} {op} {value};")
+                    if double:
+                        lines.append(f"z{k}_{t} {op} b[{slot}]*t{i}_{t};")
+    return lines
+
+
+def _nodes_scalar(term: Term, lane: Lane, double: bool) -> list[str]:
+    lines, slot = [], term.slots[0]
+    for t in lane.indices:
+        lines.append(f"const T wa_{t} = w_{t}*a[{slot}];")
+        if double:
+            lines.append(f"const T wb_{t} = dw_{t}*a[{slot}] + w_{t}*b[{slot}];")
+        for i in term.rows:
+            x = lane.load(f"x+{term.x(i)}+u", t)
+            lines.append(f"z{i}_{t} += {f'wb_{t}' if double else f'wa_{t}'}*{x};")
+            if double:
+                lines.append(f"z{i}_{t} += wa_{t}*{lane.load(f'dx+{term.x(i)}+u', t)};")
+    return lines
+
+
+def _nodes_last(term: Term, lane: Lane, double: bool) -> list[str]:
+    """One output component: sum over rows first, one product with the weight."""
+    lines, k = [], term.columns[0]
+    for t in lane.indices:
+        lines += [_load(term, lane, "x", "x", i, t) for i in term.rows]
+        m = term.over_rows(k, "a", "x", f"_{t}")
+        if not double:
+            lines.append(f"z{k}_{t} += w_{t}*({m});")
+            continue
+        lines += [_load(term, lane, "o", "dx", i, t) for i in term.rows]
+        n = f"{term.over_rows(k, 'a', 'o', f'_{t}')} + {term.over_rows(k, 'b', 'x', f'_{t}')}"
+        lines.append(f"z{k}_{t} += w_{t}*({n}) + dw_{t}*({m});")
+    return lines
+
+
+def _is_folded(term: Term) -> bool:
+    """Whether the sums of the attributes' gradient ride along in the edges' pass."""
+    return len(term.slots) + len(term.rows) <= MAX_SUMS + 2 and len(term.slots) <= MAX_SUMS
+
+
+def edges(term: Term, double: bool) -> str:
+    """Write one path's gradients of the tile's edges: features, weights, small sums."""
+    wide = len(term.rows) * (2 if double else 1)
+    width = 1 if wide > 5 else 4 if len(term.pairs) == 1 else 2
+    folded = _is_folded(term)
+    kind = (
+        _edges_scalar
+        if term.is_scalar
+        else (_edges_last if len(term.columns) == 1 < len(term.rows) else _edges_first)
+    )
+
+    def body(lane: Lane) -> str:
+        return "\n".join(
+            [*_weights(term, lane, double, not double), *kind(term, lane, double, folded)]
+        )
+
+    arrays = ("x", "w", "dx", "dw") if double else ("x", "w")
+    loops = channel_loops(term.muls[0], width, body)
+    inner = [_scalars(term, double), "acc *gx = gxs[e]; gradw *gw = gws[e]; (void)gw;"]
+    if folded:
+        loops = _with_sums(term, term.slots, loops)
+    return _each_edge("\n".join([*inner, loops]), *arrays)
+
+
+def _store_edges(term: Term, lane: Lane, gx: dict[tuple[int, int], str], gw: list[str]):
+    lines = [
+        f"{lane.accumulator(f'gx+{term.x(i)}+u', t)} += {value};" for (i, t), value in gx.items()
+    ]
+    if term.path.has_weight:
+        shared = term.spec.shared_weights
+        lines += [
+            lane.store_weight("gw", term.path.weight_offset, term.muls[1], value, shared, t)
+            for t, value in enumerate(gw)
+        ]
+    return lines
+
+
+def _sum_name(term: Term, lane: Lane, slot: int, t: int) -> str:
+    """The accumulator of a slot: as many as registers allow, to hide the latency of addition."""
+    if lane.type != "vec":
+        return f"n{slot}"
+    return f"m{slot}_{t % _copies(len(term.slots))}"
+
+
+def _copies(slots: int) -> int:
+    return 4 if slots == 1 else 2 if slots <= 3 else 1
+
+
+def _sum_lines(term: Term, lane: Lane, slots: list[int]) -> list[str]:
+    lines = []
+    for (i, k), (slot, sign) in term.pairs.items():
+        if slot in slots:
+            for t in lane.indices:
+                name = _sum_name(term, lane, slot, t)
+                lines.append(f"{name} {'+=' if sign > 0 else '-='} t{i}_{t}*q{k}_{t};")
+    return lines
+
+
+def _edges_first(term: Term, lane: Lane, double: bool, folded: bool) -> list[str]:
+    """Column by column, so that one gradient component at a time sits in registers."""
+    lines, gx, gw = [], {}, []
+    sums = (("r", "a"), ("h", "b")) if double else (("r", "a"),)
+    if folded:
+        for i in term.rows:
+            lines += [line for t in lane.indices for line in _left(term, lane, double, i, t)]
+    started = set()
+    for k in term.columns:
+        for t in lane.indices:
+            lines.append(f"const T q{k}_{t} = {lane.load(f'g+{term.z(k)}+u', t)};")
+        for (i, kk), (slot, sign) in term.pairs.items():
+            if kk != k:
+                continue
+            for target, scalar in sums:
+                for t in lane.indices:
+                    place, value = f"{target}{i}_{t}", f"{scalar}[{slot}]*q{k}_{t}"
+                    if place in started:
+                        lines.append(f"{place} {'+=' if sign > 0 else '-='} {value};")
+                    else:
+                        lines.append(f"T {place} = {'' if sign > 0 else '-'}{value};")
+                        started.add(place)
+            if folded:
+                for t in lane.indices:
+                    total = _sum_name(term, lane, slot, t)
+                    lines.append(f"{total} {'+=' if sign > 0 else '-='} t{i}_{t}*q{k}_{t};")
+    for t in lane.indices:
+        parts = []
+        for i in term.rows:
+            if not folded:
+                lines.append(_load(term, lane, "x", "x", i, t))
+            gx[i, t] = f"w_{t}*r{i}_{t}"
+            parts.append(f"x{i}_{t}*r{i}_{t}")
+            if double:
+                if not folded:
+                    lines.append(_load(term, lane, "o", "dx", i, t))
+                gx[i, t] = f"w_{t}*h{i}_{t} + dw_{t}*r{i}_{t}"
+                parts[-1] = f"o{i}_{t}*r{i}_{t} + x{i}_{t}*h{i}_{t}"
+        gw.append(" + ".join(parts))
+    return lines + _store_edges(term, lane, gx, gw)
+
+
+def _left(term: Term, lane: Lane, double: bool, i: int, t: int) -> list[str]:
+    """Load the features and form t, their product with the weights (by the product rule)."""
+    lines = [_load(term, lane, "x", "x", i, t)]
+    value = f"w_{t}*x{i}_{t}"
+    if double:
+        lines.append(_load(term, lane, "o", "dx", i, t))
+        value = f"w_{t}*o{i}_{t} + dw_{t}*x{i}_{t}"
+    return [*lines, f"const T t{i}_{t} = {value};"]
+
+
+def _edges_scalar(term: Term, lane: Lane, double: bool, folded: bool) -> list[str]:
+    lines, gx, gw, slot = [], {}, [], term.slots[0]
+    for t in lane.indices:
+        both = f"dw_{t}*a[{slot}] + w_{t}*b[{slot}]" if double else f"w_{t}*a[{slot}]"
+        lines.append(f"const T wa_{t} = {both};")
+        for i in term.rows:
+            lines.append(f"const T q{i}_{t} = {lane.load(f'g+{term.z(i)}+u', t)};")
+            gx[i, t] = f"wa_{t}*q{i}_{t}"
+        for dot, array in (("s", "x"), ("o", "dx")) if double else (("s", "x"),):
+            products = " + ".join(
+                f"{lane.load(f'{array}+{term.x(i)}+u', t)}*q{i}_{t}" for i in term.rows
+            )
+            lines.append(f"const T {dot}_{t} = {products};")
+        gw.append(f"o_{t}*a[{slot}] + s_{t}*b[{slot}]" if double else f"s_{t}*a[{slot}]")
+        total = f"w_{t}*o_{t} + dw_{t}*s_{t}" if double else f"w_{t}*s_{t}"
+        lines.append(f"{_sum_name(term, lane, slot, t)} += {total};")
+    return lines + _store_edges(term, lane, gx, gw)
+
+
+def _edges_last(term: Term, lane: Lane, double: bool, folded: bool) -> list[str]:
+    """One output component: the weight joins its gradient first."""
+    lines, gx, gw, k = [], {}, [], term.columns[0]
+    for t in lane.indices:
+        lines.append(f"const T q_{t} = {lane.load(f'g+{term.z(k)}+u', t)};")
+        lines.append(f"const T p_{t} = w_{t}*q_{t};")
+        lines += [_load(term, lane, "x", "x", i, t) for i in term.rows]
+        total = term.over_rows(k, "a", "x", f"_{t}")
+        if double:
+            lines.append(f"const T dp_{t} = dw_{t}*q_{t};")
+            lines += [_load(term, lane, "o", "dx", i, t) for i in term.rows]
+            total = (
+                f"{term.over_rows(k, 'a', 'o', f'_{t}')} + {term.over_rows(k, 'b', 'x', f'_{t}')}"
+            )
+        gw.append(f"q_{t}*({total})")
+        for (i, _), (slot, sign) in term.pairs.items():
+            value = f"a[{slot}]*dp_{t} + b[{slot}]*p_{t}" if double else f"a[{slot}]*p_{t}"
+            gx[i, t] = value if sign > 0 else f"-({value})"
+            if folded:
+                value = f"o{i}_{t}*p_{t} + x{i}_{t}*dp_{t}" if double else f"x{i}_{t}*p_{t}"
+                name = _sum_name(term, lane, slot, t)
+                lines.append(f"{name} {'+=' if sign > 0 else '-='} {value};")
+    return lines + _store_edges(term, lane, gx, gw)
+
+
+def _with_sums(term: Term, slots: list[int], loops: str) -> str:
+    """Wrap loops that add to m (vectors) and n (single channels) with their start and end."""
+    copies = range(_copies(len(term.slots)))
+    begin = [f"acc n{slot} = 0; (void)n{slot};" for slot in slots]
+    begin += [f"vec m{slot}_{t} = {{0}};" for slot in slots for t in copies]
+    end = [f"const vec m{slot} = {' + '.join(f'm{slot}_{t}' for t in copies)};" for slot in slots]
+    rest = f"if ({term.muls[0]} % LANES) "
+    for j in range(term.spec.in2[term.path.in2].components):
+        vectors, singles = term.into_attributes(j, slots, "m"), term.into_attributes(j, slots, "n")
+        if vectors:
+            end.append(f"sums[e][{term.y(j)}] += {vectors};")
+            end.append(f"{rest}gy[{term.y(j)}] += {singles};")
+    return "\n".join([*begin, loops, "acc *gy = gys[e];", *end])
+
+
+def attributes(term: Term, double: bool) -> str:
+    """Write one path's gradients of the attributes where the edges' pass did not."""
+    if _is_folded(term):
+        return ""
+    blocks = []
+    for begin in range(0, len(term.slots), MAX_SUMS):
+        slots = term.slots[begin : begin + MAX_SUMS]
+        pairs = [pair for pair, (slot, _) in term.pairs.items() if slot in slots]
+
+        def body(lane: Lane, slots=slots, pairs=pairs) -> str:
+            lines = _weights(term, lane, double)
+            for k in sorted({k for _, k in pairs}):
+                lines.append(f"const T q{k}_0 = {lane.load(f'g+{term.z(k)}+u')};")
+            for i in sorted({i for i, _ in pairs}):
+                lines += _left(term, lane, double, i, 0)
+            return "\n".join([*lines, *_sum_lines(term, lane, slots)])
+
+        blocks.append("{" + _with_sums(term, slots, channel_loops(term.muls[0], 1, body)) + "}")
+    arrays = ("x", "w", "dx", "dw") if double else ("x", "w")
+    return _each_edge("\n".join(blocks), *arrays)

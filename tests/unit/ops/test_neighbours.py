@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scitoolkit.ops import neighbours
+
+
+def all_pairs(positions, cell, pbc, cutoff, reach=6):
+    """Every image within a generous box, the readable way."""
+    steps = [range(-reach, reach + 1) if p else (0,) for p in pbc]
+    images = np.array([[a, b, c] for a in steps[0] for b in steps[1] for c in steps[2]]) @ cell
+    found = []
+    for i, own in enumerate(positions):
+        for j, other in enumerate(positions):
+            vectors = other + images - own
+            distance = np.linalg.norm(vectors, axis=1)
+            found += [(i, j, *v) for v in vectors[(distance < cutoff) & (distance > 1e-12)]]
+    return sorted(tuple(np.round(row, 6) + 0.0) for row in found)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pairs_are_those_of_a_sum_over_images(seed):
+    """Skewed cells smaller than the cutoff, atoms outside the cell, mixed boundaries."""
+    rng = np.random.default_rng(seed)
+    number, length = rng.integers(1, 9), rng.uniform(2.5, 7)
+    cell = np.eye(3) * length + 0.15 * length * rng.normal(size=(3, 3))
+    pbc = rng.random(3) < 0.7
+    positions = rng.uniform(-1, 2, (number, 3)) @ cell
+    types = rng.integers(0, 3, number)
+    cutoff = rng.uniform(1, 5)
+    centre, neighbour, shift, segments, nearest = neighbours.neighbour_list(
+        positions, types, 3, cell, pbc, cutoff
+    )
+    vectors = positions[neighbour] + shift - positions[centre]
+    rows = np.column_stack([centre, neighbour, vectors])
+    assert sorted(tuple(np.round(row, 6) + 0.0) for row in rows) == all_pairs(
+        positions, cell, pbc, cutoff
+    )
+    own = np.repeat(np.arange(number * 3), np.diff(segments))
+    assert np.array_equal(own, centre * 3 + types[neighbour])
+    if len(rows):
+        assert nearest[0] == pytest.approx(np.linalg.norm(vectors, axis=1).min())
+
+
+def test_more_pairs_than_guessed_are_all_returned():
+    positions = np.random.default_rng(0).uniform(0, 0.5, (200, 3))
+    found = neighbours.neighbour_list(
+        positions, np.zeros(200, int), 1, np.eye(3), np.zeros(3, bool), 5.0
+    )
+    assert len(found[0]) == 200 * 199
