@@ -1,0 +1,1 @@
+"""Full-graph GNN training on any number of processes, for torch-geometric models."""

@@ -1,0 +1,56 @@
+"""The configuration of a graph job."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import PositiveInt
+
+from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.job_config import JobConfig
+from scitoolkit.graphs.models import GCN, models
+from scitoolkit.training.config import TrainingConfig
+
+AnyModel: Any = models.union()
+
+
+class GraphDataConfig(Config):
+    """Which graph.
+
+    Attributes:
+        path: an npz file, as `scitoolkit.graphs.graph.read_graph` describes.
+        normalise: `rows` divides each node's features by their sum, as is usual for bags of
+            words; `standard` takes off the mean and divides by the deviation of the training
+            nodes; `none`.
+    """
+
+    path: DataPath
+    normalise: Literal["none", "rows", "standard"] = "none"
+
+
+class PartitionConfig(Config):
+    """How processes share the graph.
+
+    Attributes:
+        algorithm: `auto` takes the grid whose busiest process receives least.
+        replication: c of 1.5d.
+        sparse: send only rows that are needed.
+        partition: `metis`, `random` or `block`.
+        owner: an .npy file with the rank of each node instead.
+    """
+
+    algorithm: Literal["auto", "1d", "1.5d", "2d", "3d"] = "1d"
+    replication: PositiveInt = 2
+    sparse: bool = True
+    partition: Literal["metis", "random", "block"] = "metis"
+    owner: DataPath | None = None
+
+
+class GraphConfig(JobConfig):
+    """A graph job: the graph, how it is shared, the model and its training."""
+
+    surrogate: Literal["graphs"] = "graphs"
+    data: GraphDataConfig
+    graph: PartitionConfig = PartitionConfig()
+    model: AnyModel = GCN()
+    training: TrainingConfig = TrainingConfig(strategy="graph", epochs=200)

@@ -1,0 +1,233 @@
+"""A graph with features, labels and a split, checked once when it is made."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from scitoolkit.core.errors import DataError
+
+Array = np.ndarray
+PARTS = ("train", "validation", "test")
+
+
+@dataclass
+class Graph:
+    """A directed graph; an undirected one has each edge in both directions.
+
+    Attributes:
+        source, target: nodes of each edge, shape (E,), int64; messages run source -> target.
+        num_nodes: number of nodes; some may have no edge.
+        features: shape (N, F), float32, or a scipy CSR matrix of that shape.
+        labels: class of each node, shape (N,), int64, -1 where unknown; or None.
+        parts: nodes of the parts train, validation and test, int64 arrays.
+
+    Raises:
+        DataError: an index out of range, lengths that differ, NaN, a labelled part without labels.
+
+    Example:
+        >>> graph = Graph([0, 1], [1, 0], 3, np.zeros((3, 2), np.float32))
+        >>> graph.num_edges, graph.in_degrees().tolist()
+        (2, [1, 1, 0])
+    """
+
+    source: Array
+    target: Array
+    num_nodes: int
+    features: Any
+    labels: Array | None = None
+    parts: dict[str, Array] = field(default_factory=dict)
+    where: str = ""
+
+    def __post_init__(self) -> None:
+        self.source = np.asarray(self.source, dtype=np.int64)
+        self.target = np.asarray(self.target, dtype=np.int64)
+        self._check_edges()
+        self._check_features()
+        if self.labels is not None:
+            self.labels = np.asarray(self.labels, dtype=np.int64)
+            if self.labels.shape != (self.num_nodes,):
+                self._refuse(f"labels of shape {self.labels.shape}", f"({self.num_nodes},)")
+        for name, nodes in self.parts.items():
+            self.parts[name] = self._checked_part(name, nodes)
+
+    def _refuse(self, what: str, allowed: str, fix: str = "") -> None:
+        raise DataError(what, where=self.where or "graph", allowed=allowed, fix=fix)
+
+    def _check_edges(self) -> None:
+        if self.source.ndim != 1 or self.source.shape != self.target.shape:
+            self._refuse(
+                f"sources of shape {self.source.shape} and targets of shape {self.target.shape}",
+                "two vectors of one length",
+            )
+        for name, nodes in (("source", self.source), ("target", self.target)):
+            if len(nodes) and not 0 <= nodes.min() <= nodes.max() < self.num_nodes:
+                self._refuse(
+                    f"{name} nodes run from {nodes.min()} to {nodes.max()}",
+                    f"0 to {self.num_nodes - 1}",
+                )
+
+    def _check_features(self) -> None:
+        if not sp.issparse(self.features):
+            self.features = np.asarray(self.features, dtype=np.float32)
+        if self.features.ndim != 2 or self.features.shape[0] != self.num_nodes:
+            self._refuse(
+                f"features of shape {self.features.shape}", f"({self.num_nodes}, any width)"
+            )
+        stored = self.features.data if sp.issparse(self.features) else self.features
+        bad = ~np.isfinite(stored)
+        if bad.any():
+            self._refuse(f"{bad.sum()} features are NaN or Inf", "finite features", "repair them")
+
+    def _checked_part(self, name: str, nodes: Any) -> Array:
+        nodes = np.asarray(nodes)
+        if nodes.dtype == bool:
+            nodes = np.flatnonzero(nodes)
+        nodes = nodes.astype(np.int64)
+        if len(nodes) and not 0 <= nodes.min() <= nodes.max() < self.num_nodes:
+            self._refuse(f"part {name} names node {nodes.max()}", f"0 to {self.num_nodes - 1}")
+        if len(np.unique(nodes)) != len(nodes):
+            self._refuse(f"part {name} names a node twice", "each node at most once")
+        if self.labels is None or (self.labels[nodes] < 0).any():
+            self._refuse(f"part {name} holds nodes without a label", "labelled nodes")
+        return nodes
+
+    @property
+    def num_edges(self) -> int:
+        """Number of directed edges."""
+        return len(self.source)
+
+    @property
+    def num_classes(self) -> int:
+        """One more than the highest label; 0 without labels."""
+        return 0 if self.labels is None else int(self.labels.max()) + 1
+
+    def in_degrees(self) -> Array:
+        """Number of edges that end at each node, shape (N,)."""
+        return np.bincount(self.target, minlength=self.num_nodes)
+
+    def dense_features(self, nodes: Array) -> Array:
+        """Features of some nodes, shape (len(nodes), F), float32."""
+        rows = self.features[nodes]
+        return np.asarray(rows.todense() if sp.issparse(rows) else rows, dtype=np.float32)
+
+
+def read_graph(path: Path) -> Graph:
+    """Read an .npz file with a graph; arrays of objects are refused, nothing is unpickled.
+
+    Keys: `adj_indptr` and `adj_indices` (CSR: row = target, column = source) or `edge_index`
+    (2, E); `x`, or `x_indptr`, `x_indices`, `x_data` and `n_feat` for sparse features; optional
+    `y`, `labelled`, and the parts `train`, `val` (or `validation`), `test`.
+
+    Raises:
+        DataError: no such file, not an npz, a missing key, or contents that do not fit.
+    """
+    path = Path(path)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise DataError("no such file", where=str(path)) from None
+    except (ValueError, OSError, zipfile.BadZipFile, EOFError, KeyError) as error:
+        raise DataError(f"not a readable npz file ({error})", where=str(path)) from None
+    return graph_from_arrays(arrays, where=str(path))
+
+
+def graph_from_arrays(arrays: dict[str, Array], where: str = "graph") -> Graph:
+    """Make a graph of the arrays that `read_graph` describes.
+
+    Raises:
+        DataError: a missing key, or contents that do not fit.
+    """
+    source, target, num_nodes = _edges(arrays, where)
+    labels = None
+    if "y" in arrays:
+        labels = arrays["y"].astype(np.int64)
+        if "labelled" in arrays and arrays["labelled"].shape == labels.shape:
+            labels = np.where(arrays["labelled"], labels, -1)
+    names = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
+    parts = {part: arrays[name] for name, part in names.items() if name in arrays}
+    features = _features(arrays, num_nodes, where)
+    return Graph(source, target, num_nodes, features, labels, parts, where)
+
+
+def _edges(arrays: dict[str, Array], where: str) -> tuple[Array, Array, int]:
+    if "adj_indptr" in arrays and "adj_indices" in arrays:
+        pointer, source = arrays["adj_indptr"].astype(np.int64), arrays["adj_indices"]
+        if len(pointer) < 1 or (np.diff(pointer) < 0).any() or pointer[-1] != len(source):
+            raise DataError(
+                f"adj_indptr does not rise from 0 to the {len(source)} edges", where=where
+            )
+        return source, np.repeat(np.arange(len(pointer) - 1), np.diff(pointer)), len(pointer) - 1
+    if "edge_index" in arrays:
+        index = arrays["edge_index"]
+        if index.ndim != 2 or index.shape[0] != 2:
+            raise DataError(f"edge_index of shape {index.shape}", where=where, allowed="(2, edges)")
+        known = [len(arrays[name]) for name in ("x", "y") if name in arrays]
+        largest = int(index.max()) + 1 if index.size else 0
+        return index[0], index[1], known[0] if known else largest
+    raise DataError(
+        "no edges in the file",
+        where=where,
+        allowed="keys adj_indptr and adj_indices, or edge_index",
+    )
+
+
+def _features(arrays: dict[str, Array], num_nodes: int, where: str) -> Any:
+    if "x" in arrays:
+        return arrays["x"]
+    names = ("x_indptr", "x_indices", "x_data", "n_feat")
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise DataError(
+            f"no features: {', '.join(missing)} missing", where=where,
+            allowed="x, or x_indptr, x_indices, x_data and n_feat",
+        )  # fmt: skip
+    pointer, index, data = (arrays[name] for name in names[:3])
+    try:
+        shape = (num_nodes, int(arrays["n_feat"]))
+        matrix = sp.csr_matrix((data.astype(np.float32), index, pointer), shape=shape)
+        matrix.check_format(full_check=True)
+        return matrix
+    except ValueError as error:
+        raise DataError(f"the sparse features do not fit: {error}", where=where) from None
+
+
+def from_data(data: Any) -> Graph:
+    """Return the graph of a torch-geometric `Data` with x, edge_index and, if any, y and masks.
+
+    Raises:
+        DataError: no x or edge_index, or contents that do not fit.
+    """
+    arrays = {}
+    for key, name in (("x", "x"), ("edge_index", "edge_index"), ("y", "y")):
+        if getattr(data, key, None) is not None:
+            arrays[name] = getattr(data, key).numpy()
+    for key, name in (("train_mask", "train"), ("val_mask", "validation"), ("test_mask", "test")):
+        if getattr(data, key, None) is not None:
+            arrays[name] = np.flatnonzero(getattr(data, key).numpy())
+    return graph_from_arrays(arrays, where="torch_geometric.data.Data")
+
+
+def write_graph(graph: Graph, path: Path) -> None:
+    """Write the .npz file that `read_graph` reads; zeros of the features are not stored."""
+    order = np.lexsort((graph.source, graph.target))
+    features = sp.csr_matrix(graph.features)
+    arrays = {
+        "adj_indptr": np.concatenate([[0], np.cumsum(graph.in_degrees())]).astype(np.int32),
+        "adj_indices": graph.source[order].astype(np.int32),
+        "x_indptr": features.indptr,
+        "x_indices": features.indices,
+        "x_data": features.data.astype(np.float32),
+        "n_feat": np.int64(features.shape[1]),
+    }
+    if graph.labels is not None:
+        arrays |= {"y": np.maximum(graph.labels, 0), "labelled": graph.labels >= 0}
+    names = {"train": "train", "validation": "val", "test": "test"}
+    arrays |= {names[part]: nodes for part, nodes in graph.parts.items()}
+    np.savez_compressed(path, **arrays)

@@ -1,0 +1,179 @@
+"""One rank's part of a matrix: its block, and the rows it gets and gives in a product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from scitoolkit.graphs.communicator import RowExchange
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.ops.spmm import SparseMatrix
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What rank (i, j, k) holds for products with one matrix.
+
+    Attributes:
+        grid, rank: the place.
+        nodes: nodes whose features this rank owns, ascending, shape (n_own,), int64.
+        fibre_rows: nodes owned by each rank of the fibre (i, j, .), whose slices are swapped.
+        near: the block's columns that the fibre owns, over rows R_i.
+        far: the block's columns that come from other ranks, in the order they come in.
+        gather: rows of X that go to ranks (., j, k).
+        reduce: for rows of the fibre, the exchange whose way BACK brings in partial sums:
+            forward it would spread this rank's rows over (i, ., k).
+        own_rows: place of the fibre's rows in R_i.
+        spread_rows: place in R_i of the rows whose partial sums go to others, in sending order.
+    """
+
+    grid: Grid
+    rank: int
+    nodes: Array
+    fibre_rows: tuple[int, ...]
+    near: SparseMatrix
+    far: SparseMatrix
+    gather: RowExchange
+    reduce: RowExchange
+    own_rows: slice
+    spread_rows: torch.Tensor
+
+
+def nodes_of(owner: Array, size: int) -> list[Array]:
+    """Return the nodes of each rank, ascending."""
+    order = np.argsort(owner, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(owner, minlength=size))[:-1])
+
+
+class LayoutBuilder:
+    """Builds layouts of one matrix for any rank; what ranks need of each other is found once.
+
+    Args:
+        matrix: the whole matrix, shape (N, N), CSR; row = receiver.
+        owner: rank of each node, shape (N,).
+        grid: the ranks.
+    """
+
+    def __init__(self, matrix: sp.csr_matrix, owner: Array, grid: Grid) -> None:
+        self._matrix, self._grid = matrix, grid
+        own = nodes_of(owner, grid.size)
+        self._own = own
+        self._fibres = {
+            (i, j): np.concatenate([own[grid.rank(i, j, k)] for k in range(grid.slices)])
+            for i in range(grid.rows)
+            for j in range(grid.columns)
+        }
+        self._blocks: dict[tuple[int, int], sp.csr_matrix] = {}
+
+    def block(self, i: int, j: int) -> sp.csr_matrix:
+        """Return A[R_i, C_j], rows by fibres (i, 0..), columns by fibres (0.., j)."""
+        if (i, j) not in self._blocks:
+            rows = np.concatenate([self._fibres[i, b] for b in range(self._grid.columns)])
+            columns = np.concatenate([self._fibres[a, j] for a in range(self._grid.rows)])
+            place = np.full(self._matrix.shape[1], -1, np.int64)
+            place[columns] = np.arange(len(columns))
+            part = self._matrix[rows]
+            kept = place[part.indices] >= 0
+            pointer = np.concatenate([[0], np.cumsum(kept)])[part.indptr]
+            # Nonzeros of a row stay in the order of global columns: all grids sum alike.
+            self._blocks[i, j] = sp.csr_matrix(
+                (part.data[kept], place[part.indices[kept]], pointer),
+                shape=(len(rows), len(columns)),
+            )
+        return self._blocks[i, j]
+
+    def _needed_columns(self, i: int, j: int, a: int) -> Array:
+        """Places in fibre (a, j) of the rows of X that (i, j, .) needs from it."""
+        size = len(self._fibres[a, j])
+        if not self._grid.sparse:
+            return np.arange(size)
+        begin = sum(len(self._fibres[b, j]) for b in range(a))
+        columns = np.unique(self.block(i, j).indices)
+        return columns[(columns >= begin) & (columns < begin + size)] - begin
+
+    def _partial_rows(self, i: int, j: int, b: int) -> Array:
+        """Places in fibre (i, b) of the rows of which (i, j, .) has a partial sum."""
+        size = len(self._fibres[i, b])
+        if not self._grid.sparse:
+            return np.arange(size)
+        begin = sum(len(self._fibres[i, c]) for c in range(b))
+        filled = np.flatnonzero(np.diff(self.block(i, j).indptr[begin : begin + size + 1]))
+        return filled
+
+    def build(self, rank: int) -> Layout:
+        """Return the layout of a rank."""
+        grid = self._grid
+        i, j, k = grid.place(rank)
+        block = self.block(i, j)
+        near_begin = sum(len(self._fibres[a, j]) for a in range(i))
+        near_end = near_begin + len(self._fibres[i, j])
+        near = (block.indices >= near_begin) & (block.indices < near_end)
+        far_place = self._far_places(i, j, block.shape[1])
+        own_begin = sum(len(self._fibres[i, b]) for b in range(j))
+        gather = self._exchange(
+            [(grid.rank(a, j, k), self._needed_columns(a, j, i)) for a in range(grid.rows)],
+            [(grid.rank(a, j, k), self._needed_columns(i, j, a)) for a in range(grid.rows)],
+            rank,
+        )
+        columns = range(grid.columns)
+        reduce = self._exchange(
+            [(grid.rank(i, b, k), self._partial_rows(i, b, j)) for b in columns],
+            [(grid.rank(i, b, k), self._partial_rows(i, j, b)) for b in columns],
+            rank,
+        )
+        return Layout(
+            grid, rank, self._own[rank],
+            tuple(len(self._own[grid.rank(i, j, each)]) for each in range(grid.slices)),
+            _part(block, near, block.indices - near_begin, near_end - near_begin),
+            _part(block, ~near, far_place[block.indices], gather.rows_received),
+            gather, reduce,
+            slice(own_begin, own_begin + len(self._fibres[i, j])),
+            torch.from_numpy(self._spread_places(i, j)),
+        )  # fmt: skip
+
+    def _far_places(self, i: int, j: int, columns: int) -> Array:
+        """Place in the buffer of received rows of each column of the block."""
+        place = np.zeros(columns, np.int64)
+        begin = count = 0
+        for a in range(self._grid.rows):
+            if a != i:
+                needed = self._needed_columns(i, j, a)
+                place[begin + needed] = count + np.arange(len(needed))
+                count += len(needed)
+            begin += len(self._fibres[a, j])
+        return place
+
+    def _spread_places(self, i: int, j: int) -> Array:
+        """Place in R_i of the partial sums that go to other ranks, in the order of ranks."""
+        out, begin = [np.zeros(0, np.int64)], 0
+        for b in range(self._grid.columns):
+            if b != j:
+                out.append(begin + self._partial_rows(i, j, b))
+            begin += len(self._fibres[i, b])
+        return np.concatenate(out)
+
+    def _exchange(
+        self, sends: list[tuple[int, Array]], receives: list[tuple[int, Array]], rank: int
+    ) -> RowExchange:
+        sent, received = [0] * self._grid.size, [0] * self._grid.size
+        index = [np.zeros(0, np.int64)]
+        for other, rows in sends:
+            if other != rank:
+                sent[other] = len(rows)
+                index.append(rows)
+        for other, rows in receives:
+            if other != rank:
+                received[other] = len(rows)
+        return RowExchange(torch.from_numpy(np.concatenate(index)), tuple(sent), tuple(received))
+
+
+def _part(block: sp.csr_matrix, kept: Array, columns: Array, width: int) -> SparseMatrix:
+    pointer = np.concatenate([[0], np.cumsum(kept)])[block.indptr]
+    return SparseMatrix.from_csr(
+        pointer, columns[kept], torch.from_numpy(block.data[kept].astype(np.float32)), width
+    )

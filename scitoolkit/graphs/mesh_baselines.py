@@ -1,0 +1,37 @@
+"""What a network on a mesh has to beat."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.tri import LinearTriInterpolator, Triangulation
+
+from scitoolkit.graphs.mesh_data import MeshSet
+
+Array = np.ndarray
+
+
+def persistence(meshes: MeshSet, flows: Array, steps: int) -> Array:
+    """Return the first state at every step, shape (steps, K, N)."""
+    return np.repeat(meshes.tracer[None, flows, 0], steps, axis=0)
+
+
+def interpolation(meshes: MeshSet, flows: Array, steps: int) -> Array:
+    """Return states carried by interpolation: u(x, t + 1) = u(x - v(x), t), shape (steps, K, N).
+
+    The semi-Lagrangian scheme with linear interpolation in the triangles, which spreads the
+    tracer as diffusion does; where a path leaves the mesh the node keeps its value.
+    """
+    out = np.empty((steps, len(flows), meshes.graph.num_nodes), np.float32)
+    for number, flow in enumerate(flows):
+        for mesh in range(len(meshes.names)):
+            nodes = np.flatnonzero(meshes.mesh == mesh)
+            inside = np.isin(meshes.triangles[:, 0], nodes)
+            corners = meshes.triangles[inside] - nodes[0]
+            grid = Triangulation(*meshes.positions[nodes].T, corners)
+            back = meshes.positions[nodes] - meshes.velocity[flow, nodes]
+            state = meshes.tracer[flow, 0, nodes].astype(np.float64)
+            for step in range(steps):
+                found = LinearTriInterpolator(grid, state)(*back.T)
+                state = np.where(np.ma.getmaskarray(found), state, found.filled(0.0))
+                out[step, number, nodes] = state
+    return out

@@ -1,0 +1,56 @@
+"""The configuration of a job on meshes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, PositiveInt
+
+from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.job_config import JobConfig
+from scitoolkit.graphs.config import PartitionConfig
+from scitoolkit.training.config import TrainingConfig
+
+
+class MeshDataConfig(Config):
+    """Which trajectories.
+
+    Attributes:
+        path: HDF5, as `scitoolkit.graphs.mesh_data.read_meshes` describes.
+        meshes: names of the meshes to learn from; all by default.
+        validation, test: trajectories kept from training, the last ones of the file.
+    """
+
+    path: DataPath
+    meshes: list[str] | None = None
+    validation: PositiveInt = 2
+    test: PositiveInt = 2
+
+
+class MeshModelConfig(Config):
+    """The network and the scheme.
+
+    Attributes:
+        hidden: width.
+        rounds: of messages.
+        stages: rounds of the scheme in a step; each carries the quantity by one edge.
+        unrolled: steps that a training error looks ahead.
+    """
+
+    hidden: PositiveInt = 32
+    rounds: PositiveInt = 3
+    stages: PositiveInt = 2
+    unrolled: int = Field(default=2, ge=1)
+
+
+class MeshConfig(JobConfig):
+    """A job on meshes: the trajectories, how the mesh is shared, the model and its training.
+
+    `training.batch_size` counts trajectories.
+    """
+
+    surrogate: Literal["mesh_transport"] = "mesh_transport"
+    data: MeshDataConfig
+    graph: PartitionConfig = PartitionConfig()
+    model: MeshModelConfig = MeshModelConfig()
+    training: TrainingConfig = TrainingConfig(strategy="graph", epochs=60, batch_size=2)

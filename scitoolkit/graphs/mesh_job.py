@@ -1,0 +1,197 @@
+"""Transport on finite-element meshes as a job of the command line and the Python API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import xarray as xr
+from safetensors.torch import load_file, save_file
+
+from scitoolkit.core.config import Config, load_config
+from scitoolkit.core.contracts import Job
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.results import Lines, Results, Series, Table
+from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.graphs import mesh_baselines, sharing
+from scitoolkit.graphs.communicator import Alone, join
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.mesh_config import MeshConfig
+from scitoolkit.graphs.mesh_data import MeshSet, read_meshes
+from scitoolkit.graphs.mesh_model import MeshTransport
+from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
+from scitoolkit.graphs.part import GraphPart
+from scitoolkit.io.fields import write_fields
+from scitoolkit.training import Trainer, best_weights, current_rank
+from scitoolkit.training.strategy import on_rank_zero
+
+log = get_logger(__name__)
+MODEL, WEIGHTS, RECORD = "model", "weights.safetensors", "fit.json"
+NODE_INPUTS, EDGE_INPUTS = 3, 3  # velocity and boundary flag; offset and length
+
+
+class MeshJob(Job):
+    """Trains on the first trajectories of the file, validates and tests on the last ones."""
+
+    config_class: ClassVar[type[Config]] = MeshConfig
+
+    def check(self, config: MeshConfig) -> Mapping[str, Any]:
+        """Read the meshes, share them, run one batch; write nothing."""
+        meshes, flows = _data(config)
+        task = _task(config, meshes, flows["train"])
+        loss, _ = task.loss(next(iter(FlowLoader(flows["train"], 1))))
+        return {
+            "meshes": dict(zip(meshes.names, np.bincount(meshes.mesh).tolist(), strict=True)),
+            "trajectories": {name: len(numbers) for name, numbers in flows.items()},
+            "times": meshes.tracer.shape[1],
+            "parameters": sum(p.numel() for p in task.model.parameters()),
+            "algorithm": str(task.part.grid),
+            "first_loss": float(loss.detach()),
+        }
+
+    def train(self, config: MeshConfig, run: RunDirectory, *, resume: bool = False) -> None:
+        """Train on all processes; save the weights of the lowest validation error in `model/`."""
+        meshes, flows = _data(config)
+        task = _task(config, meshes, flows["train"])
+        log.info("%d own nodes of %d", len(task.part.nodes), meshes.graph.num_nodes)
+        settings = config.training
+        Trainer(task, settings, run=run).fit(
+            FlowLoader(flows["train"], settings.batch_size, settings.seed),
+            FlowLoader(flows["validation"], settings.batch_size),
+            resume=resume,
+        )
+        if current_rank() != 0:
+            return
+        folder = run.path / MODEL
+        folder.mkdir(exist_ok=True)
+        weights = {k: v.contiguous() for k, v in best_weights(run.checkpoints).items()}
+        save_file(weights, folder / WEIGHTS)
+        record = {"meshes": list(meshes.names), "processes": task.part.ranks.size}
+        write_atomic(folder / RECORD, json.dumps(record, indent=1) + "\n")
+        write_atomic(folder / "config.yaml", run.config_path.read_text(encoding="utf-8"))
+
+    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
+        """Roll out the test trajectories, on each mesh of the file, the unseen ones too.
+
+        A run directory gets results.json and model/metrics.json; with `data` nothing is written
+        and all trajectories of that file are rolled out.
+        """
+        config, folder, record = _open(directory)
+        path = config.data.path if data is None else data
+        whole = read_meshes(path)
+        count = whole.tracer.shape[0]
+        flows = np.arange(count - config.data.test if data is None else 0, count)
+        found = {}
+        for name in whole.names:
+            meshes = read_meshes(path, [name])
+            found[name] = _errors(_alone(config, folder, meshes), meshes, flows)
+        results = _results(found, record["meshes"] if data is None else [], Path(path).name)
+        if data is None and folder != Path(directory):
+            results.write_run(Path(directory), folder)
+        return results
+
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """Roll out every trajectory of a file from its first state; nodes of all meshes in turn."""
+        config, folder, _ = _open(directory)
+        meshes = read_meshes(source)
+        steps = meshes.tracer.shape[1] - 1
+        flows = np.arange(meshes.tracer.shape[0])
+        states = _alone(config, folder, meshes).rollout(flows, steps).numpy()
+        names = np.array(meshes.names)[meshes.mesh]
+        dataset = xr.Dataset(
+            {"tracer": (("step", "trajectory", "node"), states, {"units": "1"})},
+            coords={"step": np.arange(1, steps + 1), "mesh": ("node", names)},
+            attrs={"title": f"rollouts on the meshes of {Path(source).name}"},
+        )
+        write_fields(dataset, output)
+
+
+def _data(config: MeshConfig) -> tuple[MeshSet, dict[str, np.ndarray]]:
+    meshes = read_meshes(config.data.path, config.data.meshes)
+    count = meshes.tracer.shape[0]
+    test, validation = count - config.data.test, count - config.data.test - config.data.validation
+    if validation < 1:
+        raise ConfigError(
+            f"{count} trajectories leave none to learn from", where="data.validation, data.test",
+            allowed=f"together at most {count - 1}",
+        )  # fmt: skip
+    cuts = {"train": (0, validation), "validation": (validation, test), "test": (test, count)}
+    return meshes, {name: np.arange(*cut) for name, cut in cuts.items()}
+
+
+def _model(config: MeshConfig) -> MeshTransport:
+    torch.manual_seed(config.training.seed)
+    m = config.model
+    return MeshTransport(NODE_INPUTS, EDGE_INPUTS, m.hidden, m.rounds, m.stages)
+
+
+def _task(config: MeshConfig, meshes: MeshSet, train: np.ndarray) -> MeshDynamics:
+    ranks = join()
+    owner = on_rank_zero(lambda: sharing.choose_owner(meshes.graph, config.graph, ranks.size))
+    part = sharing.share(meshes.graph, config.graph, ranks, owner)
+    scale = float(np.diff(meshes.tracer[train], axis=1).var())
+    return MeshDynamics(
+        _model(config), meshes, part, scale, config.model.unrolled, config.training.seed
+    )
+
+
+def _open(directory: Path) -> tuple[MeshConfig, Path, dict[str, Any]]:
+    config = load_config(MeshConfig, Path(directory) / "config.yaml")
+    folder = Path(directory) / MODEL
+    folder = folder if folder.is_dir() else Path(directory)
+    return config, folder, json.loads((folder / RECORD).read_text(encoding="utf-8"))
+
+
+def _alone(config: MeshConfig, folder: Path, meshes: MeshSet) -> MeshDynamics:
+    """The trained network on some meshes, on one process."""
+    model = _model(config).eval()
+    model.load_state_dict(load_file(folder / WEIGHTS))
+    owner = np.zeros(meshes.graph.num_nodes, np.int64)
+    return MeshDynamics(model, meshes, GraphPart(meshes.graph, owner, Grid(1), Alone()))
+
+
+def _errors(task: MeshDynamics, meshes: MeshSet, flows: np.ndarray) -> dict[str, np.ndarray]:
+    """Root mean squared error at each step over nodes and trajectories, by method."""
+    steps = meshes.tracer.shape[1] - 1
+    truth = meshes.tracer[flows, 1:].swapaxes(0, 1)
+    methods = {
+        "surrogate": task.rollout(flows, steps).numpy(),
+        "persistence": mesh_baselines.persistence(meshes, flows, steps),
+        "interpolation": mesh_baselines.interpolation(meshes, flows, steps),
+    }
+    return {name: np.sqrt(((states - truth) ** 2).mean((1, 2))) for name, states in methods.items()}
+
+
+def _results(found: dict[str, dict[str, np.ndarray]], seen: list[str], file: str) -> Results:
+    rows: list[list[Any]] = []
+    metrics: dict[str, Any] = {}
+    figures = []
+    for mesh, errors in found.items():
+        label = f"{mesh} ({'seen' if mesh in seen else 'unseen'})" if seen else mesh
+        rows.append([label, *(float(e.mean()) for e in errors.values())])
+        best = np.minimum(errors["persistence"], errors["interpolation"])
+        metrics[f"error_ratio_{mesh}"] = float(errors["surrogate"].mean() / best.mean())
+        x = [float(s) for s in range(1, len(best) + 1)]
+        lines = [
+            Series(label=n, y=e.tolist(), role="main" if n == "surrogate" else "baseline")
+            for n, e in errors.items()
+        ]
+        figures.append(
+            Lines(title=label, x=x, x_label="step", y_label="RMSE", series=lines, log_y=True)
+        )
+    metrics["rollout_error_ratio"] = max(metrics.values())
+    return Results(
+        title=f"Rollouts on meshes: {file}",
+        summary=["Errors are over all nodes and test trajectories, from the first state alone."],
+        metrics=metrics,
+        tables=[
+            Table(title="RMSE, mean over the steps of the rollout",
+                  columns=["mesh", *next(iter(found.values()))], rows=rows)
+        ],
+        figures=figures,
+    )  # fmt: skip

@@ -1,0 +1,170 @@
+"""Training on trajectories: a batch is some flows on the whole mesh, with all their times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import CheckpointError
+from scitoolkit.graphs.mesh_data import MeshSet
+from scitoolkit.graphs.mesh_model import step
+from scitoolkit.graphs.part import GraphPart
+
+Array = np.ndarray
+
+
+class FlowLoader:
+    """Batches of trajectories, the same on every process.
+
+    Args:
+        flows: numbers of the trajectories.
+        size: trajectories of a batch.
+        seed: of the order; None for the order given.
+    """
+
+    def __init__(self, flows: Array, size: int, seed: int | None = None) -> None:
+        self._flows, self._size, self._seed = np.asarray(flows), size, seed
+        self._epoch = self._cursor = self._handed_out = 0
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return -(-len(self._flows) // self._size)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Move to the start of an epoch."""
+        self._epoch, self._cursor = epoch, 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Iterate over the rest of the epoch."""
+        order = self._flows
+        if self._seed is not None:
+            order = np.random.default_rng((self._seed, self._epoch)).permutation(order)
+        while self._cursor < len(self):
+            begin = self._cursor * self._size
+            draw = self._epoch * len(self) + self._cursor
+            self._cursor += 1
+            self._handed_out += 1
+            chosen = torch.from_numpy(order[begin : begin + self._size].copy())
+            yield {"flow": chosen, "draw": torch.tensor(draw)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the cursor."""
+        return {"epoch": self._epoch, "batch": self._cursor, "flows": len(self._flows)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Move to a saved cursor.
+
+        Raises:
+            CheckpointError: the state is of another set.
+        """
+        if state.get("flows") != len(self._flows):
+            raise CheckpointError(
+                f"the checkpoint's set has {state.get('flows')} trajectories, "
+                f"this {len(self._flows)}"
+            )
+        self._epoch, self._cursor = int(state["epoch"]), int(state["batch"])
+
+    def explain(self) -> dict[str, Any]:
+        """Return the sizes."""
+        return {"trajectories": len(self._flows), "batch": self._size, "batches": len(self)}
+
+    def stats(self) -> dict[str, Any]:
+        """Return the number of batches handed out."""
+        return {"batches": self._handed_out}
+
+
+class MeshDynamics:
+    """Errors over the next few steps, from every time of a trajectory, on any number of processes.
+
+    Args:
+        model: a `MeshTransport` with 3 node and 3 edge inputs.
+        meshes: the trajectories.
+        part: this process's part of `meshes.graph`.
+        scale: mean squared change of a training step, by which errors are divided.
+        unrolled: steps that a training error looks ahead.
+        seed: of the turns of the scene.
+    """
+
+    def __init__(
+        self, model: nn.Module, meshes: MeshSet, part: GraphPart, scale: float = 1.0,
+        unrolled: int = 2, seed: int = 0,
+    ) -> None:  # fmt: skip
+        self.model, self.part = model, part
+        self._scale, self._unrolled, self._seed = scale, unrolled, seed
+        own = part.nodes.numpy()
+        self._tracer = torch.from_numpy(meshes.tracer[:, :, own])
+        self._velocity = torch.from_numpy(meshes.velocity[:, own])
+        self._flag = torch.from_numpy(meshes.graph.features[own])
+        self._edges = _edge_features(meshes, part)
+
+    def coefficients(self, flows: Tensor, turn: Tensor | None = None) -> Tensor:
+        """Return the scheme of some trajectories' flows, shape (stages, E_own, K).
+
+        Args:
+            flows: numbers of trajectories, shape (K,).
+            turn: orthogonal matrix (2, 2) by which the whole scene is turned or mirrored.
+        """
+        velocity, edges = self._velocity[flows].transpose(0, 1), self._edges
+        if turn is not None:
+            velocity = velocity @ turn
+            edges = torch.cat([edges[:, :2] @ turn, edges[:, 2:]], dim=1)
+        flag = self._flag[:, None].expand(-1, len(flows), -1)
+        return self.model(torch.cat([velocity, flag], dim=-1), edges, self.part)
+
+    def _loss(self, batch: Batch, turn: Tensor | None, steps: int) -> Tensor:
+        truth = self._tracer[batch["flow"]].permute(2, 0, 1)  # node, flow, time
+        coefficients = self.coefficients(batch["flow"], turn)
+        steps = min(steps, truth.shape[2] - 1)
+        last = truth.shape[2] - steps
+        state, total = truth[:, :, :last], truth.new_zeros(())
+        for ahead in range(1, steps + 1):
+            state = step(coefficients, state, self.part)
+            error = state - truth[:, :, ahead : ahead + last]
+            total = total + error.square().sum() / max(1, error.numel())
+        return total / (steps * self._scale)
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+        """Return the mean squared error of own nodes, in units of the mean squared change."""
+        turn = _random_turn(np.random.default_rng((self._seed, int(batch["draw"]))))
+        return self._loss(batch, turn, self._unrolled), {}
+
+    def metrics(self, batch: Batch) -> Mapping[str, Tensor | float]:
+        """Return the error of one step."""
+        return {"loss": self._loss(batch, None, 1)}
+
+    def batch_size(self, batch: Batch) -> int:
+        """Return the number of own nodes."""
+        return len(self.part.nodes)
+
+    @torch.no_grad()
+    def rollout(self, flows: Array, steps: int) -> Tensor:
+        """Return states after 1..steps steps from each first state, (steps, K, n_own)."""
+        chosen = torch.as_tensor(flows)
+        coefficients = self.coefficients(chosen)
+        state = self._tracer[chosen, 0].T[..., None]
+        out = []
+        for _ in range(steps):
+            state = step(coefficients, state, self.part)
+            out.append(state[..., 0].T)
+        return torch.stack(out)
+
+
+def _random_turn(random: np.random.Generator) -> Tensor:
+    """A rotation by any angle, mirrored or not: the equation does not know directions."""
+    angle, mirror = random.uniform(0, 2 * np.pi), random.choice([-1.0, 1.0])
+    cosine, sine = np.cos(angle), np.sin(angle)
+    return torch.tensor([[cosine, sine], [-mirror * sine, mirror * cosine]], dtype=torch.float32)
+
+
+def _edge_features(meshes: MeshSet, part: GraphPart) -> Tensor:
+    """Offset and length of each edge into own nodes, in mean edges, shape (E_own, 3)."""
+    own = torch.from_numpy(meshes.positions)[part.nodes]
+    source, target = part.edge_index
+    with torch.no_grad():
+        offset = part.with_halo(own)[source] - own[target]
+    return torch.cat([offset, offset.norm(dim=1, keepdim=True)], dim=1)

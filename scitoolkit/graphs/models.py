@@ -1,0 +1,131 @@
+"""Node models of torch-geometric's layers, ready to be trained by name."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Literal
+
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.errors import missing_extra
+from scitoolkit.core.registry import Registry
+
+models: Registry[type[Config]] = Registry("graph_model")
+
+
+class _NodeModelConfig(Config):
+    """Hidden layers of one width, with dropout before each layer."""
+
+    hidden: PositiveInt = 16
+    layers: PositiveInt = 2
+    dropout: float = Field(default=0.5, ge=0, lt=1)
+
+    def build(self, inputs: int, outputs: int) -> nn.Module:
+        """Return the model for `inputs` features and `outputs` classes."""
+        return NodeModel(self._layers(inputs, outputs), self.dropout, self.activation())
+
+    def activation(self) -> nn.Module:
+        """Return what follows every layer but the last."""
+        return nn.ReLU()
+
+    def _layers(self, inputs: int, outputs: int) -> list[nn.Module]:
+        widths = [inputs, *[self.hidden] * (self.layers - 1), outputs]
+        return [self.layer(a, b) for a, b in itertools.pairwise(widths)]
+
+    def layer(self, inputs: int, outputs: int) -> nn.Module:
+        """Return one layer."""
+        raise NotImplementedError
+
+
+def _pyg() -> Any:
+    try:
+        import torch_geometric.nn as layers
+    except ImportError:
+        raise missing_extra("torch_geometric", "graphs", "surrogate=graphs") from None
+    return layers
+
+
+@models.register("gcn")
+class GCN(_NodeModelConfig):
+    """Graph convolutions (Kipf and Welling 2017)."""
+
+    name: Literal["gcn"] = "gcn"
+
+    def layer(self, inputs: int, outputs: int) -> nn.Module:
+        """Return one layer."""
+        return _pyg().GCNConv(inputs, outputs)
+
+
+@models.register("sage")
+class SAGE(_NodeModelConfig):
+    """GraphSAGE with means of neighbours (Hamilton et al. 2017)."""
+
+    name: Literal["sage"] = "sage"
+
+    def layer(self, inputs: int, outputs: int) -> nn.Module:
+        """Return one layer."""
+        return _pyg().SAGEConv(inputs, outputs)
+
+
+@models.register("gin")
+class GIN(_NodeModelConfig):
+    """Graph isomorphism network (Xu et al. 2019)."""
+
+    name: Literal["gin"] = "gin"
+
+    def layer(self, inputs: int, outputs: int) -> nn.Module:
+        """Return one layer."""
+        perceptron = nn.Sequential(
+            nn.Linear(inputs, self.hidden), nn.ReLU(), nn.Linear(self.hidden, outputs)
+        )
+        return _pyg().GINConv(perceptron, train_eps=True)
+
+
+@models.register("gat")
+class GAT(_NodeModelConfig):
+    """Graph attention (Velickovic et al. 2018); `hidden` is the width of all heads together."""
+
+    name: Literal["gat"] = "gat"
+    hidden: PositiveInt = 64
+    heads: PositiveInt = 8
+    dropout: float = Field(default=0.6, ge=0, lt=1)
+
+    def activation(self) -> nn.Module:
+        """Return what follows every layer but the last."""
+        return nn.ELU()
+
+    def _layers(self, inputs: int, outputs: int) -> list[nn.Module]:
+        layers = _pyg()
+        each = max(1, self.hidden // self.heads)
+        inner = [
+            layers.GATConv(inputs if i == 0 else each * self.heads, each, heads=self.heads)
+            for i in range(self.layers - 1)
+        ]
+        last = inputs if self.layers == 1 else each * self.heads
+        return [*inner, layers.GATConv(last, outputs)]
+
+
+class NodeModel(nn.Module):
+    """Message layers one after the other: dropout, layer, activation; the last gives logits.
+
+    Args:
+        layers: called with (x, edge_index).
+        dropout: before each layer.
+        activation: after each layer but the last.
+    """
+
+    def __init__(self, layers: list[nn.Module], dropout: float, activation: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.dropout, self.activation = dropout, activation
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return logits, shape (N, classes)."""
+        for i, layer in enumerate(self.layers):
+            x = nn.functional.dropout(x, self.dropout, self.training)
+            x = layer(x, edge_index)
+            if i + 1 < len(self.layers):
+                x = self.activation(x)
+        return x

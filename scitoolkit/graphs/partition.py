@@ -1,0 +1,95 @@
+"""Which process owns which node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from scitoolkit.core.errors import ConfigError, missing_extra
+from scitoolkit.graphs.refine import refine
+
+Array = np.ndarray
+METHODS = ("metis", "random", "block")
+
+
+def partition(
+    pattern: sp.csr_matrix,
+    parts: int,
+    method: str = "metis",
+    *,
+    seed: int = 0,
+    refined: bool = True,
+) -> Array:
+    """Return the owner of each node, shape (N,), int64 in 0..parts-1.
+
+    Args:
+        pattern: matrix of the graph, shape (N, N); only its pattern counts.
+        parts: number of processes.
+        method: `metis` minimises the cut while it balances the NONZEROS a part holds (with equal
+            node counts, power-law graphs put almost twice the mean on one process); `random`;
+            or `block`, consecutive nodes with equal nonzeros.
+        seed: of `random`.
+        refined: after METIS, move nodes until the busiest part receives as few rows as it can.
+
+    Raises:
+        ConfigError: more parts than nodes, an unknown method, or pymetis missing.
+
+    Example:
+        >>> chain = sp.diags([1.0, 1.0], [-1, 1], shape=(8, 8)).tocsr()
+        >>> partition(chain, 2, "block").tolist()
+        [0, 0, 0, 0, 1, 1, 1, 1]
+    """
+    nodes = pattern.shape[0]
+    if not 1 <= parts <= nodes:
+        raise ConfigError(
+            f"{parts} processes for a graph of {nodes} nodes", allowed=f"1 to {nodes} processes"
+        )
+    if method not in METHODS:
+        raise ConfigError(f"partition {method!r}", allowed=", ".join(METHODS))
+    if parts == 1:
+        return np.zeros(nodes, np.int64)
+    if method == "random":
+        owner = np.arange(nodes) % parts
+        return np.random.default_rng(seed).permutation(owner)
+    weights = np.diff(pattern.indptr) + 1
+    if method == "block":
+        middle = np.cumsum(weights) - weights / 2
+        return np.minimum((middle * parts / weights.sum()).astype(np.int64), parts - 1)
+    owner = _metis(pattern, parts, weights)
+    return refine(pattern, owner, parts) if refined else owner
+
+
+def check_owner(owner: Any, nodes: int, parts: int) -> Array:
+    """Return a user's partition vector as int64.
+
+    Raises:
+        ConfigError: wrong length, or an owner out of range.
+    """
+    owner = np.asarray(owner)
+    if owner.shape != (nodes,):
+        raise ConfigError(f"a partition vector of shape {owner.shape}", allowed=f"({nodes},)")
+    if not np.issubdtype(owner.dtype, np.integer) or owner.min() < 0 or owner.max() >= parts:
+        raise ConfigError(
+            f"partition vector with owners {owner.min()} to {owner.max()}",
+            allowed=f"whole numbers, 0 to {parts - 1}",
+        )
+    return owner.astype(np.int64)
+
+
+def _metis(pattern: sp.csr_matrix, parts: int, weights: Array) -> Array:
+    try:
+        import pymetis
+    except ImportError:
+        raise missing_extra("pymetis", "graphs", "graph.partition=metis") from None
+    both = (pattern + pattern.T).tocsr()
+    both.setdiag(0)
+    both.eliminate_zeros()
+    _, owner = pymetis.part_graph(
+        parts,
+        pymetis.CSRAdjacency(both.indptr.tolist(), both.indices.tolist()),
+        vweights=weights.tolist(),
+        options=pymetis.Options(seed=0, ufactor=50),
+    )
+    return np.asarray(owner, dtype=np.int64)

@@ -1,0 +1,54 @@
+"""Seconds of an epoch predicted from counts: nonzeros at a measured rate, words and messages."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from scitoolkit.graphs.plan import Forecast
+from scitoolkit.ops.spmm import SparseMatrix, spmm
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a rank and its network do.
+
+    Attributes:
+        latency: seconds of a message (alpha).
+        seconds_per_word: of a 4-byte number received (beta).
+        seconds_per_nonzero: of the sparse product, one column.
+    """
+
+    latency: float
+    seconds_per_word: float
+    seconds_per_nonzero: float
+
+
+def measured_rate(width: int = 64, nodes: int = 20_000, degree: int = 20) -> float:
+    """Return this machine's seconds a nonzero and column of a sparse product, one thread's."""
+    r = np.random.default_rng(0)
+    count = nodes * degree
+    matrix = SparseMatrix.from_coo(
+        r.integers(nodes, size=count), r.integers(nodes, size=count),
+        torch.ones(count), (nodes, nodes),
+    )  # fmt: skip
+    x = torch.ones(nodes, width)
+    spmm(matrix, x)
+    begin = time.process_time()
+    for _ in range(5):
+        spmm(matrix, x)
+    return (time.process_time() - begin) / (5 * count * width)
+
+
+def predicted_seconds(costs: Forecast, widths: tuple[int, ...], machine: Machine) -> float:
+    """Return the seconds of the slowest rank's products, forward and backward.
+
+    Communication is not taken to overlap with work, so this is an upper estimate.
+    """
+    columns = 2 * sum(widths) / costs.grid.slices
+    work = costs.nonzeros * columns * machine.seconds_per_nonzero
+    moved = costs.words * machine.seconds_per_word + costs.messages * machine.latency
+    return float((work + moved).max())

@@ -1,0 +1,89 @@
+"""What each algorithm would move and hold, counted from the graph itself before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.layout import LayoutBuilder
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Predicted costs of one grid, for products of given widths and their gradients.
+
+    Attributes:
+        grid: the algorithm.
+        words: numbers that each rank receives in an epoch, shape (ranks,).
+        messages: messages that each rank receives in an epoch, shape (ranks,).
+        nonzeros: nonzeros of each rank's block, shape (ranks,).
+        bytes: memory of each rank's block, features and buffers, shape (ranks,).
+    """
+
+    grid: Grid
+    words: Array
+    messages: Array
+    nonzeros: Array
+    bytes: Array
+
+    @property
+    def imbalance(self) -> float:
+        """Largest over mean nonzeros of a rank."""
+        return float(self.nonzeros.max() / max(1.0, self.nonzeros.mean()))
+
+
+def forecast(
+    matrix: sp.csr_matrix, owner: Array, grid: Grid, widths: Sequence[int], gradients: int
+) -> Forecast:
+    """Count what every rank of a grid receives; the exchanges are those that training runs.
+
+    Args:
+        matrix: the weighted adjacency, shape (N, N).
+        owner: rank of each node, shape (N,).
+        grid: the algorithm.
+        widths: columns of each product of a forward pass, in order.
+        gradients: how many of these products, from the last, have a backward product: all, or
+            all but the first when it multiplies the input features themselves.
+
+    Returns:
+        Per rank, for one forward and one backward pass.
+    """
+    builder = LayoutBuilder(matrix, owner, grid)
+    words, messages = np.zeros(grid.size, np.int64), np.zeros(grid.size, np.int64)
+    nonzeros, memory = np.zeros(grid.size, np.int64), np.zeros(grid.size, np.int64)
+    for rank in range(grid.size):
+        layout = builder.build(rank)
+        nonzeros[rank] = layout.near.nnz + layout.far.nnz
+        for number, width in enumerate(widths):
+            passes = [False, True] if number >= len(widths) - gradients else [False]
+            for backward in passes:
+                counts = _received(layout, width, backward)
+                words[rank] += sum(counts)
+                messages[rank] += sum(1 for n in counts if n)
+        fibre = sum(layout.fibre_rows)
+        rows = fibre + layout.gather.rows_received + len(layout.gather.index)
+        rows += layout.near.num_rows + len(layout.spread_rows)
+        # A nonzero is an index, a value, and both again with a place for the transpose.
+        memory[rank] = 4 * max(widths, default=0) * rows + 28 * nonzeros[rank]
+    return Forecast(grid, words, messages, nonzeros, memory)
+
+
+def _received(layout, width: int, backward: bool) -> list[int]:
+    """Numbers received from each other rank in one product, an entry an exchange and rank."""
+    grid, rank = layout.grid, layout.rank
+    k = grid.place(rank)[2]
+    widths = grid.slice_widths(width)
+    mine, own = widths[k], layout.fibre_rows[k]
+    gather = layout.gather.sent if backward else layout.gather.received
+    reduce = layout.reduce.received if backward else layout.reduce.sent
+    counts = [n * mine for n in (*gather, *reduce)]
+    others = [each for each in range(grid.slices) if each != k]
+    counts += [layout.fibre_rows[each] * mine for each in others]
+    counts += [own * widths[each] for each in others]
+    return counts

@@ -1,0 +1,159 @@
+"""The distributed product A X and its transpose, with communication behind local work."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from scitoolkit.graphs.communicator import Communicator, Wait
+from scitoolkit.graphs.layout import Layout
+from scitoolkit.ops.spmm import SparseMatrix
+from scitoolkit.ops.spmm.operators import run_product
+from scitoolkit.ops.spmm.public import runs_kernel
+from scitoolkit.ops.spmm.reference import spmm as reference_spmm
+
+
+class Product:
+    """Multiplies the features that ranks own with a matrix that they hold in blocks.
+
+    Args:
+        layout: this rank's part of the matrix.
+        ranks: the other ranks; all of them must call in the same order.
+    """
+
+    def __init__(self, layout: Layout, ranks: Communicator) -> None:
+        self.layout, self.ranks = layout, ranks
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return this rank's rows of A X, differentiable in X.
+
+        Args:
+            x: features of the rank's own nodes, shape (n_own, F).
+
+        Returns:
+            Shape (n_own, F).
+        """
+        return _Product.apply(x, self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A X, without recording a derivative."""
+        layout, width = self.layout, x.shape[1]
+        x = self._to_slices(x)
+        far, wait = layout.gather.start(self.ranks, x)
+        sums = _multiply(layout.near, x)
+        wait()
+        sums = _multiply(layout.far, far, into=sums)
+        own = sums[layout.own_rows]
+        if layout.grid.columns > 1:
+            partial = sums.index_select(0, layout.spread_rows)
+            others, wait = layout.reduce.start_back(self.ranks, partial)
+            wait()
+            own = layout.reduce.add(own.contiguous(), others)
+        return self._from_slices(own, width)
+
+    def transposed(self, g: Tensor) -> Tensor:
+        """A^T G, the same way backwards."""
+        layout, width = self.layout, g.shape[1]
+        g = self._to_slices(g)
+        if layout.grid.columns > 1:
+            rows = g.new_zeros(layout.near.num_rows, g.shape[1])
+            others, wait = layout.reduce.start(self.ranks, g)
+            rows[layout.own_rows] = g
+            wait()
+            g = rows.index_copy_(0, layout.spread_rows, others)
+        back, wait = layout.gather.start_back(self.ranks, _multiply_transposed(layout.far, g))
+        out = _multiply_transposed(layout.near, g)
+        wait()
+        return self._from_slices(layout.gather.add(out, back), width)
+
+    def _to_slices(self, x: Tensor) -> Tensor:
+        """Swap own rows with all columns for all rows of the fibre with a slice of columns."""
+        grid = self.layout.grid
+        if grid.slices == 1:
+            return x.contiguous()
+        widths, rows = grid.slice_widths(x.shape[1]), self.layout.fibre_rows
+        mine = widths[self._slice]
+        send = torch.cat([part.reshape(-1) for part in x.split(widths, dim=1)])
+        receive = x.new_empty(sum(rows) * mine)
+        wait = self._swap(send, [len(x) * w for w in widths], receive, [n * mine for n in rows])
+        wait()
+        return receive.view(sum(rows), mine)
+
+    def _from_slices(self, y: Tensor, width: int) -> Tensor:
+        """Swap back."""
+        grid = self.layout.grid
+        if grid.slices == 1:
+            return y
+        widths, rows = grid.slice_widths(width), self.layout.fibre_rows
+        own, mine = rows[self._slice], widths[self._slice]
+        receive = y.new_empty(own * width)
+        counts = [own * w for w in widths]
+        self._swap(y.reshape(-1), [n * mine for n in rows], receive, counts)()
+        parts = receive.split(counts)
+        return torch.cat([p.view(own, w) for p, w in zip(parts, widths, strict=True)], dim=1)
+
+    @property
+    def _slice(self) -> int:
+        return self.layout.grid.place(self.layout.rank)[2]
+
+    def _swap(self, send: Tensor, sent: list[int], receive: Tensor, received: list[int]) -> Wait:
+        grid = self.layout.grid
+        first = self.layout.rank - self._slice
+        before, after = [0] * first, [0] * (grid.size - first - grid.slices)
+        return self.ranks.start(send, before + sent + after, receive, before + received + after)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, product):
+        ctx.product = product
+        return product.forward(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return ctx.product.transposed(g), None
+
+
+class _Halo(torch.autograd.Function):
+    """Own rows followed by those that other ranks' edges come from."""
+
+    @staticmethod
+    def forward(ctx, x, product):
+        ctx.product, ctx.own = product, len(x)
+        far, wait = product.layout.gather.start(product.ranks, x)
+        wait()
+        return torch.cat([x, far])
+
+    @staticmethod
+    def backward(ctx, g):
+        gather, ranks = ctx.product.layout.gather, ctx.product.ranks
+        back, wait = gather.start_back(ranks, g[ctx.own :])
+        wait()
+        return gather.add(g[: ctx.own].clone(), back), None
+
+
+def with_halo(product: Product, x: Tensor) -> Tensor:
+    """Return own rows and the neighbours' rows that own nodes need; only on a 1D grid."""
+    return _Halo.apply(x, product)
+
+
+def _multiply(matrix: SparseMatrix, x: Tensor, into: Tensor | None = None) -> Tensor:
+    if runs_kernel(x):
+        return run_product(matrix.pointer, matrix.column, _value(matrix, x), x, into=into)
+    out = reference_spmm(matrix.rows, matrix.column, _value(matrix, x), x, matrix.num_rows)
+    return out if into is None else into + out
+
+
+def _multiply_transposed(matrix: SparseMatrix, g: Tensor) -> Tensor:
+    pointer, column, order = matrix.transposed
+    value = _value(matrix, g)
+    value = None if value is None else value[order]
+    g = g.contiguous()
+    if runs_kernel(g):
+        return run_product(pointer, column, value, g)
+    rows = torch.repeat_interleave(torch.arange(matrix.num_columns), pointer.diff())
+    return reference_spmm(rows, column, value, g, matrix.num_columns)
+
+
+def _value(matrix: SparseMatrix, like: Tensor) -> Tensor | None:
+    return None if matrix.value is None else matrix.value.to(like.dtype)

@@ -1,0 +1,140 @@
+"""Moves nodes between parts until the busiest process receives as few rows as it can.
+
+METIS minimises cut edges, but a sparsity-aware product sends a row once to each process that
+needs it, whatever the number of edges, and waits for the process that receives most. So after
+METIS nodes are moved one at a time, each to the part where the sum of squares of the rows
+received falls most (a smooth stand-in for the maximum), within a balance of nonzeros. The idea of
+refining for total and largest volume is Acer, Selvitopi and Aykanat's (2016), used for GNNs by
+Mukhopadhyay et al. (2024).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from scitoolkit.core.errors import BackendError
+from scitoolkit.ops.codegen import call, load_library
+
+Array = np.ndarray
+
+_SOURCE = """
+#include <stdint.h>
+// For each node u, count[u * P + p] = edges from u into part p; rank p needs u's row when that is
+// positive and p does not own u.
+void refine(int64_t n, int64_t P, const int64_t *in_ptr, const int32_t *in,
+               const int64_t *order, int64_t *owner, int32_t *count, int64_t *received,
+               int64_t *load, int64_t limit) {
+  for (int64_t step = 0; step < n; ++step) {
+    const int64_t v = order[step], a = owner[v];
+    const int64_t weight = in_ptr[v + 1] - in_ptr[v] + 1;
+    int32_t *cv = count + v * P;
+    // Leaving a: rows that a alone asked for on behalf of v need not come any more.
+    int64_t saved = 0;
+    for (int64_t e = in_ptr[v]; e < in_ptr[v + 1]; ++e) {
+      const int64_t u = in[e];
+      if (u != v && owner[u] != a && count[u * P + a] == 1) ++saved;
+    }
+    const int64_t own_needed = cv[a] > 0;  // a still has receivers of v's row
+    double best = 0; int64_t to = -1, best_new = 0;
+    for (int64_t b = 0; b < P; ++b) {
+      if (b == a || load[b] + weight > limit) continue;
+      int64_t added = 0;
+      for (int64_t e = in_ptr[v]; e < in_ptr[v + 1]; ++e) {
+        const int64_t u = in[e];
+        if (u != v && owner[u] != b && count[u * P + b] == 0) ++added;
+      }
+      const double at_a = (double)received[a], at_b = (double)received[b];
+      const double new_a = at_a - saved + own_needed;
+      const double new_b = at_b + added - (cv[b] > 0);
+      const double gain = at_a * at_a + at_b * at_b - new_a * new_a - new_b * new_b;
+      if (gain > best) { best = gain; to = b; best_new = added; }
+    }
+    if (to < 0) continue;
+    const int64_t b = to;
+    received[a] += own_needed - saved;
+    received[b] += best_new - (cv[b] > 0);
+    for (int64_t e = in_ptr[v]; e < in_ptr[v + 1]; ++e) {
+      const int64_t u = in[e];
+      count[u * P + a] -= 1; count[u * P + b] += 1;
+    }
+    load[a] -= weight; load[b] += weight; owner[v] = b;
+  }
+}
+"""
+
+
+def received_rows(pattern: sp.csr_matrix, owner: Array, parts: int) -> Array:
+    """Return the rows that each part receives in a sparsity-aware 1D product, shape (parts,).
+
+    Args:
+        pattern: row = receiver, column = sender; duplicates and the diagonal do not count.
+        owner: part of each node.
+        parts: number of parts.
+
+    Example:
+        >>> ring = sp.csr_matrix(np.roll(np.eye(4), 1, axis=0))
+        >>> received_rows(ring, np.array([0, 0, 1, 1]), 2).tolist()
+        [1, 1]
+    """
+    coo = pattern.tocoo()
+    far = owner[coo.row] != owner[coo.col]
+    pairs = np.unique(owner[coo.row[far]] * pattern.shape[1] + coo.col[far])
+    return np.bincount(pairs // pattern.shape[1], minlength=parts)
+
+
+def refine(
+    pattern: sp.csr_matrix, owner: Array, parts: int, *, sweeps: int = 12, imbalance: float = 1.08
+) -> Array:
+    """Return a partition whose busiest part receives fewer rows; never one that is worse.
+
+    Args:
+        pattern: row = receiver, column = sender.
+        owner: where to begin, shape (N,).
+        parts: number of parts.
+        sweeps: passes over all nodes at most; fewer when nothing moves any more.
+        imbalance: nonzeros of a part at most, as a multiple of the mean.
+
+    Example:
+        >>> ring = sp.csr_matrix(np.roll(np.eye(40), 1, axis=0))
+        >>> start = np.arange(40) % 2
+        >>> received_rows(ring, refine(ring, start, 2, imbalance=1.2), 2).max() < 20
+        True
+    """
+    try:
+        library = load_library(_SOURCE)
+    except BackendError:
+        return owner
+    nodes = pattern.shape[0]
+    by_target = _distinct(pattern)
+    by_source = by_target.T.tocsr()
+    start, owner = owner, owner.astype(np.int64).copy()
+    count = np.zeros((nodes, parts), np.int32)
+    senders = np.repeat(np.arange(nodes), np.diff(by_source.indptr))
+    np.add.at(count, (senders, owner[by_source.indices]), 1)
+    needed = count > 0
+    needed[np.arange(nodes), owner] = False
+    received = needed.sum(0).astype(np.int64)
+    weight = np.diff(by_target.indptr) + 1
+    load = np.bincount(owner, weights=weight, minlength=parts).astype(np.int64)
+    limit = max(int(imbalance * weight.sum() / parts), int(load.max()))
+    arrays = [by_target.indptr.astype(np.int64), by_target.indices.astype(np.int32)]
+    for sweep in range(sweeps):
+        order = np.random.default_rng(sweep).permutation(nodes)
+        before = received.copy()
+        state = [torch.from_numpy(a) for a in (*arrays, order, owner, count, received, load)]
+        call(library.refine, nodes, parts, *state, limit)
+        if (received**2).sum() > 0.999 * (before**2).sum():
+            break
+    better = received_rows(pattern, owner, parts).max() < received_rows(pattern, start, parts).max()
+    return owner if better else start
+
+
+def _distinct(pattern: sp.csr_matrix) -> sp.csr_matrix:
+    clean = pattern.copy()
+    clean.sum_duplicates()
+    clean.setdiag(0)
+    clean.data[:] = clean.data != 0
+    clean.eliminate_zeros()
+    return clean

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.graphs.graph import Graph, from_data, read_graph, write_graph
+from scitoolkit.graphs.weighting import weighted_adjacency
+
+
+def test_written_and_read_again(graph, tmp_path):
+    path = tmp_path / "graph.npz"
+    write_graph(graph, path)
+    again = read_graph(path)
+    edges = sorted(zip(graph.source, graph.target, strict=True))
+    assert sorted(zip(again.source, again.target, strict=True)) == edges
+    assert np.array_equal(again.dense_features(np.arange(50)), graph.features)
+    assert np.array_equal(again.labels, graph.labels)
+    assert again.parts.keys() == graph.parts.keys()
+
+
+def test_torch_geometric_data(graph):
+    data = pytest.importorskip("torch_geometric.data", exc_type=ImportError)
+    import torch
+
+    mask = torch.zeros(50, dtype=torch.bool)
+    mask[:20] = True
+    made = from_data(
+        data.Data(
+            x=torch.from_numpy(graph.features),
+            edge_index=torch.from_numpy(np.stack([graph.source, graph.target])),
+            y=torch.from_numpy(graph.labels), train_mask=mask,
+        )
+    )  # fmt: skip
+    assert np.array_equal(made.parts["train"], np.arange(20))
+    assert np.array_equal(made.source, graph.source)
+
+
+def test_gcn_weights_are_those_of_torch_geometric(graph):
+    conv = pytest.importorskip("torch_geometric.nn.conv.gcn_conv", exc_type=ImportError)
+    import torch
+
+    index = torch.from_numpy(np.stack([graph.source, graph.target]))
+    edges, weight = conv.gcn_norm(index, num_nodes=50)
+    dense = torch.zeros(50, 50).index_put((edges[1], edges[0]), weight, accumulate=True)
+    assert np.allclose(weighted_adjacency(graph, "gcn").toarray(), dense.numpy(), atol=1e-6)
+
+
+X = np.zeros((3, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0], [3], 3, X), "target nodes run from 3 to 3.*0 to 2"),
+        (([-1], [0], 3, X), "source nodes run from -1"),
+        (([0, 1], [1], 3, X), "two vectors of one length"),
+        (([0], [1], 3, X[:2]), r"features of shape \(2, 2\)"),
+        (([0], [1], 3, X * np.nan), "6 features are NaN"),
+        (([0], [1], 3, X, [0, 1]), r"labels of shape \(2,\)"),
+        (([0], [1], 3, X, [0, 1, -1], {"test": [2]}), "nodes without a label"),
+        (([0], [1], 3, X, None, {"test": [2]}), "nodes without a label"),
+        (([0], [1], 3, X, [0, 1, 1], {"test": [5]}), "names node 5"),
+        (([0], [1], 3, X, [0, 1, 1], {"test": [1, 1]}), "twice"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments, message):
+    with pytest.raises(DataError, match=message):
+        Graph(*arguments)
+
+
+def test_files_that_are_no_graph(tmp_path):
+    with pytest.raises(DataError, match="no such file"):
+        read_graph(tmp_path / "none.npz")
+    (tmp_path / "text.npz").write_text("no zip")
+    with pytest.raises(DataError, match="not a readable npz"):
+        read_graph(tmp_path / "text.npz")
+    np.savez(tmp_path / "objects.npz", x=np.array([{}], dtype=object))
+    with pytest.raises(DataError, match="not a readable npz"):
+        read_graph(tmp_path / "objects.npz")
+    for arrays, message in (
+        ({"x": X}, "no edges in the file"),
+        ({"edge_index": np.zeros((3, 2), int), "x": X}, r"edge_index of shape \(3, 2\)"),
+        ({"edge_index": np.zeros((2, 1), int), "y": np.zeros(3)}, "no features: x_indptr"),
+        ({"adj_indptr": np.array([0, 2, 1]), "adj_indices": np.array([0]), "x": X}, "rise"),
+        (
+            {"edge_index": np.zeros((2, 1), int), "y": np.zeros(2), "x_indptr": np.array([0, 1, 1]),
+             "x_indices": np.array([9]), "x_data": np.ones(1), "n_feat": 3},
+            "sparse features do not fit",
+        ),
+    ):  # fmt: skip
+        np.savez(tmp_path / "bad.npz", **arrays)
+        with pytest.raises(DataError, match=message):
+            read_graph(tmp_path / "bad.npz")

@@ -1,0 +1,109 @@
+"""The job from a file to a prediction, on one process and on two."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from scitoolkit import api
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.graphs.graph import Graph, write_graph
+
+pytest.importorskip("torch_geometric", exc_type=ImportError)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """Three groups of nodes that mostly know their own, features that say little."""
+    r = np.random.default_rng(0)
+    nodes, groups = 240, 3
+    labels = np.arange(nodes) % groups
+    source = r.integers(nodes, size=4000)
+    target = r.integers(nodes, size=4000)
+    kept = (labels[source] == labels[target]) | (r.random(4000) < 0.1)
+    x = r.normal(size=(nodes, 5)) + 0.5 * np.eye(5)[labels]
+    order = r.permutation(nodes)
+    parts = {"train": order[:30], "validation": order[30:80], "test": order[80:]}
+    path = tmp_path_factory.mktemp("graph") / "groups.npz"
+    write_graph(Graph(source[kept], target[kept], nodes, x, labels, parts), path)
+    return path
+
+
+def settings(file, root, **more):
+    values = {
+        "surrogate": "graphs", "data": {"path": str(file)}, "run": {"root": str(root)},
+        "training": {"strategy": "graph", "epochs": 40, "progress": False, "log_every": 1,
+                     "optimizer": {"name": "adam", "lr": 0.02}},
+    } | more  # fmt: skip
+    path = root / "train.yaml"
+    path.write_text(json.dumps(values))
+    return path
+
+
+def test_train_evaluate_predict(file, tmp_path):
+    run = api.run(settings(file, tmp_path))
+    results = json.loads((run.path / "results.json").read_text())["metrics"]
+    assert results["test_accuracy"] > 0.85
+    assert results["test_accuracy"] > results["test_accuracy_majority_class"] + 0.3
+    again = api.evaluate(run.path, file).metrics
+    assert again["test_accuracy"] == results["test_accuracy"]
+    out = api.predict(run.path, file, tmp_path / "classes.nc")
+    with xr.open_dataset(out) as found:
+        assert found["probability"].shape == (240, 3)
+        assert np.allclose(found["probability"].sum("label"), 1, atol=1e-5)
+    assert (run.path / "report" / "index.html").is_file()
+
+
+def test_a_file_with_other_features_is_refused(file, tmp_path):
+    run = api.train(settings(file, tmp_path, training={"epochs": 1, "progress": False}))
+    other = tmp_path / "other.npz"
+    np.savez(other, edge_index=np.zeros((2, 1), int), x=np.zeros((3, 2)), y=np.zeros(3), test=[0])
+    with pytest.raises(DataError, match=r"2 features a node.*5, as in training"):
+        api.evaluate(run.path, other)
+
+
+def test_configurations_that_cannot_run(file, tmp_path):
+    for more, message in (
+        ({"graph": {"algorithm": "2d"}, "training": {"strategy": "ddp"}}, "strategy ddp"),
+        ({"graph": {"owner": str(file)}}, "not a readable npy"),
+    ):
+        with pytest.raises((ConfigError, DataError), match=message):
+            api.check(settings(file, tmp_path, **more))
+
+
+@pytest.mark.multiproc
+def test_two_processes_train_to_the_same_curve(file, tmp_path):
+    def run(nproc, algorithm):
+        folder = tmp_path / f"{nproc}-{algorithm}"
+        folder.mkdir()
+        more = {"graph": {"algorithm": algorithm, "partition": "random"}}
+        path = settings(file, folder, **more)
+        command = [sys.executable, "-m", "scitoolkit", "run", str(path), "--nproc", str(nproc)]
+        done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        with open(f"{answer['run']}/metrics.jsonl", encoding="utf-8") as lines:
+            rows = [json.loads(line) for line in lines]
+        losses = [row["value"] for row in rows if row["name"] == "train/loss"]
+        return losses, answer["metrics"]["test_accuracy"]
+
+    one = run(1, "1d")
+    assert len(one[0]) == 40
+    for two in (run(2, "1d"), run(2, "1.5d")):
+        assert np.allclose(one[0], two[0], rtol=2e-4)
+        assert one[1] == pytest.approx(two[1], abs=0.01)
+
+
+def test_plan_names_every_grid_and_chooses(file, capsys):
+    from scitoolkit.cli.main import run_cli
+
+    assert run_cli(["graphs", "plan", str(file), "--ranks", "4", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert len(answer["algorithms"]) == 12
+    assert answer["choice"] == answer["algorithms"][0]["algorithm"]
+    needed = {row["algorithm"]: row["words"] for row in answer["algorithms"]}
+    assert needed["1D 4x1x1, needed rows"] <= needed["1D 4x1x1, all rows"]
+    assert run_cli(["graphs", "plan", str(file), "--ranks", "999"]) == 2

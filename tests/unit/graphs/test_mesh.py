@@ -1,0 +1,151 @@
+"""Transport on meshes: exact invariances, any number of ranks, and the job on a small set."""
+
+import copy
+import importlib.util
+import json
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from scitoolkit import api
+from scitoolkit.core.content import content_root
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.graphs.communicator import Alone, Traffic
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.mesh_baselines import interpolation, persistence
+from scitoolkit.graphs.mesh_data import read_meshes
+from scitoolkit.graphs.mesh_model import MeshTransport
+from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
+from scitoolkit.graphs.part import GraphPart
+from scitoolkit.testing.ranks import run_ranks
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """Two small meshes by the dataset's own generator."""
+    skfem = pytest.importorskip("skfem", exc_type=ImportError)
+    path = content_root("datasets") / "mesh_diffusion" / "generate.py"
+    spec = importlib.util.spec_from_file_location("generate_mesh_diffusion", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    out = tmp_path_factory.mktemp("mesh") / "mesh.h5"
+    meshes = {"circle": skfem.MeshTri.init_circle(3), "square": skfem.MeshTri().refined(3)}
+    with h5py.File(out, "w") as file:
+        for name, mesh in meshes.items():
+            for key, values in module.simulate(mesh, 6, seed=1).items():
+                file.create_dataset(f"{name}/{key}", data=values)
+    return out
+
+
+def network():
+    torch.manual_seed(0)
+    model = MeshTransport(3, 3, 8, 2, 2)
+    torch.nn.init.normal_(model.decode.weight, std=0.05)
+    return model
+
+
+def dynamics(meshes, model, ranks=None, owner=None, grid=Grid(1)):  # noqa: B008
+    owner = np.zeros(meshes.graph.num_nodes, int) if owner is None else owner
+    part = GraphPart(meshes.graph, owner, grid, ranks or Alone())
+    return MeshDynamics(model, meshes, part, 1e-3)
+
+
+def test_a_step_is_linear_and_leaves_constants_alone(file):
+    from scitoolkit.graphs.mesh_model import step
+
+    task = dynamics(read_meshes(file), network())
+    coefficients = task.coefficients(torch.tensor([0, 3])).detach()
+    nodes = len(task.part.nodes)
+    a, b = torch.randn(nodes, 2, 5), torch.randn(nodes, 2, 5)
+
+    def once(u):
+        return step(coefficients, u, task.part)
+
+    assert torch.allclose(once(2 * a - 3 * b), 2 * once(a) - 3 * once(b), atol=1e-4)
+    assert torch.allclose(once(a + 7.0), once(a) + 7.0, atol=1e-4)
+
+
+def test_loss_and_gradient_are_those_of_one_rank(file):
+    meshes = read_meshes(file)
+    batch = next(iter(FlowLoader(np.arange(4), 2, seed=0)))
+    model = network()
+    one = dynamics(meshes, model)
+    loss, _ = one.loss(batch)
+    owner = np.random.default_rng(0).integers(3, size=meshes.graph.num_nodes)
+
+    def work(ranks):
+        task = dynamics(meshes, copy.deepcopy(model), ranks, owner, Grid(3))
+        own, _ = task.loss(batch)
+        share = task.batch_size(batch) / meshes.graph.num_nodes
+        own.backward(torch.tensor(share))
+        return float(own.detach()) * share, [p.grad for p in task.model.parameters()]
+
+    found = run_ranks(3, work, Traffic)
+    loss.backward()
+    assert sum(part for part, _ in found) == pytest.approx(float(loss.detach()), rel=1e-5)
+    for number, parameter in enumerate(one.model.parameters()):
+        total = sum(gradients[number] for _, gradients in found)
+        scale = float(parameter.grad.abs().max())
+        assert torch.allclose(total, parameter.grad, atol=1e-4 * scale + 1e-9)
+
+
+def test_baselines(file):
+    meshes, flows = read_meshes(file), np.array([4, 5])
+    still = persistence(meshes, flows, 3)
+    assert np.array_equal(still[2], meshes.tracer[flows, 0])
+    truth = meshes.tracer[flows, 1:11].swapaxes(0, 1)
+    carried = interpolation(meshes, flows, 10)
+    error, other = ((carried - truth) ** 2).mean(), ((persistence(meshes, flows, 10) - truth) ** 2)
+    assert error < 0.7 * other.mean()
+
+
+def test_the_job_learns_and_predicts(file, tmp_path):
+    path = tmp_path / "train.yaml"
+    settings = {
+        "surrogate": "mesh_transport", "run": {"root": str(tmp_path)},
+        "data": {"path": str(file), "meshes": ["circle"], "validation": 1, "test": 1},
+        "model": {"hidden": 12, "rounds": 2},
+        "training": {"strategy": "graph", "epochs": 30, "batch_size": 2, "progress": False,
+                     "optimizer": {"name": "adam", "lr": 0.01}, "clip_norm": 1.0},
+    }  # fmt: skip
+    path.write_text(json.dumps(settings))
+    run = api.run(path)
+    results = json.loads((run.path / "results.json").read_text())
+    assert results["metrics"]["error_ratio_circle"] < 0.8
+    assert {"error_ratio_square", "rollout_error_ratio"} <= results["metrics"].keys()
+    assert [row[0] for row in results["tables"][0]["rows"]] == ["circle (seen)", "square (unseen)"]
+    out = api.predict(run.path, file, tmp_path / "rollout.nc")
+    import xarray as xr
+
+    with xr.open_dataset(out) as found:
+        assert found["tracer"].dims == ("step", "trajectory", "node")
+        assert np.isfinite(found["tracer"]).all()
+    settings["data"]["test"] = 6
+    path.write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match="together at most 5"):
+        api.check(path)
+
+
+def test_bad_files(file, tmp_path):
+    with pytest.raises(DataError, match=r"no mesh ring.*circle, square"):
+        read_meshes(file, ["ring"])
+    with pytest.raises(DataError, match="not a readable HDF5"):
+        read_meshes(tmp_path / "none.h5")
+
+    def changed(name, values):
+        path = tmp_path / f"{name}.h5"
+        with h5py.File(file) as source, h5py.File(path, "w") as target:
+            source.copy("circle", target)
+            del target[f"circle/{name}"]
+            if values is not None:
+                target[f"circle/{name}"] = values(source[f"circle/{name}"][()])
+        return path
+
+    with pytest.raises(DataError, match="triangles missing"):
+        read_meshes(changed("triangles", None))
+    with pytest.raises(DataError, match="tracer for 5 nodes"):
+        read_meshes(changed("tracer", lambda u: u[..., :5]))
+    with pytest.raises(DataError, match="velocity holds NaN"):
+        read_meshes(changed("velocity", lambda v: v * np.nan))
