@@ -1,0 +1,166 @@
+"""The configuration of an emulation job."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+
+from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.job_config import JobConfig
+from scitoolkit.emulation.models.config import AnyModel, UNetConfig
+from scitoolkit.emulation.models.layers import Padding
+from scitoolkit.io.split import SplitConfig
+from scitoolkit.training.config import TrainingConfig
+
+
+class DataConfig(Config):
+    """Which variables of which file become which.
+
+    Attributes:
+        path: NetCDF, HDF5 or Zarr; a pattern with `*` joins files along their samples.
+        test: files that nothing is learned from; the test part of `path` when not given.
+        inputs: names of the variables that the emulator is given.
+        outputs: names of those it returns.
+        sample_dim: the dim that counts samples: time, or the member of an ensemble.
+        lead: samples from input to output along `sample_dim`; 0 maps within one sample.
+        grid: the space dims; those of the variables with most dims unless stated.
+        dims: names of the dims of a plain HDF5 file, which has none.
+        units: {name: unit that the file must state}.
+    """
+
+    path: DataPath
+    test: DataPath | None = None
+    inputs: list[str] = Field(min_length=1)
+    outputs: list[str] = Field(min_length=1)
+    sample_dim: str = "time"
+    lead: NonNegativeInt = 1
+    grid: list[str] | None = None
+    dims: list[str] | dict[str, list[str]] | None = None
+    units: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> DataConfig:
+        for key in ("inputs", "outputs"):
+            names = getattr(self, key)
+            if len(set(names)) < len(names):
+                raise ValueError(f"{key} names a variable twice: {names}")
+        if self.lead == 0 and (both := set(self.inputs) & set(self.outputs)):
+            raise ValueError(f"with lead 0 no variable is both input and output: {sorted(both)}")
+        return self
+
+
+class SymmetryConfig(Config):
+    """Transformations that turn a solution into a solution; samples are drawn under all of them.
+
+    Attributes:
+        shift: periodic dims along which the origin is arbitrary.
+        mirror: {dim: variables that change sign when the dim is reversed}.
+    """
+
+    shift: list[str] = Field(default_factory=list)
+    mirror: dict[str, list[str]] = Field(default_factory=dict)
+
+
+class DiagnosticConfig(Config):
+    """Outputs that follow from the other outputs of the same moment, by a network of their own.
+
+    A pressure is one: it has no past of its own. It is learned from the true state first, and
+    from the emulator's own state in the part of the training that `rollout.begin` starts.
+
+    Attributes:
+        outputs: names. One that is also an input changes by the difference of what the network
+            makes of the new state and of the old one.
+        model: the network.
+    """
+
+    outputs: list[str] = Field(min_length=1)
+    model: AnyModel = UNetConfig()
+
+
+class RolloutConfig(Config):
+    """How the emulator learns to be fed with its own output.
+
+    Attributes:
+        steps: steps in a row whose errors are all learned from.
+        pushforward: steps without a gradient before them (Brandstetter et al. 2022,
+            arXiv:2202.03376).
+        begin: share of the training that is done with single steps first.
+        noise: added to the state, in units of each variable's typical change in one step.
+        evaluate: steps of the rollout in the report; all that the test part has unless stated.
+        predict: steps that `scitoolkit predict` goes beyond a file's last sample; 0 maps every
+            sample of the file one step ahead instead.
+    """
+
+    steps: PositiveInt = 1
+    pushforward: NonNegativeInt = 0
+    begin: Annotated[float, Field(ge=0, le=1)] = 0.7
+    noise: NonNegativeFloat = 0.0
+    evaluate: PositiveInt | None = None
+    predict: NonNegativeInt = 16
+
+
+class EmulationConfig(JobConfig):
+    """An emulator: variables, division, boundaries, network and training.
+
+    Attributes:
+        split: division of `data.path` along the samples.
+        boundary: {dim: circular | zeros | edge}; `zeros` for a wall, and unless stated.
+        coordinates: dims whose position, and spacing where it varies, the network is told.
+        residual: learn the change where an output is also an input.
+        transport: {dim: cells} that a flow carries a field at most in one step; the network then
+            returns displacements beside corrections. For fields that move.
+        weights: how the trained weights are kept; float16 halves the file, int8 quarters its large
+            kernels. What is scored is what is kept.
+        seed: of the network's initialisation; `training.seed` is that of the batches.
+    """
+
+    surrogate: Literal["emulation"] = "emulation"
+    data: DataConfig
+    split: SplitConfig = SplitConfig()
+    boundary: dict[str, Padding] = Field(default_factory=dict)
+    coordinates: list[str] = Field(default_factory=list)
+    symmetries: SymmetryConfig = SymmetryConfig()
+    residual: bool = True
+    transport: dict[str, PositiveInt] | None = None
+    model: AnyModel = UNetConfig()
+    diagnostic: DiagnosticConfig | None = None
+    rollout: RolloutConfig = RolloutConfig()
+    repeats: PositiveInt = Field(default=1, description="times a sample is drawn in an epoch")
+    buffer: str = Field(default="1GiB", description="memory for samples kept between batches")
+    weights: Literal["float32", "float16", "int8"] = "float32"
+    seed: NonNegativeInt = 0
+    training: TrainingConfig = TrainingConfig()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> EmulationConfig:
+        data, problems = self.data, []
+        known = {*data.inputs, *data.outputs}
+        for dim, names in self.symmetries.mirror.items():
+            if unknown := set(names) - known:
+                problems.append(
+                    f"symmetries.mirror.{dim} names {sorted(unknown)}, which is neither input nor "
+                    f"output ({', '.join(sorted(known))})"
+                )
+        for dim in self.symmetries.shift:
+            if self.boundary.get(dim) != "circular":
+                problems.append(f"symmetries.shift needs boundary.{dim}: circular")
+        if self.rollout.steps + self.rollout.pushforward > 1:
+            missing = set(data.inputs) & set(data.outputs)
+            if data.lead == 0 or not missing:
+                problems.append("a rollout needs lead >= 1 and an output that is also an input")
+        if self.diagnostic is not None:
+            own = set(self.diagnostic.outputs)
+            rest = set(data.outputs) - own
+            if not own <= set(data.outputs) or not rest:
+                problems.append(
+                    f"diagnostic.outputs {sorted(own)} must be some of data.outputs {data.outputs}"
+                )
+            elif own & set(data.inputs) and not rest <= set(data.inputs):
+                problems.append(
+                    f"diagnostic.outputs {sorted(own)} as inputs need the other outputs as inputs "
+                    "too"
+                )
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self

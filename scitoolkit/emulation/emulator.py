@@ -1,0 +1,118 @@
+"""The emulator: what advances the state, and what follows from the state of the same moment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.seeds import derive_seed
+from scitoolkit.emulation.checks import check_dims
+from scitoolkit.emulation.regressor import Regressor, Statistics, channels_in, channels_out
+from scitoolkit.emulation.variables import Layout
+
+if TYPE_CHECKING:
+    from scitoolkit.core.config import Config
+    from scitoolkit.emulation.config import EmulationConfig
+
+
+class Emulator(nn.Module):
+    """Named inputs to named outputs, all in their own units.
+
+    Args:
+        layout: all variables and the grid.
+        advance: from the inputs to the outputs, the diagnostic ones left out.
+        diagnose: from these outputs, and the inputs that are no outputs, to the diagnostic ones. A
+            diagnostic output that is also an input changes by the difference of what `diagnose`
+            makes of the new state and of the old one, so that its bias cancels.
+    """
+
+    def __init__(
+        self, layout: Layout, advance: Regressor, diagnose: Regressor | None = None
+    ) -> None:
+        super().__init__()
+        self.layout, self.advance, self.diagnose = layout, advance, diagnose
+
+    def forward(
+        self, *inputs: Tensor, known: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, ...]:
+        """Return the outputs of the layout, each (B, *dims), from its inputs.
+
+        Args:
+            inputs: (B, *dims) each, in the order of `layout.inputs`.
+            known: true outputs, for a training in which diagnostic outputs are to be learned
+                from these instead of the emulator's own.
+        """
+        found = self._named(self.advance, self.advance(*inputs))
+        if self.diagnose is not None:
+            given = {v.name: x for v, x in zip(self.layout.inputs, inputs, strict=True)}
+            found = {**found, **self._diagnosed(given, {**given, **found, **(known or {})})}
+        return tuple(found[v.name] for v in self.layout.outputs)
+
+    def _diagnosed(self, old: dict[str, Tensor], new: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the diagnostic outputs from the inputs, and these overlaid by the new state."""
+        part = self.diagnose
+        assert part is not None
+        names = [v.name for v in part.layout.inputs]
+        if not any(v.name in old for v in part.layout.outputs):
+            return self._named(part, part(*(new[n] for n in names)))
+        both = self._named(part, part(*(torch.cat([new[n], old[n]]) for n in names)))
+        out = {}
+        for name, value in both.items():
+            after, before = value.chunk(2)
+            out[name] = old[name] + after - before if name in old else after
+        return out
+
+    @staticmethod
+    def _named(part: Regressor, values: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        return {v.name: x for v, x in zip(part.layout.outputs, values, strict=True)}
+
+    def set_statistics(self, statistics: Statistics) -> None:
+        """Set what normalises, measured on the training part."""
+        for part in (self.advance, self.diagnose):
+            if part is not None:
+                part.set_statistics(statistics)
+
+    def output_scales(self) -> list[Tensor]:
+        """Return the typical size of each output, of its change where that is what is learned."""
+        scales: dict[str, Tensor] = {}
+        for part in (self.advance, self.diagnose):
+            if part is not None:
+                pieces = part.out_scale.split([v.size for v in part.layout.outputs])
+                scales |= self._named(part, pieces)
+        return [scales[v.name] for v in self.layout.outputs]
+
+
+def build(config: EmulationConfig, layout: Layout) -> Emulator:
+    """Return an untrained emulator, the same for a seed.
+
+    Raises:
+        ConfigError: a boundary, coordinate or symmetry names no grid dim.
+    """
+    check_dims(config, layout)
+    late = config.diagnostic.outputs if config.diagnostic else []
+    now = tuple(v for v in layout.outputs if v.name not in late)
+    advance = replace(layout, outputs=now)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(config.seed, 0))
+        first = _regressor(config, advance, config.model, config.transport)
+        if config.diagnostic is None:
+            return Emulator(layout, first)
+        rest = tuple(v for v in layout.inputs if v.name not in layout.state)
+        diagnosed = tuple(v for v in layout.outputs if v.name in late)
+        diagnose = replace(layout, inputs=(*now, *rest), outputs=diagnosed)
+        return Emulator(layout, first, _regressor(config, diagnose, config.diagnostic.model, None))
+
+
+def _regressor(
+    config: EmulationConfig, layout: Layout, model: Config, carried: dict[str, int] | None
+) -> Regressor:
+    padding = [config.boundary.get(dim, "zeros") for dim in layout.grid]
+    outputs = channels_out(layout, residual=config.residual, transports=carried is not None)
+    network = model.build(channels_in(layout, config.coordinates), outputs, padding)
+    return Regressor(
+        layout, network, coordinates=config.coordinates, residual=config.residual,
+        carried=carried, padding=padding,
+    )  # fmt: skip

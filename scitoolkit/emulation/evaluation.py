@@ -1,0 +1,216 @@
+"""Evaluation: one step and rollouts against what needs no network, in units and spectra."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.results import Results
+from scitoolkit.emulation import report
+from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.data import Data, SampleSource
+from scitoolkit.emulation.emulator import Emulator
+from scitoolkit.emulation.metrics import spectrum, squared_error
+from scitoolkit.emulation.rollout import (
+    Frames,
+    linear_extrapolation,
+    persistence,
+    rollout,
+    step_once,
+)
+
+OWN, PERSISTENCE, LINEAR = "emulator", "persistence", "linear extrapolation"
+MATCHED = "emulator, where linear extrapolation has a frame before it"
+MAX_STARTS, MAX_STEPS, SPECTRA = 16, 64, 8
+
+
+class Evaluation:
+    """Scores of an emulator on samples that it has not seen.
+
+    Errors are root mean squares over samples and cells, the cells weighed by their volumes; the
+    rollout's are also averaged over where it starts.
+
+    Args:
+        emulator: the emulator.
+        data: the opened file.
+        steps: its samples that are for testing.
+        config: the job.
+
+    Attributes:
+        one_step: {forecast: {output: RMSE after one step}}.
+        plain, plain_rollouts: the same as `one_step` and `rollouts` with all cells counted alike,
+            for grids that are not even.
+        rollouts: {forecast: {output: [RMSE after step 1, 2, ...]}}, None where nothing starts.
+        deviation: {output: standard deviation of the truth, with the cells' volumes}.
+    """
+
+    def __init__(
+        self, emulator: Emulator, data: Data, steps: range, config: EmulationConfig
+    ) -> None:
+        self.emulator, self.data, self.steps, self.config = emulator, data, steps, config
+        self.layout, self.lead = emulator.layout, config.data.lead
+        self.outputs = [v.name for v in self.layout.outputs]
+        self.weights = {
+            v.name: data.layout.weights() if v.is_field else np.ones(v.shape)
+            for v in self.layout.outputs
+        }
+        self.source = SampleSource(data, np.arange(data.num_samples), [0])
+        if len(steps) <= self.lead:
+            raise DataError(
+                f"{len(steps)} samples to test on", where=data.where,
+                allowed=f"more than {self.lead}", fix="split.test, or data.test=FILE",
+            )  # fmt: skip
+        self.spectra: dict[str, dict[str, list[np.ndarray]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        self.frames: dict[int, dict[str, Frames]] = {}
+        self.one_step, self.plain, self.deviation = self._one_step()
+        self.plain_rollouts: dict[str, dict[str, list[float | None]]] = {}
+        self.rollouts, self.starts = self._rollouts() if self.has_rollout else ({}, 0)
+
+    @property
+    def has_rollout(self) -> bool:
+        """Whether the state can be fed back for two steps or more."""
+        return bool(self.lead and self.layout.state) and len(self.steps) > 2 * self.lead
+
+    def frame(self, sample: int) -> Frames:
+        """Return all variables of one sample."""
+        return {n: v[0, 0] for n, v in self.source.read(np.array([sample])).items()}
+
+    def _one_step(self) -> tuple[Any, Any, dict[str, float]]:
+        errors, plain = _Errors(), _Errors()
+        moments: dict[str, list[np.ndarray]] = defaultdict(list)
+        for sample in self.steps[: len(self.steps) - self.lead]:
+            now = self.frame(sample)
+            truth = self.frame(sample + self.lead) if self.lead else now
+            forecasts = {OWN: step_once(self.emulator, now)}
+            if self.lead:
+                forecasts[PERSISTENCE] = now
+                if sample - self.lead >= self.steps.start:
+                    before = self.frame(sample - self.lead)
+                    forecasts[LINEAR] = next(linear_extrapolation(before, now, 1))
+            for name in self.outputs:
+                value, weights = truth[name].astype(np.float64), self.weights[name]
+                moments[name].append([(value * weights).mean(), (value**2 * weights).mean()])
+                for forecast, frames in forecasts.items():
+                    errors.add(forecast, name, 0, squared_error(truth[name], frames[name], weights))
+                    plain.add(forecast, name, 0, squared_error(truth[name], frames[name], 1.0))
+            self._keep_spectra("one step", truth, forecasts[OWN])
+            if sample == self.steps.start and not self.lead:
+                self.frames[0] = {"truth": truth, OWN: forecasts[OWN]}
+        deviation = {}
+        for name, rows in moments.items():
+            mean, square = np.mean(rows, axis=0)
+            deviation[name] = float(np.sqrt(max(square - mean**2, 0.0)))
+        return errors.first(), plain.first(), deviation
+
+    def _rollouts(self) -> tuple[dict[str, dict[str, list[float | None]]], int]:
+        longest = (len(self.steps) - 1) // self.lead
+        length = min(self.config.rollout.evaluate or longest, longest, MAX_STEPS)
+        possible = np.arange(len(self.steps) - self.lead)
+        chosen = np.unique(np.linspace(0, len(possible) - 1, MAX_STARTS).astype(int))
+        errors, plain = _Errors(), _Errors()
+        for offset in possible[chosen]:
+            self._one_rollout(errors, plain, self.steps.start + int(offset), length)
+        self.plain_rollouts = self._series(plain, length)
+        return self._series(errors, length), len(chosen)
+
+    def _series(self, errors: _Errors, length: int) -> dict[str, dict[str, list[float | None]]]:
+        return {
+            forecast: {name: errors.series(forecast, name, length) for name in self.outputs}
+            for forecast in (OWN, PERSISTENCE, LINEAR, MATCHED)
+        }
+
+    def _one_rollout(self, errors: _Errors, plain: _Errors, start: int, length: int) -> None:
+        lead, first, shown = self.lead, self.frame(start), min(SPECTRA, length)
+        length = min(length, (self.steps.stop - 1 - start) // lead)
+        is_first = start == self.steps.start
+        rivals: dict[str, Iterator[Frames]] = {PERSISTENCE: persistence(first, length)}
+        if start - lead >= self.steps.start:
+            rivals[LINEAR] = linear_extrapolation(self.frame(start - lead), first, length)
+        own = rollout(self.emulator, first, length, forcing=lambda k: self.frame(start + k * lead))
+        keep = {1, (length + 1) // 2, length}
+        for step, forecast in enumerate(own, start=1):
+            truth = self.frame(start + step * lead)
+            found = {OWN: forecast, **{rival: next(frames) for rival, frames in rivals.items()}}
+            if LINEAR in rivals:
+                found[MATCHED] = forecast
+            for kind, frame in found.items():
+                for name in self.outputs:
+                    weights = self.weights[name]
+                    errors.add(
+                        kind, name, step - 1, squared_error(truth[name], frame[name], weights)
+                    )
+                    plain.add(kind, name, step - 1, squared_error(truth[name], frame[name], 1.0))
+            if step == shown:
+                self._keep_spectra(f"rollout step {step}", truth, forecast)
+            if is_first and step in keep:
+                self.frames[step] = {"truth": truth, OWN: forecast}
+
+    def _keep_spectra(self, label: str, truth: Frames, forecast: Frames) -> None:
+        axis = self.spectral_axis
+        if axis is None:
+            return
+        for variable in self.layout.outputs:
+            if variable.is_field:
+                name, weights = variable.name, self.weights[variable.name]
+                spectra = self.spectra[name]
+                spectra[f"truth, {label}"].append(spectrum(truth[name], axis, weights))
+                spectra[label].append(spectrum(forecast[name], axis, weights))
+
+    @property
+    def spectral_axis(self) -> int | None:
+        """The first periodic dim of the grid."""
+        dims = list(self.layout.grid)
+        return next((i for i, d in enumerate(dims) if self.config.boundary.get(d) == "circular"),
+                    None)  # fmt: skip
+
+    def ratio(self, errors: Mapping[str, Mapping[str, float]], rival: str) -> dict[str, float]:
+        """Return, per output, the emulator's error over a rival's."""
+        return {n: errors[OWN][n] / errors[rival][n] for n in self.outputs if errors[rival][n] > 0}
+
+    def steps_better(self, name: str, rival: str) -> int:
+        """Return up to which step of the rollout the emulator beats a rival, without a gap."""
+        own = self.rollouts[MATCHED if rival == LINEAR else OWN][name]
+        count = 0
+        for mine, other in zip(own, self.rollouts[rival][name], strict=True):
+            if mine is None or other is None or mine >= other:
+                break
+            count += 1
+        return count
+
+    def results(self, workflow: str) -> tuple[Results, xr.Dataset | None]:
+        """Return tables and figures, and the fields that these show."""
+        return report.make(self, workflow)
+
+
+class _Errors:
+    """Mean squared errors by forecast, output and step."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
+
+    def add(self, forecast: str, name: str, step: int, squared: float) -> None:
+        entry = self._sums[forecast, name, step]
+        entry[0] += squared
+        entry[1] += 1
+
+    def get(self, forecast: str, name: str, step: int) -> float | None:
+        total, count = self._sums.get((forecast, name, step), (0.0, 0.0))
+        return float(np.sqrt(total / count)) if count else None
+
+    def series(self, forecast: str, name: str, length: int) -> list[float | None]:
+        return [self.get(forecast, name, step) for step in range(length)]
+
+    def first(self) -> dict[str, dict[str, float]]:
+        """Return the errors of step 0: {forecast: {output: RMSE}}."""
+        out: dict[str, dict[str, float]] = defaultdict(dict)
+        for (forecast, name, step), (total, count) in self._sums.items():
+            if step == 0:
+                out[forecast][name] = float(np.sqrt(total / count))
+        return dict(out)

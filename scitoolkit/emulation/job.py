@@ -1,0 +1,173 @@
+"""The emulation job: what the command line, a search and a Python user call."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from scitoolkit.core.config import load_config
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.results import Results
+from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.emulation import surrogate
+from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.data import Data, divide, measure, open_data, starts_of
+from scitoolkit.emulation.emulator import Emulator, build
+from scitoolkit.emulation.evaluation import Evaluation
+from scitoolkit.emulation.loading import TrainingLoader, make_loader
+from scitoolkit.emulation.prediction import predict_file
+from scitoolkit.emulation.symmetries import Symmetries
+from scitoolkit.emulation.task import Curriculum, EmulationTask
+from scitoolkit.io.fields import write_fields
+from scitoolkit.training import Trainer, best_weights, current_rank
+
+log = get_logger(__name__)
+MODEL = "model"
+FIT_RECORD = "fit.json"
+
+
+@dataclass
+class Prepared:
+    """A job ready to be trained."""
+
+    data: Data
+    parts: dict[str, range]
+    emulator: Emulator
+    task: EmulationTask
+    loaders: dict[str, TrainingLoader]
+
+
+class EmulationJob:
+    """Emulators of named variables; fulfils `contracts.Job`."""
+
+    config_class: ClassVar[type[EmulationConfig]] = EmulationConfig
+
+    def check(self, config: EmulationConfig) -> Mapping[str, Any]:
+        """Open the data, measure the training part, run one batch; write nothing."""
+        job = prepare(config)
+        loss, _ = job.task.loss(next(iter(job.loaders["train"])))
+        layout = job.data.layout
+        job.data.dataset.close()
+        return {
+            "grid": layout.grid,
+            "inputs": {v.name: list(v.dims) for v in layout.inputs},
+            "outputs": {v.name: list(v.dims) for v in layout.outputs},
+            "state": list(layout.state),
+            "units": {n: v.units for n, v in layout.variables.items()},
+            "samples": {name: len(part) for name, part in job.parts.items()},
+            "parameters": sum(p.numel() for p in job.emulator.parameters()),
+            "first_loss": float(loss.detach()),
+            "loader": job.loaders["train"].explain(),
+        }
+
+    def train(self, config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -> None:
+        """Train on the training part, keep the weights that validate best, save `model/`."""
+        begin = time.process_time()
+        job = prepare(config)
+        log.info(
+            "%d samples on %s, %d parameters",
+            job.data.num_samples, job.data.layout.grid,
+            sum(p.numel() for p in job.emulator.parameters()),
+        )  # fmt: skip
+        trainer = Trainer(job.task, config.training, run=run, callbacks=[Curriculum(job.task)])
+        trainer.fit(job.loaders["train"], job.loaders.get("validation"), resume=resume)
+        job.data.dataset.close()
+        if current_rank() != 0:
+            return
+        job.emulator.load_state_dict(best_weights(run.checkpoints))
+        surrogate.save(job.emulator.cpu(), run.path / MODEL, config.weights)
+        record = {
+            "best": trainer.best, "steps": trainer.step,
+            "cpu_seconds": time.process_time() - begin,
+            "parts": {name: [part.start, part.stop] for name, part in job.parts.items()},
+            "loader": job.loaders["train"].stats(),
+        }  # fmt: skip
+        write_atomic(run.path / MODEL / "config.yaml", run.config_path.read_text(encoding="utf-8"))
+        write_atomic(run.path / MODEL / FIT_RECORD, json.dumps(record, indent=1) + "\n")
+
+    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
+        """Evaluate on the run's own test part, or on all of another file.
+
+        A run directory gets results.json, results.nc and model/metrics.json; with `data` nothing
+        is written.
+        """
+        config, folder = _open(directory)
+        emulator = surrogate.load(folder, config)
+        path = data if data is not None else config.data.test
+        opened = open_data(config.data, path, like=emulator.layout)
+        steps = range(opened.num_samples)
+        if path is None:
+            record = json.loads((folder / FIT_RECORD).read_text(encoding="utf-8"))
+            steps = range(*record["parts"]["test"])
+        try:
+            found = Evaluation(emulator, opened, steps, config)
+            results, fields = found.results(config.workflow)
+        finally:
+            opened.dataset.close()
+        if data is None and folder != Path(directory):
+            results.write_run(Path(directory), folder)
+            if fields is not None:
+                write_fields(fields, Path(directory) / "results.nc")
+        return results
+
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """Apply the emulator to every sample of a file, or roll it out from the last one."""
+        config, folder = _open(directory)
+        emulator = surrogate.load(folder, config)
+        predict_file(emulator, config, source, output)
+
+    def export(self, directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
+        """Write a compiled `.pt2`, or `.onnx`, and compare it with the emulator."""
+        from scitoolkit.emulation.export import export
+
+        config, folder = _open(directory)
+        return export(surrogate.load(folder, config), Path(output), batch)
+
+
+def prepare(config: EmulationConfig) -> Prepared:
+    """Open the data, divide it, measure the training part, build the emulator and the loaders."""
+    data = open_data(config.data)
+    try:
+        return _prepare(config, data)
+    except BaseException:
+        data.dataset.close()
+        raise
+
+
+def _prepare(config: EmulationConfig, data: Data) -> Prepared:
+    lead, rollout = config.data.lead, config.rollout
+    reach = lead * (rollout.pushforward + rollout.steps)
+    parts = divide(data.num_samples, lead + 1, config.split, own_test=config.data.test is None)
+    emulator = build(config, data.layout)
+    emulator.set_statistics(measure(data, parts["train"], config))
+    task = EmulationTask(
+        emulator, rollout, Symmetries(config.symmetries, data.layout),
+        torch.from_numpy(data.layout.weights()),
+    )  # fmt: skip
+    loaders = {}
+    for name in ("train", "validation"):
+        if not len(parts[name]):
+            continue
+        offsets = [*range(0, reach + 1, max(lead, 1))] if lead else [0]
+        starts = starts_of(parts[name], offsets[-1] + 1)
+        if not len(starts):
+            raise DataError(
+                f"the {name} part has {len(parts[name])} samples and no whole window of "
+                f"{offsets[-1] + 1}", where=data.where,
+                fix="a larger part, or fewer rollout.steps",
+            )  # fmt: skip
+        loaders[name] = make_loader(data, config, starts, offsets, train=name == "train")
+    return Prepared(data, parts, emulator, task, loaders)
+
+
+def _open(directory: Path) -> tuple[EmulationConfig, Path]:
+    config = load_config(EmulationConfig, Path(directory) / "config.yaml")
+    folder = Path(directory) / MODEL
+    return config, folder if folder.is_dir() else Path(directory)

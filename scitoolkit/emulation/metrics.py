@@ -1,0 +1,63 @@
+"""Scores of fields: errors in units of what there is to know, and spectra."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def squared_error(truth: np.ndarray, forecast: np.ndarray, weights: np.ndarray | float) -> float:
+    """Return the weighted mean squared error of one sample, float64.
+
+    Args:
+        truth: (*dims).
+        forecast: (*dims).
+        weights: (*dims) of mean 1, or 1.
+    """
+    error = forecast.astype(np.float64) - truth
+    return float((error**2 * weights).mean())
+
+
+def vrmse(truth: np.ndarray, forecast: np.ndarray, weights: np.ndarray | float = 1.0) -> float:
+    """Return the root mean squared error over the standard deviation of the truth.
+
+    1 is what the truth's own mean scores (Ohana et al. 2024, arXiv:2412.00568).
+
+    Example:
+        >>> truth = np.array([0.0, 2.0])
+        >>> vrmse(truth, np.array([1.0, 1.0]))
+        1.0
+    """
+    mean = float((truth * weights).mean())
+    variance = squared_error(truth, np.full(truth.shape, mean), weights)
+    error = squared_error(truth, forecast, weights)
+    return float(np.sqrt(error / variance)) if variance > 0 else float("nan")
+
+
+def spectrum(field: np.ndarray, axis: int, weights: np.ndarray | None = None) -> np.ndarray:
+    """Return the power at wavenumbers 0, 1, ... along a periodic dim, averaged over the others.
+
+    Args:
+        field: (*space).
+        axis: the periodic dim.
+        weights: (*space) cell weights of mean 1.
+
+    Returns:
+        (size // 2 + 1,); by Parseval its sum is the (weighted) mean square of the field.
+
+    Example:
+        >>> x = np.arange(8) * 2 * np.pi / 8
+        >>> spectrum(np.sin(2 * x), 0).round(3).tolist()
+        [0.0, 0.0, 0.5, 0.0, 0.0]
+    """
+    size = field.shape[axis]
+    power = np.abs(np.fft.rfft(field.astype(np.float64), axis=axis) / size) ** 2
+    power = np.moveaxis(power, axis, 0).reshape(power.shape[axis], -1)
+    double = np.full(len(power), 2.0)
+    double[0] = 1.0
+    if size % 2 == 0:
+        double[-1] = 1.0
+    over = 1.0
+    if weights is not None:
+        over = np.moveaxis(weights, axis, 0)[0].reshape(-1)
+        over = over / over.mean()
+    return double * (power * over).mean(1)

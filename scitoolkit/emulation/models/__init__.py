@@ -1,0 +1,1 @@
+"""Networks from fields to fields, each made for boundaries chosen per dim."""

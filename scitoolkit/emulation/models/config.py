@@ -1,0 +1,115 @@
+"""The networks that a configuration can name, each a config section that builds itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, PositiveInt
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.registry import Registry
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from scitoolkit.emulation.models.layers import Padding
+
+models: Registry[type[Config]] = Registry("emulator_model")
+
+
+@models.register("unet")
+class UNetConfig(Config):
+    """A U-Net; see `scitoolkit.emulation.models.unet.UNet`."""
+
+    name: Literal["unet"] = "unet"
+    widths: list[PositiveInt] = Field(default=[32, 64, 96, 128], min_length=1)
+    blocks: PositiveInt = 1
+    patch: PositiveInt = 1
+
+    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
+        """Return the network for channels and boundaries."""
+        from scitoolkit.emulation.models.unet import UNet
+
+        return UNet(
+            inputs, outputs, padding, widths=self.widths, blocks=self.blocks, patch=self.patch
+        )
+
+
+@models.register("resnet")
+class ResNetConfig(Config):
+    """Residual blocks at full resolution; see `scitoolkit.emulation.models.resnet.ResNet`."""
+
+    name: Literal["resnet"] = "resnet"
+    width: PositiveInt = 32
+    blocks: PositiveInt = 8
+    kernel: Literal[3, 5, 7] = 3
+    patch: PositiveInt = 1
+
+    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
+        """Return the network for channels and boundaries."""
+        from scitoolkit.emulation.models.resnet import ResNet
+
+        return ResNet(
+            inputs, outputs, padding, width=self.width, blocks=self.blocks, kernel=self.kernel,
+            patch=self.patch,
+        )  # fmt: skip
+
+
+@models.register("fno")
+class FNOConfig(Config):
+    """A Fourier neural operator; see `scitoolkit.emulation.models.fno.FNO`."""
+
+    name: Literal["fno"] = "fno"
+    width: PositiveInt = 32
+    layers: PositiveInt = 4
+    modes: list[PositiveInt] = Field(default=[16], description="per dim; one value for all")
+
+    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
+        """Return the network for channels and boundaries."""
+        from scitoolkit.emulation.models.fno import FNO
+
+        return FNO(inputs, outputs, padding, width=self.width, layers=self.layers, modes=self.modes)
+
+
+@models.register("elliptic")
+class EllipticConfig(Config):
+    """Local sources and a global operator; see `scitoolkit.emulation.models.elliptic.Elliptic`."""
+
+    name: Literal["elliptic"] = "elliptic"
+    products: PositiveInt = 16
+    sources: PositiveInt = 6
+    modes: list[PositiveInt] = Field(default=[24], description="per dim; one value for all")
+    width: PositiveInt = 32
+
+    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
+        """Return the network for channels and boundaries."""
+        from scitoolkit.emulation.models.elliptic import Elliptic
+
+        return Elliptic(
+            inputs,
+            outputs,
+            padding,
+            products=self.products,
+            sources=self.sources,
+            modes=self.modes,
+            width=self.width,
+        )
+
+
+@models.register("mlp")
+class MLPConfig(Config):
+    """A multilayer perceptron, for vectors; see `scitoolkit.emulation.models.mlp.MLP`."""
+
+    name: Literal["mlp"] = "mlp"
+    width: PositiveInt = 64
+    layers: PositiveInt = 2
+
+    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
+        """Return the network for numbers of values."""
+        from scitoolkit.emulation.models.mlp import MLP
+
+        return MLP(inputs, outputs, width=self.width, layers=self.layers)
+
+
+AnyModel = models.union()

@@ -1,0 +1,65 @@
+"""A network in the form of an elliptic equation's solution: local sources, then a global operator.
+
+A pressure, a potential or a stream function is a Green's function applied to products of what is
+near. Networks of convolutions have to pass such a signal on from level to level; here it takes one
+layer, and few samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.emulation.models.fno import SpectralMixing
+from scitoolkit.emulation.models.layers import Conv, Padding
+
+
+class Elliptic(nn.Module):
+    """Products of convolutions as sources, a spectral operator on them, and local corrections.
+
+    Args:
+        inputs: channels in.
+        outputs: channels out.
+        padding: one entry per space dim.
+        products: sources that are products of two convolutions.
+        sources: channels that the spectral operator acts on.
+        modes: modes of it per dim; one value stands for all.
+        width: channels of the local correction.
+
+    Example:
+        >>> Elliptic(3, 1, ["circular", "zeros"], modes=[4])(torch.zeros(2, 3, 16, 12)).shape
+        torch.Size([2, 1, 16, 12])
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        padding: Sequence[Padding],
+        *,
+        products: int = 16,
+        sources: int = 6,
+        modes: Sequence[int] = (24,),
+        width: int = 32,
+    ) -> None:
+        super().__init__()
+        modes = list(modes) * len(padding) if len(modes) == 1 else list(modes)
+        self.first = Conv(inputs, products, padding, 5)
+        self.second = Conv(inputs, products, padding, 5)
+        self.select = Conv(inputs + products, sources, padding, 1)
+        self.operator = SpectralMixing(sources, padding, modes, dense=True)
+        self.act = nn.GELU(approximate="tanh")
+        self.local = nn.Sequential(
+            Conv(inputs + products + 2 * sources, width, padding), self.act,
+            Conv(width, width, padding), self.act,
+        )  # fmt: skip
+        self.head = Conv(width + sources, outputs, padding, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (B, outputs, *space) from (B, inputs, *space)."""
+        near = torch.cat([x, self.first(x) * self.second(x)], 1)
+        source = self.select(near)
+        far = self.operator(source)
+        return self.head(torch.cat([self.local(torch.cat([near, source, far], 1)), far], 1))

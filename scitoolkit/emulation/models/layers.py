@@ -1,0 +1,152 @@
+"""Convolutions in 1 to 3 dims whose padding is chosen per dim, and what is built of them.
+
+Letters: B sample, C channel, then the space dims as in the data. A periodic dim is wrapped, a
+walled one is continued by zeros (a network can tell where the wall is) or by the edge value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+Padding = Literal["circular", "zeros", "edge"]
+_CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+_MODE = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+def pad(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
+    """Continue a tensor by `width` cells at both ends of a dim.
+
+    Example:
+        >>> pad(torch.arange(4.0)[None, None], 2, 1, "circular").flatten().tolist()
+        [3.0, 0.0, 1.0, 2.0, 3.0, 0.0]
+    """
+    if width == 0:
+        return x
+    size = x.shape[dim]
+    if padding == "circular":
+        repeats = -(-width // size)
+        before = [x] * (repeats - 1) + [x.narrow(dim, size - (width - (repeats - 1) * size),
+                                                 width - (repeats - 1) * size)]  # fmt: skip
+        after = [x] * (repeats - 1) + [x.narrow(dim, 0, width - (repeats - 1) * size)]
+        return torch.cat([*reversed(before), x, *after], dim)
+    first, last = x.narrow(dim, 0, 1), x.narrow(dim, size - 1, 1)
+    if padding == "zeros":
+        first, last = torch.zeros_like(first), torch.zeros_like(last)
+    shape = list(x.shape)
+    shape[dim] = width
+    return torch.cat([first.expand(shape), x, last.expand(shape)], dim)
+
+
+class Conv(nn.Module):
+    """A convolution of odd kernel that keeps the grid.
+
+    Args:
+        inputs: channels in.
+        outputs: channels out.
+        padding: one entry per space dim.
+        kernel: cells along each dim, odd.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, padding: Sequence[Padding], kernel: int = 3
+    ) -> None:
+        super().__init__()
+        half = kernel // 2
+        # Zeros are left to the convolution itself: it need not copy its input for them.
+        own = tuple(half if p == "zeros" else 0 for p in padding)
+        self.conv = _CONV[len(padding)](inputs, outputs, kernel, padding=own)
+        self.padded: list[tuple[int, Padding]] = [
+            (i + 2, p) for i, p in enumerate(padding) if p != "zeros" and half
+        ]
+        self.half = half
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (B, outputs, *space)."""
+        for dim, padding in self.padded:
+            x = pad(x, dim, self.half, padding)
+        return self.conv(x)
+
+
+class Block(nn.Module):
+    """Two convolutions beside a shortcut; begins as the identity.
+
+    Without normalisation layers: amplitudes are what the equations act on. He et al. 2016
+    (doi:10.1007/978-3-319-46493-0_38); zero start after Zhang et al. 2019 (arXiv:1901.09321).
+    """
+
+    def __init__(self, channels: int, padding: Sequence[Padding], kernel: int = 3) -> None:
+        super().__init__()
+        self.first = Conv(channels, channels, padding, kernel)
+        self.second = Conv(channels, channels, padding, kernel)
+        self.act = nn.GELU(approximate="tanh")
+        nn.init.zeros_(self.second.conv.weight)
+        nn.init.zeros_(self.second.conv.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (B, channels, *space)."""
+        return x + self.second(self.act(self.first(self.act(x))))
+
+
+def space_to_channels(x: Tensor, patch: int) -> Tensor:
+    """Move blocks of `patch` cells per dim into channels: (B, C p^d, *space / p)."""
+    if patch == 1:
+        return x
+    for dim in range(2, x.ndim):
+        x = x.unflatten(dim, (x.shape[dim] // patch, patch)).movedim(dim + 1, 1).flatten(1, 2)
+    return x
+
+
+def channels_to_space(x: Tensor, patch: int) -> Tensor:
+    """Undo `space_to_channels`.
+
+    Example:
+        >>> x = torch.randn(2, 3, 8, 4)
+        >>> torch.equal(channels_to_space(space_to_channels(x, 2), 2), x)
+        True
+    """
+    if patch == 1:
+        return x
+    for dim in reversed(range(2, x.ndim)):
+        x = x.unflatten(1, (patch, x.shape[1] // patch)).movedim(1, dim + 1).flatten(dim, dim + 1)
+    return x
+
+
+def resize(x: Tensor, size: Sequence[int], padding: Sequence[Padding] = ()) -> Tensor:
+    """Interpolate linearly to another grid of the same extent.
+
+    Args:
+        x: (B, C, *space).
+        size: cells per dim.
+        padding: one entry per space dim; periodic dims are interpolated across their ends where
+            the new size is a multiple of the old one.
+    """
+    if tuple(x.shape[2:]) == tuple(size):
+        return x
+    wraps = [
+        p == "circular" and new % old == 0
+        for p, new, old in zip(padding, size, x.shape[2:], strict=False)
+    ] or [False] * len(size)
+    wide = list(size)
+    for i, wrap in enumerate(wraps):
+        if wrap:
+            wide[i] += 2 * (size[i] // x.shape[i + 2])
+            x = pad(x, i + 2, 1, "circular")
+    x = nn.functional.interpolate(x, wide, mode=_MODE[x.ndim - 2], align_corners=False)
+    for i, wrap in enumerate(wraps):
+        if wrap:
+            x = x.narrow(i + 2, (wide[i] - size[i]) // 2, size[i])
+    return x
+
+
+def down(x: Tensor) -> Tensor:
+    """Average over blocks of two cells in every dim that has more than one.
+
+    An odd dim keeps its last cell by itself.
+    """
+    pool = {3: nn.functional.avg_pool1d, 4: nn.functional.avg_pool2d, 5: nn.functional.avg_pool3d}
+    kernel = [min(2, s) for s in x.shape[2:]]
+    return pool[x.ndim](x, kernel, kernel, ceil_mode=True, count_include_pad=False)

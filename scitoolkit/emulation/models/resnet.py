@@ -1,0 +1,61 @@
+"""A residual network for fields: for maps whose outputs depend on what is near."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from scitoolkit.emulation.models.layers import (
+    Block,
+    Conv,
+    Padding,
+    channels_to_space,
+    resize,
+    space_to_channels,
+)
+
+
+class ResNet(nn.Module):
+    """Residual blocks on one grid (He et al. 2016, doi:10.1007/978-3-319-46493-0_38).
+
+    Args:
+        inputs: channels in.
+        outputs: channels out.
+        padding: one entry per space dim.
+        width: channels of the blocks.
+        blocks: number of blocks; each sees `kernel - 1` cells further, times `patch`.
+        kernel: cells along each dim, odd.
+        patch: cells per dim that become channels.
+
+    Example:
+        >>> import torch
+        >>> ResNet(2, 1, ["circular"], width=8, blocks=2)(torch.zeros(3, 2, 9)).shape
+        torch.Size([3, 1, 9])
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        padding: Sequence[Padding],
+        *,
+        width: int = 32,
+        blocks: int = 8,
+        kernel: int = 3,
+        patch: int = 1,
+    ) -> None:
+        super().__init__()
+        cells = patch ** len(padding)
+        self.patch = patch
+        self.stem = Conv(inputs * cells, width, padding)
+        self.body = nn.Sequential(*(Block(width, padding, kernel) for _ in range(blocks)))
+        self.act = nn.GELU(approximate="tanh")
+        self.head = Conv(width, outputs * cells, padding)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (B, outputs, *space) from (B, inputs, *space)."""
+        size = x.shape[2:]
+        x = resize(x, [-(-s // self.patch) * self.patch for s in size])
+        h = self.body(self.stem(space_to_channels(x, self.patch)))
+        return resize(channels_to_space(self.head(self.act(h)), self.patch), size)

@@ -1,0 +1,61 @@
+"""Transport: a field looked up at displaced positions, as a flow carries it.
+
+What moves by several cells in a step is hard for convolutions, which must shift it by products of
+weights; a network that returns displacements instead needs no more than one lookup (de Bézenac
+et al. 2018, arXiv:1711.07970).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from scitoolkit.emulation.models.layers import Padding, pad
+
+
+def transport(
+    x: Tensor, displacement: Tensor, reach: Sequence[int], padding: Sequence[Padding]
+) -> Tensor:
+    """Return fields looked up, multilinearly, at displaced positions.
+
+    Args:
+        x: (B, C, *space).
+        displacement: (B, C, dim, *space) in cells; saturates smoothly at `reach`.
+        reach: farthest displacement along each dim, in cells.
+        padding: one entry per space dim; periodic ones wrap, others keep the edge value.
+
+    Returns:
+        (B, C, *space); `x` itself where the displacement is 0.
+
+    Example:
+        >>> x = torch.arange(6.0).view(1, 1, 6)
+        >>> back = torch.full((1, 1, 1, 6), -1.0)
+        >>> transport(x, back, [100], ["circular"]).round().flatten().tolist()
+        [5.0, 0.0, 1.0, 2.0, 3.0, 4.0]
+    """
+    space = x.shape[2:]
+    wide, starts = x, []
+    for i, (far, kind) in enumerate(zip(reach, padding, strict=True)):
+        starts.append(far if kind == "circular" else 0)
+        wide = pad(wide, i + 2, starts[-1], kind)
+    lines = []
+    for i, size in enumerate(space):
+        shape = [1] * len(space)
+        shape[i] = size
+        position = torch.arange(size, device=x.device, dtype=x.dtype).view(shape)
+        moved = reach[i] * torch.tanh(displacement[:, :, i] / reach[i])
+        last = max(wide.shape[i + 2] - 1, 1)
+        lines.append((position + moved + starts[i]) * (2 / last) - 1)
+    # grid_sample counts dims from the last one, and has no 1-D form: give it a dim of one cell.
+    grid = torch.stack(lines[::-1], -1).flatten(0, 1)
+    flat = wide.flatten(0, 1).unsqueeze(1)
+    if len(space) == 1:
+        flat, grid = flat.unsqueeze(2), grid.unsqueeze(1)
+        grid = torch.cat([grid, torch.zeros_like(grid)], -1)
+    out = functional.grid_sample(
+        flat, grid, mode="bilinear", padding_mode="border", align_corners=True
+    )
+    return out.reshape(x.shape)

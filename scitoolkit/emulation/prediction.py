@@ -1,0 +1,102 @@
+"""Predictions written as they are made: a rollout after a file's end, or one map per sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.emulation.config import DataConfig, EmulationConfig
+from scitoolkit.emulation.data import Data, SampleSource, open_data
+from scitoolkit.emulation.emulator import Emulator
+from scitoolkit.emulation.rollout import Frames, rollout, step_once
+from scitoolkit.emulation.variables import Layout
+from scitoolkit.io.stream import StreamedVariable, stream_fields
+
+
+def predict_file(emulator: Emulator, config: EmulationConfig, source: Path, output: Path) -> Path:
+    """Apply the emulator to a file.
+
+    An emulator that can be fed back goes `rollout.predict` steps beyond the last sample; any
+    other one, and `rollout.predict: 0`, maps every sample to its outputs.
+
+    Raises:
+        DataError: the file is not on the emulator's grid, or the output cannot be written.
+        NumericalError: the rollout is not finite.
+    """
+    data = open_data(_inputs_only(config), source, like=_inputs_layout(emulator))
+    steps = config.rollout.predict
+    rolled = bool(emulator.layout.state) and config.data.lead > 0 and steps > 0
+    try:
+        samples = _rolled(emulator, data, steps) if rolled else _mapped(emulator, data)
+        times = _future(data, steps, config.data.lead) if rolled else _valid(data, config.data.lead)
+        variables = {
+            v.name: StreamedVariable(
+                v.dims, v.shape,
+                {k: x for k, x in (("units", v.units), ("long_name", v.long_name)) if x},
+            )
+            for v in emulator.layout.outputs
+        }  # fmt: skip
+        return stream_fields(samples, variables, _coordinates(emulator, data, times),
+                             emulator.layout.sample_dim, output)  # fmt: skip
+    finally:
+        data.dataset.close()
+
+
+def _inputs_only(config: EmulationConfig) -> DataConfig:
+    """Return a data section that asks for nothing but the inputs."""
+    units = {n: u for n, u in config.data.units.items() if n in config.data.inputs}
+    return config.data.model_copy(
+        update={"outputs": config.data.inputs, "units": units, "lead": config.data.lead or 1}
+    )
+
+
+def _inputs_layout(emulator: Emulator) -> Layout:
+    return replace(emulator.layout, outputs=emulator.layout.inputs)
+
+
+def _rolled(emulator: Emulator, data: Data, steps: int) -> Iterator[Frames]:
+    yield from rollout(emulator, _sample(data, data.num_samples - 1), steps)
+
+
+def _mapped(emulator: Emulator, data: Data) -> Iterator[Frames]:
+    for i in range(data.num_samples):
+        yield step_once(emulator, _sample(data, i))
+
+
+def _sample(data: Data, index: int) -> Frames:
+    source = SampleSource(data, np.array([index]), [0])
+    return {n: v[0, 0] for n, v in source.read(np.array([0])).items()}
+
+
+def _future(data: Data, steps: int, lead: int) -> np.ndarray:
+    """Return the sample coordinate of a rollout: the file's last step, repeated."""
+    times = data.times
+    step = times[-1] - times[-2] if len(times) > 1 else np.asarray(1, dtype="int64")
+    if times.dtype.kind == "M" and len(times) == 1:
+        step = np.timedelta64(1, "s")
+    return np.asarray([times[-1] + k * lead * step for k in range(1, steps + 1)])
+
+
+def _valid(data: Data, lead: int) -> np.ndarray:
+    """Return the sample coordinate of what is mapped: `lead` steps after each sample."""
+    times = data.times
+    if not lead or len(times) < 2:
+        return times
+    return times + lead * (times[-1] - times[-2])
+
+
+def _coordinates(emulator: Emulator, data: Data, times: np.ndarray) -> xr.Dataset:
+    dim = emulator.layout.sample_dim
+    coords = {d: data.dataset[d] for d in emulator.layout.grid if d in data.dataset.coords}
+    coords = {d: (d, c.values, dict(c.attrs)) for d, c in coords.items()}
+    out = xr.Dataset(coords={dim: (dim, times), **coords})
+    if dim in data.dataset.coords:
+        original = data.dataset[dim]
+        out[dim].attrs.update(original.attrs)
+        kept = {k: v for k, v in original.encoding.items() if k in ("units", "calendar")}
+        out[dim].encoding.update(kept)
+    return out

@@ -1,0 +1,286 @@
+"""The results of an evaluation as tables and figures, in the units of the file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, number
+from scitoolkit.emulation.variables import Variable
+
+if TYPE_CHECKING:
+    from scitoolkit.emulation.evaluation import Evaluation
+
+OWN, PERSISTENCE, LINEAR = "emulator", "persistence", "linear extrapolation"
+MAX_FIGURES = 6
+
+
+def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
+    """Return the results of an evaluation, and the fields that its maps show."""
+    tables = [_one_step(found)]
+    if found.has_rollout:
+        tables += [_horizons(found), _rollout_table(found)]
+    fields = _fields(found)
+    figures: list[Lines | Maps] = []
+    for variable in found.layout.outputs[:MAX_FIGURES]:
+        if found.has_rollout:
+            figures.append(_rollout_lines(found, variable))
+    for variable in found.layout.outputs[:MAX_FIGURES]:
+        if variable.name in found.spectra:
+            figures.append(_spectrum_lines(found, variable))
+    figures += _maps(found, fields) if fields is not None else _profiles(found)
+    scores = metrics(found)
+    return Results(
+        title=f"{workflow}: {', '.join(found.outputs)} from "
+        f"{', '.join(v.name for v in found.layout.inputs)}",
+        summary=_summary(found, scores),
+        metrics=scores,
+        units={f"rmse_{v.name}": v.units for v in found.layout.outputs if v.units},
+        tables=tables,
+        figures=figures,
+    ), fields  # fmt: skip
+
+
+def metrics(found: Evaluation) -> dict[str, float | int | str | None]:
+    """Return the figures of merit by name."""
+    own = found.one_step[OWN]
+    scores: dict[str, float | int | str | None] = {}
+    for name in found.outputs:
+        scores[f"rmse_{name}"] = number(own[name])
+    for name in found.outputs:
+        deviation = found.deviation[name]
+        scores[f"vrmse_{name}"] = number(own[name] / deviation) if deviation else None
+    if PERSISTENCE in found.one_step:
+        for name, ratio in found.ratio(found.one_step, PERSISTENCE).items():
+            scores[f"one_step_over_persistence_{name}"] = number(ratio)
+        for name, ratio in found.ratio(found.plain, PERSISTENCE).items():
+            scores[f"one_step_over_persistence_unweighted_{name}"] = number(ratio)
+    if LINEAR in found.one_step and PERSISTENCE in found.one_step:
+        for name in found.outputs:
+            rival = found.one_step[PERSISTENCE][name]
+            if rival > 0:
+                ratio = found.one_step[LINEAR][name] / rival
+                scores[f"linear_over_persistence_{name}"] = number(ratio)
+    if found.has_rollout:
+        _rollout_scores(found, scores)
+    scores["test_samples"] = len(found.steps)
+    return scores
+
+
+def _rollout_scores(found: Evaluation, scores: dict[str, Any]) -> None:
+    length = len(found.rollouts[OWN][found.outputs[0]])
+    for name in found.outputs:
+        for label, table in (("", found.rollouts), ("unweighted_", found.plain_rollouts)):
+            own, rival = table[OWN][name], table[PERSISTENCE][name]
+            for step in sorted({8, length} & set(range(1, length + 1))):
+                if own[step - 1] is not None and rival[step - 1]:
+                    scores[f"rollout{step}_over_persistence_{label}{name}"] = number(
+                        own[step - 1] / rival[step - 1]
+                    )
+    for rival in (PERSISTENCE, LINEAR):
+        scores[f"steps_better_than_{rival.replace(' ', '_')}"] = min(
+            found.steps_better(name, rival) for name in found.outputs
+        )
+    scores["rollout_steps"] = length
+
+
+def _summary(found: Evaluation, scores: dict[str, Any]) -> list[str]:
+    errors = ", ".join(f"{n} {scores[f'vrmse_{n}']:.3g}" for n in found.outputs
+                       if scores[f"vrmse_{n}"] is not None)  # fmt: skip
+    lines = [f"Error over the truth's standard deviation (VRMSE), {_after(found)}: {errors}."]
+    if PERSISTENCE in found.one_step:
+        ratios = found.ratio(found.one_step, PERSISTENCE)
+        if ratios:
+            worst = max(ratios, key=lambda n: ratios[n])
+            lines.append(
+                f"One step: between {min(ratios.values()):.2g} and {ratios[worst]:.2g} ({worst}) "
+                "of persistence's error."
+            )
+    if found.has_rollout:
+        length = scores["rollout_steps"]
+        lines.append(
+            f"Rollouts of up to {length} steps from {found.starts} starts: better than persistence "
+            f"on every output for {scores['steps_better_than_persistence']} steps, than linear "
+            f"extrapolation for {scores['steps_better_than_linear_extrapolation']}."
+        )
+    return lines
+
+
+def _after(found: Evaluation) -> str:
+    step = found.layout.step
+    if not found.lead:
+        return "of each sample"
+    return f"after {found.lead} step" + (f" ({found.layout.sample_dim} + {step:g})" if step else "")
+
+
+def _named(variable: Variable) -> str:
+    return (
+        f"{variable.name} [{variable.units}]"
+        if variable.units not in ("", "1")
+        else (variable.name)
+    )
+
+
+def _one_step(found: Evaluation) -> Table:
+    rows: list[list[Any]] = []
+    for forecast, errors in found.one_step.items():
+        rows.append([forecast, *(number(errors[n]) for n in found.outputs)])
+    rows.append(["(standard deviation)", *(number(found.deviation[n]) for n in found.outputs)])
+    vrmse = ", ".join(
+        f"{n} {found.one_step[OWN][n] / found.deviation[n]:.3g}"
+        for n in found.outputs
+        if found.deviation[n]
+    )
+    return Table(
+        title=f"RMSE {_after(found)}",
+        columns=["forecast", *map(_named, found.layout.outputs)],
+        rows=rows,
+        best="min",
+        note=f"VRMSE of the emulator: {vrmse}. Means over cells are weighed by their volumes.",
+    )
+
+
+def _horizons(found: Evaluation) -> Table:
+    length = len(found.rollouts[OWN][found.outputs[0]])
+    rows: list[list[Any]] = []
+    for name in found.outputs:
+        rows.append([name, *(found.steps_better(name, r) for r in (PERSISTENCE, LINEAR))])
+    return Table(
+        title="Horizon: steps for which the rollout beats",
+        columns=["output", PERSISTENCE, LINEAR],
+        rows=rows,
+        note=f"Of {length} steps; {length - 1} for linear extrapolation, which needs a frame "
+        "before the first. Counted from the first step, to the first at which it does not.",
+    )
+
+
+def _rollout_table(found: Evaluation) -> Table:
+    length = len(found.rollouts[OWN][found.outputs[0]])
+    shown = sorted({1, 2, 4, 8, length} & set(range(1, length + 1)))
+    rows: list[list[Any]] = []
+    for name in found.outputs:
+        for forecast in (OWN, PERSISTENCE, LINEAR):
+            series = found.rollouts[forecast][name]
+            rows.append([f"{name}, {forecast}",
+                         *(None if series[s - 1] is None else number(series[s - 1])
+                           for s in shown)])  # fmt: skip
+    return Table(
+        title="RMSE of rollouts",
+        columns=["output, forecast", *(f"step {s}" for s in shown)],
+        rows=rows,
+        note=f"Over {found.starts} starts in the test part; fewer reach the last steps.",
+    )
+
+
+def _rollout_lines(found: Evaluation, variable: Variable) -> Lines:
+    name = variable.name
+    length = len(found.rollouts[OWN][name])
+    unit = f" [{variable.units}]" if variable.units not in ("", "1") else ""
+    return Lines(
+        title=f"Rollout error of {name}",
+        x=[float(s) for s in range(1, length + 1)],
+        x_label="step",
+        y_label=f"RMSE{unit}",
+        log_y=True,
+        series=[
+            Series(label=forecast, y=found.rollouts[forecast][name],
+                   role="main" if forecast == OWN else "baseline")
+            for forecast in (OWN, PERSISTENCE, LINEAR)
+        ]
+        + [Series(label="standard deviation", y=[number(found.deviation[name])] * length,
+                  role="reference")],
+    )  # fmt: skip
+
+
+def _spectrum_lines(found: Evaluation, variable: Variable) -> Lines:
+    spectra = {k: np.mean(v, axis=0) for k, v in found.spectra[variable.name].items()}
+    count = len(next(iter(spectra.values())))
+    dim = list(found.layout.grid)[found.spectral_axis or 0]
+    return Lines(
+        title=f"Spectrum of {variable.name} along {dim}",
+        x=[float(k) for k in range(1, count)],
+        x_label=f"waves in the period of {dim}",
+        y_label="power",
+        log_x=True,
+        log_y=True,
+        series=[
+            Series(label=label, y=[number(max(v, 1e-300)) for v in values[1:]],
+                   role="reference" if label.startswith("truth") else "main")
+            for label, values in spectra.items()
+        ],
+    )  # fmt: skip
+
+
+def _fields(found: Evaluation) -> xr.Dataset | None:
+    """Return truth, forecast and error of the shown steps, as planes; None without planes."""
+    dims = list(found.layout.grid)
+    names = [v.name for v in found.layout.outputs if v.is_field]
+    if len(dims) < 2 or not names or not found.frames:
+        return None
+    steps = sorted(found.frames)
+    plane = dims[-2:]
+    out = {}
+    for name in names:
+        units = found.layout.variables[name].units
+        parts = {}
+        for kind in ("truth", OWN):
+            parts[kind] = np.stack([_plane(found.frames[s][kind][name], dims) for s in steps])
+        parts["error"] = parts[OWN] - parts["truth"]
+        for kind, values in parts.items():
+            out[f"{name}_{kind}"] = xr.DataArray(
+                values, dims=("step", *plane), attrs={"units": units} if units else {}
+            )
+    coords = {d: found.layout.coordinates[d] for d in plane if d in found.layout.coordinates}
+    return xr.Dataset(out, coords={"step": steps, **coords})
+
+
+def _plane(values: np.ndarray, dims: list[str]) -> np.ndarray:
+    """Return the middle plane of a volume; a plane itself."""
+    return values if len(dims) == 2 else values[values.shape[0] // 2]
+
+
+def _maps(found: Evaluation, fields: xr.Dataset) -> list[Lines | Maps]:
+    maps: list[Lines | Maps] = []
+    step_name = f"{found.layout.sample_dim} + " if found.layout.step else ""
+    for variable in [v for v in found.layout.outputs if v.is_field][:MAX_FIGURES]:
+        panels = []
+        for i, step in enumerate(fields["step"].values):
+            after = f", {step_name}{step * found.layout.step:g}" if found.layout.step else ""
+            for kind in ("truth", OWN, "error"):
+                panels.append(
+                    Panel(
+                        variable=f"{variable.name}_{kind}", select={"step": i},
+                        label=f"{kind}{after}", scale="error" if kind == "error" else "field",
+                        diverging=kind == "error",
+                    )
+                )  # fmt: skip
+        maps.append(
+            Maps(title=f"{variable.name}: truth, emulator, error", panels=panels,
+                 unit=variable.units if variable.units != "1" else "")
+        )  # fmt: skip
+    return maps
+
+
+def _profiles(found: Evaluation) -> list[Lines | Maps]:
+    """Return truth and forecast as lines, for fields of one dim."""
+    lines: list[Lines | Maps] = []
+    if len(found.layout.grid) != 1 or not found.frames:
+        return lines
+    (dim,) = found.layout.grid
+    x = found.layout.coordinates.get(dim, list(range(found.layout.grid[dim])))
+    last = found.frames[max(found.frames)]
+    for variable in [v for v in found.layout.outputs if v.is_field][:MAX_FIGURES]:
+        lines.append(
+            Lines(
+                title=f"{variable.name} after {max(found.frames)} steps", x=[float(v) for v in x],
+                x_label=dim, y_label=_named(variable),
+                series=[
+                    Series(label=kind, y=[number(v) for v in last[kind][variable.name]],
+                           role="reference" if kind == "truth" else "main")
+                    for kind in ("truth", OWN)
+                ],
+            )
+        )  # fmt: skip
+    return lines

@@ -1,0 +1,71 @@
+"""Rollouts: the emulator fed with its own output, and the forecasts that it has to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scitoolkit.core.errors import NumericalError
+from scitoolkit.emulation.emulator import Emulator
+
+Frames = Mapping[str, np.ndarray]
+"""One sample: variable -> (*dims)."""
+
+
+def step_once(emulator: Emulator, inputs: Frames) -> dict[str, np.ndarray]:
+    """Return the outputs of one sample, float32, in their units."""
+    tensors = [_batch(inputs[v.name]) for v in emulator.layout.inputs]
+    with torch.no_grad():
+        outputs = emulator.eval()(*tensors)
+    names = [v.name for v in emulator.layout.outputs]
+    return {n: t[0].cpu().numpy() for n, t in zip(names, outputs, strict=True)}
+
+
+def rollout(
+    emulator: Emulator, first: Frames, steps: int, forcing: Callable[[int], Frames] | None = None
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the outputs after 1, 2, ... steps, the state fed back.
+
+    Args:
+        emulator: in evaluation it is fed one sample at a time, so any length fits in memory.
+        first: the inputs at step 0.
+        steps: how many.
+        forcing: returns, for step k, the inputs that are no outputs; those of step 0 are kept
+            without it.
+
+    Raises:
+        NumericalError: the state is not finite any more.
+    """
+    state = set(emulator.layout.state)
+    given = dict(first)
+    for step in range(steps):
+        if forcing is not None and step:
+            given |= {n: v for n, v in forcing(step).items() if n not in state}
+        outputs = step_once(emulator, given)
+        for name, values in outputs.items():
+            if not np.isfinite(values).all():
+                raise NumericalError(
+                    f"the rollout is not finite after step {step + 1}", where=f"variable {name}",
+                    fix="a shorter rollout, or training with rollout.steps=2 and rollout.noise",
+                )  # fmt: skip
+        given |= {n: v for n, v in outputs.items() if n in state}
+        yield outputs
+
+
+def persistence(first: Frames, steps: int) -> Iterator[Frames]:
+    """Yield the first frame again and again."""
+    for _ in range(steps):
+        yield first
+
+
+def linear_extrapolation(before: Frames, first: Frames, steps: int) -> Iterator[Frames]:
+    """Yield what the difference of the last two frames leads to."""
+    for step in range(1, steps + 1):
+        yield {n: first[n] + step * (first[n] - before[n]) for n in first}
+
+
+def _batch(values: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))[None]

@@ -1,0 +1,65 @@
+"""Samples under the symmetries of their equations: each draw is another, equally true, sample."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.emulation.config import SymmetryConfig
+from scitoolkit.emulation.variables import Layout
+
+
+class Symmetries:
+    """Draws transformations from torch's generator, so that a resumed run draws the same.
+
+    Args:
+        config: which shifts and mirrors.
+        layout: dims of the variables; those that do not hold a dim keep their values, but change
+            sign under its mirror if so configured.
+
+    Example:
+        >>> from scitoolkit.emulation.variables import Variable
+        >>> layout = Layout((), (Variable("u", ("x",), (4,), "", True),), {"x": 4}, {}, "t")
+        >>> symmetries = Symmetries(SymmetryConfig(mirror={"x": ["u"]}), layout)
+        >>> symmetries.mirror({"u": torch.arange(4.0).view(1, 1, 4)}, "x")["u"].tolist()
+        [[[-3.0, -2.0, -1.0, -0.0]]]
+    """
+
+    def __init__(self, config: SymmetryConfig, layout: Layout) -> None:
+        self.config = config
+        # Dims of a batch: sample, step, then those of the variable.
+        self.dims = {n: [d for d in v.dims] for n, v in layout.variables.items()}
+        self.sizes = layout.grid
+
+    def draw(self, batch: Batch) -> Batch:
+        """Return every sample of (B, step, *dims) under transformations of its own."""
+        if not self.config.shift and not self.config.mirror:
+            return batch
+        names = [n for n in self.dims if n in batch]
+        samples = []
+        for i in range(len(batch[names[0]])):
+            sample = {n: batch[n][i : i + 1] for n in names}
+            for dim in self.config.shift:
+                sample = self.shift(sample, dim, int(torch.randint(self.sizes[dim], ())))
+            for dim in self.config.mirror:
+                if torch.rand(()) < 0.5:
+                    sample = self.mirror(sample, dim)
+            samples.append(sample)
+        return {**batch, **{n: torch.cat([s[n] for s in samples]) for n in names}}
+
+    def shift(self, sample: dict[str, Tensor], dim: str, cells: int) -> dict[str, Tensor]:
+        """Return a sample whose origin along a periodic dim has moved."""
+        return {
+            n: torch.roll(v, cells, 2 + self.dims[n].index(dim)) if dim in self.dims[n] else v
+            for n, v in sample.items()
+        }
+
+    def mirror(self, sample: dict[str, Tensor], dim: str) -> dict[str, Tensor]:
+        """Return a sample seen in a mirror across a dim."""
+        out = {}
+        for name, value in sample.items():
+            if dim in self.dims[name]:
+                value = value.flip(2 + self.dims[name].index(dim))
+            out[name] = -value if name in self.config.mirror[dim] else value
+        return out

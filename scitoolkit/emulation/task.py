@@ -1,0 +1,153 @@
+"""The emulation task of the trainer: normalised squared error, over one or more steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.emulation.config import RolloutConfig
+from scitoolkit.emulation.emulator import Emulator
+from scitoolkit.emulation.symmetries import Symmetries
+from scitoolkit.training import Callback
+
+if TYPE_CHECKING:
+    from scitoolkit.training import Trainer
+
+
+class EmulationTask:
+    """Learns outputs from inputs, and to be fed with its own outputs.
+
+    The error of each output is divided by its typical size, that of its change in one step where
+    it is learned as a change, so that 1 is the error of a forecast that knows nothing.
+
+    Args:
+        model: the emulator.
+        rollout: steps in a row, pushforward, noise.
+        symmetries: drawn anew for every training batch; None for none.
+        weights: (*grid) weights of cells of mean 1; None for equal ones.
+
+    Batches hold every variable of the layout as (B, step, *dims): step 0 is the first input, step
+    k the output after k steps. With lead 0 there is a single step.
+
+    Attributes:
+        progress: share of the training that is done; `Curriculum` keeps it.
+    """
+
+    def __init__(
+        self,
+        model: Emulator,
+        rollout: RolloutConfig | None = None,
+        symmetries: Symmetries | None = None,
+        weights: Tensor | None = None,
+    ) -> None:
+        self.model, self.layout = model, model.layout
+        self.rollout = rollout or RolloutConfig()
+        self.symmetries = symmetries
+        self.weights = torch.ones(()) if weights is None else weights.float()
+        self.progress = 0.0
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+        """Return the mean normalised squared error over outputs and steps."""
+        if self.symmetries is not None:
+            batch = self.symmetries.draw(batch)
+        available = batch[self.layout.outputs[0].name].shape[1] - 1
+        free, steps = 0, min(1, available)
+        if self.progress >= self.rollout.begin:
+            free, steps = self.rollout.pushforward, self.rollout.steps
+        state = self._start(batch)
+        for step in range(free):
+            with torch.no_grad():
+                answer = self.model(*self._inputs(batch, state, step))
+            state = self._advance(state, answer)
+        errors: list[Tensor] = []
+        for step in range(free, free + max(steps, 1)):
+            target = step + 1 if available else 0
+            known = self._truth(batch, target) if self.progress < self.rollout.begin else None
+            answer = self.model(*self._inputs(batch, state, step), known=known)
+            errors.append(self._errors(batch, answer, target).mean())
+            state = self._advance(state, answer)
+        return torch.stack(errors).mean(), {}
+
+    def metrics(self, batch: Batch) -> Mapping[str, Tensor | float]:
+        """Return `loss`, the mean over all steps that the batch holds, and one per output."""
+        available = batch[self.layout.outputs[0].name].shape[1] - 1
+        state = self._start(batch)
+        errors = []
+        for step in range(max(available, 1)):
+            answer = self.model(*self._inputs(batch, state, step))
+            errors.append(self._errors(batch, answer, step + 1 if available else 0))
+            state = self._advance(state, answer)
+        mean = torch.stack(errors).mean(0)
+        each = {f"mse_{v.name}": mean[i] for i, v in enumerate(self.layout.outputs)}
+        return {"loss": mean.mean(), **each}
+
+    def batch_size(self, batch: Batch) -> int:
+        """Return the number of samples."""
+        return len(batch[self.layout.inputs[0].name])
+
+    def _start(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the state at step 0, with noise while training."""
+        state = {name: batch[name][:, 0] for name in self.layout.state}
+        if self.rollout.noise and self.model.training:
+            scales = self.model.output_scales()
+            for i, variable in enumerate(self.layout.outputs):
+                if variable.name in state:
+                    clean = state[variable.name]
+                    noise = torch.randn_like(clean) * scales[i].view(1, *_ones(clean, scales[i]))
+                    state[variable.name] = clean + self.rollout.noise * noise
+        return state
+
+    def _inputs(self, batch: Batch, state: dict[str, Tensor], step: int) -> list[Tensor]:
+        """Return the inputs: what is fed back, and what the file says of the rest."""
+        return [
+            state[v.name] if v.name in state else batch[v.name][:, step] for v in self.layout.inputs
+        ]
+
+    def _truth(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        return {v.name: batch[v.name][:, step] for v in self.layout.outputs}
+
+    def _advance(self, state: dict[str, Tensor], answer: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        return {
+            v.name: value
+            for v, value in zip(self.layout.outputs, answer, strict=True)
+            if v.name in state
+        }
+
+    def _errors(self, batch: Batch, answer: tuple[Tensor, ...], step: int) -> Tensor:
+        """Return (output,) mean squared errors in units of each output's scale."""
+        out = []
+        for scale, variable, value in zip(
+            self.model.output_scales(), self.layout.outputs, answer, strict=True
+        ):
+            error = value - batch[variable.name][:, step]
+            if variable.is_field:
+                out.append(((error / scale) ** 2 * self.weights.to(error.device)).mean())
+            else:
+                out.append(((error.reshape(len(error), -1) / scale) ** 2).mean())
+        return torch.stack(out)
+
+
+def _ones(value: Tensor, scale: Tensor) -> list[int]:
+    """Return the shape that a scale is broadcast with: one for all, or one per vector value."""
+    return [1] * (value.ndim - 1) if len(scale) == 1 else list(value.shape[1:])
+
+
+class Curriculum(Callback):
+    """Tells the task how far the training is: a function of the step alone, so a resume agrees."""
+
+    wants_every_step = True
+
+    def __init__(self, task: EmulationTask) -> None:
+        self.task = task
+
+    def on_fit_start(self, trainer: Trainer) -> None:
+        """Set the progress that a resumed training has."""
+        self.on_step(trainer)
+
+    def on_step(self, trainer: Trainer) -> None:
+        """Set the progress for the next step."""
+        self.task.progress = trainer.step / max(trainer.total_steps, 1)

@@ -1,0 +1,211 @@
+"""What an emulator's variables are: fields on one grid, or vectors, with their units.
+
+A field has all grid dims. Whatever has others, or none, is a vector: its values are flattened
+and reach every cell alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import ConfigError, DataError
+
+MAX_GRID_DIMS = 3
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of one sample.
+
+    Attributes:
+        name: name in the file.
+        dims: names of its dims, without that of the samples; a field's are in the grid's order.
+        shape: their lengths.
+        units: "" when the file states none.
+        is_field: whether it lives on the grid.
+        long_name: for titles; "" when the file states none.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    units: str
+    is_field: bool
+    long_name: str = ""
+
+    @property
+    def size(self) -> int:
+        """Values of a vector; 1 channel for a field."""
+        return 1 if self.is_field else math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Variables and grid of an emulator; saved beside its weights.
+
+    Attributes:
+        inputs: in the order of the network's channels.
+        outputs: likewise.
+        grid: {dim: length}, in the order of the channels' space dims.
+        coordinates: {dim: its coordinate values}, for grid dims that have one.
+        sample_dim: the dim that counts samples.
+        step: difference of `sample_dim` between input and output where it is even, else None.
+    """
+
+    inputs: tuple[Variable, ...]
+    outputs: tuple[Variable, ...]
+    grid: dict[str, int]
+    coordinates: dict[str, list[float]]
+    sample_dim: str
+    step: float | None = None
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        """Names that are both input and output: what a rollout feeds back."""
+        names = {v.name for v in self.inputs}
+        return tuple(v.name for v in self.outputs if v.name in names)
+
+    @property
+    def variables(self) -> dict[str, Variable]:
+        """All variables by name, inputs first."""
+        return {v.name: v for v in (*self.inputs, *self.outputs)}
+
+    def weights(self) -> np.ndarray:
+        """Return the cells' volumes, shape = grid, mean 1: half-way faces between coordinates."""
+        out = np.ones(tuple(self.grid.values()))
+        for axis, (dim, size) in enumerate(self.grid.items()):
+            widths = cell_widths(np.asarray(self.coordinates.get(dim, np.arange(size))))
+            shape = [1] * len(self.grid)
+            shape[axis] = size
+            out *= (widths / widths.mean()).reshape(shape)
+        return out
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON types; `from_json` undoes it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Layout:
+        """Return the layout that `to_json` described."""
+
+        def variable(entry: dict[str, Any]) -> Variable:
+            lists = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+            return Variable(**lists)
+
+        parts = {k: tuple(variable(e) for e in values[k]) for k in ("inputs", "outputs")}
+        return cls(**{**values, **parts})
+
+
+def cell_widths(coordinate: np.ndarray) -> np.ndarray:
+    """Return the widths of the cells around points, whose outer faces mirror the inner ones.
+
+    Example:
+        >>> cell_widths(np.array([0.0, 1.0, 3.0])).tolist()
+        [1.0, 1.5, 2.0]
+    """
+    if len(coordinate) < 2:
+        return np.ones(len(coordinate))
+    middle = 0.5 * (coordinate[1:] + coordinate[:-1])
+    first, last = 2 * coordinate[0] - middle[0], 2 * coordinate[-1] - middle[-1]
+    return np.abs(np.diff(np.concatenate([[first], middle, [last]])))
+
+
+def read_layout(
+    dataset: xr.Dataset,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    sample_dim: str,
+    *,
+    grid: Sequence[str] | None = None,
+    lead: int = 1,
+    where: str = "",
+) -> Layout:
+    """Find grid, fields and vectors among the variables of an opened dataset.
+
+    Args:
+        dataset: lazily opened; nothing but coordinates is read.
+        inputs: names.
+        outputs: names.
+        sample_dim: the dim that counts samples.
+        grid: names of the grid dims; those of the variable with most dims unless given.
+        lead: samples from input to output.
+        where: file to name in messages.
+
+    Raises:
+        DataError: a variable without the sample dim, or fields that do not fit on one grid.
+        ConfigError: more than three grid dims.
+    """
+    arrays = {name: dataset[name] for name in (*inputs, *outputs)}
+    for name, array in arrays.items():
+        if sample_dim not in array.dims:
+            raise DataError(
+                f"no dim {sample_dim!r}; its dims are {', '.join(map(str, array.dims))}",
+                where=f"{where}: variable {name}",
+                fix="data.sample_dim=NAME of the dim that counts samples, or data.dims for a "
+                "file without names",
+            )
+    dims = {n: tuple(str(d) for d in a.dims if d != sample_dim) for n, a in arrays.items()}
+    names = tuple(grid) if grid is not None else max(dims.values(), key=len)
+    if len(names) > MAX_GRID_DIMS:
+        raise ConfigError(
+            f"{len(names)} space dims ({', '.join(names)})",
+            where="data.grid",
+            allowed=f"at most {MAX_GRID_DIMS}",
+            fix=f"data.grid={list(names[-MAX_GRID_DIMS:])} if the first ones count samples",
+        )
+    sizes = _grid_sizes(arrays, dims, names, where)
+    coordinates = {
+        d: np.asarray(dataset[d].values, dtype=np.float64).tolist()
+        for d in names
+        if d in dataset.coords and dataset[d].dtype.kind in "fiu"
+    }
+
+    def variable(name: str) -> Variable:
+        array, own = arrays[name], dims[name]
+        field = bool(names) and set(own) == set(names)
+        order = names if field else own
+        return Variable(
+            name, order, tuple(array.sizes[d] for d in order), str(array.attrs.get("units", "")),
+            field, str(array.attrs.get("long_name", "")),
+        )  # fmt: skip
+
+    return Layout(
+        tuple(map(variable, inputs)), tuple(map(variable, outputs)), sizes, coordinates,
+        sample_dim, _even_step(dataset, sample_dim, lead),
+    )  # fmt: skip
+
+
+def _grid_sizes(
+    arrays: dict[str, xr.DataArray], dims: dict[str, tuple[str, ...]], names: tuple[str, ...],
+    where: str,
+) -> dict[str, int]:  # fmt: skip
+    for name, own in dims.items():
+        if len(own) == len(names) and set(own) != set(names):
+            raise DataError(
+                f"its space dims {own} are not those of the grid, {names}",
+                where=f"{where}: variable {name}",
+                fix="interpolate to one grid, or name the grid: data.grid=[...]",
+            )
+    carrier = next((a for n, a in arrays.items() if set(dims[n]) == set(names)), None)
+    if carrier is None:
+        raise DataError(
+            f"no variable has the grid dims {names}", where=where,
+            allowed="; ".join(f"{n}: {', '.join(d) or 'none'}" for n, d in dims.items()),
+        )  # fmt: skip
+    return {d: int(carrier.sizes[d]) for d in names}
+
+
+def _even_step(dataset: xr.Dataset, sample_dim: str, lead: int) -> float | None:
+    """Return the coordinate's step times `lead`, for plain numbers that are evenly spaced."""
+    if sample_dim not in dataset.coords or dataset[sample_dim].dtype.kind not in "fiu" or not lead:
+        return None
+    steps = np.diff(np.asarray(dataset[sample_dim].values, dtype=np.float64))
+    if not len(steps) or np.ptp(steps) > 1e-3 * abs(steps.mean()):
+        return None
+    return float(steps.mean() * lead)

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from scitoolkit.emulation.models.elliptic import Elliptic
+from scitoolkit.emulation.models.fno import FNO, SpectralMixing
+from scitoolkit.emulation.models.layers import Block, down, pad, resize
+from scitoolkit.emulation.models.resnet import ResNet
+from scitoolkit.emulation.models.transport import transport
+from scitoolkit.emulation.models.unet import UNet
+
+
+def _awake(net):
+    """Blocks begin as the identity: give all parameters values, so that tests see them."""
+    torch.manual_seed(1)
+    for parameter in net.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    return net.double()
+
+
+NETS = {
+    "unet": lambda p: UNet(2, 3, p, widths=[4, 6], patch=1),
+    "unet_patch": lambda p: UNet(2, 3, p, widths=[8, 6], patch=2),
+    "resnet": lambda p: ResNet(2, 3, p, width=4, blocks=2, kernel=5),
+    "fno": lambda p: FNO(2, 3, p, width=4, layers=2, modes=[3]),
+    "elliptic": lambda p: Elliptic(2, 3, p, products=3, sources=2, modes=[3], width=4),
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_networks_keep_the_grid_in_one_to_three_dims(name, dims):
+    padding = ["circular", "zeros", "edge"][:dims]
+    size = (12, 9, 7)[:dims]
+    out = _awake(NETS[name](padding))(torch.randn(2, 2, *size, dtype=torch.float64))
+    assert out.shape == (2, 3, *size)
+    assert torch.isfinite(out).all()
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_shift_along_a_periodic_dim_goes_through(name):
+    net = _awake(NETS[name](["circular", "zeros"]))
+    x = torch.randn(1, 2, 16, 6, dtype=torch.float64)
+    # A U-Net commutes with shifts by whole cells of its coarsest grid.
+    shifted = net(torch.roll(x, 4, 2))
+    assert torch.allclose(shifted, torch.roll(net(x), 4, 2), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_walls_do_not_wrap(name):
+    net = _awake(NETS[name](["circular", "zeros"]))
+    x = torch.randn(1, 2, 16, 8, dtype=torch.float64)
+    assert not torch.allclose(net(torch.roll(x, 4, 3)), torch.roll(net(x), 4, 3), atol=1e-7)
+
+
+@pytest.mark.parametrize("padding", ["circular", "edge", "zeros"])
+def test_padding_agrees_with_torch(padding):
+    x = torch.randn(1, 1, 5, dtype=torch.float64)
+    mode = {"circular": "circular", "edge": "replicate", "zeros": "constant"}[padding]
+    assert torch.equal(pad(x, 2, 3, padding), torch.nn.functional.pad(x, (3, 3), mode=mode))
+
+
+def test_circular_padding_may_be_wider_than_the_field():
+    x = torch.arange(3.0).view(1, 1, 3)
+    wide = pad(x, 2, 7, "circular").flatten()
+    assert wide.tolist() == [float((i - 7) % 3) for i in range(17)]
+
+
+def test_a_block_begins_as_the_identity():
+    x = torch.randn(1, 4, 6)
+    assert torch.equal(Block(4, ["circular"])(x), x)
+
+
+def test_odd_sizes_go_down_and_up():
+    x = torch.randn(1, 2, 7, 1)
+    assert down(x).shape == (1, 2, 4, 1)
+    assert resize(down(x), (7, 1)).shape == x.shape
+    assert torch.allclose(down(torch.ones(1, 1, 5)), torch.ones(1, 1, 3))
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_spectral_mixing_is_a_low_pass_with_unit_weights(dense):
+    layer = SpectralMixing(1, ["circular", "zeros"], [3, 4], dense=dense).double()
+    with torch.no_grad():
+        eye = torch.eye(layer.shape[1], dtype=torch.float64).expand(layer.shape)
+        layer.real.copy_(eye.reshape(-1))
+        layer.imaginary.zero_()
+    i, j = torch.arange(16)[:, None], torch.arange(10)[None]
+    low = torch.cos(2 * torch.pi * 2 * i / 16 + 0.3) * torch.cos(torch.pi * 3 * (j + 0.5) / 10)
+    high = torch.cos(2 * torch.pi * 5 * i / 16) * torch.ones(1, 10)
+    x = (low + high).double()[None, None]
+    assert torch.allclose(layer(x), low.double()[None, None], atol=1e-6)
+
+
+def test_modes_that_a_coarse_grid_cannot_hold_are_left_out():
+    layer = _awake(SpectralMixing(2, ["circular"], [8]))
+    x = torch.randn(1, 2, 6, dtype=torch.float64)
+    fine = torch.nn.functional.interpolate(x, 12)
+    assert layer(x).shape == x.shape
+    assert torch.isfinite(layer(fine)).all()
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_transport_by_whole_cells_is_a_shift(dims):
+    padding = ["circular"] * dims
+    x = torch.randn(2, 1, *(8, 6, 5)[:dims], dtype=torch.float64)
+    move = torch.zeros(2, 1, dims, *x.shape[2:], dtype=torch.float64)
+    reach = [3] * dims
+    move[:, :, 0] = 3 * torch.atanh(torch.tensor(-2 / 3, dtype=torch.float64))
+    assert torch.allclose(transport(x, move, reach, padding), torch.roll(x, 2, 2), atol=1e-9)
+    assert torch.allclose(transport(x, 0 * move, reach, padding), x, atol=1e-9)
+
+
+def test_transport_keeps_the_value_at_a_wall():
+    x = torch.arange(5.0).view(1, 1, 5)
+    out = transport(x, torch.full((1, 1, 1, 5), 50.0), [4], ["zeros"])
+    assert np.allclose(out.flatten(), 4.0)
