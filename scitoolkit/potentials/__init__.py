@@ -1,0 +1,27 @@
+"""Interatomic potentials: DeePMD's family, data, training, an ASE calculator."""
+
+from __future__ import annotations
+
+from scitoolkit.core.lazy import lazy_names
+
+_HOMES = {
+    "Calculator": "calculator",
+    "Mace": "mace",
+    "MaceConfig": "mace",
+    "Potential": "model",
+    "PotentialConfig": "config",
+    "PotentialJob": "job",
+    "SmoothEdition": "se_e2_a",
+    "SmoothEditionConfig": "se_e2_a",
+    "load_model": "job",
+    "model_deviation": "committee",
+    "models": "model",
+    "read_deepmd": "deepmd_weights",
+    "read_mace": "mace_weights",
+    "to_ase": "prediction",
+    "write_deepmd": "deepmd_weights",
+}
+__all__ = sorted(_HOMES)
+
+
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,144 @@
+"""An ASE calculator: energy, forces, stress and atomic energies of a trained potential."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scitoolkit.core.content import find_content
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import missing_extra
+from scitoolkit.io.atoms import checked
+from scitoolkit.io.atoms_formats import from_ase
+from scitoolkit.potentials.graph import configuration_graph, edge_vectors
+from scitoolkit.potentials.job import load_model
+from scitoolkit.potentials.model import Potential
+
+try:
+    from ase.calculators.calculator import Calculator as _AseCalculator
+    from ase.calculators.calculator import all_changes
+except ImportError:
+    raise missing_extra("ase", "potentials", "the ASE calculator") from None
+
+
+class NeighbourCache:
+    """Graphs of one system as it moves: the list is made anew when atoms have moved too far.
+
+    Args:
+        type_map: the model's species.
+        cutoff: Å.
+        skin: Å by which the kept list reaches further; it is valid until an atom has moved by half
+            of it, or the cell, the species or the boundaries change. 0 makes a list every time.
+    """
+
+    def __init__(self, type_map: tuple[str, ...], cutoff: float, skin: float) -> None:
+        self._type_map, self._cutoff, self._skin = type_map, cutoff, skin
+        self._kept: Batch | None = None
+        self._system: tuple[Any, ...] = ()
+        self.lists_made = 0
+
+    def graph(self, atoms: Any) -> Batch:
+        """Return the graph of an `ase.Atoms`, with the edges within the cutoff.
+
+        Raises:
+            DataError: an unknown species, a periodic direction without cell, atoms on each other.
+        """
+        if self._kept is None or self._outdated(atoms):
+            frame = checked(from_ase(_bare(atoms)))
+            self._kept = configuration_graph(frame, self._type_map, self._cutoff + self._skin)
+            self._system = (atoms.numbers.copy(), atoms.cell.array.copy(), atoms.pbc.copy())
+            self._made_at = self._kept["positions"].numpy().copy()
+            self.lists_made += 1
+        if self._skin == 0:
+            return self._kept
+        graph = {**self._kept, "positions": torch.from_numpy(np.array(atoms.positions))}
+        return within(graph, self._cutoff)
+
+    def _outdated(self, atoms: Any) -> bool:
+        now = (atoms.numbers, atoms.cell.array, atoms.pbc)
+        if self._skin == 0 or any(
+            not np.array_equal(a, b) for a, b in zip(self._system, now, strict=True)
+        ):
+            return True
+        moved = np.linalg.norm(atoms.positions - self._made_at, axis=1).max()
+        return bool(moved >= 0.5 * self._skin)
+
+
+def within(graph: Batch, cutoff: float) -> Batch:
+    """Return the graph without the edges of `cutoff` Å and more."""
+    near: Tensor = edge_vectors(graph).square().sum(1) < cutoff**2
+    below = torch.cat([near.new_zeros(1, dtype=torch.int64), near.cumsum(0)])
+    return {
+        **graph,
+        "edge_index": graph["edge_index"][:, near],
+        "edge_shift": graph["edge_shift"][near],
+        "segments": below[graph["segments"]],
+    }
+
+
+class Calculator(_AseCalculator):
+    """Energies (eV), forces (eV/Å), stress (eV/Å³, ASE's sign) of a run, a surrogate or a model.
+
+    Args:
+        potential: a run directory, the name of a shipped surrogate, or a `Potential`.
+        skin: Å, see `NeighbourCache`.
+        compress: evaluate the embedding from a table (models that can).
+
+    Raises:
+        DataError: no trained potential there.
+
+    Example:
+        >>> from ase.build import molecule
+        >>> from scitoolkit.potentials import SmoothEditionConfig
+        >>> model = SmoothEditionConfig(sel=[2, 3], embedding=[4, 8], axis_neurons=4,
+        ...                             fitting=[8]).build(["O", "H"])
+        >>> atoms = molecule("H2O", calculator=Calculator(model))
+        >>> atoms.get_forces().shape
+        (3, 3)
+    """
+
+    implemented_properties: ClassVar[list[str]] = [
+        "energy", "free_energy", "energies", "forces", "stress",
+    ]  # fmt: skip
+
+    def __init__(
+        self, potential: Potential | Path | str, *, skin: float = 0.5, compress: bool = False
+    ) -> None:
+        super().__init__()
+        if isinstance(potential, Potential):
+            model = potential
+        else:
+            model = load_model(find_content("surrogates", str(potential)))[0]
+        self.model = model.eval()
+        if compress:
+            self.model.compress()  # type: ignore[operator]
+        self.neighbours = NeighbourCache(model.type_map, model.cutoff, skin)
+
+    def calculate(
+        self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = all_changes
+    ) -> None:
+        """Fill `results` with all properties; a stress only where the cell is periodic in 3D."""
+        super().calculate(atoms, properties, system_changes)
+        graph = self.neighbours.graph(self.atoms)
+        with torch.no_grad():
+            found = {k: v.double().numpy() for k, v in self.model(graph).items()}
+        energy = float(found["energy"][0])
+        self.results = {
+            "energy": energy, "free_energy": energy, "energies": found["atomic_energy"],
+            "forces": found["forces"],
+        }  # fmt: skip
+        if self.atoms.pbc.all():
+            stress = -found["virial"][0] / self.atoms.get_volume()
+            stress = 0.5 * (stress + stress.T)
+            self.results["stress"] = stress[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
+
+
+def _bare(atoms: Any) -> Any:
+    """Return a copy without a calculator, whose results are not wanted here."""
+    bare = atoms.copy()
+    bare.info, bare.calc = {}, None
+    return bare

@@ -1,0 +1,42 @@
+"""Committees: how much several potentials disagree, which tells where they have not learned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.io.atoms import Configuration
+from scitoolkit.potentials.model import Potential
+from scitoolkit.potentials.prediction import predict_frame
+
+
+def model_deviation(models: Sequence[Potential], frame: Configuration) -> dict[str, float]:
+    """Return the disagreement of at least two potentials on one configuration.
+
+    The deviation of an atom's force is sqrt(mean over models of |F - mean F|²), as deepmd-kit's
+    model_devi; of these the largest, smallest and mean over atoms are returned, likewise of the
+    nine components of the virial per atom, and the deviation of the energy per atom.
+
+    Returns:
+        force_max, force_min, force_mean (eV/Å), virial_max, virial_mean, energy (eV/atom).
+
+    Raises:
+        ConfigError: fewer than two models.
+
+    Source: Zhang et al., Phys. Rev. Materials 3, 023804 (2019), eq. 4.
+    """
+    if len(models) < 2:
+        raise ConfigError(f"{len(models)} model", allowed="two or more to compare")
+    found = [predict_frame(model, frame) for model in models]
+    atoms = len(frame.species)
+    forces = np.stack([f["forces"] for f in found])
+    spread = np.sqrt(((forces - forces.mean(axis=0)) ** 2).sum(axis=2).mean(axis=0))
+    virial = np.stack([f["virial"][0] for f in found]).std(axis=0) / atoms
+    energy = np.array([f["energy"][0] for f in found]).std() / atoms
+    return {
+        "force_max": float(spread.max()), "force_min": float(spread.min()),
+        "force_mean": float(spread.mean()), "virial_max": float(virial.max()),
+        "virial_mean": float(np.sqrt((virial**2).mean())), "energy": float(energy),
+    }  # fmt: skip

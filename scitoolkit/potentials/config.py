@@ -1,0 +1,58 @@
+"""The configuration of a job of interatomic potentials."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeInt, model_validator
+
+from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.job_config import JobConfig
+from scitoolkit.io.atoms import LabelConfig
+from scitoolkit.potentials.loss import LossConfig
+from scitoolkit.potentials.model import models
+from scitoolkit.training.config import TrainingConfig
+
+AnyModel: Any = models.union()
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class AtomsConfig(Config):
+    """Which configurations to train, validate and test on.
+
+    Attributes:
+        train: deepmd system folders (or a folder of them), extxyz files, ASE databases.
+        validation: likewise, or a share of `train`, drawn by `seed`.
+        test: likewise; what `evaluate` uses. Without it the validation part is reported, and said.
+        labels: names and units of energies, forces and virials.
+        seed: of the draw.
+    """
+
+    train: list[DataPath] = Field(min_length=1)
+    validation: list[DataPath] | Share = 0.1
+    test: list[DataPath] = Field(default_factory=list)
+    labels: LabelConfig = LabelConfig()
+    seed: NonNegativeInt = 0
+
+
+class PotentialConfig(JobConfig):
+    """A job of interatomic potentials.
+
+    Attributes:
+        type_map: species in the order of the model's types; found in the data unless given.
+        statistics_frames: training configurations that shifts and scales are measured on.
+    """
+
+    surrogate: Literal["potentials"] = "potentials"
+    data: AtomsConfig
+    type_map: list[str] | None = None
+    model: AnyModel
+    loss: LossConfig = LossConfig()
+    statistics_frames: int = Field(default=64, ge=1)
+    training: TrainingConfig = TrainingConfig()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> PotentialConfig:
+        if self.type_map is not None and len(set(self.type_map)) != len(self.type_map):
+            raise ValueError(f"type_map names a species twice: {self.type_map}")
+        return self

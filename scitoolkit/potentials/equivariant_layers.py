@@ -1,0 +1,256 @@
+"""Layers on equivariant features: channel mixing, radial weights, convolution, many-body product.
+
+Features are (N, D, C): for each atom the components of all degrees 0..L in order (D = (L + 1)^2),
+then channels; that is the ir_mul layout of "Cx0e + Cx1o + Cx2e ...". Parities are those of
+spherical harmonics throughout. Letters: N atoms, E edges, T species, C channels.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.ops.interpolation import Grid
+from scitoolkit.ops.symmetric_contraction import ContractionSpec, symmetric_contraction
+from scitoolkit.ops.tensor_product import Edges, TensorProductSpec, tensor_product_convolution
+
+
+def irreps_text(degrees: Sequence[int], channels: int = 1) -> str:
+    """Return irreps of spherical harmonics as text.
+
+    Example:
+        >>> irreps_text(range(3), 4)
+        '4x0e+4x1o+4x2e'
+    """
+    return "+".join(f"{channels}x{degree}{'eo'[degree % 2]}" for degree in degrees)
+
+
+@functools.cache
+def silu_scale() -> float:
+    """Return the factor that gives silu(z) a second moment of 1 for a normal z.
+
+    It is e3nn's estimate from a million random numbers, not the integral, because models trained
+    elsewhere hold that number.
+    """
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(1_000_000, generator=generator, dtype=torch.float64)
+    return float(torch.nn.functional.silu(z).square().mean().rsqrt())
+
+
+class Factory:
+    """Makes parameters of one dtype from one stream of random numbers."""
+
+    def __init__(self, dtype: torch.dtype, seed: int) -> None:
+        self.dtype = dtype
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def normal(self, *shape: int, scale: float = 1.0) -> nn.Parameter:
+        """Return normal random numbers times `scale`."""
+        values = torch.randn(shape, generator=self._generator, dtype=torch.float64)
+        return nn.Parameter((values * scale).to(self.dtype))
+
+
+class Grouped:
+    """The atoms sorted by species, for layers whose weights differ between species."""
+
+    def __init__(self, types: Tensor, num_types: int) -> None:
+        self.order = torch.argsort(types, stable=True)
+        self.inverse = torch.argsort(self.order)
+        self.counts = torch.bincount(types, minlength=num_types).tolist()
+
+    def multiply(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Return x[n] @ weight[species of n] for x (N, M, C) and weight (T, C, K)."""
+        parts = x[self.order].split(self.counts)
+        out = [part @ each for part, each in zip(parts, weight, strict=True)]
+        return torch.cat(out)[self.inverse]
+
+
+class DegreeLinear(nn.Module):
+    """Mix channels within each degree: (N, rows, C) to (N, (L + 1)^2, K).
+
+    Args:
+        segments: degree of each input segment, sorted; a degree may occur more than once.
+        degrees: degrees of the output, each among the segments.
+        channels: C.
+        channels_out: K.
+        factory: makes the weights.
+    """
+
+    def __init__(
+        self, segments: Sequence[int], degrees: Sequence[int], channels: int, channels_out: int,
+        factory: Factory,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.segments, self.degrees = tuple(segments), tuple(degrees)
+        self.weight = nn.ParameterList(
+            factory.normal(self.segments.count(degree) * channels, channels_out)
+            for degree in self.degrees
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the mixed features."""
+        parts, num_atoms, channels = [], x.shape[0], x.shape[2]
+        for degree, weight in zip(self.degrees, self.weight, strict=True):
+            size, copies = 2 * degree + 1, self.segments.count(degree)
+            start = sum(2 * each + 1 for each in self.segments if each < degree)
+            part = x[:, start : start + copies * size]
+            if copies > 1:
+                part = part.unflatten(1, (copies, size)).transpose(1, 2)
+            part = part.reshape(num_atoms * size, copies * channels)
+            mixed = part @ (weight * (copies * channels) ** -0.5)
+            parts.append(mixed.view(num_atoms, size, -1))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+class SpeciesLinear(nn.Module):
+    """Mix channels within each degree by weights of the atom's species."""
+
+    def __init__(
+        self, degrees: Sequence[int], channels: int, num_types: int, factory: Factory
+    ) -> None:
+        super().__init__()
+        self.degrees = tuple(degrees)
+        self.weight = nn.ParameterList(
+            factory.normal(num_types, channels, channels) for _ in self.degrees
+        )
+        self._scale = (channels * num_types) ** -0.5
+
+    def forward(self, x: Tensor, groups: Grouped) -> Tensor:
+        """Return the mixed features; degrees beyond `degrees` are dropped."""
+        parts, start = [], 0
+        for degree, weight in zip(self.degrees, self.weight, strict=True):
+            stop = start + 2 * degree + 1
+            parts.append(groups.multiply(x[:, start:stop], weight * self._scale))
+            start = stop
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+class RadialNetwork(nn.Module):
+    """Weights of every edge from its radial basis: linear layers with normalised silu between."""
+
+    def __init__(self, widths: Sequence[int], factory: Factory) -> None:
+        super().__init__()
+        self.weight = nn.ParameterList(factory.normal(*pair) for pair in pairwise(widths))
+        self._kept: tuple[object, Tensor] | None = None
+
+    def forward(self, basis: Tensor) -> Tensor:
+        """Return (E, last width) of the basis (E, first width), in the basis' dtype."""
+        hidden = basis
+        for number, weight in enumerate(self.weight):
+            scale = weight.shape[0] ** -0.5 * (silu_scale() if number else 1.0)
+            hidden = hidden @ (weight.to(basis.dtype) * scale)
+            if number < len(self.weight) - 1:
+                hidden = torch.nn.functional.silu(hidden)
+        return hidden
+
+    def table(self, grid: Grid, basis: Tensor) -> Tensor:
+        """Return the network on a grid, as `Grid.coefficients`; kept between evaluations.
+
+        Args:
+            grid: of distances.
+            basis: radial basis at its nodes, float64.
+        """
+        dtype = self.weight[0].dtype
+        if self.training:
+            return grid.coefficients(self(basis), dtype)
+        key = (grid, *((weight.data_ptr(), weight._version) for weight in self.weight))
+        if self._kept is None or self._kept[0] != key:
+            with torch.no_grad():
+                self._kept = (key, grid.coefficients(self(basis), dtype))
+        return self._kept[1]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What all layers share: the edges, their harmonics (E, D), and their distances.
+
+    `radial_weights` gives (E, W) of a radial network, evaluated at every edge or interpolated.
+    """
+
+    edges: Edges
+    harmonics: Tensor
+    radial_weights: Callable[[RadialNetwork], Tensor]
+
+
+class Convolution(nn.Module):
+    """Messages from neighbours: channel mixing, weighted tensor products, sum, channel mixing.
+
+    Args:
+        degrees: of the incoming features.
+        harmonics: degrees of the edges' spherical harmonics and of the messages.
+        channels: C.
+        radial_widths: of the radial network, its input (the basis) first, without the output.
+        factory: makes the weights.
+    """
+
+    def __init__(
+        self, degrees: Sequence[int], harmonics: Sequence[int], channels: int,
+        radial_widths: Sequence[int], factory: Factory,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        wanted = irreps_text(harmonics)
+        self.spec = TensorProductSpec.channelwise(
+            irreps_text(degrees, channels), irreps_text(harmonics), wanted
+        )
+        self.up = DegreeLinear(degrees, degrees, channels, channels, factory)
+        self.radial = RadialNetwork([*radial_widths, self.spec.weight_numel], factory)
+        segments = [each.degree for each in self.spec.out]
+        self.down = DegreeLinear(segments, harmonics, channels, channels, factory)
+
+    def forward(self, x: Tensor, geometry: Geometry) -> Tensor:
+        """Return the sum of messages at each atom, shape (N, D, C)."""
+        weights = geometry.radial_weights(self.radial)
+        sums = tensor_product_convolution(
+            self.spec, self.up(x).flatten(1), geometry.harmonics, weights, geometry.edges
+        )
+        return self.down(sums.unflatten(1, (-1, x.shape[2])))
+
+
+class ManyBodyProduct(nn.Module):
+    """Symmetric contraction with weights of each species, then channel mixing."""
+
+    def __init__(
+        self, degrees_in: Sequence[int], degrees: Sequence[int], correlation: int, channels: int,
+        num_types: int, factory: Factory,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.spec = ContractionSpec.build(
+            irreps_text(degrees_in), irreps_text(degrees), correlation
+        )
+        self.weight = factory.normal(num_types, self.spec.num_paths, channels)
+        start = 0
+        with torch.no_grad():
+            for _, _, count in self.spec.blocks:
+                self.weight[:, start : start + count] /= max(1, count)
+                start += count
+        self.mix = DegreeLinear(degrees, degrees, channels, channels, factory)
+
+    def forward(self, x: Tensor, types: Tensor) -> Tensor:
+        """Return the product features, shape (N, (L + 1)^2, C)."""
+        # Kernels cannot see which gradients are asked for: those of weights cost time.
+        weight = self.weight if self.training else self.weight.detach()
+        return self.mix(symmetric_contraction(self.spec, x, weight, types))
+
+
+class Readout(nn.Module):
+    """Energy of each atom from its scalars: linear, or one hidden layer of `width`."""
+
+    def __init__(self, channels: int, width: int | None, factory: Factory) -> None:
+        super().__init__()
+        sizes = [channels, 1] if width is None else [channels, width, 1]
+        self.weight = nn.ParameterList(factory.normal(*pair) for pair in pairwise(sizes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (N,) of features (N, D, C)."""
+        hidden = x[:, 0]
+        for number, weight in enumerate(self.weight):
+            if number:
+                hidden = torch.nn.functional.silu(hidden) * silu_scale()
+            hidden = hidden @ (weight / math.sqrt(weight.shape[0]))
+        return hidden.squeeze(1)

@@ -1,0 +1,165 @@
+"""Errors of a potential on labelled configurations, with units, as tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.results import Lines, Results, Series, Table
+from scitoolkit.potentials.model import Potential
+
+MILLI = 1e3
+SHOWN_POINTS = 1500
+
+
+@dataclass
+class Collected:
+    """Labels and predictions of all configurations, in eV and Å; the virial by atom."""
+
+    atoms: list[int] = field(default_factory=list)
+    energy: list[tuple[float, float, int]] = field(default_factory=list)
+    forces: list[np.ndarray] = field(default_factory=list)
+    virial: list[np.ndarray] = field(default_factory=list)
+    types: list[np.ndarray] = field(default_factory=list)
+
+
+def collect(model: Potential, graphs: Iterable[Batch]) -> Collected:
+    """Apply the model to labelled configurations one by one."""
+    out = Collected()
+    model.eval()
+    for graph in graphs:
+        with torch.no_grad():
+            found = {k: v.double().numpy() for k, v in model(graph).items()}
+        out.atoms.append(int(graph["num_atoms"][0]))
+        if "energy" in graph:
+            energies = float(graph["energy"][0]), float(found["energy"][0])
+            out.energy.append((*energies, out.atoms[-1]))
+        if "forces" in graph:
+            out.forces.append(np.stack([graph["forces"].numpy(), found["forces"]]))
+            out.types.append(graph["types"].numpy())
+        if "virial" in graph:
+            pair = np.stack([graph["virial"][0].numpy(), found["virial"][0]])
+            out.virial.append(pair / out.atoms[-1])
+    return out
+
+
+def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "") -> Results:
+    """Return the errors on `graphs`.
+
+    Raises:
+        DataError: no configuration has a label.
+    """
+    found = collect(model, graphs)
+    if not found.energy and not found.forces:
+        raise DataError("no configuration has an energy or forces", fix="data.labels")
+    metrics: dict[str, Any] = {"configurations": len(found.atoms), "atoms": sum(found.atoms)}
+    units: dict[str, str] = {}
+
+    def add(name: str, error: np.ndarray, unit: str) -> None:
+        metrics[f"{name}_rmse"] = float(np.sqrt((error**2).mean())) * MILLI
+        metrics[f"{name}_mae"] = float(np.abs(error).mean()) * MILLI
+        units[f"{name}_rmse"] = units[f"{name}_mae"] = unit
+
+    tables, figures = [], []
+    if found.energy:
+        energy, atoms = np.array(found.energy)[:, :2], np.array([e[2] for e in found.energy])
+        error = energy[:, 1] - energy[:, 0]
+        add("energy", error, "meV")
+        add("energy_per_atom", error / atoms, "meV/atom")
+        if len(error) > 1:
+            add("energy_shifted", error - error.mean(), "meV")
+        figures.append(_parity("Energy", energy / atoms[:, None], "eV/atom"))
+    if found.forces:
+        forces = np.concatenate(found.forces, axis=1)
+        add("force", forces[1] - forces[0], "meV/Å")
+        by_element, table = _by_element(model, found, forces)
+        metrics.update(by_element)
+        units.update(dict.fromkeys(by_element, "meV/Å"))
+        tables.append(table)
+        figures.append(_parity("Force components", forces.reshape(2, -1).T, "eV/Å"))
+        figures.append(_by_size(forces))
+    if found.virial:
+        virial = np.stack(found.virial)
+        add("virial_per_atom", virial[:, 1] - virial[:, 0], "meV/atom")
+    tables.insert(0, _table(metrics, units))
+    return Results(
+        title=title, summary=_summary(metrics) + ([note] if note else []), metrics=metrics,
+        units=units, tables=tables, figures=figures,
+    )  # fmt: skip
+
+
+def _summary(metrics: dict[str, Any]) -> list[str]:
+    parts = []
+    if "energy_per_atom_rmse" in metrics:
+        parts.append(f"energy RMSE {metrics['energy_per_atom_rmse']:.3g} meV/atom")
+    if "force_rmse" in metrics:
+        parts.append(f"force RMSE {metrics['force_rmse']:.3g} meV/Å")
+    return [
+        f"{metrics['configurations']} configurations, {metrics['atoms']} atoms in all: "
+        f"{', '.join(parts)}."
+    ]
+
+
+def _table(metrics: dict[str, Any], units: dict[str, str]) -> Table:
+    names = [n.removesuffix("_rmse") for n in units if n.endswith("_rmse") and "_of_" not in n]
+    rows: list[list[float | int | str | None]] = [
+        [name.replace("_", " "), units[f"{name}_rmse"], metrics[f"{name}_rmse"],
+         metrics[f"{name}_mae"]]
+        for name in names
+    ]  # fmt: skip
+    note = "Energy shifted: after the mean error is taken out." if len(names) > 3 else ""
+    return Table(title="Errors", columns=["quantity", "unit", "RMSE", "MAE"], rows=rows, note=note)
+
+
+def _by_element(
+    model: Potential, found: Collected, forces: np.ndarray
+) -> tuple[dict[str, float], Table]:
+    types = np.concatenate(found.types)
+    metrics, rows = {}, []
+    for number, name in enumerate(model.type_map):
+        chosen = types == number
+        if not chosen.any():
+            continue
+        error = (forces[1] - forces[0])[chosen]
+        rmse = float(np.sqrt((error**2).mean())) * MILLI
+        spread = float(np.sqrt((forces[0][chosen] ** 2).mean())) * MILLI
+        metrics[f"force_rmse_of_{name}"] = rmse
+        rows.append([name, int(chosen.sum()), rmse, float(np.abs(error).mean()) * MILLI, spread])
+    columns = ["element", "atoms", "RMSE [meV/Å]", "MAE [meV/Å]", "RMS force [meV/Å]"]
+    return metrics, Table(title="Forces by element", columns=columns, rows=rows)
+
+
+def _parity(what: str, pairs: np.ndarray, unit: str) -> Lines:
+    """Return a parity plot of (n, 2) labels and predictions."""
+    rng = np.random.default_rng(0)
+    if len(pairs) > SHOWN_POINTS:
+        pairs = pairs[rng.choice(len(pairs), SHOWN_POINTS, replace=False)]
+    low, high = float(pairs.min()), float(pairs.max())
+    return Lines(
+        title=f"{what}: predicted against reference", x=[low, high],
+        x_label=f"reference [{unit}]", y_label=f"predicted [{unit}]",
+        series=[
+            Series(label="equal", y=[low, high], role="reference"),
+            Series(label="", x=pairs[:, 0].tolist(), y=pairs[:, 1].tolist(), style="points"),
+        ],
+    )  # fmt: skip
+
+
+def _by_size(forces: np.ndarray) -> Lines:
+    """Return the force error against the size of the reference force, in tenths of the atoms."""
+    size = np.linalg.norm(forces[0], axis=1)
+    error = ((forces[1] - forces[0]) ** 2).mean(axis=1)
+    groups = np.array_split(np.argsort(size), min(10, len(size)))
+    rmse: list[float | None] = [float(np.sqrt(error[g].mean())) * MILLI for g in groups]
+    return Lines(
+        title="Force error against the size of the force",
+        x=[float(size[g].mean()) for g in groups],
+        x_label="|reference force| [eV/Å]", y_label="RMSE of a component [meV/Å]",
+        series=[Series(label="forces", y=rmse)],
+    )  # fmt: skip

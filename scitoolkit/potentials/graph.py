@@ -1,0 +1,169 @@
+"""From atomic configurations to the batch that every potential takes: atoms, edges, labels.
+
+Keys of a batch, N atoms and E edges over B configurations, T types of the model:
+
+| key | shape | meaning |
+|---|---|---|
+| `positions` | (N, 3) float64 | Å |
+| `types` | (N,) int64 | place in the model's type map |
+| `frame` | (N,) int64 | configuration of the atom |
+| `num_atoms` | (B,) int64 | |
+| `cell` | (B, 3, 3) float64 | rows are lattice vectors, Å |
+| `edge_index` | (2, E) int64 | centre i, neighbour j; sorted by i, then by the type of j |
+| `edge_shift` | (E, 3) float64 | Å; the edge vector is positions[j] - positions[i] + shift |
+| `segments` | (N * T + 1,) int64 | where the edges of each centre and neighbour type begin |
+| `energy`, `forces`, `virial` | (B,), (N, 3), (B, 3, 3) | labels, where there are any; eV, eV/Å |
+
+Both directions of a pair are edges, and so is every periodic image within the cutoff, of the atom
+itself too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import DataError, missing_extra
+from scitoolkit.core.suggest import nearest_name
+from scitoolkit.io.atoms import Configuration
+from scitoolkit.ops import neighbours
+from scitoolkit.ops.neighbours import sums
+
+LABELS = ("energy", "forces", "virial")
+
+
+def type_indices(frame: Configuration, type_map: Sequence[str]) -> np.ndarray:
+    """Return the place of each atom's species in the type map.
+
+    Raises:
+        DataError: a species that the model does not know.
+    """
+    known = {name: number for number, name in enumerate(type_map)}
+    try:
+        return np.array([known[str(s)] for s in frame.species], dtype=np.int64)
+    except KeyError as error:
+        name = str(error.args[0])
+        raise DataError(
+            f"species {name!r} is not known to the model", where=frame.where,
+            allowed=", ".join(type_map), fix=nearest_name(name, type_map) or "type_map: [...]",
+        ) from None  # fmt: skip
+
+
+def neighbour_edges(
+    frame: Configuration, types: np.ndarray, num_types: int, cutoff: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return (centre, neighbour, shift, segments) of all ordered pairs within `cutoff` Å.
+
+    Raises:
+        BackendError: there is neither a C compiler nor vesin.
+        DataError: two atoms at one place.
+    """
+    cell = _whole_cell(frame)
+    make = neighbours.neighbour_list if neighbours.available() else _list_by_vesin
+    *edges, (distance, one, other) = make(
+        frame.positions, types, num_types, cell, frame.pbc, cutoff
+    )
+    if distance < 1e-3:
+        raise DataError(f"atoms {one} and {other} lie {distance:.1e} Å apart", where=frame.where)
+    return tuple(edges)
+
+
+def _list_by_vesin(positions, types, num_types, cell, pbc, cutoff):  # type: ignore[no-untyped-def]
+    """Return what `ops.neighbours.neighbour_list` does."""
+    try:
+        from vesin import NeighborList
+    except ImportError:
+        raise missing_extra("vesin", "potentials", "neighbour lists") from None
+    i, j, image, distance = NeighborList(cutoff=float(cutoff), full_list=True).compute(
+        points=np.ascontiguousarray(positions), box=cell, quantities="ijSd",
+        periodic=pbc if pbc.any() else False,
+    )  # fmt: skip
+    i, j = i.astype(np.int64), j.astype(np.int64)
+    pair = i * num_types + types[j]
+    order = np.argsort(pair, kind="stable")
+    counts = np.bincount(pair, minlength=len(types) * num_types)
+    worst = int(distance.argmin()) if len(distance) else 0
+    nearest = (distance[worst], i[worst], j[worst]) if len(distance) else (np.inf, 0, 0)
+    segments = np.concatenate([[0], np.cumsum(counts)])
+    return i[order], j[order], image[order] @ cell, segments, nearest
+
+
+def _whole_cell(frame: Configuration) -> np.ndarray:
+    """Return the cell with unit vectors, perpendicular to the others, where there is none."""
+    cell = np.array(frame.cell, dtype=np.float64)
+    if not frame.pbc.any():
+        return np.eye(3)
+    for axis in np.flatnonzero(~frame.pbc):
+        others = cell[[a for a in range(3) if a != axis]]
+        if np.linalg.matrix_rank(cell) < 3:
+            cell[axis] = np.linalg.svd(others)[2][-1]
+    return cell
+
+
+def configuration_graph(
+    frame: Configuration, type_map: Sequence[str], cutoff: float
+) -> dict[str, Tensor]:
+    """Return the batch of one configuration; see the module for its keys.
+
+    Example:
+        >>> frame = Configuration(np.array(["O", "H"]), np.array([[0.0, 0, 0], [0, 0, 1]]),
+        ...                       np.zeros((3, 3)), np.zeros(3, dtype=bool))
+        >>> configuration_graph(frame, ["O", "H"], 3.0)["edge_index"].tolist()
+        [[0, 1], [1, 0]]
+    """
+    types = type_indices(frame, type_map)
+    centre, neighbour, shift, segments = neighbour_edges(frame, types, len(type_map), cutoff)
+    graph = {
+        "positions": torch.from_numpy(np.array(frame.positions, dtype=np.float64)),
+        "types": torch.from_numpy(types),
+        "frame": torch.zeros(len(types), dtype=torch.int64),
+        "num_atoms": torch.tensor([len(types)]),
+        "cell": torch.from_numpy(np.array(frame.cell, dtype=np.float64))[None],
+        "edge_index": torch.from_numpy(np.stack([centre, neighbour])),
+        "edge_shift": torch.from_numpy(shift),
+        "segments": torch.from_numpy(segments),
+    }
+    if frame.energy is not None:
+        graph["energy"] = torch.tensor([frame.energy], dtype=torch.float64)
+    if frame.forces is not None:
+        graph["forces"] = torch.from_numpy(frame.forces)
+    if frame.virial is not None:
+        graph["virial"] = torch.from_numpy(frame.virial)[None]
+    return graph
+
+
+def collate(graphs: Sequence[Batch]) -> Batch:
+    """Return one batch of several; a label is kept where all of them have it."""
+    if len(graphs) == 1:
+        return dict(graphs[0])
+    atoms = np.cumsum([0, *(len(g["types"]) for g in graphs)]).tolist()
+    edges = np.cumsum([0, *(g["edge_index"].shape[1] for g in graphs)]).tolist()
+    out: Batch = {
+        name: torch.cat([g[name] for g in graphs])
+        for name in ("positions", "types", "num_atoms", "cell", "edge_shift")
+    }
+    out["frame"] = torch.repeat_interleave(torch.arange(len(graphs)), out["num_atoms"])
+    out["edge_index"] = torch.cat(
+        [g["edge_index"] + first for g, first in zip(graphs, atoms, strict=False)], dim=1
+    )
+    starts = [g["segments"][:-1] + first for g, first in zip(graphs, edges, strict=False)]
+    out["segments"] = torch.cat([*starts, torch.tensor([edges[-1]])])
+    for label in LABELS:
+        if all(label in g for g in graphs):
+            out[label] = torch.cat([g[label] for g in graphs])
+    return out
+
+
+def edge_vectors(graph: Batch) -> Tensor:
+    """Return (E, 3) vectors from centre to neighbour, Å."""
+    positions, shift = graph["positions"], graph["edge_shift"]
+    if not positions.requires_grad and positions.device.type == "cpu" and neighbours.available():
+        return sums.edge_vectors(
+            positions.contiguous(), graph["edge_index"].contiguous(), shift.contiguous()
+        )
+    centre, neighbour = graph["edge_index"]
+    return graph["positions"][neighbour] - graph["positions"][centre] + graph["edge_shift"]

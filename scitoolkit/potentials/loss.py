@@ -1,0 +1,122 @@
+"""The loss of energies, forces and virials, its weights moving with the learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from pydantic import Field, PositiveFloat
+from torch import Tensor
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import DataError
+
+
+class LossConfig(Config):
+    """Weights of the parts, as deepmd-kit's: from `start` to `limit` as the learning rate falls.
+
+    At learning rate a the weight is limit + (start - limit) a/a0, with a0 the first one.
+
+    Attributes:
+        start_pref_e: weight of (energy error)²/atoms at the first learning rate; and so on.
+        huber: None for squares, else the error in eV (eV/Å) beyond which it counts linearly.
+    """
+
+    start_pref_e: float = Field(default=0.02, ge=0)
+    limit_pref_e: float = Field(default=1.0, ge=0)
+    start_pref_f: float = Field(default=1000.0, ge=0)
+    limit_pref_f: float = Field(default=1.0, ge=0)
+    start_pref_v: float = Field(default=0.0, ge=0)
+    limit_pref_v: float = Field(default=0.0, ge=0)
+    huber: PositiveFloat | None = None
+
+    def weights(self, factor: float) -> dict[str, float]:
+        """Return the weight of each part when the learning rate is `factor` of the first.
+
+        Example:
+            >>> LossConfig().weights(0.5)["forces"]
+            500.5
+        """
+        pairs = {
+            "energy": (self.start_pref_e, self.limit_pref_e),
+            "forces": (self.start_pref_f, self.limit_pref_f),
+            "virial": (self.start_pref_v, self.limit_pref_v),
+        }
+        return {name: limit + (start - limit) * factor for name, (start, limit) in pairs.items()}
+
+    def uses(self, part: str) -> bool:
+        """Return whether a part has a weight at any time."""
+        return self.weights(0.0)[part] > 0 or self.weights(1.0)[part] > 0
+
+
+class PotentialTask:
+    """The trainer's task: energies, forces and virials of batches of configurations.
+
+    Args:
+        model: a `Potential`.
+        loss: weights of the parts.
+        rate_factor: returns the learning rate by its first value, at this step.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, loss: LossConfig, rate_factor: Callable[[], float]
+    ) -> None:
+        self.model, self._loss, self._rate_factor = model, loss, rate_factor
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+        """Return the weighted loss, a mean over configurations, and the mean squares of its parts.
+
+        Raises:
+            DataError: a part has a weight, and the batch no labels for it.
+        """
+        parts = self._parts(batch, self._loss.huber)
+        weights = self._loss.weights(self._rate_factor())
+        total = torch.stack([weights[name] * value for name, value in parts.items()]).sum()
+        return total, {f"{name}_loss": value.detach() for name, value in parts.items()}
+
+    def metrics(self, batch: Batch) -> Mapping[str, Tensor | float]:
+        """Return mean squares: energy in eV² an atom, forces in (eV/Å)², and `loss`.
+
+        `loss` has the last weights of the schedule throughout, so that epochs can be compared.
+        """
+        parts = self._parts(batch, None)
+        weights = self._loss.weights(0.0)
+        if not any(weights.values()):
+            weights = self._loss.weights(1.0)
+        total = sum((weights[name] * value for name, value in parts.items()), torch.zeros(()))
+        return {"loss": total, **{f"{name}_mse": value for name, value in parts.items()}}
+
+    def batch_size(self, batch: Batch) -> int:
+        """Return the number of configurations."""
+        return len(batch["num_atoms"])
+
+    def _parts(self, batch: Batch, huber: float | None) -> dict[str, Tensor]:
+        found = self.model(batch)
+        atoms = batch["num_atoms"].to(found["energy"].dtype)
+        parts = {}
+        for name in ("energy", "forces", "virial"):
+            if not self._loss.uses(name):
+                continue
+            if name not in batch:
+                raise DataError(
+                    f"a batch without labels of {name}", where="loss",
+                    fix=f"loss.start_pref_{name[0]}=0 loss.limit_pref_{name[0]}=0",
+                )  # fmt: skip
+            error = _penalty(found[name] - batch[name].to(found[name].dtype), huber)
+            if name == "forces":
+                per_frame = error.new_zeros(len(atoms)).index_add(0, batch["frame"], error.mean(1))
+                parts[name] = (per_frame / atoms).mean()
+            else:
+                parts[name] = (
+                    (error.flatten(1).mean(1) if error.ndim > 1 else error).div(atoms).mean()
+                )
+        return parts
+
+
+def _penalty(error: Tensor, huber: float | None) -> Tensor:
+    if huber is None:
+        return error**2
+    return 2 * torch.nn.functional.huber_loss(
+        error, torch.zeros_like(error), reduction="none", delta=huber
+    )

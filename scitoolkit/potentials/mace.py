@@ -1,0 +1,201 @@
+"""MACE: messages from neighbours, raised to many-body features by the symmetric contraction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from torch import Tensor, nn
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.contracts import Batch
+from scitoolkit.ops.interpolation import Grid, Placement, piecewise_polynomial
+from scitoolkit.ops.radial import radial_basis
+from scitoolkit.ops.spherical_harmonics import spherical_harmonics
+from scitoolkit.ops.tensor_product import Edges
+from scitoolkit.potentials.equivariant_layers import (
+    Convolution,
+    Factory,
+    Geometry,
+    Grouped,
+    ManyBodyProduct,
+    Readout,
+    SpeciesLinear,
+)
+from scitoolkit.potentials.graph import edge_vectors
+from scitoolkit.potentials.model import Potential, autograd_edge_gradients, models
+from scitoolkit.potentials.statistics import composition, energy_shifts
+
+GRID_STEP = 0.0125  # Å
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@models.register("mace")
+class MaceConfig(Config):
+    """A MACE model; names in brackets are those of mace_run_train.
+
+    Attributes:
+        cutoff: Å [r_max].
+        channels: copies of each irrep [num_channels].
+        harmonics_degree: largest degree of the edges' spherical harmonics [max_ell].
+        hidden_degree: largest degree of the features between layers [max_L].
+        correlation: highest power in the product; body order is one more [correlation].
+        layers: message passing steps [num_interactions].
+        num_basis: Bessel functions of the distance [num_radial_basis].
+        envelope: power of the polynomial cutoff [num_cutoff_basis].
+        radial_widths: hidden layers of the radial networks [radial_MLP].
+        readout_width: hidden layer of the last readout, of two layers or more [MLP_irreps].
+        radial_table: in float32, evaluate the radial networks at distances 0.0125 Å apart and
+            interpolate (degree 7), which is as exact as float32 and costs a tenth at the edges.
+        first_residual: whether the first layer keeps a species-dependent shortcut of its input
+            [interaction_first: RealAgnosticResidualInteractionBlock].
+        precision: of parameters and arithmetic; geometry and energies are kept in float64.
+        seed: of the initial weights.
+    """
+
+    name: Literal["mace"] = "mace"
+    cutoff: PositiveFloat = 5.0
+    channels: PositiveInt = 64
+    harmonics_degree: int = Field(default=3, ge=0, le=4)
+    hidden_degree: int = Field(default=1, ge=0, le=3)
+    correlation: int = Field(default=3, ge=1, le=4)
+    layers: PositiveInt = 2
+    num_basis: PositiveInt = 8
+    envelope: int = Field(default=5, ge=2)
+    radial_widths: list[PositiveInt] = Field(default=[64, 64, 64], min_length=1)
+    readout_width: PositiveInt = 16
+    radial_table: bool = True
+    first_residual: bool = True
+    precision: Literal["float32", "float64"] = "float32"
+    seed: NonNegativeInt = 0
+
+    @model_validator(mode="after")
+    def _fits(self) -> MaceConfig:
+        if self.hidden_degree > self.harmonics_degree:
+            raise ValueError(
+                f"hidden_degree {self.hidden_degree} must not exceed harmonics_degree "
+                f"{self.harmonics_degree}"
+            )
+        return self
+
+    def build(self, type_map: Sequence[str]) -> Mace:
+        """Return the untrained model."""
+        return Mace(self, type_map)
+
+
+class MaceLayer(nn.Module):
+    """One message passing step: convolution, many-body product, shortcut of the species."""
+
+    def __init__(self, config: MaceConfig, number: int, num_types: int, factory: Factory) -> None:
+        super().__init__()
+        last = number == config.layers - 1
+        harmonics = range(config.harmonics_degree + 1)
+        before = range(1 if number == 0 else config.hidden_degree + 1)
+        after = range(1 if last else config.hidden_degree + 1)
+        channels, self.residual = config.channels, number > 0 or config.first_residual
+        self.convolution = Convolution(
+            before, harmonics, channels, [config.num_basis, *config.radial_widths], factory
+        )
+        kept = [each for each in before if each in after] if self.residual else harmonics
+        self.shortcut = SpeciesLinear(kept, channels, num_types, factory)
+        self.product = ManyBodyProduct(
+            harmonics, after, config.correlation, channels, num_types, factory
+        )
+        width = config.readout_width if last and number else None
+        self.readout = Readout(channels, width, factory)
+
+    def forward(
+        self, x: Tensor, geometry: Geometry, types: Tensor, groups: Grouped, neighbours: Tensor
+    ) -> Tensor:
+        """Return the next features, shape (N, D, C); `neighbours` is their average number."""
+        sums = self.convolution(x, geometry) / neighbours
+        if not self.residual:
+            return self.product(self.shortcut(sums, groups), types)
+        out, kept = self.product(sums, types), self.shortcut(x, groups)
+        if kept.shape[1] < out.shape[1]:
+            kept = torch.nn.functional.pad(kept, (0, 0, 0, out.shape[1] - kept.shape[1]))
+        return out + kept
+
+
+class Mace(Potential):
+    """Energies from the scalars of every layer; see `MaceConfig`.
+
+    Source: Batatia et al., NeurIPS 2022 (arXiv 2206.07697), equations 8-13.
+    """
+
+    def __init__(self, config: MaceConfig, type_map: Sequence[str]) -> None:
+        super().__init__(type_map, config.cutoff)
+        self.config, self.dtype = config, DTYPES[config.precision]
+        tabulated = config.radial_table and config.precision == "float32"
+        self.grid = Grid(config.cutoff, math.ceil(config.cutoff / GRID_STEP)) if tabulated else None
+        factory, types = Factory(self.dtype, config.seed), len(type_map)
+        self.embedding = factory.normal(types, config.channels)
+        self.layers = nn.ModuleList(
+            MaceLayer(config, number, types, factory) for number in range(config.layers)
+        )
+        self.shift: Tensor
+        self.scale: Tensor
+        self.average_neighbours: Tensor
+        self.register_buffer("shift", torch.zeros(types, dtype=torch.float64))
+        self.register_buffer("scale", torch.ones((), dtype=torch.float64))
+        self.register_buffer("average_neighbours", torch.ones((), dtype=torch.float64))
+
+    def fit_statistics(self, graphs: Iterable[Batch]) -> None:
+        """Set each species' energy, the scale (rms force, eV/Å) and the mean neighbour number."""
+        graphs = list(graphs)
+        counts, energies = composition(graphs, len(self.type_map))
+        atoms = sum(len(graph["types"]) for graph in graphs)
+        edges = sum(graph["edge_index"].shape[1] for graph in graphs)
+        forces = [graph["forces"].flatten() for graph in graphs if "forces" in graph]
+        with torch.no_grad():
+            self.shift.copy_(torch.from_numpy(energy_shifts(counts, energies)))
+            self.average_neighbours.fill_(max(1.0, edges / max(1, atoms)))
+            if forces:
+                self.scale.fill_(float(torch.cat(forces).square().mean().sqrt()) or 1.0)
+
+    def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return atomic energies, edge vectors and dE/d(edge vector); see `Potential`."""
+        return autograd_edge_gradients(
+            self, edge_vectors(graph), lambda vectors: self._atomic_energies(graph, vectors)
+        )
+
+    def _geometry(self, graph: Batch, vectors: Tensor) -> Geometry:
+        config = self.config
+        # Atoms receive from their neighbours, so that an atom's energy needs its own edges alone.
+        centre, neighbour = graph["edge_index"]
+        edges = Edges.build(neighbour, centre, len(graph["types"]))
+        harmonics = spherical_harmonics(
+            range(config.harmonics_degree + 1), -vectors.to(self.dtype), True, "component"
+        )
+        distances = vectors.norm(dim=1)
+        if self.grid is None:
+            basis = self._basis(distances.to(self.dtype))
+            return Geometry(edges, harmonics, lambda network: network(basis))
+        grid, nodes = self.grid, self._basis(self.grid.nodes().to(vectors.device))
+        place = Placement.build(grid, distances)
+        return Geometry(
+            edges,
+            harmonics,
+            lambda network: piecewise_polynomial(network.table(grid, nodes), place),
+        )
+
+    def _basis(self, distances: Tensor) -> Tensor:
+        config = self.config
+        return radial_basis(
+            distances, config.cutoff, num_basis=config.num_basis, envelope=config.envelope
+        )
+
+    def _atomic_energies(self, graph: Batch, vectors: Tensor) -> Tensor:
+        types = graph["types"]
+        geometry = self._geometry(graph, vectors)
+        groups = Grouped(types, len(self.type_map))
+        neighbours = self.average_neighbours.to(self.dtype)
+        x = (self.embedding * len(self.type_map) ** -0.5)[types][:, None]
+        energy = x.new_zeros(len(types))
+        for layer in self.layers:
+            x = layer(x, geometry, types, groups, neighbours)
+            energy = energy + layer.readout(x)
+        return self.shift[types] + self.scale * energy.double()

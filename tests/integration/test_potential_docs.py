@@ -1,0 +1,42 @@
+"""The pages on potentials run as they are written, with fewer steps."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FEWER = {"training.steps=1500": "training.steps=3", "dynamics.run(200)": "dynamics.run(2)"}
+
+
+def fewer_frames(folder: Path) -> None:
+    shutil.copytree(ROOT / "datasets" / "water_deepmd", folder)
+    for file in folder.rglob("*.npy"):
+        np.save(file, np.load(file)[:4])
+
+
+@pytest.mark.parametrize(
+    "page", ["tutorials/potentials.md", "how-to/potentials-from-deepmd-kit.md"]
+)
+def test_a_page_runs(page, tmp_path):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S))
+    for many, few in FEWER.items():
+        code = code.replace(many, few)
+    if "workflows" in code:
+        assert "training.steps=3" in code
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    shutil.copytree(ROOT / "workflows" / "water_deepmd", tmp_path / "workflows" / "water_deepmd")
+    fewer_frames(tmp_path / "datasets" / "water_deepmd")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

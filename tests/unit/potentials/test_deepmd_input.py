@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from scitoolkit import api
+from scitoolkit.core.config import ConfigProblems
+
+DATA = Path(__file__).parents[3] / "datasets" / "water_deepmd"
+
+
+def settings():
+    return {
+        "_comment": "as deepmd-kit's own example",
+        "model": {
+            "type_map": ["O", "H"],
+            "descriptor": {
+                "type": "se_e2_a", "sel": [46, 92], "rcut_smth": 0.5, "rcut": 6.0,
+                "neuron": [25, 50, 100], "resnet_dt": False, "axis_neuron": 16,
+                "type_one_side": True, "precision": "float64", "seed": 1, "_comment": "all",
+            },
+            "fitting_net": {"neuron": [240, 240, 240], "resnet_dt": True, "seed": 1},
+        },
+        "learning_rate": {
+            "type": "exp", "decay_steps": 5000, "start_lr": 0.001, "stop_lr": 3.51e-8,
+        },
+        "loss": {"type": "ener", "start_pref_e": 0.02, "limit_pref_e": 1, "start_pref_f": 1000,
+                 "limit_pref_f": 1, "start_pref_v": 0, "limit_pref_v": 0},
+        "training": {
+            "training_data": {"systems": ["data/data_0/", "data/data_1/"], "batch_size": "auto"},
+            "validation_data": {"systems": ["data/data_3"], "batch_size": 1, "numb_btch": 3},
+            "numb_steps": 1000000, "seed": 10, "disp_file": "lcurve.out", "disp_freq": 100,
+            "save_freq": 1000,
+        },
+    }  # fmt: skip
+
+
+def write(tmp_path, values):
+    (tmp_path / "data").symlink_to(DATA)
+    (tmp_path / "input.json").write_text(json.dumps(values))
+    return tmp_path / "input.json"
+
+
+def test_an_input_of_deepmd_kit_is_taken_as_it_is(tmp_path):
+    _, config = api.load(write(tmp_path, settings()), ["training.disp_freq=7"])
+    assert config.model.sel == [46, 92]
+    assert config.data.train[0].is_dir()
+    training = config.training
+    assert (training.batch_size, training.steps, training.log_every) == (1, 1000000, 7)
+    # deepmd-kit: start_lr * decay_rate ** (step // decay_steps)
+    decay = math.exp(math.log(3.51e-8 / 1e-3) / (1000000 / 5000))
+    for step in (0, 4999, 5000, 123456):
+        factor = training.schedule.factor(step, training.steps)
+        assert factor == pytest.approx(decay ** (step // 5000), rel=1e-9)
+
+
+def test_what_cannot_be_honoured_is_refused_by_name(tmp_path):
+    values = settings()
+    values["model"]["descriptor"]["exclude_types"] = [[0, 0]]
+    values["model"]["fitting_net"]["numb_fparam"] = 2
+    values["training"]["mixed_precision"] = {}
+    with pytest.raises(ConfigProblems) as caught:
+        api.load(write(tmp_path, values))
+    keys = {problem.key for problem in caught.value.problems}
+    assert keys == {
+        "model.descriptor.exclude_types", "model.fitting_net.numb_fparam",
+        "training.mixed_precision",
+    }  # fmt: skip
+
+
+def test_another_descriptor_is_named_once(tmp_path):
+    values = settings()
+    values["model"]["descriptor"]["type"] = "se_atten"
+    with pytest.raises(ConfigProblems, match="se_atten") as caught:
+        api.load(write(tmp_path, values))
+    assert len(caught.value.problems) == 1

@@ -1,0 +1,53 @@
+"""Against numbers of deepmd-kit 3.2.0, made by tests/golden/deepmd/make.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.atoms import Configuration
+from scitoolkit.potentials.deepmd_weights import read_deepmd, write_deepmd
+from scitoolkit.potentials.prediction import predict_frame
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "deepmd"
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with np.load(GOLDEN / "expected.npz") as file:
+        return dict(file)
+
+
+def frame(expected):
+    species = np.array(["O", "H"])[expected["type"]]
+    return Configuration(species, expected["coord"], expected["box"], np.ones(3, bool))
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("name", ["one_side", "two_side", "radial"])
+def test_energies_forces_and_virials_are_deepmd_kits(expected, name, kernels):
+    model = read_deepmd(GOLDEN / f"{name}.dp")
+    model.use_kernels = kernels
+    found = predict_frame(model, frame(expected))
+    for ours, theirs in (("energy", "energy"), ("forces", "force"), ("virial", "virial")):
+        wanted = expected[f"{name}_{theirs}"].reshape(found[ours].shape)
+        assert np.abs(found[ours] - wanted).max() < 1e-10 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("name", ["one_side", "two_side", "radial"])
+def test_what_is_written_reads_back_the_same(expected, name, tmp_path):
+    model = read_deepmd(GOLDEN / f"{name}.dp")
+    again = read_deepmd(write_deepmd(model, tmp_path / "again.dp"))
+    assert again.config == model.config
+    for key, value in model.state_dict().items():
+        assert torch.equal(again.state_dict()[key], value), key
+
+
+def test_another_file_is_refused(tmp_path):
+    (tmp_path / "a.dp").write_text("nothing")
+    with pytest.raises(DataError, match="convert-backend"):
+        read_deepmd(tmp_path / "a.dp")

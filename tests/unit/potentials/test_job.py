@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import ase.io
+import numpy as np
+import pytest
+import xarray as xr
+
+from scitoolkit import api
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.potentials.config import PotentialConfig
+from scitoolkit.potentials.job import PotentialJob, load_model
+
+ACAC = Path(__file__).parents[3] / "datasets" / "acac"
+
+
+def config(path, **more):
+    settings = {
+        "data": {"train": [path], "validation": 0.2},
+        "model": {
+            "name": "se_e2_a", "cutoff": 4.0, "cutoff_smooth": 2.0, "embedding": [4, 8],
+            "axis_neurons": 4, "fitting": [16, 16],
+        },
+        "training": {"epochs": 6, "batch_size": 4, "progress": False,
+                     "optimizer": {"name": "adam", "lr": 5e-3}},
+        **more,
+    }  # fmt: skip
+    return PotentialConfig.model_validate(settings)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    path = tmp_path_factory.mktemp("acac") / "small.xyz"
+    ase.io.write(path, ase.io.read(ACAC / "train_300K.xyz", "::20"), format="extxyz")
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(small, tmp_path_factory):
+    settings = config(small)
+    run = RunDirectory.create(tmp_path_factory.mktemp("runs"), "test", settings)
+    PotentialJob().train(settings, run)
+    return run
+
+
+def test_training_lowers_the_force_error_and_evaluate_says_units(trained, small):
+    results = PotentialJob().evaluate(trained.path)
+    assert results.units["force_rmse"] == "meV/Å"
+    assert results.units["energy_per_atom_rmse"] == "meV/atom"
+    frames = ase.io.read(small, ":")
+    spread = 1e3 * np.sqrt(np.mean([f.get_forces() ** 2 for f in frames]))
+    assert results.metrics["force_rmse"] < 0.95 * spread
+    rows = [r for r in trained.read_metrics() if r["name"] == "validation/forces_mse"]
+    assert rows[-1]["value"] < rows[0]["value"]
+
+
+def test_evaluate_on_any_extxyz_prints_the_errors(trained, capsys, tmp_path):
+    from scitoolkit.cli.main import main
+
+    data = str(tmp_path / "test.xyz")
+    ase.io.write(data, ase.io.read(ACAC / "test_MD_300K.xyz", ":12"), format="extxyz")
+    with pytest.raises(SystemExit) as stopped:
+        main(["evaluate", str(trained.path), "--data", data, "--json"])
+    assert not stopped.value.code
+    found = json.loads(capsys.readouterr().out)
+    assert found["metrics"]["configurations"] == 12
+    assert found["metrics"]["energy_rmse"] > 0
+
+
+def test_predictions_open_in_xarray_and_ase(trained, small, tmp_path):
+    PotentialJob().predict(trained.path, small, tmp_path / "out.nc")
+    PotentialJob().predict(trained.path, small, tmp_path / "out.xyz")
+    images = ase.io.read(tmp_path / "out.xyz", ":")
+    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as found:
+        assert found.energy.attrs["units"] == "eV"
+        first = found.forces.values[found.atom_configuration.values == 0]
+        assert np.allclose(first, images[0].get_forces(), atol=1e-6)
+
+
+def test_report_has_the_parity_plots(trained):
+    PotentialJob().evaluate(trained.path)
+    assert api.report(trained.path).stat().st_size > 50_000
+
+
+def test_a_saved_model_is_the_trained_one(trained):
+    model, settings, _ = load_model(trained.path)
+    assert settings.type_map == ["C", "H", "O"]
+    assert isinstance(settings.model.sel, list)
+    assert not model.training
+
+
+def test_a_species_the_model_does_not_know(trained, tmp_path):
+    ase.io.write(tmp_path / "n.xyz", ase.Atoms("N2", positions=[[0, 0, 0], [0, 0, 1.1]]))
+    with pytest.raises(DataError, match="'N' is not known"):
+        PotentialJob().predict(trained.path, tmp_path / "n.xyz", tmp_path / "out.nc")
+
+
+def test_check_writes_nothing_and_tells_the_neighbours(small):
+    told = PotentialJob().check(config(small))
+    assert told["configurations"] == {"train": 20, "validation": 5}
+    assert 5 < told["edges_per_atom"] < 14
+    assert np.isfinite(told["first_loss"])
+
+
+def test_evaluate_on_energies_alone(trained):
+    """Isolated atoms: no forces, no edges."""
+    results = PotentialJob().evaluate(trained.path, ACAC / "isolated_atoms.xyz")
+    assert results.metrics["configurations"] == 3
+    assert "force_rmse" not in results.metrics
+    assert results.units["energy_rmse"] == "meV"
+
+
+def test_test_frames_that_were_trained_on_are_counted(trained, small, tmp_path):
+    seen = ase.io.read(small, ":3")
+    ase.io.write(
+        tmp_path / "mixed.xyz",
+        [*seen, *ase.io.read(ACAC / "test_MD_300K.xyz", ":2")],
+        format="extxyz",
+    )
+    results = PotentialJob().evaluate(trained.path, tmp_path / "mixed.xyz")
+    assert "3 of these configurations" in " ".join(results.summary)

@@ -1,0 +1,221 @@
+"""The MACE model: equal to mace-torch on its weights; symmetries, derivatives, training."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.atoms import Configuration
+from scitoolkit.potentials import MaceConfig, read_mace
+from scitoolkit.potentials.equivariant_layers import silu_scale
+from scitoolkit.potentials.graph import collate, configuration_graph
+
+e3nn_math = pytest.importorskip("e3nn.math")
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "mace_models.npz"
+SYMBOLS = {1: "H", 8: "O"}
+
+
+def _golden(name):
+    arrays = np.load(GOLDEN)
+    prefix = f"{name}/state/"
+    state = {
+        key.removeprefix(prefix): torch.from_numpy(arrays[key])
+        for key in arrays.files
+        if key.startswith(prefix)
+    }
+    frame = Configuration(
+        np.array([SYMBOLS[n] for n in arrays["numbers"]]), arrays["positions"], arrays["cell"],
+        np.ones(3, dtype=bool),
+    )  # fmt: skip
+    return state, frame, {k: arrays[f"{name}/{k}"] for k in ("energy", "forces", "virials")}
+
+
+@pytest.mark.parametrize("name", ["residual", "plain"])
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
+def test_equals_mace_torch_on_its_weights(name, precision, tolerance):
+    state, frame, want = _golden(name)
+    model = read_mace(state, average_neighbours=7.5, precision=precision)
+    found = model(configuration_graph(frame, model.type_map, model.cutoff))
+    for ours, theirs in (("energy", "energy"), ("forces", "forces"), ("virial", "virials")):
+        error = np.abs(found[ours].detach().numpy() - want[theirs]).max()
+        assert error <= tolerance * np.abs(want[theirs]).max()
+
+
+def test_scale_of_the_activation_is_e3nns():
+    assert silu_scale() == pytest.approx(e3nn_math.normalize2mom(torch.nn.functional.silu).cst)
+
+
+def _frame(seed, atoms=7, box=4.5):
+    generator = np.random.default_rng(seed)
+    grid = np.stack(np.meshgrid(*[np.arange(2)] * 3), axis=-1).reshape(-1, 3)[:atoms]
+    positions = box * (0.5 * grid + generator.uniform(-0.1, 0.1, (atoms, 3)))
+    cell = box * np.eye(3) + generator.uniform(-0.1, 0.1, (3, 3))
+    species = np.array(["O", "H", "H", "O", "H", "H", "O"][:atoms])
+    return Configuration(species, positions, cell, np.ones(3, dtype=bool))
+
+
+def _model(**options):
+    defaults = {
+        "cutoff": 3.0, "channels": 4, "harmonics_degree": 2, "radial_widths": [8],
+        "num_basis": 4, "precision": "float64",
+    }  # fmt: skip
+    model = MaceConfig(**{**defaults, **options}).build(["H", "O"]).eval()
+    model.average_neighbours.fill_(6.0)
+    return model
+
+
+def _predict(model, frame):
+    found = model(configuration_graph(frame, model.type_map, model.cutoff))
+    return {key: value.detach().numpy() for key, value in found.items()}
+
+
+def _moved(frame, positions, cell=None, order=slice(None)):
+    cell = frame.cell if cell is None else cell
+    return Configuration(frame.species[order], positions, cell, frame.pbc)
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 10**6), inversion=st.booleans())
+def test_rotation_translation_permutation(seed, inversion):
+    model, frame = _model(), _frame(seed)
+    generator = np.random.default_rng(seed)
+    turn = np.linalg.qr(generator.normal(size=(3, 3)))[0]
+    turn = turn * np.linalg.det(turn) * (-1 if inversion else 1)
+    order = generator.permutation(len(frame.species))
+    plain = _predict(model, frame)
+    turned = _predict(
+        model, _moved(frame, (frame.positions @ turn.T)[order] + 0.3, frame.cell @ turn.T, order)
+    )
+    np.testing.assert_allclose(turned["energy"], plain["energy"], atol=1e-10)
+    np.testing.assert_allclose(turned["forces"], (plain["forces"] @ turn.T)[order], atol=1e-9)
+    np.testing.assert_allclose(turned["virial"][0], turn @ plain["virial"][0] @ turn.T, atol=1e-8)
+
+
+def test_forces_and_virial_are_the_energys_derivatives():
+    model, frame, step = _model(), _frame(1), 1e-5
+    found = _predict(model, frame)
+
+    def energy(positions, cell):
+        return _predict(model, _moved(frame, positions, cell))["energy"][0]
+
+    shift = np.zeros_like(frame.positions)
+    shift[2, 1] = step
+    up, down = (energy(frame.positions + s * shift, frame.cell) for s in (1, -1))
+    assert found["forces"][2, 1] == pytest.approx(-(up - down) / (2 * step), abs=1e-6)
+    strain = np.zeros((3, 3))
+    strain[0, 1] = step
+    up, down = (
+        energy(frame.positions @ (np.eye(3) + s * strain), frame.cell @ (np.eye(3) + s * strain))
+        for s in (1, -1)
+    )
+    assert found["virial"][0, 0, 1] == pytest.approx(-(up - down) / (2 * step), abs=1e-6)
+
+
+def test_energy_is_smooth_where_a_neighbour_leaves():
+    model = _model(layers=1)
+    energies = []
+    for distance in (3.0 - 1e-4, 3.0, 3.0 + 1e-4):
+        positions = np.array([[0.0, 0, 0], [distance, 0, 0]])
+        frame = Configuration(
+            np.array(["H", "O"]), positions, np.zeros((3, 3)), np.zeros(3, dtype=bool)
+        )
+        energies.append(_predict(model, frame)["energy"][0])
+    assert energies[0] == pytest.approx(energies[2], abs=1e-9)
+
+
+def test_table_of_the_radial_networks_is_exact_to_float32():
+    frame = _frame(2)
+    exact = _predict(_model(precision="float64"), frame)
+    for radial_table in (True, False):
+        found = _predict(_model(precision="float32", radial_table=radial_table), frame)
+        scale = np.abs(exact["forces"]).max()
+        assert np.abs(found["forces"] - exact["forces"]).max() <= 3e-6 * scale
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_gradients_of_a_force_loss(precision):
+    """By finite differences of the loss along one direction in the space of all parameters."""
+    model = _model(precision=precision, radial_table=True)
+    model.train()
+    graph = configuration_graph(_frame(3), model.type_map, model.cutoff)
+
+    def loss():
+        found = model(graph)
+        return found["forces"].square().sum() + found["energy"].square().sum()
+
+    generator = torch.Generator().manual_seed(0)
+    directions = [torch.randn(p.shape, generator=generator).to(p) for p in model.parameters()]
+    loss().backward()
+    slope = sum(float((p.grad * d).sum()) for p, d in zip(model.parameters(), directions))  # noqa: B905
+    step, values = (1e-6 if precision == "float64" else 1e-3), []
+    for sign in (1, -1):
+        with torch.no_grad():
+            for p, d in zip(model.parameters(), directions):  # noqa: B905
+                p += sign * step * d
+        values.append(float(loss().detach()))
+        with torch.no_grad():
+            for p, d in zip(model.parameters(), directions):  # noqa: B905
+                p -= sign * step * d
+    tolerance = 1e-6 if precision == "float64" else 1e-2
+    assert slope == pytest.approx((values[0] - values[1]) / (2 * step), rel=tolerance)
+
+
+def test_batches_isolated_atoms_and_threads():
+    model, frames = _model(precision="float32"), [_frame(4), _frame(5, atoms=3)]
+    frames.append(
+        Configuration(np.array(["O"]), np.zeros((1, 3)), np.zeros((3, 3)), np.zeros(3, dtype=bool))
+    )
+    graphs = [configuration_graph(each, model.type_map, model.cutoff) for each in frames]
+    together = model(collate(graphs))
+    for number, graph in enumerate(graphs):
+        alone = model(graph)
+        chosen = collate(graphs)["frame"] == number
+        torch.testing.assert_close(
+            together["energy"][number], alone["energy"][0], rtol=1e-6, atol=1e-6
+        )
+        torch.testing.assert_close(
+            together["forces"][chosen], alone["forces"], rtol=1e-4, atol=1e-5
+        )
+    torch.set_num_threads(2)
+    again = model(graphs[0])
+    torch.set_num_threads(1)
+    torch.testing.assert_close(again["forces"], model(graphs[0])["forces"], rtol=1e-6, atol=1e-6)
+
+
+def test_statistics():
+    model, frame = _model(), _frame(6)
+    graph = configuration_graph(frame, model.type_map, model.cutoff)
+    graph["energy"] = torch.tensor([-7.0], dtype=torch.float64)
+    graph["forces"] = torch.full((7, 3), 2.0, dtype=torch.float64)
+    model.fit_statistics([graph])
+    assert float(model.scale) == pytest.approx(2.0)
+    assert float(model.shift @ torch.tensor([4.0, 3.0], dtype=torch.float64)) == pytest.approx(-7)
+    assert float(model.average_neighbours) == pytest.approx(graph["edge_index"].shape[1] / 7)
+
+
+def test_foreign_state_dicts_are_refused():
+    state, _, _ = _golden("residual")
+    with pytest.raises(DataError, match=r"no products\.0"):
+        read_mace({k: v for k, v in state.items() if "products" not in k}, average_neighbours=7.5)
+    state["radial_embedding.bessel_fn.bessel_weights"] = torch.ones(4)
+    with pytest.raises(DataError, match="trained Bessel frequencies"):
+        read_mace(state, average_neighbours=7.5)
+
+
+def test_ase_calculator_agrees_with_the_model():
+    from ase import Atoms
+
+    from scitoolkit.potentials import Calculator
+
+    model, frame = _model(), _frame(7)
+    atoms = Atoms(list(frame.species), frame.positions, cell=frame.cell, pbc=True)
+    atoms.calc = Calculator(model, skin=0.3)
+    want = _predict(model, frame)
+    np.testing.assert_allclose(atoms.get_forces(), want["forces"], atol=1e-10)
+    stress = -0.5 * (want["virial"][0] + want["virial"][0].T) / atoms.get_volume()
+    np.testing.assert_allclose(atoms.get_stress(voigt=False), stress, atol=1e-12)

@@ -1,0 +1,230 @@
+"""What any potential must obey, on the compiled kernels, the table and the torch reference."""
+
+from __future__ import annotations
+
+import ase
+import ase.units
+import numpy as np
+import pytest
+import torch
+from ase.md.verlet import VelocityVerlet
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.potentials.calculator import Calculator
+from scitoolkit.potentials.committee import model_deviation
+from scitoolkit.potentials.se_e2_a import SmoothEditionConfig
+
+BACKENDS = ["kernels", "table", "reference"]
+
+
+def potential(backend="kernels", precision="float64", one_side=True, seed=0, **more):
+    model = SmoothEditionConfig(
+        cutoff=4.0, cutoff_smooth=1.0, sel=[12, 24], embedding=[5, 10, 20], axis_neurons=4,
+        fitting=[12, 12], precision=precision, one_side=one_side, seed=seed, **more,
+    ).build(["O", "H"])  # fmt: skip
+    model.mean[:, 0] = torch.tensor([0.05, 0.08])
+    model.deviation[:] = torch.tensor([[0.2, 0.15, 0.15, 0.15], [0.25, 0.1, 0.1, 0.1]])
+    model.shift[:] = torch.tensor([-3.0, -1.0])
+    model.eval()
+    model.use_kernels = backend != "reference"
+    if backend == "table":
+        model.compress(shortest=0.8, tolerance=1e-11)
+    return model
+
+
+def water(seed=0, molecules=4, length=6.0):
+    rng = np.random.default_rng(seed)
+    sites = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)])[:molecules]
+    positions = []
+    for site in sites:
+        rotation = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+        shape = np.array([[0, 0, 0], [0.96, 0, 0], [-0.24, 0.93, 0]])
+        positions.append(site * length / 2 + shape @ rotation + 0.1 * rng.normal(size=3))
+    return ase.Atoms(
+        "OHH" * molecules, positions=np.concatenate(positions), cell=[length] * 3, pbc=True
+    )
+
+
+def values(model, atoms, skin=0.0):
+    atoms = atoms.copy()
+    atoms.calc = Calculator(model, skin=skin)
+    return atoms.get_potential_energy(), atoms.get_forces()
+
+
+@pytest.mark.parametrize("one_side", [True, False])
+@pytest.mark.parametrize("backend", ["kernels", "table"])
+def test_backends_agree(backend, one_side):
+    atoms = water()
+    energy, forces = values(potential("reference", one_side=one_side), atoms)
+    found = values(potential(backend, one_side=one_side), atoms)
+    tolerance = 1e-12 if backend == "kernels" else 1e-9
+    assert found[0] == pytest.approx(energy, rel=tolerance)
+    assert np.abs(found[1] - forces).max() < tolerance * np.abs(forces).max()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_forces_and_stress_are_the_slopes_of_the_energy(backend):
+    model, atoms, step = potential(backend), water(), 1e-4
+    atoms.calc = Calculator(model, skin=0)
+    forces, stress = atoms.get_forces(), atoms.get_stress()
+    for atom, axis in ((0, 0), (1, 1), (5, 2), (7, 0)):
+        energies = []
+        for sign in (1, -1):
+            moved = atoms.copy()
+            moved.positions[atom, axis] += sign * step
+            energies.append(values(model, moved)[0])
+        slope = -(energies[0] - energies[1]) / (2 * step)
+        assert slope == pytest.approx(forces[atom, axis], abs=1e-6)
+    for axis, strain in enumerate(np.eye(3)[:, :, None] * np.eye(3)[:, None, :]):
+        energies = []
+        for sign in (1, -1):
+            moved = atoms.copy()
+            moved.set_cell(atoms.cell @ (np.eye(3) + sign * step * strain), scale_atoms=True)
+            energies.append(values(model, moved)[0])
+        slope = (energies[0] - energies[1]) / (2 * step) / atoms.get_volume()
+        assert slope == pytest.approx(stress[axis], abs=1e-7)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**6))
+def test_rotation_translation_permutation(seed):
+    rng = np.random.default_rng(seed)
+    model, atoms = potential(), water(seed % 7)
+    energy, forces = values(model, atoms)
+    rotation = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    order = rng.permutation(len(atoms))
+    moved = atoms[order]
+    moved.set_cell(atoms.cell @ rotation)
+    moved.positions = (atoms.positions[order] + rng.normal(size=3)) @ rotation
+    found = values(model, moved)
+    assert found[0] == pytest.approx(energy, rel=1e-12)
+    assert np.allclose(found[1], forces[order] @ rotation, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_atom_leaves_smoothly_through_the_cutoff(backend):
+    model = potential(backend)
+    energies, forces = [], []
+    distances = 4.0 + np.linspace(-2e-3, 2e-3, 9)
+    for distance in distances:
+        atoms = ase.Atoms("OH", positions=[[0, 0, 0], [distance, 0, 0]])
+        energy, force = values(model, atoms)
+        energies.append(energy)
+        forces.append(force[1, 0])
+    assert np.abs(np.diff(energies)).max() < 1e-8
+    assert np.abs(np.diff(forces)).max() < 1e-4
+    assert np.ptp(energies[5:]) == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_small_cell_is_the_same_as_its_copies(backend):
+    """Every atom meets its own images; sel is exceeded in both."""
+    atoms = water(molecules=1, length=3.1)
+    energy, forces = values(potential(backend), atoms)
+    many = values(potential(backend), atoms.repeat((2, 2, 1)))
+    assert many[0] == pytest.approx(4 * energy, rel=1e-11)
+    assert np.allclose(many[1], np.tile(forces, (4, 1)), atol=1e-10)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_atoms_without_neighbours_have_an_energy_and_no_force(backend):
+    model = potential(backend)
+    alone = values(model, ase.Atoms("O", positions=[[0, 0, 0]]))
+    two = values(model, ase.Atoms("OO", positions=[[0, 0, 0], [9, 0, 0]]))
+    assert two[0] == pytest.approx(2 * alone[0])
+    assert np.abs(two[1]).max() == 0
+
+
+def test_nearer_than_the_table_the_network_itself_is_used():
+    atoms = ase.Atoms("OHH", positions=[[0, 0, 0], [0.3, 0, 0], [-0.2, 0.9, 0]])
+    energy, forces = values(potential("kernels"), atoms)
+    found = values(potential("table"), atoms)
+    assert found[0] == pytest.approx(energy, rel=1e-10)
+    assert np.allclose(found[1], forces, rtol=1e-8, atol=1e-9)
+
+
+def test_a_table_follows_its_parameters():
+    model, atoms = potential("table"), water()
+    with torch.no_grad():
+        model.embedding.bias[0] += 0.1
+    energy, _ = values(model, atoms)
+    model.use_kernels = False
+    assert values(model, atoms)[0] == pytest.approx(energy, rel=1e-10)
+
+
+def test_float32_is_near_float64():
+    energy, forces = values(potential(), water())
+    found = values(potential(precision="float32"), water())
+    assert found[0] == pytest.approx(energy, abs=1e-4)
+    assert np.abs(found[1] - forces).max() < 1e-4 * np.abs(forces).max()
+
+
+def test_threads_change_no_bit():
+    model, atoms = potential(), water()
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(values(model, atoms))
+    finally:
+        torch.set_num_threads(before)
+    assert all(f[0] == found[0][0] and np.array_equal(f[1], found[0][1]) for f in found)
+
+
+def test_the_skin_changes_nothing_but_the_number_of_lists():
+    atoms, still = water(), water()
+    atoms.calc = Calculator(potential(), skin=0.6)
+    still.calc = Calculator(potential(), skin=0.0)
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        move = 0.03 * rng.normal(size=atoms.positions.shape)
+        atoms.positions += move
+        still.positions += move
+        assert atoms.get_potential_energy() == pytest.approx(
+            still.get_potential_energy(), rel=1e-13
+        )
+    assert atoms.calc.neighbours.lists_made < still.calc.neighbours.lists_made
+    atoms.set_cell(atoms.cell * 1.01)
+    made = atoms.calc.neighbours.lists_made
+    atoms.get_potential_energy()
+    assert atoms.calc.neighbours.lists_made == made + 1
+
+
+def test_energy_is_conserved_in_a_microcanonical_run():
+    """What is not conserved is the time step's doing: halving it leaves a quarter."""
+    excursions = []
+    for step in (0.4, 0.2):
+        atoms = water()
+        atoms.calc = Calculator(potential(), skin=0.5)
+        speed = np.sqrt(ase.units.kB * 300 / atoms.get_masses())[:, None]
+        atoms.set_velocities(speed * np.random.default_rng(0).normal(size=(len(atoms), 3)))
+        dynamics = VelocityVerlet(atoms, step * ase.units.fs)
+        totals = []
+        for _ in range(int(20 / step)):
+            dynamics.run(1)
+            totals.append(atoms.get_total_energy())
+        excursions.append(np.std(totals) / len(atoms))
+    assert excursions[1] < 1e-4
+    assert excursions[1] < 0.35 * excursions[0]
+
+
+def test_a_committee_disagrees_only_with_others():
+    from scitoolkit.io.atoms_formats import from_ase
+
+    frame = from_ase(water())
+    one, two = potential(), potential(seed=1)
+    assert model_deviation([one, one], frame)["force_max"] == 0
+    found = model_deviation([one, two], frame)
+    forces = [values(m, water())[1] for m in (one, two)]
+    expected = np.linalg.norm(forces[0] - forces[1], axis=1) / 2
+    assert found["force_max"] == pytest.approx(expected.max())
+    with pytest.raises(ConfigError):
+        model_deviation([one], frame)
+
+
+def test_atoms_on_each_other_are_refused():
+    with pytest.raises(DataError, match="apart"):
+        values(potential(), ase.Atoms("OO", positions=[[0, 0, 0], [0, 0, 1e-9]]))

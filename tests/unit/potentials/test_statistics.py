@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from scitoolkit.io.atoms import Configuration
+from scitoolkit.ops.environment_matrix import EnvironmentSpec, reference
+from scitoolkit.potentials.graph import collate, configuration_graph, edge_vectors
+from scitoolkit.potentials.loss import LossConfig
+from scitoolkit.potentials.statistics import (
+    energy_shifts,
+    environment_statistics,
+    most_neighbours,
+)
+
+
+def frame(seed=0, atoms=12, length=7.0):
+    rng = np.random.default_rng(seed)
+    species = np.where(rng.random(atoms) < 0.4, "O", "H")
+    return Configuration(
+        species, rng.uniform(0, length, (atoms, 3)), np.eye(3) * length, np.ones(3, bool),
+        float(rng.normal()), rng.normal(size=(atoms, 3)),
+    )  # fmt: skip
+
+
+def test_edges_are_all_images_within_the_cutoff():
+    """Against a sum over all images, in a cell so small that an atom meets itself."""
+    one = frame(atoms=3, length=3.0)
+    graph = configuration_graph(one, ["O", "H"], 4.0)
+    found = np.sort(edge_vectors(graph).norm(dim=1).numpy())
+    shifts = np.array([[i, j, k] for i in range(-3, 4) for j in range(-3, 4) for k in range(-3, 4)])
+    all_ = one.positions[None, :, None] - one.positions[:, None, None] + 3.0 * shifts[None, None]
+    distance = np.linalg.norm(all_, axis=-1).ravel()
+    expected = np.sort(distance[(distance < 4.0) & (distance > 1e-9)])
+    assert np.allclose(found, expected)
+
+
+def test_segments_say_where_each_type_begins():
+    graph = collate([configuration_graph(frame(s), ["O", "H"], 4.0) for s in (0, 1)])
+    segments, types = graph["segments"], graph["types"]
+    for atom in range(len(types)):
+        for kind in (0, 1):
+            part = slice(int(segments[2 * atom + kind]), int(segments[2 * atom + kind + 1]))
+            assert (graph["edge_index"][0, part] == atom).all()
+            assert (types[graph["edge_index"][1, part]] == kind).all()
+    assert segments[-1] == graph["edge_index"].shape[1]
+
+
+def test_statistics_count_absent_neighbours_as_zero():
+    graphs = [configuration_graph(frame(s), ["O", "H"], 4.0) for s in range(3)]
+    spec = EnvironmentSpec(4.0, 2.0, (20, 30), (4,))
+    mean, deviation = environment_statistics(spec, graphs)
+    rows = [torch.zeros(0, 4, dtype=torch.float64)]
+    number = 0
+    for graph in graphs:
+        own = graph["types"][graph["edge_index"][0]]
+        rows.append(reference.environment_rows(spec, edge_vectors(graph))[own == 1])
+        number += int((graph["types"] == 1).sum()) * 50
+    s = torch.cat([torch.cat(rows)[:, 0], torch.zeros(number - len(torch.cat(rows)))])
+    assert mean[1, 0] == pytest.approx(float(s.mean()))
+    assert deviation[1, 0] == pytest.approx(float(s.std(correction=0)))
+    assert mean[1, 1:].abs().max() == 0
+
+
+def test_shifts_of_one_composition_give_the_total():
+    counts, energies = np.tile([64.0, 128.0], (5, 1)), np.full(5, -29942.0)
+    assert counts[0] @ energy_shifts(counts, energies) == pytest.approx(-29942.0)
+    mixed = np.array([[1.0, 0.0], [1.0, 2.0], [3.0, 1.0]])
+    assert np.allclose(energy_shifts(mixed, mixed @ [-3.0, -0.5]), [-3.0, -0.5])
+
+
+def test_most_neighbours_is_a_maximum_over_atoms():
+    graph = configuration_graph(frame(), ["O", "H"], 4.0)
+    most = most_neighbours([graph], 2)
+    pairs = graph["segments"].diff().view(-1, 2)
+    assert most == [int(pairs[:, 0].max()), int(pairs[:, 1].max())]
+
+
+def test_prefactors_follow_the_learning_rate():
+    loss = LossConfig(start_pref_e=0.02, limit_pref_e=1, start_pref_f=1000, limit_pref_f=1)
+    assert loss.weights(1.0) == pytest.approx({"energy": 0.02, "forces": 1000.0, "virial": 0.0})
+    assert loss.weights(0.0) == {"energy": 1.0, "forces": 1.0, "virial": 0.0}
+    assert not loss.uses("virial")
