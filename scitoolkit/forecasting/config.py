@@ -40,6 +40,28 @@ class PodConfig(Config):
     max_memory: str = "1GiB"
 
 
+class ArchitectureConfig(Config):
+    """A chain of LSTM layers with skip connections, as a search finds it.
+
+    Attributes:
+        nodes: width of every layer, 0 for none; node i reads the output of node i - 1.
+        skips: pairs [a, b], a < b: output a is added to output b; 0 is the input.
+    """
+
+    nodes: list[NonNegativeInt] = Field(min_length=1)
+    skips: list[tuple[NonNegativeInt, PositiveInt]] = Field(default=[])
+
+    @model_validator(mode="after")
+    def _skips_fit(self) -> ArchitectureConfig:
+        for start, end in self.skips:
+            if not start < end <= len(self.nodes):
+                raise ValueError(
+                    f"skip [{start}, {end}] does not fit {len(self.nodes)} nodes; "
+                    "allowed: [a, b] with 0 <= a < b <= number of nodes"
+                )
+        return self
+
+
 class LSTMConfig(Config):
     """An ensemble of POD-LSTMs, and what they correct.
 
@@ -49,6 +71,8 @@ class LSTMConfig(Config):
         head: how outputs are read off the states.
         hidden: width of a layer.
         layers: stacked layers.
+        architecture: layers of different widths with skip connections, instead of `hidden` and
+            `layers`.
         seasonal_inputs: whether cos and sin of the season are inputs too.
     """
 
@@ -56,6 +80,7 @@ class LSTMConfig(Config):
     head: Literal["all_steps", "last_state", "encoder_decoder"] = "last_state"
     hidden: PositiveInt = 16
     layers: PositiveInt = 1
+    architecture: ArchitectureConfig | None = None
     seasonal_inputs: bool = True
 
 

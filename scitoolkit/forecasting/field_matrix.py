@@ -8,43 +8,16 @@ in the field; dimensions are found by name, never by position.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.units import parse_bytes as parse_bytes
 from scitoolkit.io import coordinates
 from scitoolkit.io.time_axis import decimal_years
-
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-
-
-def parse_bytes(size: int | float | str) -> int:
-    """Return a number of bytes written as a number or as text with a unit.
-
-    Raises:
-        ConfigError: the text is not a positive size.
-
-    Example:
-        >>> parse_bytes("1GiB"), parse_bytes("2.5 MB"), parse_bytes(4096)
-        (1073741824, 2500000, 4096)
-    """
-    found = re.fullmatch(r"([0-9.eE+]+)\s*([a-zA-Z]*)", str(size).strip())
-    try:
-        count = float(found[1]) * _UNITS[found[2].lower()] if found else 0.0
-    except (KeyError, ValueError):
-        count = 0.0
-    if not 1 <= count < math.inf:
-        raise ConfigError(
-            f"max_memory {size!r} is not a size",
-            allowed="a number of bytes, or text such as '512MiB'",
-            fix="max_memory='1GiB'",
-        )
-    return int(count)
 
 
 def find_time_dim(da: xr.DataArray, time_dim: Hashable | None = None) -> Hashable:

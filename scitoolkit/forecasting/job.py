@@ -19,6 +19,7 @@ from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, Parts, divide, read_field
 from scitoolkit.forecasting.fitting import BASE, NETWORK, POD_LSTM, RIDGE
 from scitoolkit.forecasting.metrics import rmse_per_lead
+from scitoolkit.forecasting.search_trial import network_cost, prepared, validation_scores
 from scitoolkit.forecasting.selection import lead_factors
 from scitoolkit.forecasting.surrogate import ForecastSurrogate, forecast_dataset
 from scitoolkit.forecasting.task import ForecastTask
@@ -61,9 +62,7 @@ class ForecastingJob:
 
     def train(self, config: ForecastingConfig, run: RunDirectory, *, resume: bool = False) -> None:
         """Fit on train, choose on validation, refit the closed-form part on both, save `model/`."""
-        data = read_field(config.data)
-        parts = divide(data, config)
-        surrogate, choice, pod = fitting.prepare(data, parts, config)
+        data, parts, surrogate, choice, pod = prepared(config)
         log.info(
             "%d steps, %d cells, %d modes; base: %s",
             len(data.series.values), len(data.weights), len(surrogate.modes), choice.settings,
@@ -101,11 +100,28 @@ class ForecastingJob:
         found = evaluation.Evaluation(surrogate, field, windows, rivals, record)
         results, maps = found.results(config.workflow)
         if data is None and folder != Path(directory):
-            results.write(Path(directory))
+            results.write_run(Path(directory), folder)
             write_fields(maps, Path(directory) / "results.nc")
-            text = json.dumps({"units": results.units, **results.metrics}, indent=1)
-            write_atomic(folder / "metrics.json", text + "\n")
         return results
+
+    def search_trial(
+        self, config: ForecastingConfig, run: RunDirectory, *, resume: bool = False
+    ) -> Mapping[str, float]:
+        """Train the network alone; return `validation_rmse` of the corrected forecast."""
+        _, parts, surrogate, _, _ = prepared(config)
+        trainer = Trainer(ForecastTask(surrogate.network), config.training, run=run)
+        trainer.fit(
+            _loader(surrogate, parts.windows["train"], config, shuffle=True),
+            _loader(surrogate, parts.windows["validation"], config, shuffle=False),
+            resume=resume,
+        )
+        surrogate.network.load_state_dict(best_weights(run.checkpoints))
+        surrogate.network = surrogate.network.cpu()
+        return {**self.search_cost(config), **validation_scores(surrogate, parts, trainer)}
+
+    def search_cost(self, config: ForecastingConfig) -> Mapping[str, float]:
+        """Return the number of trained parameters; 40 modes are assumed where a rank is chosen."""
+        return network_cost(config)
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
         """Forecast from the last steps of a file; write NetCDF with 90 % bounds."""

@@ -7,12 +7,68 @@ Members of an ensemble are trained side by side as one module, so that one check
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 Head = Literal["all_steps", "last_state", "encoder_decoder"]
+Memory = dict[str, tuple[Tensor, Tensor]]
+
+
+class LSTMChain(nn.Module):
+    """LSTM layers in a row with skip connections; it is called as `nn.LSTM` is.
+
+    Node i reads output i - 1, output 0 being the input. A skip (a, b) adds output a to output b
+    (through a linear map where the widths differ), and a ReLU follows the sum.
+
+    Args:
+        features: channels of an input step.
+        nodes: width of every layer; 0 passes its input on.
+        skips: pairs (a, b) with a < b.
+
+    Source:
+        Maulik et al. 2020, arXiv:2004.10928: the space of stacked LSTMs that is searched there.
+
+    Example:
+        >>> chain = LSTMChain(5, [16, 0, 32], [(0, 1), (1, 3)])
+        >>> chain(torch.zeros(2, 8, 5))[0].shape
+        torch.Size([2, 8, 32])
+    """
+
+    def __init__(
+        self, features: int, nodes: Sequence[int], skips: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        super().__init__()
+        widths = [features]
+        self.layers, self.maps = nn.ModuleDict(), nn.ModuleDict()
+        self.skips: dict[int, list[int]] = {}
+        for end, width in enumerate(nodes, start=1):
+            if width:
+                self.layers[str(end)] = nn.LSTM(widths[-1], width, batch_first=True)
+            widths.append(width or widths[-1])
+        for start, end in sorted((int(a), int(b)) for a, b in skips):
+            self.skips.setdefault(end, []).append(start)
+            if widths[start] != widths[end]:
+                self.maps[f"{start}-{end}"] = nn.Linear(widths[start], widths[end])
+        self.num_nodes, self.width = len(nodes), widths[-1]
+
+    def forward(self, x_BIC: Tensor, memory: Memory | None = None) -> tuple[Tensor, Memory]:
+        """Return (batch, step, width) and the states with which to go on."""
+        outputs, after = [x_BIC], {}
+        for end in range(1, self.num_nodes + 1):
+            out = outputs[-1]
+            key = str(end)
+            if key in self.layers:
+                out, after[key] = self.layers[key](out, memory[key] if memory else None)
+            if end in self.skips:
+                for start in self.skips[end]:
+                    skip, name = outputs[start], f"{start}-{end}"
+                    out = out + (self.maps[name](skip) if name in self.maps else skip)
+                out = torch.relu(out)
+            outputs.append(out)
+        return outputs[-1], after
 
 
 class PodLSTM(nn.Module):
@@ -26,6 +82,8 @@ class PodLSTM(nn.Module):
         hidden: width of every layer.
         layers: number of stacked layers.
         head: how outputs are read off; `all_steps` needs leads <= inputs.
+        nodes: widths of an `LSTMChain` that takes the place of `layers` layers of `hidden`.
+        skips: its skip connections.
 
     Example:
         >>> PodLSTM(5, 5, inputs=8, leads=8, hidden=16)(torch.zeros(2, 8, 5)).shape
@@ -42,15 +100,27 @@ class PodLSTM(nn.Module):
         hidden: int = 16,
         layers: int = 1,
         head: Head = "last_state",
+        nodes: Sequence[int] | None = None,
+        skips: Sequence[tuple[int, int]] = (),
     ) -> None:
         super().__init__()
         if head == "all_steps" and leads > inputs:
             raise ValueError(f"head all_steps needs leads <= inputs, got {leads} > {inputs}")
         self.leads, self.outputs, self.head = leads, outputs, head
-        self.encoder = nn.LSTM(features, hidden, layers, batch_first=True)
+
+        def stack(channels: int) -> nn.Module:
+            if nodes is not None:
+                return LSTMChain(channels, nodes, skips)
+            return nn.LSTM(channels, hidden, layers, batch_first=True)
+
+        self.encoder = stack(features)
+        width = self.encoder.width if nodes is not None else hidden
         if head == "encoder_decoder":
-            self.decoder = nn.LSTM(outputs, hidden, layers, batch_first=True)
-        self.readout = nn.Linear(hidden, outputs * (leads if head == "last_state" else 1))
+            self.decoder = stack(outputs)
+        self.readout = nn.Linear(width, outputs * (leads if head == "last_state" else 1))
+        # A chain without any layer is as wide as its input, which differs for the decoder.
+        decoded = self.decoder.width if head == "encoder_decoder" and nodes is not None else width
+        self.decoded_readout = nn.Linear(decoded, outputs) if decoded != width else None
 
     def forward(self, x_BIC: Tensor) -> Tensor:
         """Return (batch, lead, output) from (batch, inputs, feature)."""
@@ -63,7 +133,7 @@ class PodLSTM(nn.Module):
         steps = [step]
         for _ in range(self.leads - 1):
             state, memory = self.decoder(step, memory)
-            step = self.readout(state)
+            step = (self.decoded_readout or self.readout)(state)
             steps.append(step)
         return torch.cat(steps, dim=1)
 

@@ -214,6 +214,7 @@ def make_network(config: ForecastingConfig, num_modes: int, seasonal: bool) -> E
     from scitoolkit.core.seeds import derive_seed
 
     members: list[torch.nn.Module] = []
+    chain = config.model.architecture
     for member in range(config.ensemble):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(config.seed, member))
@@ -221,7 +222,8 @@ def make_network(config: ForecastingConfig, num_modes: int, seasonal: bool) -> E
                 PodLSTM(
                     num_modes + (2 if seasonal else 0), num_modes, inputs=config.inputs,
                     leads=config.leads, hidden=config.model.hidden, layers=config.model.layers,
-                    head=config.model.head,
+                    head=config.model.head, nodes=chain.nodes if chain else None,
+                    skips=chain.skips if chain else (),
                 )
             )  # fmt: skip
     return Ensemble(members)

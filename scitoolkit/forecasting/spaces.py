@@ -1,0 +1,26 @@
+"""Search spaces of the forecasting domain, as plain data; keys are those of its configuration.
+
+`scitoolkit.search.spaces.pod_lstm` is the space made of `POD_LSTM`, and a search configuration
+names it by `space: pod_lstm`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+POD_LSTM: dict[str, Any] = {
+    "model.architecture": {"nodes": 5, "choices": [0, 16, 32, 48, 64, 80, 96], "reach": 2},
+}
+"""Stacked LSTMs of Maulik et al. 2020 (arXiv:2004.10928): 7**5 * 2**9 = 8,605,184 of them."""
+
+POD_LSTM_FULL: dict[str, Any] = {
+    **POD_LSTM,
+    "model.head": ["last_state", "all_steps", "encoder_decoder"],
+    "model.name": ["damped_residual_lstm", "pod_lstm"],
+    "pod.rank": [3, 5, 8, 12],
+    "inputs": [6, 8, 12],
+    "training.batch_size": [8, 16, 32],
+    "training.optimizer.lr": {"low": 3e-4, "high": 1e-2, "log": True},
+    "training.optimizer.weight_decay": {"low": 1e-4, "high": 0.3, "log": True},
+}
+"""The same with heads, what is corrected, rank, window and training."""

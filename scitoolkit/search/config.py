@@ -1,0 +1,188 @@
+"""The configuration of a search: `surrogate: search` at the top of a YAML file."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+
+from scitoolkit.core.config import Config, ConfigProblems, DataPath
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.units import parse_bytes
+from scitoolkit.search.evaluators import Limits
+from scitoolkit.search.space import Space
+from scitoolkit.search.strategies import AgingEvolution, RandomSearch, Strategy
+from scitoolkit.search.trial import Objective
+from scitoolkit.training.config import TrainingConfig
+
+
+class ObjectiveConfig(Config):
+    """A figure to make small or large; see `scitoolkit.search.Objective`."""
+
+    name: str
+    direction: Literal["min", "max"] = "min"
+    limit: float | None = None
+
+
+class HalvingConfig(Config):
+    """Successive halving on top of any strategy; see `scitoolkit.search.SuccessiveHalving`."""
+
+    smallest: PositiveInt
+    largest: PositiveInt
+    factor: int = Field(default=3, ge=2)
+
+
+class StrategyConfig(Config):
+    """What proposes configurations.
+
+    Attributes:
+        name: `random`, `evolution`, or `bayesian` (DeepHyper's, with the extra `search`).
+        population: number of youngest trials that can have children (evolution).
+        sample: number of them that compete to be the parent (evolution).
+        halving: spend small budgets first.
+    """
+
+    name: Literal["random", "evolution", "bayesian"] = "evolution"
+    population: PositiveInt = 100
+    sample: PositiveInt = 10
+    halving: HalvingConfig | None = None
+
+    def make(self) -> Strategy:
+        """Return the strategy."""
+        base: Strategy = RandomSearch()
+        if self.name == "evolution":
+            base = AgingEvolution(self.population, self.sample)
+        if self.name == "bayesian":
+            from scitoolkit.search.bayesian import BayesianSearch
+
+            base = BayesianSearch()
+        if self.halving is None:
+            return base
+        from scitoolkit.search.halving import SuccessiveHalving
+
+        limits = self.halving
+        return SuccessiveHalving(base, limits.smallest, limits.largest, limits.factor)
+
+
+class BudgetConfig(Config):
+    """How much to search, and with what; all of it may change when a search is resumed.
+
+    Attributes:
+        trials: configurations to try.
+        seconds: time to search; running trials then end.
+        workers: processes of this machine; 1 without limits stays in this process.
+        evaluator: `processes`, or `ray` or `mpi` through DeepHyper.
+        threads: numerical threads of a worker.
+        gpus: ids of GPUs to deal out to the workers.
+        processes_per_trial: processes that train one trial together.
+        trial_seconds: limit on one trial.
+        trial_memory: limit on the memory of one worker process, such as `4GiB`.
+    """
+
+    trials: PositiveInt | None = None
+    seconds: PositiveFloat | None = None
+    workers: PositiveInt = 1
+    evaluator: Literal["processes", "ray", "mpi"] = "processes"
+    threads: PositiveInt = 1
+    gpus: list[int] = Field(default=[])
+    processes_per_trial: PositiveInt = 1
+    trial_seconds: PositiveFloat | None = None
+    trial_memory: str | None = None
+
+    @field_validator("trial_memory")
+    @classmethod
+    def _memory_is_readable(cls, text: str | None) -> str | None:
+        try:
+            _ = parse_bytes(text, key="trial_memory") if text is not None else None
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return text
+
+    def limits(self) -> Limits:
+        """Return the limits of a trial."""
+        memory = None if self.trial_memory is None else parse_bytes(self.trial_memory)
+        return Limits(self.trial_seconds, memory)
+
+
+class FinalConfig(Config):
+    """What happens to the best configurations after the search.
+
+    Attributes:
+        finalists: number that are trained again before they are ranked.
+        seeds: trainings of each.
+        train: whether the winner is then trained as its own configuration says and, once,
+            evaluated on the test part.
+        settings: `section.key=value` settings for that training, such as more epochs or a larger
+            ensemble than the trials had.
+    """
+
+    finalists: NonNegativeInt = 3
+    seeds: PositiveInt = 3
+    train: bool = True
+    settings: list[str] = Field(default=[])
+
+
+class SearchConfig(JobConfig):
+    """A search over the configuration of any surrogate.
+
+    Attributes:
+        config: YAML file that is searched; everything the space does not name stays as it is.
+        settings: `section.key=value` settings that win over that file.
+        space: name of a known space, or parameters by the key that they set.
+        objectives: the first ranks; with several the Pareto front is kept.
+        strategy: what proposes.
+        budget: how much, and with what.
+        final: retraining of the best.
+        budget_key: what successive halving sets.
+        seed_keys: keys that a trial's seed is written to, where the configuration has them.
+        seed: of the search.
+        keep: number of best trials whose checkpoints are kept.
+    """
+
+    surrogate: Literal["search"] = "search"
+    config: DataPath
+    settings: list[str] = Field(default=[])
+    space: str | dict[str, Any]
+    objectives: list[ObjectiveConfig] = Field(min_length=1)
+    strategy: StrategyConfig = StrategyConfig()
+    budget: BudgetConfig = BudgetConfig()
+    final: FinalConfig = FinalConfig()
+    budget_key: str = "training.epochs"
+    seed_keys: list[str] = Field(default=["seed", "training.seed"])
+    seed: NonNegativeInt = 0
+    keep: PositiveInt = 5
+
+    @field_validator("space")
+    @classmethod
+    def _space_is_one(cls, space: str | dict[str, Any]) -> str | dict[str, Any]:
+        try:
+            _ = make_space(space)
+        except ConfigProblems as error:
+            raise ValueError("; ".join(map(str, error.problems))) from None
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return space
+
+    @property
+    def training(self) -> TrainingConfig:
+        """The manager of a search is a single process, whatever its trials are."""
+        return TrainingConfig(strategy="single")
+
+    def made_objectives(self) -> list[Objective]:
+        """Return the objectives."""
+        return [Objective(o.name, o.direction, o.limit) for o in self.objectives]
+
+
+def make_space(space: str | dict[str, Any]) -> Space:
+    """Return the space of a name or of parameters.
+
+    A key `base` among the parameters names a space that the others are added to.
+    """
+    from scitoolkit.search import spaces
+
+    if isinstance(space, str):
+        return spaces.get(space)
+    parameters = dict(space)
+    base = parameters.pop("base", None)
+    return Space({**(spaces.description(base) if base else {}), **parameters})

@@ -1,0 +1,194 @@
+"""What a search has done: rebuilt event by event from its log, the same live and afterwards."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from scitoolkit.core.errors import CheckpointError
+from scitoolkit.search.pareto import pareto_front
+from scitoolkit.search.trial import Objective, Trial
+
+Event = dict[str, Any]
+
+
+class History:
+    """The trials of a search and what can be asked of them.
+
+    Args:
+        objectives: what is minimised or maximised; the first ranks single trials.
+
+    Attributes:
+        trials: by number; retraining of finalists included.
+        clock: seconds of search so far, pauses between sessions left out.
+    """
+
+    def __init__(self, objectives: Sequence[Objective]) -> None:
+        self.objectives = tuple(objectives)
+        self.trials: dict[int, Trial] = {}
+        self.clock = 0.0
+        self.workers = 1
+        self.best_known: Trial | None = None
+        self.num_done = self.num_failed = self.num_searched = 0
+
+    @classmethod
+    def from_events(cls, events: Iterable[Event]) -> History:
+        """Return the history that a log tells.
+
+        Raises:
+            CheckpointError: the log does not begin with the description of a search.
+        """
+        events = list(events)
+        if not events or events[0].get("event") != "open":
+            raise CheckpointError("the log does not begin with the description of a search")
+        history = cls([Objective(**o) for o in events[0]["objectives"]])
+        for event in events:
+            history.apply(event)
+        return history
+
+    def apply(self, event: Event) -> Trial | None:
+        """Take in one event; return the trial that it is about."""
+        self.clock = max(self.clock, float(event.get("t", 0.0)))
+        kind = event["event"]
+        if kind in ("open", "resume"):
+            self.workers = int(event.get("workers", self.workers))
+        if kind == "issue":
+            return self._issue(event)
+        if kind == "finish":
+            return self._finish(event)
+        return None
+
+    def _issue(self, event: Event) -> Trial:
+        number, stage = event["trial"], event["stage"]
+        if stage == 0:
+            self.trials[number] = Trial(
+                number, tuple(event["codes"]), event["values"], event["seed"],
+                event["origin"], event.get("parent"), event.get("of"),
+            )  # fmt: skip
+            self.num_searched += event.get("of") is None
+        trial = self.trials[number]
+        trial.stage, trial.budget, trial.status = stage, event.get("budget"), "running"
+        return trial
+
+    def _finish(self, event: Event) -> Trial:
+        trial = self.trials[event["trial"]]
+        trial.epochs = [*trial.epochs, *event.get("epochs", [])]
+        trial.spans.append((event["start"], event["t"], event["worker"]))
+        trial.cpu += event.get("cpu") or 0.0
+        trial.failure, trial.error = event.get("failure", ""), event.get("error", "")
+        if trial.failure:
+            trial.status = "failed"
+            self.num_failed += 1
+            return trial
+        self.num_done += trial.status != "done" and trial.reached < 0
+        trial.status, trial.metrics, trial.reached = "done", event["metrics"], event["stage"]
+        trial.values = tuple(o.loss(trial.metrics) for o in self.objectives)
+        if trial.of is None and self._better(trial):
+            self.best_known = trial
+        return trial
+
+    def _better(self, trial: Trial) -> bool:
+        best = self.best_known
+        if not self.feasible(trial):
+            return False
+        return best is None or (-trial.reached, trial.values) < (-best.reached, best.values)
+
+    # --- questions --------------------------------------------------------------------------
+
+    @property
+    def searched(self) -> list[Trial]:
+        """Trials of the search itself, in the order of their numbers."""
+        return [t for t in self.trials.values() if t.of is None]
+
+    @property
+    def done(self) -> list[Trial]:
+        """Trials of the search with a result."""
+        return [t for t in self.searched if t.reached >= 0 and t.status != "failed"]
+
+    @property
+    def running(self) -> list[Trial]:
+        """Trials that have been issued and have not come back."""
+        return [t for t in self.trials.values() if t.status == "running"]
+
+    def feasible(self, trial: Trial) -> bool:
+        """Return whether a trial keeps the limits of all objectives."""
+        return all(o.within(trial.metrics) for o in self.objectives)
+
+    def ranked(self) -> list[Trial]:
+        """Return feasible trials, best first; what was trained for longer comes before."""
+        trials = [t for t in self.done if self.feasible(t)]
+        return sorted(trials, key=lambda t: (-t.reached, t.values, t.id))
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial by the first objective."""
+        return next(iter(self.ranked()), None)
+
+    def front(self) -> list[Trial]:
+        """Return the trials of the Pareto front, among those trained the longest."""
+        trials = self.ranked()
+        trials = [t for t in trials if t.reached == trials[0].reached]
+        return [trials[i] for i in pareto_front([t.values for t in trials])]
+
+    def failures(self) -> Counter[str]:
+        """Return how many trials failed in which way."""
+        return Counter(t.failure for t in self.trials.values() if t.status == "failed")
+
+    def duplicates(self) -> int:
+        """Return how many trials had a configuration that had been tried before."""
+        searched = self.searched
+        return len(searched) - len({t.codes for t in searched})
+
+    def busy_share(self, until: float | None = None) -> float:
+        """Return the share of the workers' time, up to `until`, in which they ran trials."""
+        end = self.clock if until is None else until
+        busy = sum(
+            max(0.0, min(stop, end) - start)
+            for t in self.trials.values()
+            for start, stop, _ in t.spans
+        )
+        return busy / (end * self.workers) if end > 0 else 0.0
+
+    def finalists(self) -> list[dict[str, Any]]:
+        """Return every retrained configuration with mean and spread over its seeds, best first."""
+        groups: dict[int, list[Trial]] = {}
+        for trial in self.trials.values():
+            if trial.of is not None:
+                groups.setdefault(trial.of, []).append(trial)
+        rows = []
+        for number, trials in groups.items():
+            values = [t.values[0] for t in trials if t.status == "done"]
+            if values:
+                rows.append({
+                    "trial": number, "seeds": len(values), "mean": statistics.fmean(values),
+                    "spread": statistics.stdev(values) if len(values) > 1 else 0.0,
+                    "runs": [t.id for t in trials if t.status == "done"],
+                })  # fmt: skip
+        return sorted(rows, key=lambda row: row["mean"])
+
+
+def event_values(trial: Trial) -> Mapping[str, Any]:
+    """Return what makes two histories equal: all that is not a time or a place."""
+    return {
+        "id": trial.id, "codes": trial.codes, "seed": trial.seed, "origin": trial.origin,
+        "parent": trial.parent, "of": trial.of, "stage": trial.stage, "status": trial.status,
+        "metrics": trial.metrics, "failure": trial.failure,
+    }  # fmt: skip
+
+
+def same_history(a: History, b: History) -> bool:
+    """Return whether two searches did the same, whenever and on whichever worker."""
+    return [event_values(t) for t in a.trials.values()] == [
+        event_values(t) for t in b.trials.values()
+    ]
+
+
+def load_history(directory: Any) -> History:
+    """Return the history of a run directory, also of a search that is still running."""
+    from pathlib import Path
+
+    from scitoolkit.search.trial_log import read_events
+
+    return History.from_events(read_events(Path(directory)))

@@ -1,0 +1,164 @@
+"""The search job: what `scitoolkit search` and `scitoolkit run` call for `surrogate: search`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from scitoolkit.core.config import dump_config, load_config, read_document
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.jobs import job_of
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.results import Results
+from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.search.config import SearchConfig, make_space
+from scitoolkit.search.evaluators import Evaluator
+from scitoolkit.search.history import History, load_history
+from scitoolkit.search.live import LiveTable
+from scitoolkit.search.manager import Search
+from scitoolkit.search.objective import TrainedTrial
+from scitoolkit.search.results import search_results
+from scitoolkit.search.trial import Trial
+
+log = get_logger(__name__)
+BEST = "best"
+WINNER = "winner.json"
+_TRAINED = "trained"
+
+
+class SearchJob:
+    """A search over the configuration of another job; fulfils `contracts.Job`."""
+
+    config_class: ClassVar[type[SearchConfig]] = SearchConfig
+
+    def check(self, config: SearchConfig) -> Mapping[str, Any]:
+        """Draw configurations and check each against the schema; train and write nothing."""
+        import random
+
+        space, trial = make_space(config.space), evaluation(config)
+        rng = random.Random(config.seed)
+        samples = [space.sample(rng) for _ in range(20)]
+        costs = [dict(trial.cost(sample)) for sample in samples]
+        return {
+            "size": space.size, "variables": list(space.variables), "samples": samples[:3],
+            "costs": costs[:3], "surrogate": type(trial.resolve(samples[0])[0]).__name__,
+        }  # fmt: skip
+
+    def train(self, config: SearchConfig, run: RunDirectory, *, resume: bool = False) -> None:
+        """Search, train the finalists again, then train the winner into `best/`."""
+        trial = evaluation(config)
+        search = Search(
+            make_space(config.space), trial, directory=run.path, strategy=config.strategy.make(),
+            objectives=config.made_objectives(), cost=trial.cost, seed=config.seed,
+            limits=config.budget.limits(), keep=config.keep,
+        )  # fmt: skip
+        budget, final = config.budget, config.final
+        processes: dict[str, Any] = {}
+        if budget.gpus or budget.threads > 1:
+            processes = {"threads": budget.threads, "gpus": budget.gpus}
+        with LiveTable() as live:
+            history = search.run(
+                trials=budget.trials, seconds=budget.seconds, workers=_workers(config, trial),
+                resume=resume, retrain=(final.finalists, final.seeds) if final.finalists else None,
+                progress=live.update, **processes,
+            )  # fmt: skip
+        log.info("%s: %s", search.stopped_because, summary_line(history))
+        winner = choose_winner(history)
+        if winner is None:
+            raise DataError("no trial gave a result", where=str(run.path))
+        write_atomic(run.path / WINNER, json.dumps(
+            {"trial": winner.id, "configuration": winner.configuration}, indent=1) + "\n"
+        )  # fmt: skip
+        if final.train:
+            settings = (*trial.settings, *final.settings)
+            self._train_winner(dataclasses.replace(trial, settings=settings), winner, run)
+
+    def _train_winner(self, trial: TrainedTrial, winner: Trial, run: RunDirectory) -> None:
+        """Train the winner as its own configuration says, seeds included."""
+        job, config = trial.resolve(winner.configuration)
+        folder = run.path / BEST
+        done = folder / _TRAINED
+        if done.exists():
+            return
+        best = RunDirectory(folder)
+        for path in (best.checkpoints, best.report):
+            path.mkdir(parents=True, exist_ok=True)
+        write_atomic(best.config_path, dump_config(config))
+        job.train(config, best, resume=any(best.checkpoints.iterdir()))
+        write_atomic(done, "")
+
+    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
+        """Write the tables and figures of the search; score the winner on the test part, once.
+
+        The test part is not looked at again by later calls. With `data`, the winner is evaluated
+        on that file and nothing is written.
+        """
+        directory = Path(directory)
+        config = load_config(SearchConfig, directory / "config.yaml")
+        best = directory / BEST
+        tested = None
+        if (best / "config.yaml").is_file():
+            job = job_of(read_document(best / "config.yaml"))
+            if data is not None:
+                return job.evaluate(best, data)
+            scored = (best / "results.json").is_file()
+            tested = Results.read(best) if scored else job.evaluate(best)
+            if not (best / "results.json").is_file():
+                tested.write(best)
+        elif data is not None:
+            raise _no_winner(best)
+        results = search_results(load_history(directory), make_space(config.space), tested,
+                                 title=config.workflow)  # fmt: skip
+        results.write(directory)
+        return results
+
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """Apply the winner to a file."""
+        best = Path(directory) / BEST
+        if not (best / "config.yaml").is_file():
+            raise _no_winner(best)
+        job_of(read_document(best / "config.yaml")).predict(best, source, output)
+
+
+def _no_winner(folder: Path) -> DataError:
+    return DataError("the winner has not been trained", where=str(folder), fix="final.train=true")
+
+
+def evaluation(config: SearchConfig) -> TrainedTrial:
+    """Return what evaluates a point of the space."""
+    return TrainedTrial(
+        str(config.config), tuple(config.settings), tuple(config.seed_keys), config.budget_key,
+        config.budget.processes_per_trial,
+    )  # fmt: skip
+
+
+def choose_winner(history: History) -> Trial | None:
+    """Return the finalist with the best mean over its seeds, else the best trial."""
+    finalists = history.finalists()
+    if finalists:
+        return history.trials[finalists[0]["trial"]]
+    return history.best
+
+
+def summary_line(history: History) -> str:
+    """Return how the search went, failures included, in one line."""
+    failed = history.failures()
+    text = f"{len(history.done)} trials done"
+    if failed:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
+        text += f", {sum(failed.values())} failed ({kinds})"
+    return f"{text}, busy share {history.busy_share():.3f}"
+
+
+def _workers(config: SearchConfig, trial: TrainedTrial) -> int | Evaluator:
+    if config.budget.evaluator == "processes":
+        return config.budget.workers
+    from scitoolkit.search.clusters import DeepHyperEvaluator
+
+    return DeepHyperEvaluator(
+        trial, config.budget.evaluator, workers=config.budget.workers,
+        limits=config.budget.limits(), gpus_per_trial=1 if config.budget.gpus else 0,
+    )  # fmt: skip

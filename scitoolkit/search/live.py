@@ -1,0 +1,89 @@
+"""What a terminal shows while a search runs; elsewhere, a line in the log now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from scitoolkit.core.log import get_logger
+
+if TYPE_CHECKING:
+    from scitoolkit.search.manager import Search
+
+log = get_logger(__name__)
+_REFRESH, _LINE_EVERY = 0.5, 30.0
+
+
+class LiveTable:
+    """Best so far, speed, busy share, failures: redrawn in place on a terminal."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._live: Any = None
+        self._next = 0.0
+        self._begin: tuple[float, int] | None = None
+
+    def __enter__(self) -> LiveTable:
+        """Begin to draw."""
+        if self._terminal:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+            self._live.start()
+        self._next = time.monotonic() + (0.0 if self._terminal else _LINE_EVERY)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the terminal as it was."""
+        if self._live is not None:
+            self._live.stop()
+
+    def update(self, search: Search) -> None:
+        """Draw, unless that was done a moment ago."""
+        now = time.monotonic()
+        if self._begin is None:
+            self._begin = (now, search.history.num_done)
+        if now < self._next:
+            return
+        rows = facts(search, now - self._begin[0], self._begin[1])
+        if self._live is None:
+            self._next = now + _LINE_EVERY
+            log.info("%s", ", ".join(f"{name} {value}" for name, value in rows.items()))
+            return
+        self._next = now + _REFRESH
+        self._live.update(_table(rows), refresh=True)
+
+
+def facts(search: Search, seconds: float, before: int) -> dict[str, str]:
+    """Return what is shown, by name.
+
+    Args:
+        search: a search that runs.
+        seconds: how long this session has run.
+        before: trials that were done before it.
+    """
+    history = search.history
+    best = history.best_known
+    rate = 60 * (history.num_done - before) / seconds if seconds > 0 else 0.0
+    rows = {
+        "trials": f"{history.num_done} done, {len(history.running)} running, "
+        f"{history.num_failed} failed",
+        "per minute": f"{rate:.1f}",
+        "busy share": f"{history.busy_share():.3f}",
+    }
+    if best is not None:
+        names = [o.name for o in search.objectives]
+        rows["best"] = ", ".join(f"{n} {best.metrics[n]:.5g}" for n in names)
+        rows["trial"] = f"{best.id}: {best.configuration}"
+    return rows
+
+
+def _table(rows: dict[str, str]) -> Any:
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in rows.items():
+        table.add_row(name, value, style=None)
+    return table

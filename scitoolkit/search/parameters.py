@@ -1,0 +1,355 @@
+"""The kinds of things a search may choose: values of a list, integers, reals, chains of nodes."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scitoolkit.core.errors import ConfigError
+
+When = Mapping[str, Sequence[Any]]
+Code = int | float
+DIGITS = 3
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some values, of any JSON type and without an order.
+
+    Args:
+        values: what can be chosen.
+        when: names of other parameters and the values of theirs for which this one exists.
+    """
+
+    values: tuple[Any, ...]
+    when: When = field(default_factory=dict)
+
+    @property
+    def levels(self) -> int:
+        """Number of values."""
+        return len(self.values)
+
+    def problem(self) -> str:
+        """Return what is wrong with the description, or nothing."""
+        if not self.values:
+            return "nothing to choose from"
+        try:
+            json.dumps(self.values)
+        except (TypeError, ValueError):
+            return "values must be numbers, texts, true, false, null, or lists and maps of them"
+        repeated = [v for i, v in enumerate(self.values) if _is_in(v, self.values[:i])]
+        return f"value {repeated[0]!r} is listed twice" if repeated else ""
+
+    def value(self, code: Code) -> Any:
+        """Return the value that a code stands for."""
+        return self.values[int(code)]
+
+    def code(self, value: Any) -> Code:
+        """Return the code of a value."""
+        for index, known in enumerate(self.values):
+            if (type(known) is type(value) and known == value) or _same_number(known, value):
+                return index
+        raise ValueError(f"{value!r} is none of {', '.join(map(repr, self.values))}")
+
+    def sample(self, rng: random.Random) -> Code:
+        """Draw a code."""
+        return rng.randrange(len(self.values))
+
+    def mutate(self, code: Code, rng: random.Random) -> Code:
+        """Draw another code than `code`."""
+        other = rng.randrange(len(self.values) - 1)
+        return other + (other >= code)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the plain data from which this is read."""
+        return _with_when({"values": list(self.values)}, self.when)
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number from `low` to `high`, both included, in steps; mutated to near ones."""
+
+    low: int
+    high: int
+    step: int = 1
+    log: bool = False
+    when: When = field(default_factory=dict)
+
+    @property
+    def levels(self) -> int:
+        """Number of values."""
+        return (self.high - self.low) // self.step + 1
+
+    def problem(self) -> str:
+        """Return what is wrong with the description, or nothing."""
+        if self.step < 1:
+            return f"step {self.step} is not positive"
+        return _range_problem(self.low, self.high, self.log)
+
+    def value(self, code: Code) -> int:
+        """Return the value that a code stands for."""
+        return self.low + int(code) * self.step
+
+    def code(self, value: Any) -> Code:
+        """Return the code of a value."""
+        whole, rest = divmod(value - self.low, self.step)
+        if rest or not 0 <= whole < self.levels or isinstance(value, bool):
+            raise ValueError(f"{value!r} is not in {self.low} ... {self.high} by {self.step}")
+        return int(whole)
+
+    def sample(self, rng: random.Random) -> Code:
+        """Draw a code, uniformly in the value or in its logarithm."""
+        if not self.log:
+            return rng.randrange(self.levels)
+        value = math.exp(rng.uniform(math.log(self.low), math.log(self.high + self.step)))
+        return min(int((value - self.low) / self.step), self.levels - 1)
+
+    def mutate(self, code: Code, rng: random.Random) -> Code:
+        """Draw another code, mostly a near one."""
+        return _near(int(code), self.levels, rng)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the plain data from which this is read."""
+        plain = {"low": self.low, "high": self.high, "step": self.step, "log": self.log}
+        return _with_when(plain, self.when)
+
+
+@dataclass(frozen=True)
+class Real:
+    """A real number from `low` to `high`, rounded to three digits so that it can be read."""
+
+    low: float
+    high: float
+    log: bool = False
+    when: When = field(default_factory=dict)
+
+    levels = math.inf
+
+    def problem(self) -> str:
+        """Return what is wrong with the description, or nothing."""
+        if not (math.isfinite(self.low) and math.isfinite(self.high)):
+            return "bounds must be finite"
+        return _range_problem(self.low, self.high, self.log)
+
+    def value(self, code: Code) -> float:
+        """Return the value itself: reals are their own code."""
+        return float(code)
+
+    def code(self, value: Any) -> Code:
+        """Return the code of a value."""
+        if isinstance(value, bool) or not self.low <= value <= self.high:
+            raise ValueError(f"{value!r} is not in {self.low} ... {self.high}")
+        return float(value)
+
+    def unit(self, value: float) -> float:
+        """Return where a value lies between the bounds, from 0 to 1."""
+        low, high = self._scaled(self.low), self._scaled(self.high)
+        return (self._scaled(value) - low) / (high - low)
+
+    def sample(self, rng: random.Random) -> Code:
+        """Draw a value, uniformly in it or in its logarithm."""
+        return self._from_unit(rng.random())
+
+    def mutate(self, code: Code, rng: random.Random) -> Code:
+        """Draw another value, mostly a near one."""
+        start = self.unit(float(code))
+        for _ in range(100):
+            moved = start + rng.gauss(0.0, 0.15)
+            new = self._from_unit(moved) if 0 <= moved <= 1 else self.sample(rng)
+            if new != code:
+                return new
+        return code
+
+    def _scaled(self, value: float) -> float:
+        return math.log(value) if self.log else value
+
+    def _from_unit(self, share: float) -> float:
+        low, high = self._scaled(self.low), self._scaled(self.high)
+        value = low + share * (high - low)
+        value = float(f"{math.exp(value) if self.log else value:.{DIGITS}g}")
+        return min(max(value, self.low), self.high)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the plain data from which this is read."""
+        return _with_when({"low": self.low, "high": self.high, "log": self.log}, self.when)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Variable nodes in a row, and optional skip connections between them.
+
+    Node i reads the output of node i - 1 (0 is the input). A skip [a, b] adds the output of a to
+    that of b; it may start at any of the `reach` outputs before b. The value is
+    `{"nodes": [...], "skips": [[a, b], ...]}`.
+
+    Args:
+        nodes: number of nodes.
+        choices: what each node can be.
+        reach: how many earlier outputs a skip may come from; 0 means no skips.
+        when: see `Choice`.
+
+    Source:
+        Maulik et al. 2020 (SC20, arXiv:2004.10928): 5 nodes, 7 operations, 9 skips.
+
+    Example:
+        >>> Chain(5, (0, 16, 32, 48, 64, 80, 96), reach=2).skips()
+        [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (2, 4), (3, 4), (3, 5), (4, 5)]
+    """
+
+    nodes: int
+    choices: tuple[Any, ...]
+    reach: int = 0
+    when: When = field(default_factory=dict)
+
+    def problem(self) -> str:
+        """Return what is wrong with the description, or nothing."""
+        if self.nodes < 1:
+            return f"{self.nodes} nodes"
+        if self.reach < 0:
+            return f"reach {self.reach} is negative"
+        return Choice(self.choices).problem()
+
+    def skips(self) -> list[tuple[int, int]]:
+        """Return the skips that can be switched on."""
+        ends = range(1, self.nodes + 1)
+        return [(start, end) for end in ends for start in range(max(0, end - self.reach), end)]
+
+    def parts(self, name: str) -> dict[str, Choice]:
+        """Return the independent choices that make up the chain."""
+        out = {f"{name}.node{i}": Choice(self.choices, self.when) for i in range(1, self.nodes + 1)}
+        for start, end in self.skips():
+            out[f"{name}.skip{start}-{end}"] = Choice((False, True), self.when)
+        return out
+
+    def assemble(self, parts: Sequence[Any]) -> dict[str, Any]:
+        """Return the value made of the values of `parts`, in their order."""
+        on = zip(self.skips(), parts[self.nodes :], strict=True)
+        return {"nodes": list(parts[: self.nodes]), "skips": [list(s) for s, used in on if used]}
+
+    def take_apart(self, value: Any) -> list[Any]:
+        """Return the values of `parts`; the inverse of `assemble`."""
+        if not isinstance(value, Mapping) or not {"nodes", "skips"} >= value.keys() >= {"nodes"}:
+            raise ValueError(f"{value!r} is not {{nodes: [...], skips: [...]}}")
+        nodes, on = list(value["nodes"]), {tuple(s) for s in value.get("skips", ())}
+        if len(nodes) != self.nodes:
+            raise ValueError(f"{len(nodes)} nodes, not {self.nodes}")
+        if unknown := on - set(self.skips()):
+            raise ValueError(f"skip {sorted(unknown)[0]} is not possible with reach {self.reach}")
+        return [*nodes, *(skip in on for skip in self.skips())]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the plain data from which this is read."""
+        plain = {"nodes": self.nodes, "choices": list(self.choices), "reach": self.reach}
+        return _with_when(plain, self.when)
+
+
+Parameter = Choice | Integer | Real | Chain
+Variable = Choice | Integer | Real
+
+
+def choice(*values: Any, when: When | None = None) -> Choice:
+    """Return one of the given values."""
+    return Choice(tuple(values), when or {})
+
+
+def integer(low: int, high: int, *, step: int = 1, log: bool = False, when: When | None = None):
+    """Return a whole number between two bounds, both included."""
+    return Integer(low, high, step, log, when or {})
+
+
+def real(low: float, high: float, *, log: bool = False, when: When | None = None) -> Real:
+    """Return a real number between two bounds."""
+    return Real(float(low), float(high), log, when or {})
+
+
+def chain(nodes: int, choices: Sequence[Any], *, reach: int = 0, when: When | None = None):
+    """Return a chain of variable nodes with optional skips."""
+    return Chain(nodes, tuple(choices), reach, when or {})
+
+
+def read_parameter(name: str, plain: Any) -> Parameter:
+    """Return the parameter that plain data (from YAML or Python) describes.
+
+    Raises:
+        ConfigError: it describes none.
+
+    Example:
+        >>> read_parameter("layers", [1, 2, 3])
+        Choice(values=(1, 2, 3), when={})
+        >>> read_parameter("lr", {"low": 1e-4, "high": 1e-2, "log": True}).log
+        True
+    """
+    if isinstance(plain, Choice | Integer | Real | Chain):
+        return plain
+    if isinstance(plain, list | tuple):
+        return Choice(tuple(plain))
+    if not isinstance(plain, Mapping):
+        return Choice((plain,))
+    when = {str(k): _listed(v) for k, v in dict(plain.get("when") or {}).items()}
+    keys = plain.keys() - {"when"}
+    try:
+        if keys == {"values"}:
+            return Choice(tuple(plain["values"]), when)
+        if {"low", "high"} <= keys <= {"low", "high", "log", "step"}:
+            return _number(plain, when)
+        if {"nodes", "choices"} <= keys <= {"nodes", "choices", "reach"}:
+            return Chain(
+                int(plain["nodes"]), tuple(plain["choices"]), int(plain.get("reach", 0)), when
+            )
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{plain!r} is not a parameter ({error})", where=f"space.{name}"
+        ) from None
+    raise ConfigError(
+        f"keys {', '.join(sorted(map(str, keys))) or 'none'} describe no parameter",
+        where=f"space.{name}",
+        allowed="[VALUE, ...] | {values} | {low, high, log, step} | {nodes, choices, reach}, "
+        "each with `when` or without",
+    )
+
+
+def _number(plain: Mapping[str, Any], when: When) -> Parameter:
+    low, high, log = plain["low"], plain["high"], bool(plain.get("log", False))
+    if isinstance(low, int) and isinstance(high, int):
+        return Integer(low, high, int(plain.get("step", 1)), log, when)
+    if "step" in plain:
+        raise ValueError("`step` needs whole numbers")
+    return Real(float(low), float(high), log, when)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _with_when(plain: dict[str, Any], when: When) -> dict[str, Any]:
+    return {**plain, "when": {k: list(v) for k, v in when.items()}} if when else plain
+
+
+def _range_problem(low: float, high: float, log: bool) -> str:
+    if not low < high:
+        return f"low {low} is not below high {high}"
+    return f"a logarithmic range needs low > 0, got {low}" if log and low <= 0 else ""
+
+
+def _near(code: int, levels: int, rng: random.Random) -> int:
+    """Draw another level: a step whose size is a few levels or a share of a wide range."""
+    for _ in range(100):
+        moved = code + round(rng.gauss(0.0, max(1.0, 0.15 * levels)))
+        if moved != code and 0 <= moved < levels:
+            return moved
+    other = rng.randrange(levels - 1)
+    return other + (other >= code)
+
+
+def _same_number(a: Any, b: Any) -> bool:
+    number = (int, float)
+    plain = isinstance(a, number) and isinstance(b, number)
+    return plain and not isinstance(a, bool) and not isinstance(b, bool) and a == b
+
+
+def _is_in(value: Any, others: Sequence[Any]) -> bool:
+    return any((type(o) is type(value) and o == value) or _same_number(o, value) for o in others)

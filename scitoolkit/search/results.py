@@ -1,0 +1,333 @@
+"""A search as tables and figures: made from its history alone, also while it is running."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.results import (
+    Bars,
+    Diagram,
+    Figure,
+    Lines,
+    Parallel,
+    Points,
+    Results,
+    Scale,
+    Series,
+    Table,
+    number,
+)
+from scitoolkit.search.history import History
+from scitoolkit.search.parameters import Chain, Choice, Real
+from scitoolkit.search.space import Space
+from scitoolkit.search.trial import Trial
+
+_BEST, _BINS = 10, 40
+_COST = "parameters"
+
+
+def search_results(
+    history: History, space: Space, tested: Results | None = None, *, title: str = "search"
+) -> Results:
+    """Return what a search found, as a `Results` that the report is drawn from.
+
+    Args:
+        history: the search.
+        space: what was searched.
+        tested: results of the winner on the test part.
+        title: name of the search.
+    """
+    best = winner(history)
+    figures: list[Figure] = [busy_figure(history)]
+    if history.done:
+        figures = [*trajectory_figures(history), *figures]
+        figures += [f for f in (front_figure(history), importance_figure(history, space)) if f]
+        figures.append(parallel_figure(history, space))
+    if best is not None:
+        figures += architecture_figures(best, space)
+    possible = (finalist_table(history), best_table(history), failure_table(history))
+    tables = [table for table in possible if table]
+    metrics = _metrics(history, best)
+    if tested is not None:
+        tables += [t.model_copy(update={"title": f"Winner on the test part: {t.title}"})
+                   for t in tested.tables]  # fmt: skip
+        metrics |= {f"test_{name}": value for name, value in tested.metrics.items()}
+    return Results(
+        title=f"Search {title}", summary=_summary(history, space, best, tested is not None),
+        metrics=metrics, tables=tables, figures=figures,
+    )  # fmt: skip
+
+
+def winner(history: History) -> Trial | None:
+    """Return the finalist with the best mean over its seeds, else the best trial."""
+    finalists = history.finalists()
+    return history.trials[finalists[0]["trial"]] if finalists else history.best
+
+
+def _metrics(history: History, best: Trial | None) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "trials_done": len(history.done), "trials_failed": history.num_failed,
+        "duplicates": history.duplicates(), "busy_share": number(history.busy_share()),
+        "seconds": number(history.clock),
+    }  # fmt: skip
+    if best is not None:
+        out["winner"] = best.id
+        out |= {f"search_{name}": number(value) for name, value in best.metrics.items()}
+    finalists = history.finalists()
+    if finalists:
+        sign = _sign(history)
+        out["retrained_mean"] = number(sign * finalists[0]["mean"])
+        out["seed_spread"] = number(finalists[0]["spread"])
+        if len(finalists) > 1:
+            out["gain_over_second"] = number(finalists[1]["mean"] - finalists[0]["mean"])
+    return out
+
+
+def _sign(history: History) -> int:
+    return 1 if history.objectives[0].direction == "min" else -1
+
+
+def _summary(history: History, space: Space, best: Trial | None, tested: bool) -> list[str]:
+    size = f"{space.size:,}" if isinstance(space.size, int) else "infinitely many"
+    lines = [
+        f"{len(history.done)} of {size} configurations were tried in {history.clock:.0f} s on "
+        f"{history.workers} workers, busy {100 * history.busy_share():.1f} % of the time."
+    ]
+    failed = history.failures()
+    if failed:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
+        lines.append(f"{sum(failed.values())} trials failed: {kinds}.")
+    if history.running:
+        lines.append(f"{len(history.running)} trials were running when this was written.")
+    finalists = history.finalists()
+    if finalists and best is not None:
+        name, first = history.objectives[0].name, finalists[0]
+        text = (
+            f"Trial {best.id} won: {name} {_sign(history) * first['mean']:.5g} as mean of "
+            f"{first['seeds']} new seeds, whose standard deviation is {first['spread']:.2g}"
+        )
+        if len(finalists) > 1:
+            gain = finalists[1]["mean"] - first["mean"]
+            verdict = "more" if gain > first["spread"] else "no more"
+            text += f"; it leads the next by {gain:.2g}, {verdict} than that noise"
+        lines.append(text + ".")
+    if tested:
+        lines.append("The test part was looked at once, after the winner was chosen and trained.")
+    return lines
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def best_table(history: History) -> Table | None:
+    """Return the best trials of the search."""
+    trials = history.ranked()[:_BEST]
+    if not trials:
+        return None
+    names = list(dict.fromkeys([o.name for o in history.objectives] + sorted(trials[0].metrics)))
+    rows = [
+        [str(t.id), *(number(t.metrics[n]) if n in t.metrics else None for n in names),
+         round(t.wall, 2), t.origin, configuration_text(t.configuration)]
+        for t in trials
+    ]  # fmt: skip
+    columns = ["trial", *names, "wall (s)", "origin", "configuration"]
+    note = "As scored during the search: the first of many tries flatters itself by its noise."
+    return Table(title="Best trials", columns=columns, rows=rows, note=note)
+
+
+def finalist_table(history: History) -> Table | None:
+    """Return the retrained configurations with the spread over their seeds."""
+    sign, rows = _sign(history), []
+    for row in history.finalists():
+        trial = history.trials[row["trial"]]
+        rows.append([
+            str(trial.id), number(sign * row["mean"]), number(row["spread"]), row["seeds"],
+            number(sign * trial.values[0]), configuration_text(trial.configuration),
+        ])  # fmt: skip
+    if not rows:
+        return None
+    columns = ["trial", f"mean {history.objectives[0].name}", "seed spread", "seeds",
+               "in the search", "configuration"]  # fmt: skip
+    note = "Trained again with new seeds; the order is that of the means."
+    return Table(title="Finalists", columns=columns, rows=rows, note=note)
+
+
+def failure_table(history: History) -> Table | None:
+    """Return how trials failed, with the last message of each kind."""
+    last: dict[str, Trial] = {t.failure: t for t in history.trials.values() if t.failure}
+    if not last:
+        return None
+    count = history.failures()
+    rows: list[list[Any]] = [
+        [kind, count[kind], str(t.id), (t.error.strip().splitlines() or [""])[-1][:160]]
+        for kind, t in last.items()
+    ]
+    return Table(title="Failures", columns=["kind", "trials", "last trial", "message"], rows=rows)
+
+
+def configuration_text(configuration: dict[str, Any]) -> str:
+    """Return a configuration in a line: leaf names, chains as `16-0-32 +[0,1]`.
+
+    Example:
+        >>> configuration_text({"model.hidden": 16, "a": {"nodes": [16, 0], "skips": [[0, 1]]}})
+        'hidden=16 a=16-0 +[0,1]'
+    """
+    parts = []
+    for key, value in configuration.items():
+        if isinstance(value, dict) and "nodes" in value:
+            skips = "".join(f"[{a},{b}]" for a, b in value.get("skips", []))
+            value = "-".join(map(str, value["nodes"])) + (f" +{skips}" if skips else "")
+        parts.append(f"{key.rpartition('.')[2]}={value}")
+    return " ".join(parts)
+
+
+# --- figures ----------------------------------------------------------------------------------
+
+
+def trajectory_figures(history: History) -> list[Figure]:
+    """Return the best value so far over time, with the values of all trials."""
+    objective, sign = history.objectives[0], _sign(history)
+    trials = sorted((t for t in history.done if t.spans), key=lambda t: t.spans[-1][1])
+    times = [t.spans[-1][1] for t in trials]
+    values = [t.values[0] for t in trials]
+    best = np.minimum.accumulate(values)
+    every = Series(label="each trial", x=times, y=[sign * v for v in values], role="baseline")
+    line = Series(label="best so far", x=times, y=[sign * float(v) for v in best])
+    title = f"{objective.name} over the time of the search"
+    return [Points(title=title, x_label="time (s)", y_label=objective.name, series=[every, line],
+                   joined=["best so far"])]  # fmt: skip
+
+
+def busy_figure(history: History) -> Figure:
+    """Return the share of workers that ran a trial, over time."""
+    spans = [span for t in history.trials.values() for span in t.spans]
+    edges = np.linspace(0.0, max(history.clock, 1e-9), _BINS + 1)
+    busy = np.zeros(_BINS)
+    for start, stop, _ in spans:
+        busy += np.clip(np.minimum(edges[1:], stop) - np.maximum(edges[:-1], start), 0, None)
+    share = busy / (history.workers * np.diff(edges))
+    middle = ((edges[1:] + edges[:-1]) / 2).tolist()
+    return Lines(
+        title="Share of workers that run a trial", x=middle, x_label="time (s)", y_label="share",
+        series=[Series(label="busy", y=share.tolist())],
+        note=f"Mean {history.busy_share():.3f}; the end is the waiting for the last trials.",
+    )  # fmt: skip
+
+
+def front_figure(history: History) -> Figure | None:
+    """Return the Pareto front: of two objectives, else of the first against the parameters."""
+    names = [o.name for o in history.objectives]
+    trials = history.ranked()
+    if len(names) < 2 and not all(_COST in t.metrics for t in trials):
+        return None
+    x, y = (names[1], names[0]) if len(names) > 1 else (_COST, names[0])
+    trials = [t for t in trials if t.reached == trials[0].reached] if trials else []
+    if not trials:
+        return None
+    sign = [1 if o.direction == "min" else -1 for o in history.objectives] + [1]
+    from scitoolkit.search.pareto import pareto_front
+
+    points = [(sign[1] * t.metrics[x], sign[0] * t.metrics[y]) for t in trials]
+    front = [trials[i] for i in pareto_front(points)]
+    series = [
+        Series(label=label, x=[t.metrics[x] for t in group], y=[t.metrics[y] for t in group],
+               role="main" if label == "Pareto front" else "baseline")
+        for label, group in (("trials", trials), ("Pareto front", front))
+    ]  # fmt: skip
+    spread = [p[0] for p in points]
+    return Points(
+        title=f"{y} against {x}", x_label=x, y_label=y, series=series, joined=["Pareto front"],
+        log_x=min(spread) > 0 and max(spread) > 20 * min(spread),
+    )  # fmt: skip
+
+
+def importance(history: History, space: Space) -> dict[str, float]:
+    """Return the share of the variance of ranks that each variable explains alone.
+
+    Adjusted for the number of levels, so that a variable without influence has about 0;
+    interactions between variables are not seen.
+
+    Source:
+        Kelley's epsilon squared on ranks (1935, PNAS 21, 554).
+    """
+    trials = [t for t in history.done]
+    if len(trials) < 8:
+        return {}
+    ranks = np.argsort(np.argsort([t.values[0] for t in trials])).astype(float)
+    table = np.array([space.features(t.codes) for t in trials])
+    out = {}
+    for j, (name, kind) in enumerate(space.variables.items()):
+        groups = table[:, j]
+        if isinstance(kind, Real) or kind.levels > 12:
+            on = groups >= 0
+            edges = np.quantile(groups[on], [0.25, 0.5, 0.75]) if on.any() else []
+            groups = np.where(on, np.searchsorted(edges, groups), -1)
+        out[name] = _explained(ranks, groups)
+    return dict(sorted(out.items(), key=lambda item: -item[1]))
+
+
+def _explained(values: np.ndarray, groups: np.ndarray) -> float:
+    levels = np.unique(groups)
+    count, total = len(values), ((values - values.mean()) ** 2).sum()
+    if len(levels) < 2 or count <= len(levels) or total == 0:
+        return 0.0
+    within = sum(
+        float(((values[groups == g] - values[groups == g].mean()) ** 2).sum()) for g in levels
+    )
+    return max(0.0, 1 - (within / (count - len(levels))) / (total / (count - 1)))
+
+
+def importance_figure(history: History, space: Space) -> Figure | None:
+    """Return a bar per variable, the most important first."""
+    shares = dict(list(importance(history, space).items())[:15])
+    if not shares:
+        return None
+    return Bars(
+        title="What mattered", labels=list(shares), values=list(shares.values()),
+        x_label="share of the variance of ranks that the variable explains alone",
+    )  # fmt: skip
+
+
+def parallel_figure(history: History, space: Space) -> Figure:
+    """Return all trials across the axes of the space, coloured by the first objective."""
+    trials, best = history.done, winner(history)
+    axes = []
+    for name, kind in space.variables.items():
+        ticks = [_tick(v) for v in kind.values] if isinstance(kind, Choice) else []
+        axes.append(Scale(label=name.rpartition(".")[2], ticks=ticks, log=not ticks and kind.log))  # type: ignore[union-attr]
+    rows = [
+        [None if c is None else float(c if isinstance(k, Choice) else k.value(c))
+         for c, k in zip(t.codes, space.variables.values(), strict=True)]
+        for t in trials
+    ]  # fmt: skip
+    marked = next((i for i, t in enumerate(trials) if best is not None and t.id == best.id), None)
+    sign = _sign(history)
+    return Parallel(
+        title="All trials; the winner drawn strong", axes=axes, rows=rows,
+        colour=[sign * t.values[0] for t in trials], colour_label=history.objectives[0].name,
+        marked=marked,
+    )  # fmt: skip
+
+
+def _tick(value: Any) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def architecture_figures(trial: Trial, space: Space) -> Sequence[Figure]:
+    """Return a drawing of every chain of nodes in a configuration."""
+    figures: list[Figure] = []
+    for name, parameter in space.parameters.items():
+        value = trial.configuration.get(name)
+        if isinstance(parameter, Chain) and value is not None:
+            nodes = [f"{i}: {v}" if v else f"{i}: –" for i, v in enumerate(value["nodes"], 1)]
+            arrows = [(i, i + 1) for i in range(len(nodes) + 1)]
+            skips = [(int(a), int(b)) for a, b in value.get("skips", [])]
+            figures.append(Diagram(
+                title=f"The winner's {name}", boxes=["input", *nodes, "output"],
+                arrows=[*arrows, *((a, b) for a, b in skips)],
+                note="Bent arrows are skip connections; a dash is a node that passes its input on.",
+            ))  # fmt: skip
+    return figures

@@ -1,0 +1,303 @@
+"""A search space: named parameters, conditions between them, and the arithmetic of choosing.
+
+Inside, a configuration is a tuple of codes, one per independent variable: the index of a choice
+or of an integer, the value of a real, None where a condition switches the variable off. Two
+configurations are the same if and only if their codes are equal, so a search can tell what it
+has seen. Users meet plain dictionaries only.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from scitoolkit.core.config import ConfigProblems, Problem
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.suggest import nearest_name
+from scitoolkit.search.parameters import Chain, Parameter, Real, Variable, read_parameter
+
+Codes = tuple[Any, ...]
+Configuration = dict[str, Any]
+TRIES = 10_000
+
+
+class Space:
+    """Everything that a search may choose.
+
+    Args:
+        parameters: name -> `choice(...)`, `integer(...)`, `real(...)`, `chain(...)`, a list of
+            values, or the plain data that a YAML file holds. Dotted names are keys of a
+            configuration file.
+        where: a condition that every configuration must meet; it is tried on samples, so it
+            should not be rare.
+
+    Raises:
+        ConfigProblems: every error of the description, a line each.
+
+    Example:
+        >>> from scitoolkit.search import Space, chain, choice, real
+        >>> space = Space({
+        ...     "cells": chain(5, [0, 16, 32, 48, 64, 80, 96], reach=2),
+        ...     "head": ["all_steps", "last_state", "encoder_decoder"],
+        ...     "teacher_forcing": choice(False, True, when={"head": ["encoder_decoder"]}),
+        ... })
+        >>> space.size == 7**5 * 2**9 * (1 + 1 + 2)
+        True
+        >>> configuration = space.sample(random.Random(0))
+        >>> space.decode(space.encode(configuration)) == configuration
+        True
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Any],
+        where: Callable[[Configuration], bool] | None = None,
+    ) -> None:
+        self.where = where
+        self.parameters: dict[str, Parameter] = {}
+        problems: list[Problem] = []
+        for name, plain in parameters.items():
+            try:
+                self.parameters[str(name)] = read_parameter(str(name), plain)
+            except ConfigError as error:
+                problems.append(Problem(str(name), str(error)))
+        problems += [Problem(f"space.{n}", p.problem()) for n, p in self._wrong()]
+        if not parameters:
+            problems.append(Problem("space", "empty: there is nothing to choose"))
+        if problems:
+            raise ConfigProblems(problems)
+        self.variables = self._flatten()
+        self._names = list(self.variables)
+        self._position = {name: i for i, name in enumerate(self._names)}
+        self._kinds = list(self.variables.values())
+        self._check_conditions()
+        self.order = self._topological()
+        self._conditions = self._code_conditions()
+
+    # --- what a user sees -------------------------------------------------------------------
+
+    @cached_property
+    def size(self) -> int | float:
+        """Number of different configurations (without `where`); infinite with a real number."""
+        controls = [i for i in self.order if any(i in dict(c) for c in self._conditions)]
+        free = [i for i in range(len(self._kinds)) if i not in controls]
+        return self._count(controls, free, [None] * len(self._kinds), 0)
+
+    def sample(self, rng: random.Random) -> Configuration:
+        """Draw a configuration, every variable uniformly."""
+        return self.decode(self.sample_codes(rng))
+
+    def mutate(self, configuration: Configuration, rng: random.Random) -> Configuration:
+        """Return a copy in which one variable has another value."""
+        return self.decode(self.mutate_codes(self.encode(configuration), rng))
+
+    def encode(self, configuration: Mapping[str, Any]) -> Codes:
+        """Return the codes of a configuration.
+
+        Raises:
+            ConfigError: a parameter is missing, unknown, or has a value outside the space.
+        """
+        given = self._apart(configuration)
+        codes: list[Any] = [None] * len(self._names)
+        for i in self.order:
+            name = self._names[i]
+            if not self.active(i, codes):
+                if name in given:
+                    raise ConfigError("does not exist here: its condition is not met", where=name)
+                continue
+            if name not in given:
+                raise ConfigError("missing", where=name)
+            try:
+                codes[i] = self._kinds[i].code(given[name])
+            except (TypeError, ValueError) as error:
+                raise ConfigError(str(error), where=name) from None
+        return tuple(codes)
+
+    def decode(self, codes: Sequence[Any]) -> Configuration:
+        """Return the configuration that codes stand for; switched-off parameters are left out."""
+        values = [
+            None if c is None else kind.value(c) for kind, c in zip(self._kinds, codes, strict=True)
+        ]
+        out, position = {}, 0
+        for name, parameter in self.parameters.items():
+            count = self._widths[name]
+            if codes[position] is not None:
+                part = values[position : position + count]
+                is_chain = isinstance(parameter, Chain)
+                out[name] = parameter.assemble(part) if is_chain else part[0]
+            position += count
+        return out
+
+    def describe(self) -> dict[str, Any]:
+        """Return plain data from which `Space` makes this space again (`where` is not in it)."""
+        return {name: parameter.describe() for name, parameter in self.parameters.items()}
+
+    def difference(self, other: Mapping[str, Any]) -> list[str]:
+        """Return how this space differs from the description of another, a line each."""
+        mine, lines = self.describe(), []
+        for name in sorted(mine.keys() | other.keys()):
+            before, now = other.get(name), mine.get(name)
+            if before is None:
+                lines.append(f"+ {name}: {now}")
+            elif now is None:
+                lines.append(f"- {name}: {before}")
+            elif before != now:
+                lines.append(f"~ {name}: {before} -> {now}")
+        return lines
+
+    def features(self, codes: Sequence[Any]) -> list[float]:
+        """Return numbers for analysis: one per variable, -1 where it is switched off."""
+        return [
+            -1.0 if c is None else kind.unit(c) if isinstance(kind, Real) else float(c)
+            for kind, c in zip(self._kinds, codes, strict=True)
+        ]
+
+    # --- what strategies use ----------------------------------------------------------------
+
+    def sample_codes(self, rng: random.Random) -> Codes:
+        """Draw codes.
+
+        Raises:
+            ConfigError: no sample meets `where`: the space contradicts itself.
+        """
+        for _ in range(TRIES):
+            codes: list[Any] = [None] * len(self._kinds)
+            for i in self.order:
+                if self.active(i, codes):
+                    codes[i] = self._kinds[i].sample(rng)
+            if self.allows(codes):
+                return tuple(codes)
+        raise ConfigError(f"none of {TRIES} samples meets `where`", where="space")
+
+    def mutate_codes(self, codes: Sequence[Any], rng: random.Random) -> Codes:
+        """Return codes that differ from `codes`, in one variable and what depends on it."""
+        candidates = [i for i, c in enumerate(codes) if c is not None and self._kinds[i].levels > 1]
+        if not candidates:
+            return tuple(codes)
+        for _ in range(TRIES):
+            new = list(codes)
+            chosen = rng.choice(candidates)
+            new[chosen] = self._kinds[chosen].mutate(new[chosen], rng)
+            self._repair(new, rng)
+            if self.allows(new):
+                return tuple(new)
+        return self.sample_codes(rng)
+
+    def allows(self, codes: Sequence[Any]) -> bool:
+        """Return whether `where` holds."""
+        return self.where is None or bool(self.where(self.decode(codes)))
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _wrong(self) -> Iterator[tuple[str, Parameter]]:
+        return ((n, p) for n, p in self.parameters.items() if p.problem())
+
+    def _flatten(self) -> dict[str, Variable]:
+        out: dict[str, Variable] = {}
+        self._widths = {}
+        for name, parameter in self.parameters.items():
+            parts = parameter.parts(name) if isinstance(parameter, Chain) else {name: parameter}
+            self._widths[name] = len(parts)
+            out.update(parts)
+        return out
+
+    def _apart(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        for name, value in configuration.items():
+            parameter = self.parameters.get(name)
+            if parameter is None:
+                near = nearest_name(name, list(self.parameters))
+                raise ConfigError(
+                    "not in the space",
+                    where=name,
+                    allowed=", ".join(self.parameters),
+                    fix=near or "",
+                )
+            if isinstance(parameter, Chain):
+                try:
+                    parts = parameter.take_apart(value)
+                except (TypeError, ValueError) as error:
+                    raise ConfigError(str(error), where=name) from None
+                given.update(zip(parameter.parts(name), parts, strict=True))
+            else:
+                given[name] = value
+        return given
+
+    def _check_conditions(self) -> None:
+        problems = []
+        for name, parameter in self.parameters.items():
+            for other, allowed in parameter.when.items():
+                problem = self._condition_problem(name, other, allowed)
+                if problem:
+                    problems.append(Problem(f"space.{name}.when", problem))
+        if problems:
+            raise ConfigProblems(problems)
+
+    def _condition_problem(self, name: str, other: str, allowed: Sequence[Any]) -> str:
+        if other not in self.variables:
+            near = nearest_name(other, self._names)
+            return f"no parameter {other!r}" + (f" (did you mean {near}?)" if near else "")
+        if other == name:
+            return "depends on itself"
+        if isinstance(self.variables[other], Real):
+            return f"{other} is a real number; conditions need choices or integers"
+        for value in allowed:
+            try:
+                self.variables[other].code(value)
+            except (TypeError, ValueError) as error:
+                return f"{other} can never be that: {error}"
+        return "" if allowed else f"{other} has no value for which this exists"
+
+    def _topological(self) -> list[int]:
+        order: list[int] = []
+        rest = list(range(len(self._names)))
+        while rest:
+            ready = [
+                i for i in rest if all(self._position[n] in order for n in self._kinds[i].when)
+            ]
+            if not ready:
+                names = ", ".join(self._names[i] for i in rest)
+                raise ConfigProblems([Problem("space", f"conditions in a circle: {names}")])
+            order += ready
+            rest = [i for i in rest if i not in ready]
+        return order
+
+    def _code_conditions(self) -> list[list[tuple[int, frozenset[Any]]]]:
+        """Return for every variable the positions it depends on and the codes they must have."""
+        return [
+            [
+                (self._position[n], frozenset(self.variables[n].code(v) for v in allowed))
+                for n, allowed in kind.when.items()
+            ]
+            for kind in self._kinds
+        ]
+
+    def active(self, i: int, codes: Sequence[Any]) -> bool:
+        """Return whether the conditions of variable `i` are met."""
+        return all(codes[j] in allowed for j, allowed in self._conditions[i])
+
+    def _repair(self, codes: list[Any], rng: random.Random) -> None:
+        """Switch variables on and off as the conditions now say."""
+        for i in self.order:
+            if not self.active(i, codes):
+                codes[i] = None
+            elif codes[i] is None:
+                codes[i] = self._kinds[i].sample(rng)
+
+    def _count(
+        self, controls: list[int], free: list[int], codes: list[Any], at: int
+    ) -> int | float:
+        if at == len(controls):
+            sizes = [self._kinds[i].levels for i in free if self.active(i, codes)]
+            return math.prod(sizes)
+        i = controls[at]
+        options = range(int(self._kinds[i].levels)) if self.active(i, codes) else [None]
+        total: int | float = 0
+        for option in options:
+            codes[i] = option
+            total += self._count(controls, free, codes, at + 1)
+        codes[i] = None
+        return total

@@ -1,0 +1,144 @@
+"""Running one trial, wherever that is: every way in which it can fail becomes an outcome."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import faulthandler
+import inspect
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from scitoolkit.search.trial import Outcome, Task, TrialContext, checked_metrics
+
+Evaluate = Callable[..., Any]
+Send = Callable[[dict[str, float]], None]
+_PR_SET_PDEATHSIG = 1
+
+
+class TimeLimit(Exception):
+    """The trial has used up its time; raised inside it, from `report`."""
+
+
+def run_task(
+    evaluate: Evaluate, task: Task, send: Send | None = None, seconds: float | None = None
+) -> Outcome:
+    """Evaluate one configuration and return what came of it; it never raises an Exception.
+
+    Args:
+        evaluate: `evaluate(configuration)` or `evaluate(configuration, trial)`.
+        task: what to do.
+        send: called with every reported epoch.
+        seconds: limit that is looked at whenever an epoch is reported.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+
+    def on_report(row: dict[str, float]) -> None:
+        if send is not None:
+            send(row)
+        if deadline is not None and time.monotonic() > deadline:
+            raise TimeLimit(f"longer than {seconds:g} s")
+
+    context = TrialContext(task, on_report)
+    outcome = Outcome(task, epochs=context.epochs)
+    cpu = time.process_time()
+    try:
+        arguments = (dict(task.configuration), context)[: _num_arguments(evaluate)]
+        result = evaluate(*arguments)
+        outcome.metrics, outcome.failure, outcome.error = checked_metrics(result)
+    except TimeLimit as error:
+        outcome.failure, outcome.error = "time limit", str(error)
+    except Exception as error:
+        outcome.failure, outcome.error = _kind(error), traceback.format_exc(limit=-12)
+    outcome.cpu = time.process_time() - cpu
+    return outcome
+
+
+def _num_arguments(evaluate: Evaluate) -> int:
+    try:
+        parameters = inspect.signature(evaluate).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [p for p in parameters if p.kind in positional]
+    return 2 if len(names) > 1 and (names[1].name == "trial" or not _has_default(names[1])) else 1
+
+
+def _has_default(parameter: inspect.Parameter) -> bool:
+    return parameter.default is not inspect.Parameter.empty
+
+
+def _kind(error: Exception) -> str:
+    text = str(error).lower()
+    if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate" in text:
+        return "memory"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "disk"
+    return "raised"
+
+
+def serve(pipe: Connection, evaluate: bytes, log: str | None) -> None:
+    """Run tasks from a pipe until it closes: the main function of a worker process.
+
+    Messages to the manager: ("ready",), ("broken", traceback), ("epoch", row), ("done", outcome).
+    """
+    _lead_own_group()
+    _die_with_parent()
+    if log is not None:
+        _write_to(log)
+    try:
+        function = pickle.loads(evaluate)
+    except BaseException:
+        pipe.send(("broken", traceback.format_exc()))
+        return
+    pipe.send(("ready",))
+    while True:
+        try:
+            task = pipe.recv()
+            if task is None:
+                return
+            pipe.send(("done", run_task(function, task, lambda row: pipe.send(("epoch", row)))))
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return
+
+
+def _lead_own_group() -> None:
+    """Be killed with all own children at once, and leave Ctrl-C to the manager."""
+    if os.getpgrp() != os.getpid():
+        os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _die_with_parent() -> None:
+    """End when the manager does, however that happened: its successor will issue the trial."""
+    import multiprocessing
+
+    parent = multiprocessing.parent_process()
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None:
+        watch = threading.Thread(target=_wait_and_end, args=(parent,), daemon=True)
+        watch.start()
+
+
+def _wait_and_end(parent: Any) -> None:
+    parent.join()
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _write_to(log: str) -> None:
+    """Send what a trial prints, and the traceback of a crash, into a file."""
+    os.makedirs(os.path.dirname(log), exist_ok=True)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    faulthandler.enable()

@@ -1,0 +1,47 @@
+"""Evaluations that worker processes can import."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+def distance(configuration, trial):
+    """A smooth landscape over the space of the paper; the seed takes part."""
+    nodes, skips = configuration["a"]["nodes"], configuration["a"]["skips"]
+    return {"objective": sum(abs(n - 48) for n in nodes) + len(skips), "parameters": sum(nodes)}
+
+
+def misbehave(configuration, trial):
+    kind = configuration["kind"]
+    if kind == "raises":
+        raise ValueError("as asked")
+    if kind == "hangs":
+        trial.report(1, loss=1.0)
+        time.sleep(600)
+    if kind == "dies":
+        os.kill(os.getpid(), 9)
+    if kind == "eats":
+        block = bytearray(300 << 20)
+        time.sleep(600)
+        return len(block)
+    if kind == "full disk":
+        raise OSError(28, "No space left on device")
+    return {"nan": float("nan"), "nothing": None, "text": "good", "fine": configuration["x"]}[kind]
+
+
+def counts_epochs(configuration, trial):
+    """Trains for `budget` epochs, one number a checkpoint; says how many it did itself."""
+    saved = trial.directory / "epoch"
+    first = int(saved.read_text()) if trial.resumed and saved.exists() else 0
+    for epoch in range(first, int(trial.budget or 6)):
+        Path(saved).write_text(str(epoch + 1))
+        trial.report(epoch + 1, loss=abs(configuration["x"] - 3) / (epoch + 1))
+        time.sleep(configuration.get("sleep", 0.0))
+    return {"objective": abs(configuration["x"] - 3) / (trial.budget or 6), "first": first}
+
+
+def says_environment(configuration, trial):
+    return {"objective": float(os.environ["OMP_NUM_THREADS"]),
+            "gpu": float(os.environ.get("CUDA_VISIBLE_DEVICES", "-1"))}  # fmt: skip

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+import search_cases as cases
+
+from scitoolkit.core.results import Diagram, Parallel, Points, Results
+from scitoolkit.reporting.figures import to_png
+from scitoolkit.reporting.plots import draw_plot
+from scitoolkit.search import (
+    AgingEvolution,
+    History,
+    RandomSearch,
+    Search,
+    Simulated,
+    Space,
+    chain,
+    choice,
+    real,
+)
+from scitoolkit.search.pareto import best_of, crowding, dominates, pareto_front, ranks
+from scitoolkit.search.results import importance, search_results
+
+SPACE = Space(
+    {
+        "a": chain(3, [0, 16, 48], reach=2),
+        "lr": real(1e-4, 1e-1, log=True),
+        "head": ["x", "y"],
+        "forcing": choice(1.0, 2.0, when={"head": ["y"]}),
+    }
+)
+
+
+def searched(trials: int, **more) -> History:
+    search = Search(SPACE, cases.distance, strategy=AgingEvolution(10, 3),
+                    objectives=["objective", "parameters"])  # fmt: skip
+    simulated = Simulated(cases.distance, 4, lambda t: 1.0 + t.trial % 3, charge=False)
+    return search.run(trials=trials, workers=simulated, **more)
+
+
+def test_all_that_was_found_can_be_drawn_and_read_back(tmp_path):
+    results = search_results(searched(60, retrain=(2, 3)), SPACE, title="demo")
+    kinds = {figure.kind for figure in results.figures}
+    assert kinds == {"points", "lines", "bars", "parallel", "diagram"}
+    for figure in results.figures:
+        assert to_png(draw_plot(figure)).startswith(b"\x89PNG")
+    results.write(tmp_path)
+    assert Results.read(tmp_path) == results
+    assert results.metrics["duplicates"] == 0
+    assert results.metrics["busy_share"] > 0.9
+    assert [t.title for t in results.tables] == ["Finalists", "Best trials"]
+
+
+@pytest.mark.parametrize("trials", [1, 3])
+def test_a_search_that_has_just_begun_can_be_reported(trials):
+    results = search_results(searched(trials), SPACE)
+    for figure in results.figures:
+        draw_plot(figure)
+
+
+def test_a_search_without_a_result_can_be_reported():
+    search = Search({"kind": ["raises"], "x": [1.0, 2.0]}, cases.misbehave, strategy=RandomSearch())
+    history = search.run(trials=2)
+    results = search_results(history, search.space)
+    assert [t.title for t in results.tables] == ["Failures"]
+    assert "2 trials failed: 2 raised." in results.summary
+
+
+def test_importance_finds_what_matters():
+    space = Space({"big": [0, 1, 2], "small": [0, 1], "none": list(range(5)), "r": real(0, 1)})
+
+    def evaluate(configuration):
+        return 10 * configuration["big"] + configuration["small"] + 3 * configuration["r"]
+
+    history = Search(space, evaluate, strategy=RandomSearch()).run(trials=200)
+    shares = importance(history, space)
+    assert next(iter(shares)) == "big"
+    assert shares["big"] > 0.7
+    assert shares["none"] < 0.05
+    assert shares["r"] > shares["none"]
+
+
+def test_pareto_agrees_with_the_definition():
+    rng = random.Random(0)
+    for width in (1, 2, 3):
+        points = [tuple(rng.randrange(6) for _ in range(width)) for _ in range(60)]
+        front = pareto_front(points)
+        free = [i for i, p in enumerate(points) if not any(dominates(q, p) for q in points)]
+        assert sorted(front) == free
+        levels = ranks(points)
+        assert [i for i, r in enumerate(levels) if r == 0] == free
+        assert best_of(points) in free
+        assert len(crowding(points)) == len(points)
+
+
+def test_figures_that_do_not_fit_are_refused():
+    from scitoolkit.core.errors import DataError
+    from scitoolkit.core.results import Bars, Series
+
+    with pytest.raises(DataError, match="values for"):
+        draw_plot(Bars(title="t", labels=["a"], values=[], x_label="x"))
+    series = [Series(label="s", x=[1.0], y=[1.0, 2.0])]
+    with pytest.raises(DataError, match="values for"):
+        draw_plot(Points(title="t", x_label="x", y_label="y", series=series))
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        Points(title="t", x_label="x", y_label="y", series=[]),
+        Parallel(title="t", axes=[], rows=[], colour=[], colour_label="c"),
+        Diagram(title="t", boxes=[], arrows=[]),
+    ],
+)
+def test_empty_figures_say_so(empty):
+    figure = draw_plot(empty)
+    assert any(text.get_text() == "no values" for text in figure.axes[0].texts)
+
+
+def test_the_live_table_says_how_it_goes(capsys):
+    from scitoolkit.search.live import LiveTable, facts
+
+    search = Search(SPACE, cases.distance, objectives=["objective"])
+    seen = []
+    with LiveTable() as live:
+
+        def progress(running):
+            seen.append(facts(running, 60.0, 0))
+            live.update(running)
+
+        search.run(trials=5, progress=progress)
+    assert seen[-1]["trials"] == "5 done, 0 running, 0 failed"
+    assert seen[-1]["per minute"] == "5.0"
+    assert f"objective {search.history.best.values[0]:.5g}" == seen[-1]["best"]

@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+
+import pytest
+import search_cases as cases
+
+from scitoolkit.core.errors import CheckpointError, ConfigError, Interrupted, ScitoolkitError
+from scitoolkit.search import (
+    AgingEvolution,
+    InProcess,
+    Limits,
+    Objective,
+    RandomSearch,
+    Search,
+    Simulated,
+    Space,
+    SuccessiveHalving,
+    chain,
+    integer,
+    load_history,
+    real,
+)
+from scitoolkit.search.history import same_history
+from scitoolkit.search.trial_log import FILE_NAME, LogLocked, TrialLog, read_events
+
+PAPER = Space({"a": chain(5, [0, 16, 32, 48, 64, 80, 96], reach=2)})
+
+
+def evolution():
+    return AgingEvolution(population=20, sample=5)
+
+
+def simulated(evaluate, workers=8, charge=False):
+    return Simulated(evaluate, workers, lambda t: random.Random(t.trial).uniform(1, 3),
+                     charge=charge)  # fmt: skip
+
+
+def test_evolution_beats_random_repeats_nothing_and_is_a_function_of_the_seed():
+    def run(strategy, seed=0):
+        search = Search(PAPER, cases.distance, strategy=strategy, seed=seed)
+        return search.run(trials=300, workers=simulated(cases.distance))
+
+    evolved = [run(evolution(), seed) for seed in range(3)]
+    sampled = [run(RandomSearch(), seed) for seed in range(3)]
+    assert all(h.duplicates() == 0 and len(h.done) == 300 for h in [*evolved, *sampled])
+    assert max(h.best.values for h in evolved) < min(h.best.values for h in sampled)
+    assert same_history(run(evolution()), evolved[0])
+    assert not same_history(evolved[0], evolved[1])
+
+
+def test_the_busy_share_of_many_workers_is_high():
+    search = Search(PAPER, cases.distance, strategy=evolution())
+    history = search.run(seconds=60.0, workers=simulated(cases.distance, 32))
+    assert history.busy_share(until=60.0) > 0.99
+    assert history.clock < 63.0
+
+
+class Crash(BaseException):
+    """Ends the process's work as a kill would: nothing is caught or written after it."""
+
+
+@pytest.mark.parametrize("strategy", ["evolution", "halving"])
+def test_a_search_that_crashes_anywhere_goes_on_as_if_it_had_not(tmp_path, strategy):
+    def make():
+        base = AgingEvolution(8, 3)
+        return SuccessiveHalving(base, 1, 9) if strategy == "halving" else base
+
+    def search(folder):
+        return Search(PAPER, cases.distance, directory=folder, strategy=make(), seed=3)
+
+    whole = search(tmp_path / "whole").run(trials=60)
+    rng, crashes = random.Random(0), 0
+    folder = tmp_path / "broken"
+    while True:
+        left = rng.randrange(1, 12)
+
+        def crashing(configuration, trial):
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Crash
+            return cases.distance(configuration, trial)
+
+        attempt = Search(PAPER, crashing, directory=folder, strategy=make(), seed=3)
+        try:
+            attempt.run(trials=60, resume=crashes > 0)
+            break
+        except Crash:
+            crashes += 1
+            _cut_a_random_part_of_the_last_line(folder / FILE_NAME, rng)
+    assert crashes >= 5
+    assert same_history(load_history(folder), whole)
+    finished = [(e["trial"], e["stage"]) for e in read_events(folder) if e["event"] == "finish"]
+    assert len(finished) == len(set(finished))
+
+
+def _cut_a_random_part_of_the_last_line(path, rng):
+    """What a crash in the middle of a write leaves behind."""
+    text = path.read_bytes()
+    path.write_bytes(text + b'{"event":"finish","tri'[: rng.randrange(0, 20)])
+
+
+def test_trials_in_flight_go_on_from_their_last_epoch(tmp_path):
+    space = {"x": integer(0, 9)}
+    left = 4
+
+    def crashing(configuration, trial):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            (trial.directory / "epoch").write_text("4")
+            raise Crash
+        return cases.counts_epochs(configuration, trial)
+
+    with pytest.raises(Crash):
+        Search(space, crashing, directory=tmp_path, strategy=RandomSearch()).run(trials=6)
+    again = Search(space, cases.counts_epochs, directory=tmp_path, strategy=RandomSearch())
+    history = again.run(trials=6, resume=True)
+    assert [t.metrics["first"] for t in history.trials.values()] == [0, 0, 0, 4, 0, 0]
+
+
+def test_successive_halving_continues_the_best_from_their_checkpoints(tmp_path):
+    strategy = SuccessiveHalving(RandomSearch(), smallest=1, largest=9)
+    search = Search({"x": integer(0, 26)}, cases.counts_epochs, directory=tmp_path,
+                    strategy=strategy, keep=3)  # fmt: skip
+    history = search.run(trials=27)
+    assert strategy.budgets == [1, 3, 9]
+    reached = [t.reached for t in history.done]
+    assert reached.count(2) >= 2
+    assert reached.count(0) >= 15
+    assert history.best.configuration["x"] == 3
+    longest = [t for t in history.done if t.reached == 2]
+    assert all(t.metrics["first"] == 3 for t in longest)
+    assert all([row["epoch"] for row in t.epochs] == list(range(1, 10)) for t in longest)
+    assert len(list((tmp_path / "trials").iterdir())) == 3
+
+
+def test_all_of_a_small_space_is_tried_once():
+    search = Search({"x": integer(1, 6), "y": [0, 1]}, lambda c: c["x"], strategy=RandomSearch())
+    history = search.run(trials=100)
+    assert len(history.done) == 12
+    assert history.duplicates() == 0
+    assert search.stopped_because == "the space is exhausted"
+
+
+def test_limits_on_cost_are_kept_beforehand_and_contradictions_are_said():
+    def cost(configuration):
+        return {"parameters": sum(configuration["a"]["nodes"])}
+
+    objectives = ["objective", Objective("parameters", limit=150)]
+    search = Search(PAPER, cases.distance, strategy=evolution(), objectives=objectives, cost=cost)
+    history = search.run(trials=100)
+    assert max(t.metrics["parameters"] for t in history.done) <= 150
+    front = [t.values for t in history.front()]
+    assert front == sorted(front)
+    assert [v[1] for v in front] == sorted((v[1] for v in front), reverse=True)
+    objectives = ["objective", Objective("parameters", limit=-1)]
+    search = Search(PAPER, cases.distance, objectives=objectives, cost=cost)
+    with pytest.raises(ConfigError, match="limits on cost"):
+        search.run(trials=5)
+
+
+def test_large_is_good_when_asked(tmp_path):
+    search = Search({"x": integer(0, 30)}, lambda c: c["x"], strategy=AgingEvolution(5, 2),
+                    objectives=[Objective("objective", "max")])  # fmt: skip
+    assert search.run(trials=25).best.configuration["x"] > 25
+
+
+@pytest.mark.multiproc
+def test_every_kind_of_failure_is_recorded_and_the_search_goes_on(tmp_path):
+    kinds = ["raises", "hangs", "dies", "eats", "full disk", "nan", "nothing", "text"]
+    search = Search({"kind": [*kinds, "fine"], "x": [1.0]}, cases.misbehave, directory=tmp_path,
+                    strategy=RandomSearch(), limits=Limits(3.0, memory=250 << 20))  # fmt: skip
+    history = search.run(trials=9, workers=2)
+    found = {t.configuration["kind"]: t.failure for t in history.trials.values()}
+    assert found == {
+        "raises": "raised", "hangs": "time limit", "dies": "worker died", "eats": "memory",
+        "full disk": "disk", "nan": "not finite", "nothing": "no result", "text": "no result",
+        "fine": "",
+    }  # fmt: skip
+    errors = {t.configuration["kind"]: t.error for t in history.trials.values()}
+    assert "ValueError: as asked" in errors["raises"]
+    assert "SIGKILL" in errors["dies"]
+    assert "MiB" in errors["eats"]
+    hung = next(t for t in history.trials.values() if t.configuration["kind"] == "hangs")
+    assert hung.epochs == [{"epoch": 1, "loss": 1.0}]
+    assert load_history(tmp_path).failures() == history.failures()
+
+
+@pytest.mark.multiproc
+def test_workers_have_few_threads_and_a_gpu_each():
+    search = Search({"x": integer(0, 9)}, cases.says_environment, strategy=RandomSearch())
+    history = search.run(trials=4, workers=2, threads=3, gpus=[5, 7])
+    assert {t.metrics["objective"] for t in history.done} == {3.0}
+    assert {t.metrics["gpu"] for t in history.done} <= {5.0, 7.0}
+
+
+def test_a_search_that_only_fails_gives_up():
+    def fails(configuration):
+        raise RuntimeError("always")
+
+    with pytest.raises(ScitoolkitError, match=r"first 10 trials have all failed.*always"):
+        Search(PAPER, fails).run(trials=100)
+
+
+def test_an_evaluation_that_cannot_be_sent_is_refused():
+    with pytest.raises(ConfigError, match="top of a module"):
+        Search(PAPER, lambda c: 1.0).run(trials=3, workers=2)
+
+
+def test_a_second_manager_is_refused(tmp_path):
+    search = Search(PAPER, cases.distance, directory=tmp_path)
+    search.run(trials=3)
+    with TrialLog(tmp_path), pytest.raises(LogLocked, match=f"process {os.getpid()}"):
+        Search(PAPER, cases.distance, directory=tmp_path).run(trials=4, resume=True)
+
+
+def test_a_changed_search_is_refused_with_the_difference(tmp_path):
+    Search(PAPER, cases.distance, directory=tmp_path, seed=1).run(trials=3)
+    other = Space({"a": chain(4, [0, 16, 32], reach=2), "lr": real(1e-3, 1e-1)})
+    with pytest.raises(ConfigError, match=r"space ~ a: .*space \+ lr.*seed: 1 -> 2"):
+        Search(other, cases.distance, directory=tmp_path, seed=2).run(trials=4, resume=True)
+    with pytest.raises(ConfigError, match="3 finished"):
+        Search(PAPER, cases.distance, directory=tmp_path, seed=1).run(trials=4)
+    with pytest.raises(ConfigError, match="nothing to resume"):
+        Search(PAPER, cases.distance).run(trials=4, resume=True)
+
+
+def test_a_damaged_log_is_refused(tmp_path):
+    Search(PAPER, cases.distance, directory=tmp_path).run(trials=5)
+    path = tmp_path / FILE_NAME
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0], "garbage\n", *lines[1:]]))
+    with pytest.raises(CheckpointError, match=":2"):
+        load_history(tmp_path)
+    path.write_text("".join(lines[1:]))
+    with pytest.raises(CheckpointError, match="does not begin"):
+        load_history(tmp_path)
+
+
+def test_a_log_that_leads_elsewhere_is_refused(tmp_path):
+    Search(PAPER, cases.distance, directory=tmp_path, strategy=evolution()).run(trials=30)
+    path = tmp_path / FILE_NAME
+    lines = path.read_text().splitlines(keepends=True)
+    removed = max(i for i, line in enumerate(lines) if '"finish"' in line)
+    path.write_text("".join(lines[:removed] + lines[removed + 1 :]))
+    with pytest.raises(CheckpointError, match="does not lead"):
+        Search(PAPER, cases.distance, directory=tmp_path, strategy=evolution()).run(
+            trials=31, resume=True
+        )
+
+
+def test_a_full_disk_is_waited_for_and_then_said(tmp_path, monkeypatch):
+    def no_space(file, data):
+        raise OSError(28, "No space left on device")
+
+    search = Search(PAPER, cases.distance, directory=tmp_path, disk_patience=0.2)
+    search.run(trials=5)
+    before = (tmp_path / FILE_NAME).read_bytes()
+    monkeypatch.setattr("scitoolkit.search.trial_log._write_all", no_space)
+    again = Search(PAPER, cases.distance, directory=tmp_path, disk_patience=0.2)
+    with pytest.raises(ScitoolkitError, match="No space left"):
+        again.run(trials=8, resume=True)
+    assert (tmp_path / FILE_NAME).read_bytes() == before
+    monkeypatch.undo()
+    last = Search(PAPER, cases.distance, directory=tmp_path)
+    assert len(last.run(trials=8, resume=True).done) == 8
+
+
+def test_a_signal_stops_the_search_and_resume_completes_it(tmp_path):
+    def slow(configuration):
+        time.sleep(0.01)
+        return cases.distance(configuration, None)
+
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        Search(PAPER, slow, directory=tmp_path).run(trials=10_000)
+    done = len(load_history(tmp_path).done)
+    history = Search(PAPER, slow, directory=tmp_path).run(trials=done + 5, resume=True)
+    assert len(history.done) == done + 5
+    assert history.duplicates() == 0
+
+
+def test_finalists_are_ranked_by_their_mean_over_new_seeds(tmp_path):
+    def noisy(configuration, trial):
+        noise = random.Random(trial.seed).gauss(0, 1.0)
+        return {"objective": configuration["x"] + noise}
+
+    search = Search({"x": integer(0, 50)}, noisy, directory=tmp_path, strategy=RandomSearch())
+    history = search.run(trials=40, retrain=(5, 4))
+    finalists = history.finalists()
+    assert [row["seeds"] for row in finalists] == [4] * 5
+    assert [row["mean"] for row in finalists] == sorted(row["mean"] for row in finalists)
+    assert all(row["spread"] > 0.1 for row in finalists)
+    assert len(history.done) == 40
+    again = Search({"x": integer(0, 50)}, noisy, directory=tmp_path, strategy=RandomSearch())
+    assert same_history(again.run(trials=40, retrain=(5, 4), resume=True), history)
+
+
+def test_the_log_holds_what_it_promises(tmp_path):
+    Search(PAPER, cases.distance, directory=tmp_path, strategy=evolution()).run(trials=120)
+    events = [json.loads(line) for line in (tmp_path / FILE_NAME).read_text().splitlines()]
+    states = [e["strategy"] for e in events if e["event"] == "state"]
+    assert states[-1]["rng"] == [0, 120]
+    assert len(states[-1]["population"]) == 20
+    finish = next(e for e in events if e["event"] == "finish")
+    assert {"trial", "stage", "worker", "start", "t", "cpu", "metrics"} <= finish.keys()
+
+
+def test_in_process_time_limits_are_looked_at_when_an_epoch_is_reported(tmp_path):
+    evaluator = InProcess(cases.counts_epochs, Limits(seconds=0.1))
+    space = {"x": integer(0, 9), "sleep": [0.0, 0.06]}
+    search = Search(space, cases.counts_epochs, directory=tmp_path, strategy=RandomSearch())
+    history = search.run(trials=20, workers=evaluator)
+    slow = {t.id for t in history.trials.values() if t.configuration["sleep"]}
+    assert {t.id for t in history.trials.values() if t.failure == "time limit"} == slow

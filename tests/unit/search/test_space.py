@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scitoolkit.core.config import ConfigProblems
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.search import Space, chain, choice, integer, real, spaces
+from scitoolkit.search.strategies import all_codes
+
+MIXED = Space(
+    {
+        "cells": chain(3, [0, 16, 32], reach=2),
+        "head": ["last", "all", "decoder"],
+        "forcing": choice(0.0, 0.5, 1.0, when={"head": ["decoder"]}),
+        "layers": integer(1, 4),
+        "width": integer(8, 64, step=8, when={"layers": [2, 3, 4]}),
+        "lr": real(1e-4, 1e-1, log=True),
+        "bias": [True, False],
+        "one": choice(1, 2, 4, when={"forcing": [0.5]}),
+    }
+)
+
+
+def finite(**more):
+    return Space(
+        {
+            "head": ["last", "all", "decoder"],
+            "forcing": choice(0, 1, when={"head": ["decoder"]}),
+            "deep": choice(0, 1, 2, when={"forcing": [1]}),
+            "cells": chain(2, [0, 16], reach=1),
+            **more,
+        }
+    )
+
+
+def test_the_space_of_the_paper_has_exactly_its_size():
+    assert spaces.pod_lstm.size == 8_605_184 == 7**5 * 2**9
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+def test_encode_and_decode_are_inverse_and_mutation_changes(seed):
+    rng = random.Random(seed)
+    configuration = MIXED.sample(rng)
+    codes = MIXED.encode(configuration)
+    assert MIXED.decode(codes) == configuration
+    child = MIXED.mutate(configuration, rng)
+    assert child != configuration
+    assert MIXED.decode(MIXED.encode(child)) == child
+    assert ("forcing" in child) == (child["head"] == "decoder")
+    assert ("width" in child) == (child["layers"] > 1)
+
+
+def test_mutation_changes_one_variable_and_what_depends_on_it():
+    rng = random.Random(1)
+    for _ in range(200):
+        codes = MIXED.sample_codes(rng)
+        child = MIXED.mutate_codes(codes, rng)
+        changed = {name for name, a, b in zip(MIXED.variables, codes, child, strict=True) if a != b}
+        assert len(changed - {"forcing", "width", "one"}) <= 1
+        assert changed
+
+
+def test_size_counts_what_enumeration_finds():
+    space = finite()
+    found = all_codes(space)
+    assert len(found) == len(set(found)) == space.size == (2 + 1 + 3) * 2**2 * 2**2
+    assert MIXED.size == math.inf
+
+
+def test_samples_cover_a_small_space():
+    space, rng = finite(), random.Random(0)
+    assert {space.sample_codes(rng) for _ in range(3000)} == set(all_codes(space))
+
+
+def test_a_space_read_from_plain_data_is_the_same():
+    again = Space(MIXED.describe())
+    assert again.describe() == MIXED.describe()
+    assert again.difference(MIXED.describe()) == []
+    other = Space({**MIXED.describe(), "head": ["last"], "forcing": [1], "one": [1]})
+    lines = "\n".join(other.difference(MIXED.describe()))
+    assert "~ head" in lines
+    assert "lr" not in lines
+
+
+def test_where_is_kept_by_samples_and_mutations():
+    space = Space({"a": integer(0, 9), "b": integer(0, 9)}, where=lambda c: c["a"] < c["b"])
+    rng = random.Random(0)
+    configuration = space.sample(rng)
+    for _ in range(100):
+        configuration = space.mutate(configuration, rng)
+        assert configuration["a"] < configuration["b"]
+    impossible = Space({"a": [1, 2]}, where=lambda c: c["a"] > 2)
+    with pytest.raises(ConfigError, match="none of"):
+        impossible.sample(rng)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({}, "empty"),
+        ({"a": []}, "nothing to choose from"),
+        ({"a": [1, 1.0]}, "listed twice"),
+        ({"a": {"low": 2, "high": 1}}, "not below"),
+        ({"a": {"low": 0.0, "high": 1.0, "log": True}}, "low > 0"),
+        ({"a": {"low": 1, "hihg": 2}}, "describe no parameter"),
+        ({"a": [object()]}, "numbers, texts"),
+        ({"a": {"nodes": 0, "choices": [1]}}, "0 nodes"),
+        ({"a": {"values": [1, 2], "when": {"bb": [1]}}, "b": [1, 2]}, "did you mean b"),
+        ({"a": {"values": [1, 2], "when": {"b": [3]}}, "b": [1, 2]}, "can never be"),
+        ({"a": {"values": [1, 2], "when": {"a": [1]}}}, "itself"),
+        (
+            {"a": {"values": [1], "when": {"b": [1]}}, "b": {"values": [1], "when": {"a": [1]}}},
+            "circle",
+        ),
+    ],
+)
+def test_contradictions_are_said(parameters, said):
+    with pytest.raises(ConfigProblems, match=said):
+        Space(parameters)
+
+
+def test_all_problems_are_reported_at_once():
+    with pytest.raises(ConfigProblems) as caught:
+        Space({"a": [], "b": {"low": 3, "high": 1}})
+    assert len(caught.value.problems) == 2
+
+
+@pytest.mark.parametrize(
+    ("configuration", "said"),
+    [
+        ({"head": "last"}, "missing"),
+        ({"head": "last", "cells": {"nodes": [0, 16]}, "forcing": 1}, "condition"),
+        ({"head": "none", "cells": {"nodes": [0, 16]}}, "is none of"),
+        ({"head": "last", "cells": {"nodes": [0]}}, "nodes"),
+        ({"head": "last", "cells": {"nodes": [0, 0], "skips": [[0, 2]]}}, "not possible"),
+        ({"haed": "last"}, "head"),
+    ],
+)
+def test_configurations_outside_the_space_are_refused(configuration, said):
+    with pytest.raises(ConfigError, match=said):
+        finite().encode(configuration)
