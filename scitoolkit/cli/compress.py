@@ -1,0 +1,104 @@
+"""`scitoolkit compress`, `decompress` and `verify`: whole files within an error bound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from scitoolkit.cli import _options as options
+
+Source = Annotated[Path, typer.Argument(metavar="IN", help=".npy, HDF5 or NetCDF.")]
+Target = Annotated[Path, typer.Argument(metavar="OUT", help="File to write.")]
+
+
+def compress(
+    source: Source,
+    target: Target,
+    abs_: Annotated[float | None, typer.Option("--abs", help="Largest |x - x'|.")] = None,
+    rel: Annotated[float | None, typer.Option(help="... as a share of the range.")] = None,
+    pw_rel: Annotated[float | None, typer.Option(help="Largest |x - x'| / |x|.")] = None,
+    psnr: Annotated[float | None, typer.Option(help="Least PSNR in dB instead.")] = None,
+    variable: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME or NAME=MODE:VALUE, e.g. t=rel:1e-4; default all floats."),
+    ] = None,
+    base: Annotated[str, typer.Option(help="auto, dyadic, sz3, sperr or zfp.")] = "auto",
+    enhancer: Annotated[str, typer.Option(help="auto, none, linear or network.")] = "auto",
+    bound: Annotated[str, typer.Option(help="strict, or relaxed (2 bounds).")] = "strict",
+    seconds: Annotated[float, typer.Option(min=0, help="Training time of networks.")] = 0.0,
+    as_json: options.Json = False,
+) -> None:
+    """Compress the float variables of a file; every point keeps the bound."""
+    from scitoolkit.compression import Bound, Options
+    from scitoolkit.compression.files import FilePlan, compress_file
+
+    default = Bound.choose(abs=abs_, rel=rel, pw_rel=pw_rel, psnr=psnr)
+    own = dict(_variable(text) for text in variable or [])
+    plan = FilePlan(default, own, Options(base, enhancer, bound, seconds))
+    records = compress_file(source, target, plan)
+    before, after = source.stat().st_size, target.stat().st_size
+    if as_json:
+        options.print_json({"variables": records, "bytes_in": before, "bytes_out": after})
+        return
+    for record in records:
+        print(_line(record))
+    print(f"{source}: {before} -> {after} bytes ({before / after:.1f}x)")
+
+
+def decompress(source: Source, target: Target, as_json: options.Json = False) -> None:
+    """Write back what `compress` wrote, each value within its bound."""
+    from scitoolkit.compression.files import decompress_file
+
+    names = decompress_file(source, target)
+    if as_json:
+        options.print_json({"variables": names})
+    else:
+        print(f"{target}: {', '.join(names)}")
+
+
+def verify(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="A compressed file.")],
+    original: Annotated[Path, typer.Argument(metavar="ORIGINAL", help="What it was made of.")],
+    as_json: options.Json = False,
+) -> None:
+    """Compare a compressed file with its original; exit code 4 when a bound does not hold."""
+    from scitoolkit.compression.check import verify_file
+    from scitoolkit.core.errors import NumericalError
+
+    records = verify_file(source, original)
+    if as_json:
+        options.print_json({"variables": records})
+    else:
+        for r in records:
+            print(
+                f"  {r['name']}  max error {r['max_error']:.4g} of {r['allowed']:.4g}  "
+                f"PSNR {r['psnr']:.2f} dB  {'ok' if r['holds'] else 'BROKEN'}"
+            )
+    broken = [r["name"] for r in records if not r["holds"]]
+    if broken:
+        raise NumericalError(f"the bound does not hold for {', '.join(broken)}", where=str(source))
+
+
+def _line(r: dict[str, Any]) -> str:
+    return (
+        f"  {r['name']}{tuple(r['shape'])}  {r['ratio']:.1f}x  {r['bytes']} bytes  "
+        f"{r['base']} + {r['enhancer']}  max error {r['max_error']:.4g} of {r['error_bound']:.4g}"
+    )
+
+
+def _variable(text: str) -> tuple[str, Any]:
+    from scitoolkit.compression import Bound
+    from scitoolkit.core.errors import ConfigError
+
+    name, _, own = text.partition("=")
+    if not own:
+        return name, None
+    mode, _, value = own.partition(":")
+    try:
+        return name, Bound.choose(**{mode: float(value)}) if mode else None
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"--variable {text}", allowed="NAME or NAME=MODE:VALUE", fix="--variable t=rel:1e-4"
+        ) from None

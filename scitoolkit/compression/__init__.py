@@ -1,0 +1,18 @@
+"""Error-bounded lossy compression with learned enhancers, strict at every point."""
+
+from scitoolkit.compression.bounds import Bound, max_error, psnr
+from scitoolkit.compression.choose import Options
+from scitoolkit.compression.compress import compress, decompress, inspect_stream
+from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
+
+__all__ = [
+    "Bound",
+    "Options",
+    "compress",
+    "compress_slabs",
+    "decompress",
+    "inspect_stream",
+    "iterate_slabs",
+    "max_error",
+    "psnr",
+]

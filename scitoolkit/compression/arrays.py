@@ -1,0 +1,52 @@
+"""Arrays of other packages as numpy arrays, and the dtype that codecs work in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError
+
+
+def as_numpy(array: Any) -> np.ndarray:
+    """Return a numpy view of a numpy, torch, xarray or dask array; dask arrays are computed.
+
+    Raises:
+        ConfigError: a dtype that no codec keeps (complex, text, objects, dates, long double).
+
+    Example:
+        >>> as_numpy([1.0, 2.0]).dtype
+        dtype('float64')
+    """
+    if type(array).__module__.partition(".")[0] == "torch":
+        array = array.detach().cpu()
+        if str(array.dtype) == "torch.bfloat16":
+            raise _refused("bfloat16", "tensor.float()")
+        array = array.numpy()
+    values = np.asarray(array)
+    if isinstance(array, np.ma.MaskedArray):
+        raise _refused("masked array", "array.filled(fill) with fill_value=fill")
+    if values.dtype.kind == "c":
+        raise _refused(str(values.dtype), "compress array.real and array.imag")
+    if values.dtype.kind not in "fiub" or values.dtype.itemsize > 8:
+        raise _refused(str(values.dtype), "array.astype('float64')")
+    return values
+
+
+def working_dtype(dtype: np.dtype) -> np.dtype:
+    """Return float64 for float64, float32 for anything shorter.
+
+    Example:
+        >>> working_dtype(np.dtype("f2"))
+        dtype('float32')
+    """
+    return np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
+
+
+def _refused(what: str, fix: str) -> ConfigError:
+    return ConfigError(
+        f"cannot compress {what}",
+        allowed="float16, float32, float64; integers and booleans losslessly",
+        fix=fix,
+    )

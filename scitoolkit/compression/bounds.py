@@ -1,0 +1,108 @@
+"""From what the user asks for to one absolute bound on the values that the codec sees.
+
+`abs`: |x - x'| <= value. `rel`: value times the range (max - min) of the finite values. `pw_rel`:
+|x - x'| <= value * |x| at every point, by coding log|x| with sign and zeros beside it. `psnr`: at
+least that many dB, with 20 log10(range / rmse); the error then has no pointwise bound of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError
+
+MODES = ("abs", "rel", "pw_rel", "psnr")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound as asked for.
+
+    Args:
+        mode: abs, rel, pw_rel or psnr.
+        value: in the data's unit (abs), as a fraction (rel, pw_rel), or in dB (psnr).
+    """
+
+    mode: str
+    value: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a bound."""
+        if self.mode not in MODES:
+            raise ConfigError(f"bound mode {self.mode!r}", allowed=", ".join(MODES))
+        if not math.isfinite(self.value) or self.value < 0:
+            raise ConfigError(f"bound {self.mode}={self.value!r}", allowed="a finite number >= 0")
+        if self.mode == "pw_rel" and self.value >= 1:
+            raise ConfigError(f"bound pw_rel={self.value!r}", allowed="a fraction below 1")
+
+    @classmethod
+    def choose(cls, **asked: float | None) -> Bound:
+        """Return the one bound that is not None.
+
+        Raises:
+            ConfigError: none or several were given.
+
+        Example:
+            >>> Bound.choose(abs=None, rel=1e-3)
+            Bound(mode='rel', value=0.001)
+        """
+        given = {mode: value for mode, value in asked.items() if value is not None}
+        if len(given) != 1:
+            raise ConfigError(
+                f"{len(given)} bounds given ({', '.join(given) or 'none'})",
+                allowed="exactly one of " + ", ".join(MODES),
+                fix="rel=1e-3",
+            )
+        mode, value = next(iter(given.items()))
+        return cls(mode, _number(mode, value))
+
+    def absolute(self, low: float, high: float) -> float:
+        """Return the absolute bound for finite values between `low` and `high`."""
+        if self.mode == "abs":
+            return self.value
+        if self.mode == "rel":
+            return self.value * (high - low)
+        if self.mode == "pw_rel":
+            return math.log1p(self.value) * (1 - 1e-9)
+        # The error of a quantiser of half-width e is uniform: its rmse is e / sqrt(3).
+        return math.sqrt(3.0) * (high - low) * 10.0 ** (-self.value / 20.0)
+
+
+def _number(mode: str, value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ConfigError(f"bound {mode}={value!r}", allowed="a number") from None
+
+
+def psnr(original: np.ndarray, decoded: np.ndarray) -> float:
+    """Return 20 log10(range / rmse) in dB over the finite values; inf when they are equal.
+
+    Example:
+        >>> psnr(np.array([0.0, 1.0]), np.array([0.1, 0.9]))
+        20.0
+    """
+    valid = np.isfinite(original)
+    x = original[valid].astype(np.float64)
+    error = np.sqrt(np.mean((x - decoded[valid]) ** 2)) if x.size else 0.0
+    extent = float(x.max() - x.min()) if x.size else 0.0
+    if error == 0:
+        return math.inf
+    return round(20 * math.log10(extent / error), 9) if extent else -math.inf
+
+
+def max_error(original: np.ndarray, decoded: np.ndarray) -> float:
+    """Return the largest |original - decoded|, computed in float64, over finite originals."""
+    largest = 0.0
+    x, y = original.reshape(-1), decoded.reshape(-1)
+    for start in range(0, x.size, 1 << 20):
+        part = x[start : start + (1 << 20)].astype(np.float64)
+        other = y[start : start + (1 << 20)].astype(np.float64)
+        difference = np.abs(part - other)[np.isfinite(part)]
+        if difference.size:
+            worst = float(difference.max())
+            largest = max(largest, worst if worst == worst else math.inf)
+    return largest

@@ -1,0 +1,81 @@
+"""Comparing what was compressed with what it was made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from scitoolkit.compression.bounds import max_error, psnr
+from scitoolkit.compression.compress import decompress, inspect_stream
+from scitoolkit.compression.files import as_hdf5, is_stream, streams
+from scitoolkit.compression.pointwise import exceeds
+from scitoolkit.core.errors import DataError
+
+
+def describe_streams(path: Path) -> list[dict[str, Any]]:
+    """Return what the streams of a file say about themselves; empty when it holds none."""
+    path = Path(path)
+    if not path.is_file() or not (is_stream(path) or h5py.is_hdf5(path)):
+        return []
+    return [{"name": name, **inspect_stream(stream)} for name, stream in streams(path)]
+
+
+def verify_file(compressed: Path | str, original: Path | str) -> list[dict[str, Any]]:
+    """Return for each compressed variable the errors measured against the original file.
+
+    Args:
+        compressed: what `compress_file` wrote.
+        original: the file that it was made of.
+    """
+    found = list(streams(compressed))
+    if not found:
+        raise DataError("nothing in it was compressed by scitoolkit", where=str(compressed))
+    original = Path(original)
+    if not original.is_file():
+        raise DataError("no such file", where=str(original))
+    if original.suffix == ".npy":
+        name, stream = found[0]
+        return [verify_array(name, stream, np.load(original, allow_pickle=False))]
+    with as_hdf5(original) as file:
+        missing = [name for name, _ in found if name not in file]
+        if missing:
+            raise DataError(f"no variable {missing[0]!r}", where=str(original))
+        return [verify_array(name, stream, file[name][...]) for name, stream in found]
+
+
+def verify_array(name: str, stream: bytes, original: np.ndarray) -> dict[str, Any]:
+    """Return the errors of one stream against its original, and whether its bound holds."""
+    about, decoded = inspect_stream(stream), decompress(stream)
+    if decoded.shape != original.shape or decoded.dtype != original.dtype:
+        raise DataError(
+            f"{name} is {original.dtype}{original.shape}, compressed was "
+            f"{decoded.dtype}{decoded.shape}"
+        )
+    allowed = about.get("error_bound", 0.0) * (2 if about.get("relaxed") else 1)
+    if decoded.dtype.kind != "f":
+        same = bool((decoded == original).all())
+        return _found(name, 0.0 if same else np.inf, 0.0, np.inf if same else -np.inf, same)
+    masked = ~np.isfinite(original)
+    if "fill" in about:
+        masked |= original == original.dtype.type(about["fill"])
+    kept = np.array_equal(original[masked], decoded[masked], equal_nan=True)
+    original, decoded = original[~masked], decoded[~masked]
+    quality = psnr(original, decoded)
+    mode, value = about["bound"]["mode"], about["bound"]["value"]
+    if mode == "pw_rel":
+        away, largest = exceeds(original, decoded, value)
+        return _found(name, largest, value, quality, kept and not len(away))
+    largest = max_error(original, decoded)
+    if mode == "psnr":
+        return _found(name, largest, np.inf, quality, kept and quality >= value)
+    return _found(name, largest, allowed, quality, kept and largest <= allowed)
+
+
+def _found(name: str, largest: float, allowed: float, quality: float, holds: bool) -> dict:
+    return {
+        "name": name, "max_error": float(largest), "allowed": float(allowed),
+        "psnr": float(quality), "holds": bool(holds),
+    }  # fmt: skip

@@ -1,0 +1,62 @@
+"""Plain codecs at their best: the highest PSNR that fits into a number of bytes.
+
+A codec's size is not monotone in its bound, because it switches between algorithms, so a bisection
+may miss by more than a dB. The bound is first bracketed and then scanned on a fine grid.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from scitoolkit.compression.bases import LIBRARY_BASES, Base
+from scitoolkit.compression.bounds import psnr
+from scitoolkit.compression.mask import special_values
+from scitoolkit.core.errors import BackendError
+
+GRID = 24
+# A scan goes this far to either side of where the bisection ends, as factors of the bound.
+SPAN = 1.35
+
+
+def codecs_at_size(values: np.ndarray, budget: int, *, grid: int = GRID) -> dict[str, float]:
+    """Return the best PSNR (dB) of each plain codec within `budget` bytes; -inf when none fits.
+
+    Args:
+        values: float32 or float64 field; special values are filled as ours are, and not counted.
+        budget: bytes.
+        grid: bounds scanned around the one that just fits.
+    """
+    from scitoolkit.compression.compress import filled
+
+    special = special_values(values, None)
+    field = filled(np.ascontiguousarray(values, values.dtype.newbyteorder("=")), special)
+    return {name: best_within(codec, field, budget, grid) for name, codec in LIBRARY_BASES.items()}
+
+
+def best_within(codec: Base, field: np.ndarray, budget: int, grid: int = GRID) -> float:
+    """Return the best PSNR of one codec within a number of bytes, over a fine grid of bounds."""
+    if codec.refusal(field):
+        return -math.inf
+    extent = float(field.max()) - float(field.min())
+    try:
+        low, high = 1e-7 * extent, 0.5 * extent
+        for _ in range(10):
+            middle = math.sqrt(low * high)
+            if len(codec.encode(field, middle)) <= budget:
+                high = middle
+            else:
+                low = middle
+        bounds = np.geomspace(high / SPAN, high * SPAN, grid)
+        return max(measure(codec, field, float(b), budget) for b in [*bounds, high])
+    except BackendError:
+        return -math.inf
+
+
+def measure(codec: Base, field: np.ndarray, bound: float, budget: float = math.inf) -> float:
+    """Return the PSNR of a codec at a bound, or -inf when its stream is above the budget."""
+    data = codec.encode(field, bound)
+    if len(data) > budget:
+        return -math.inf
+    return psnr(field, codec.decode(data, field.shape, field.dtype, bound))

@@ -1,0 +1,403 @@
+"""Compress an array within an error bound that holds at every point, or not at all.
+
+Nothing is returned that was not decoded again and compared with the input in float64: the bound,
+the bits of every NaN, Inf and fill value, the dtype and the shape.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.compression import choose, field
+from scitoolkit.compression.arrays import as_numpy, working_dtype
+from scitoolkit.compression.bounds import Bound, max_error, psnr
+from scitoolkit.compression.choose import Options
+from scitoolkit.compression.container import pack, read_header, unpack
+from scitoolkit.compression.field import Encoded
+from scitoolkit.compression.lossless import decode_array, encode_array
+from scitoolkit.compression.mask import encode_mask, restore_mask, special_values
+from scitoolkit.compression.pointwise import LogField, exceeds
+from scitoolkit.core.errors import DataError, NumericalError, ScitoolkitError
+from scitoolkit.core.log import get_logger
+
+log = get_logger(__name__)
+MAX_PATCH = 0.02
+# Below this many bytes a lossy stream has nothing to gain over a lossless one.
+TINY = 128
+PSNR_ROUNDS = 6
+
+
+def compress(
+    array: Any,
+    *,
+    abs: float | None = None,
+    rel: float | None = None,
+    pw_rel: float | None = None,
+    psnr: float | None = None,
+    base: str = "auto",
+    enhancer: str = "auto",
+    bound: str = "strict",
+    fill_value: float | None = None,
+    seconds: float = 0.0,
+) -> bytes:
+    """Return the array as one self-describing, checksummed stream.
+
+    Args:
+        array: numpy, torch, xarray or dask array of any dims; float16/32/64, or integers and
+            booleans, which are kept losslessly.
+        abs: largest |x - x'| in the array's unit. 0 keeps every bit.
+        rel: largest |x - x'| as a share of the range of the finite values.
+        pw_rel: largest |x - x'| / |x| at every point; zeros stay zeros.
+        psnr: least 20 log10(range / rmse), in dB, instead of a pointwise bound.
+        base: auto, dyadic, sz3, sperr or zfp.
+        enhancer: auto, none, linear or network.
+        bound: strict, or relaxed: with an enhancer, errors up to 2 bounds ("2x").
+        fill_value: a value that stands for "missing"; restored bit for bit, as NaN and Inf are.
+        seconds: how long enhancer networks may train; 0 leaves them out unless asked for.
+
+    Returns:
+        The stream; `decompress` needs nothing else.
+
+    Raises:
+        ConfigError: no or several bounds, an unknown name, a dtype that cannot be coded.
+        NumericalError: the bound could not be kept, which is a defect; nothing is returned.
+
+    Example:
+        >>> x = np.sin(np.linspace(0, 9, 4096, dtype=np.float32)).reshape(16, 16, 16)
+        >>> stream = compress(x, rel=1e-3)
+        >>> bool(np.abs(decompress(stream) - x).max() <= 1e-3 * (x.max() - x.min()))
+        True
+    """
+    asked = Bound.choose(abs=abs, rel=rel, pw_rel=pw_rel, psnr=psnr)
+    options = Options(base, enhancer, bound, seconds)
+    return compress_within(as_numpy(array), asked, options, fill_value=fill_value)
+
+
+def compress_within(
+    values: np.ndarray,
+    asked: Bound,
+    options: Options,
+    *,
+    fill_value: float | None = None,
+    extent: tuple[float, float] | None = None,
+) -> bytes:
+    """Compress a numpy array; see `compress`.
+
+    Args:
+        values: any array that `arrays.as_numpy` returns.
+        asked: the bound.
+        options: base, enhancer, strictness.
+        fill_value: see `compress`.
+        extent: smallest and largest finite value that `rel` and `psnr` refer to, when the array is
+            a part of a larger one.
+    """
+    header: dict[str, Any] = {
+        "dtype": values.dtype.str,
+        "shape": list(values.shape),
+        "bound": {"mode": asked.mode, "value": asked.value},
+    }
+    if values.dtype.kind != "f" or values.nbytes < TINY or asked.value == 0:
+        return _lossless(values, header)
+    native = np.ascontiguousarray(values, values.dtype.newbyteorder("=")).reshape(values.shape)
+    if fill_value is not None and math.isfinite(fill_value):
+        header["fill"] = fill_value
+    special = special_values(native, fill_value)
+    if special is not None and special.all():
+        return _lossless(values, header)
+    low, high = extent or _extent(native, special)
+    header["range"] = [_written(low, native.dtype), _written(high, native.dtype)]
+    work = filled(native, special)
+    if asked.mode == "psnr":
+        stream = _reach_psnr(native, work, special, header, options, asked, (low, high))
+    else:
+        error_bound = error_bound_of(header)
+        stream = _bounded(native, work, special, header, options, error_bound)
+    plain = _lossless(values, header) if stream is None or len(stream) > values.nbytes // 2 else b""
+    if stream is None or (plain and len(plain) <= len(stream)):
+        return plain
+    return stream
+
+
+def decompress(stream: bytes | memoryview, *, max_bytes: int | None = None) -> np.ndarray:
+    """Return the array that `compress` was given, within its bound.
+
+    Args:
+        stream: bytes made by `compress`.
+        max_bytes: refuse larger arrays; half of the machine's memory unless given.
+
+    Raises:
+        DataError: the stream is damaged, foreign, of another version, or too large; never a
+            wrong array.
+
+    Example:
+        >>> decompress(compress(np.arange(5), abs=0))
+        array([0, 1, 2, 3, 4])
+    """
+    header, sections = unpack(stream)
+    try:
+        shape, dtype = _checked_size(header, max_bytes)
+        if "slabs" in header:
+            return _join(header, sections, shape, dtype, max_bytes)
+        return _decode(header, sections, shape, dtype)
+    except ScitoolkitError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise DataError(f"damaged stream: the header contradicts itself ({error!r})") from None
+
+
+def inspect_stream(stream: bytes | memoryview) -> dict[str, Any]:
+    """Return what a stream says about itself, without decoding: header, ratio, section sizes."""
+    header = dict(read_header(stream))
+    _, sections = unpack(stream)
+    shape, dtype = _checked_size(header, 1 << 62)
+    size = math.prod(shape) * dtype.itemsize
+    header["sections"] = {name: len(data) for name, data in sections.items()}
+    total = len(memoryview(stream).cast("B"))
+    if "range" in header:
+        header["error_bound"] = error_bound_of(header)
+    return {**header, "bytes": total, "ratio": size / total}
+
+
+def error_bound_of(header: dict[str, Any]) -> float:
+    """Return the absolute bound on what the codec saw (log|x| for pw_rel) from a header."""
+    if "error_bound" in header:
+        return float(header["error_bound"])
+    low, high = header["range"]
+    return Bound(header["bound"]["mode"], header["bound"]["value"]).absolute(low, high)
+
+
+def max_error_of(stream: bytes) -> float:
+    """Return the largest error that a stream says was found when it was verified."""
+    return float(read_header(stream)["max_error"])
+
+
+def _decode(
+    header: dict[str, Any], sections: dict[str, memoryview], shape: tuple[int, ...], dtype: np.dtype
+) -> np.ndarray:
+    if header["base"]["name"] == "lossless":
+        return decode_array(sections["base"], shape, dtype)
+    native = dtype.newbyteorder("=")
+    log_domain = header["bound"]["mode"] == "pw_rel"
+    work = np.dtype(np.float64) if log_domain else working_dtype(native)
+    values = field.decode_field(header, sections, shape, work, error_bound_of(header))
+    if log_domain:
+        values = LogField.restore(values, sections)
+    with np.errstate(over="ignore"):
+        out = values.astype(native, copy=False)
+    if "patch" in sections:
+        _patch(out, sections["patch"])
+    if "mask" in sections:
+        restore_mask(sections["mask"], out)
+    return out.astype(dtype, copy=False)
+
+
+def _bounded(native, work, special, header, options: Options, error_bound: float) -> bytes | None:
+    """Return the verified stream, or None when only a lossless one keeps the bound."""
+    if not math.isfinite(error_bound) or error_bound < _smallest_bound(work):
+        return None
+    if header["bound"]["mode"] == "psnr":
+        header = {**header, "error_bound": error_bound}
+    if options.bound == "relaxed":
+        header["relaxed"] = "2x"
+    log_field = LogField.of(work) if header["bound"]["mode"] == "pw_rel" else None
+    values = work if log_field is None else log_field.logarithm
+    sections: dict[str, bytes] = {} if log_field is None else log_field.sections()
+    if special is not None:
+        sections["mask"] = encode_mask(native, special)
+    middle = _constant(values, error_bound)
+    if middle is not None:
+        best = Encoded({"base": {"name": "constant", "value": middle}}, {"base": b""}, values)
+    else:
+        try:
+            best = choose.encode_best(values, error_bound, options)
+        except MemoryError:
+            raise ScitoolkitError("out of memory", fix="compress in slabs") from None
+    header, sections = {**header, **best.header}, {**best.sections, **sections}
+    return _verified(native, special, header, sections, error_bound)
+
+
+def _verified(native, special, header, sections, error_bound: float) -> bytes | None:
+    """Decode, compare, repair the few points that rounding moved out, and write the largest error.
+
+    The dtype of the file is coarser than the working dtype (float16) or as coarse as the
+    corrections themselves, so a last rounding may pass the bound by an ulp.
+    """
+    shape, dtype = native.shape, native.dtype
+    views = {name: memoryview(data) for name, data in sections.items()}
+    decoded = _decode({**header, "dtype": dtype.str}, views, shape, dtype)
+    allowed = error_bound * (2 if header.get("relaxed") else 1)
+    if header["bound"]["mode"] == "pw_rel":
+        away, largest = exceeds(native, decoded, header["bound"]["value"])
+    elif header["bound"]["mode"] == "psnr":
+        away, largest = np.empty(0, np.int64), max_error(native, decoded)
+    else:
+        largest = max_error(_finite_only(native, special), _finite_only(decoded, special))
+        away = np.empty(0, np.int64)
+        if not largest <= allowed:
+            with np.errstate(invalid="ignore"):
+                error = np.abs(native.astype(np.float64) - decoded.astype(np.float64))
+            away = np.flatnonzero(~(error.reshape(-1) <= allowed))
+            if special is not None:
+                away = away[~special.reshape(-1)[away]]
+            error.reshape(-1)[away] = 0
+            largest = float(error[np.isfinite(error)].max(initial=0.0))
+    if len(away) > MAX_PATCH * native.size + 16:
+        return None
+    if len(away):
+        sections = {**sections, "patch": _make_patch(native, away)}
+        _patch(decoded, memoryview(sections["patch"]))
+    if (
+        special is not None
+        and _bits(native)[special].tobytes() != _bits(decoded)[special].tobytes()
+    ):
+        raise NumericalError("a masked value was not restored bit for bit")
+    largest = _rounded_up(largest)
+    if header["bound"]["mode"] in ("abs", "rel"):
+        largest = min(largest, allowed)
+    return pack({**header, "max_error": largest}, sections)
+
+
+def _reach_psnr(native, work, special, header, options, asked: Bound, extent) -> bytes | None:
+    """Return the smallest stream found that reaches the PSNR, in a few rounds."""
+    error_bound, best = asked.absolute(*extent), None
+    for _ in range(PSNR_ROUNDS):
+        stream = _bounded(native, work, special, header, options, error_bound)
+        if stream is None:
+            return best
+        keep = slice(None) if special is None else ~special
+        reached = psnr(native[keep], decompress(stream)[keep])
+        if reached >= asked.value and (best is None or len(stream) < len(best)):
+            best = stream
+        if asked.value <= reached < asked.value + 0.02 or not math.isfinite(reached):
+            break
+        error_bound *= 10 ** ((reached - asked.value - 0.01) / 20)
+    return best
+
+
+def _lossless(values: np.ndarray, header: dict[str, Any]) -> bytes:
+    header = {k: v for k, v in header.items() if k != "range"}
+    header |= {"base": {"name": "lossless"}, "max_error": 0.0}
+    return pack(header, {"base": encode_array(np.ascontiguousarray(values))})
+
+
+def _extent(values: np.ndarray, special: np.ndarray | None) -> tuple[float, float]:
+    kept = values if special is None else values[~special]
+    return float(kept.min()), float(kept.max())
+
+
+def filled(values: np.ndarray, special: np.ndarray | None) -> np.ndarray:
+    """Return the field in the working dtype, special points filled from their nearest neighbour.
+
+    A filled-in region without edges costs the codec next to nothing.
+    """
+    work = values.astype(working_dtype(values.dtype))
+    if special is None:
+        return np.ascontiguousarray(work)
+    from scipy.ndimage import distance_transform_edt
+
+    nearest = distance_transform_edt(special, return_distances=False, return_indices=True)
+    return np.ascontiguousarray(work[tuple(nearest)])
+
+
+def _constant(values: np.ndarray, error_bound: float) -> float | None:
+    """Return the one value that stands for all of them within the bound, or None."""
+    low, high = float(values.min()), float(values.max())
+    middle = low if low == high else float(values.dtype.type(0.5 * low + 0.5 * high))
+    inside = max(middle - low, high - middle) <= error_bound
+    return middle if inside else None
+
+
+def _smallest_bound(work: np.ndarray) -> float:
+    """Return the bound below which rounding alone would break it: an ulp of the largest value.
+
+    Values and bounds whose sums or reciprocals leave the dtype's range are not for codecs either.
+    """
+    largest, limits = float(np.abs(work).max()), np.finfo(work.dtype)
+    if largest > float(limits.max) / 64:
+        return math.inf
+    return max(float(np.spacing(work.dtype.type(largest))), 1e3 * float(limits.tiny))
+
+
+def _finite_only(values: np.ndarray, special: np.ndarray | None) -> np.ndarray:
+    return values if special is None else values[~special]
+
+
+def _make_patch(values: np.ndarray, away: np.ndarray) -> bytes:
+    gaps = np.diff(away, prepend=0).astype("<u8")
+    little = values.reshape(-1)[away].astype(values.dtype.newbyteorder("<"))
+    return len(away).to_bytes(8, "little") + _two(encode_array(gaps), encode_array(little))
+
+
+def _two(first: bytes, second: bytes) -> bytes:
+    return len(first).to_bytes(8, "little") + first + second
+
+
+def _patch(out: np.ndarray, data: memoryview) -> None:
+    count, length = (int.from_bytes(data[i : i + 8], "little") for i in (0, 8))
+    if count > out.size or 16 + length > len(data):
+        raise DataError("damaged stream: the patch does not fit the field")
+    gaps = decode_array(data[16 : 16 + length], (count,), np.dtype("<u8"))
+    values = decode_array(data[16 + length :], (count,), out.dtype.newbyteorder("<"))
+    out.reshape(-1)[np.cumsum(gaps.astype(np.int64))] = values
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    return values.view(f"u{values.dtype.itemsize}")
+
+
+def _written(value: float, dtype: np.dtype) -> float:
+    """Return the shortest float that stands for the value in its dtype."""
+    return float(str(dtype.type(value)))
+
+
+def _rounded_up(value: float) -> float:
+    """Return a float of three digits that is not below the value."""
+    if value == 0 or not math.isfinite(value):
+        return value
+    short = float(f"{value:.2e}")
+    return short if short >= value else float(f"{value * 1.005:.2e}")
+
+
+def _checked_size(
+    header: dict[str, Any], max_bytes: int | None
+) -> tuple[tuple[int, ...], np.dtype]:
+    """Return shape and dtype after checking them: nothing is allocated for what they say before."""
+    shape, dtype = tuple(header["shape"]), np.dtype(str(header["dtype"]))
+    if dtype.kind not in "fiub" or not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise DataError(f"damaged stream: shape {shape}, dtype {dtype}")
+    if len(shape) > 32:
+        raise DataError(f"damaged stream: {len(shape)} dims")
+    limit = max_bytes if max_bytes is not None else _half_of_memory()
+    size = math.prod(shape) * dtype.itemsize
+    if size > limit:
+        raise DataError(
+            f"the array would take {size} bytes", allowed=f"{limit} bytes",
+            fix="decompress(stream, max_bytes=...)",
+        )  # fmt: skip
+    return shape, dtype
+
+
+def _half_of_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, ValueError, OSError):
+        return 1 << 33
+
+
+def _join(header, sections, shape, dtype, max_bytes: int | None) -> np.ndarray:
+    """Return the array of a stream of slabs along its first dim."""
+    out = np.empty(shape, dtype)
+    start = 0
+    for data in sections.values():
+        part = decompress(data, max_bytes=max_bytes)
+        if part.shape[1:] != shape[1:] or start + len(part) > shape[0] or part.dtype != dtype:
+            raise DataError("damaged stream: a slab does not fit the array")
+        out[start : start + len(part)] = part
+        start += len(part)
+    if start != shape[0]:
+        raise DataError("damaged stream: slabs are missing")
+    return out

@@ -1,0 +1,165 @@
+"""Compression as a job: a configuration, a run directory, a report with the peers beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import h5py
+from pydantic import Field, PositiveFloat
+
+from scitoolkit.compression.bounds import Bound
+from scitoolkit.compression.check import verify_file
+from scitoolkit.compression.choose import Options
+from scitoolkit.compression.compare import codecs_at_size
+from scitoolkit.compression.files import FilePlan, compress_file, streams
+from scitoolkit.core.config import Config, DataPath, load_config
+from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.results import Results, Table, number
+from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.training.config import TrainingConfig
+
+COMPRESSED = "compressed.h5"
+
+
+class FileConfig(Config):
+    """Which variables of which file.
+
+    Attributes:
+        path: .npy, HDF5 or NetCDF.
+        variables: names; all float variables that are no coordinates unless given.
+    """
+
+    path: DataPath
+    variables: list[str] = Field(default_factory=list)
+
+
+class BoundConfig(Config):
+    """How tightly: `mode` abs, rel, pw_rel or psnr."""
+
+    mode: Literal["abs", "rel", "pw_rel", "psnr"] = "rel"
+    value: PositiveFloat = 1e-2
+
+
+class CompressionConfig(JobConfig):
+    """The configuration of a compression job.
+
+    Attributes:
+        data: what to compress.
+        bound: how tightly.
+        base: base codec.
+        enhancer: enhancer behind it.
+        strictness: strict, or relaxed (twice the bound).
+        seconds: how long enhancer networks may train.
+        training: how they train.
+    """
+
+    surrogate: str = "compression"
+    data: FileConfig
+    bound: BoundConfig = BoundConfig()
+    base: Literal["auto", "dyadic", "sz3", "sperr", "zfp"] = "auto"
+    enhancer: Literal["auto", "none", "linear", "network"] = "auto"
+    strictness: Literal["strict", "relaxed"] = "strict"
+    seconds: float = Field(default=0.0, ge=0)
+    training: TrainingConfig = TrainingConfig()
+
+    def plan(self) -> FilePlan:
+        """Return what `compress_file` takes."""
+        return FilePlan(
+            Bound(self.bound.mode, self.bound.value),
+            dict.fromkeys(self.data.variables),
+            Options(self.base, self.enhancer, self.strictness, self.seconds),
+        )
+
+
+class CompressionJob:
+    """Compression of one file; fulfils `contracts.Job`."""
+
+    config_class: ClassVar[type[CompressionConfig]] = CompressionConfig
+
+    def check(self, config: CompressionConfig) -> Mapping[str, Any]:
+        """Open the file and name what would be compressed; write nothing."""
+        from scitoolkit.compression.files import wanted_variables
+
+        return {"path": str(config.data.path), "variables": wanted_variables(
+            config.data.path, config.plan())}  # fmt: skip
+
+    def train(self, config: CompressionConfig, run: RunDirectory, *, resume: bool = False) -> None:
+        """Write the compressed file into the run; a resumed run starts anew, as it is short."""
+        records = compress_file(config.data.path, run.path / COMPRESSED, config.plan())
+        write_atomic(run.path / "records.json", json.dumps(records, indent=1) + "\n")
+
+    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
+        """Verify against the original, and compare with the plain codecs at the same size."""
+        directory = Path(directory)
+        config = load_config(CompressionConfig, directory / "config.yaml")
+        source = config.data.path
+        if data is not None:
+            target = directory / "other.h5"
+            try:
+                compress_file(data, target, config.plan())
+                return _results(config, target, data)
+            finally:
+                target.unlink(missing_ok=True)
+        results = _results(config, directory / COMPRESSED, source)
+        results.write(directory)
+        return results
+
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """Compress another file as the run's configuration says."""
+        config = load_config(CompressionConfig, Path(directory) / "config.yaml")
+        compress_file(source, output, config.plan())
+
+
+def _results(config: CompressionConfig, compressed: Path, source: Path) -> Results:
+    checked = {record["name"]: record for record in verify_file(compressed, source)}
+    rows: list[list[float | int | str | None]] = []
+    gains = []
+    for name, stream in streams(compressed):
+        found, peers = checked[name], codecs_at_size(_original(source, name), len(stream))
+        best = max(peers.values())
+        gain = found["psnr"] - best
+        gains.append(gain)
+        raw = _original(source, name).nbytes
+        rows.append([
+            name, raw / len(stream), len(stream), number(found["psnr"]),
+            found["max_error"] / found["allowed"] if found["allowed"] else None,
+            *(number(peers[peer]) for peer in ("sz3", "sperr", "zfp")), number(gain),
+        ])  # fmt: skip
+    share = max((r["max_error"] / r["allowed"] for r in checked.values() if r["allowed"]),
+                default=0.0)  # fmt: skip
+    ratio = source.stat().st_size / compressed.stat().st_size
+    metrics: dict[str, float | int | str | None] = {
+        "ratio": ratio, "largest_error_over_bound": share, "gain_db_min": number(min(gains)),
+        "variables": len(rows), "broken": sum(not r["holds"] for r in checked.values()),
+    }  # fmt: skip
+    table = Table(
+        title="Each variable, and the plain codecs at the same number of bytes",
+        columns=["variable", "ratio", "bytes", "PSNR (dB)", "max error / bound", "SZ3 (dB)",
+                 "SPERR (dB)", "ZFP (dB)", "gain over the best (dB)"],
+        rows=rows,
+        note="Peers at their best over a grid of bounds; no value: none fits in that many bytes.",
+    )  # fmt: skip
+    return Results(
+        title=f"Compression of {source.name}, {config.bound.mode} {config.bound.value:g}",
+        summary=[
+            f"{len(rows)} variables; the file is {ratio:.1f} times smaller.",
+            f"The largest error is {share:.3f} of the bound, measured on every point.",
+        ],
+        metrics=metrics, units={"gain_db_min": "dB"}, tables=[table],
+    )  # fmt: skip
+
+
+def _original(source: Path, name: str):
+    if source.suffix == ".npy":
+        import numpy as np
+
+        return np.load(source, allow_pickle=False)
+    from scitoolkit.compression.files import as_hdf5
+
+    with as_hdf5(source) as file:
+        item = file[name]
+        assert isinstance(item, h5py.Dataset)
+        return item[...]

@@ -1,0 +1,198 @@
+"""The linear enhancer: classes of points, ten symmetric Wiener taps a class, in closed form.
+
+The correction of a point is a linear combination of second differences of the decoded field
+around it; taps are the least-squares solution of its class, so the mean square error cannot grow.
+Classes are made from the decoded field, by value (as GWLZ's groups) or by local activity (as the
+adaptive loop filter of video codecs), and so cost no bits beyond their few limits.
+
+Source: Jia et al. 2024, arXiv:2404.13470 (groups by value range); Tsai et al. 2013,
+doi:10.1109/JSTSP.2013.2271974 (class-wise Wiener filter).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from scitoolkit.compression._linear_source import SOURCE
+from scitoolkit.compression.bases import fold
+from scitoolkit.compression.dyadic import FLAGS
+from scitoolkit.core.errors import DataError
+from scitoolkit.ops.codegen import load_library
+
+NUM_TAPS, _WIDE = 10, 12
+TAP_UNIT = 2.0**-13
+MAX_CLASSES = 16
+_SAMPLE = 1 << 16
+# Rows used for the normal equations of a large field; ten unknowns a class need no more.
+_FIT_POINTS = 1 << 17
+
+
+@dataclass(frozen=True)
+class LinearEnhancer:
+    """Taps of each class, in units of 2^-13, and the limits between classes.
+
+    Attributes:
+        activity: classes by local activity instead of by value.
+        scale: reciprocal of the error bound; differences are taken in units of the bound.
+        limits: (G - 1,) ascending, float32.
+        taps: (G, 10) int16.
+    """
+
+    activity: bool
+    scale: float
+    limits: np.ndarray
+    taps: np.ndarray
+
+    def apply(self, decoded: np.ndarray, clip: float) -> np.ndarray:
+        """Return the enhanced field; no point moves by more than `clip`."""
+        shape = _folded(decoded.shape)
+        out = np.empty_like(decoded)
+        limits, taps = self._in(decoded.dtype)
+        status = _library(decoded.dtype).linear_apply(
+            _pointer(np.array(shape, np.int64)), _pointer(decoded), ctypes.c_double(self.scale),
+            ctypes.c_int64(self.activity), _pointer(limits), ctypes.c_int64(limits.size),
+            _pointer(taps), ctypes.c_double(clip), _pointer(out),
+        )  # fmt: skip
+        if status:
+            raise MemoryError
+        return out
+
+    def to_bytes(self) -> bytes:
+        """Return the little-endian form: classes, kind, limits, taps."""
+        head = struct.pack("<BB", len(self.taps), self.activity)
+        return head + self.limits.astype("<f4").tobytes() + self.taps.astype("<i2").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview, scale: float) -> LinearEnhancer:
+        """Return the enhancer that `to_bytes` wrote.
+
+        Raises:
+            DataError: the data does not have the length that its first byte says.
+        """
+        data = bytes(data)
+        num = data[0] if data else 0
+        if not 1 <= num <= MAX_CLASSES or len(data) != 2 + 4 * (num - 1) + 2 * NUM_TAPS * num:
+            raise DataError("damaged stream: the linear enhancer has another length")
+        limits = np.frombuffer(data, "<f4", num - 1, 2)
+        taps = np.frombuffer(data, "<i2", NUM_TAPS * num, 2 + 4 * (num - 1))
+        return cls(bool(data[1]), scale, limits, taps.reshape(num, NUM_TAPS))
+
+    def _in(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+        taps = (self.taps * TAP_UNIT).astype(dtype)
+        return self.limits.astype(dtype), np.ascontiguousarray(taps)
+
+
+def fit(
+    original: np.ndarray, decoded: np.ndarray, bound: float, num_classes: int
+) -> tuple[LinearEnhancer, float]:
+    """Return the enhancer with the least square error, and that error's share of the base's.
+
+    Args:
+        original: finite C-contiguous float32/64 field.
+        decoded: what the base codec decodes to, same shape and dtype.
+        bound: the absolute error bound, as the unit of differences.
+        num_classes: 1 to 16.
+    """
+    scale = 1.0 / bound
+    choices = [_fit_kind(original, decoded, scale, False, num_classes)]
+    if num_classes > 1:
+        choices.append(_fit_kind(original, decoded, scale, True, num_classes))
+    return min(choices, key=lambda choice: choice[1])
+
+
+def largest_error(original: np.ndarray, decoded: np.ndarray) -> float:
+    """Return the largest |original - decoded| in float64 of two contiguous float fields.
+
+    A NaN on one side counts as infinite. Same figure as `bounds.max_error`, in one pass.
+    """
+    return _library(decoded.dtype).linear_max_error(
+        ctypes.c_int64(decoded.size), _pointer(original), _pointer(decoded)
+    )
+
+
+def _fit_kind(
+    original: np.ndarray, decoded: np.ndarray, scale: float, activity: bool, num_classes: int
+) -> tuple[LinearEnhancer, float]:
+    limits = _limits(decoded, scale, activity, num_classes)
+    sums = np.zeros((len(limits) + 1, NUM_TAPS, _WIDE))
+    shape = _folded(decoded.shape)
+    stride = max(decoded.size // _FIT_POINTS, 1)
+    # A stride that divides the rows of a slice would see the same rows of every slice.
+    stride += stride > 1 and shape[1] % stride == 0
+    as_dtype = limits.astype(decoded.dtype)
+    status = _library(decoded.dtype).linear_accumulate(
+        _pointer(np.array(shape, np.int64)), _pointer(decoded), _pointer(original),
+        ctypes.c_double(scale), ctypes.c_int64(activity), _pointer(as_dtype),
+        ctypes.c_int64(limits.size), ctypes.c_int64(stride), _pointer(sums),
+    )  # fmt: skip
+    if status:
+        raise MemoryError
+    gram, target = sums[:, :, :NUM_TAPS], sums[:, :, NUM_TAPS]
+    taps = np.zeros((len(sums), NUM_TAPS), np.int16)
+    gain = 0.0
+    for k, (a, b) in enumerate(zip(gram, target, strict=True)):
+        if not (np.isfinite(a).all() and np.isfinite(b).all()) or not a.any():
+            continue
+        ridge = 1e-6 * np.trace(a) / NUM_TAPS * np.eye(NUM_TAPS)
+        solved = np.clip(np.rint(np.linalg.solve(a + ridge, b) / TAP_UNIT), -32767, 32767)
+        rounded = solved * TAP_UNIT
+        won = 2 * rounded @ b - rounded @ a @ rounded
+        if won > 0:
+            taps[k], gain = solved, gain + won
+    return LinearEnhancer(activity, scale, limits, taps), -gain
+
+
+def _limits(decoded: np.ndarray, scale: float, activity: bool, num_classes: int) -> np.ndarray:
+    """Return quantiles of value or activity, from a sample, as ascending float32."""
+    if num_classes == 1:
+        return np.empty(0, np.float32)
+    field = decoded.reshape(_folded(decoded.shape))
+    step = max(round((field.size / _SAMPLE) ** (1 / 3)), 1)
+    if activity:
+        sample = _activity_sample(field, scale, step)
+    else:
+        sample = field[::step, ::step, ::step].reshape(-1)
+    shares = np.arange(1, num_classes) / num_classes
+    return np.unique(np.quantile(sample, shares).astype(np.float32))
+
+
+def _activity_sample(field: np.ndarray, scale: float, step: int) -> np.ndarray:
+    """Return sums of absolute second differences at every `step`-th inner point."""
+    inner = tuple(slice(1, -1) if n > 2 else slice(None) for n in field.shape)
+    total = np.zeros_like(field[inner][::step, ::step, ::step], dtype=np.float64)
+    for axis, n in enumerate(field.shape):
+        if n < 3:
+            continue
+        rows = list(inner)
+        parts = []
+        for window in (slice(0, n - 2), slice(1, n - 1), slice(2, n)):
+            rows[axis] = window
+            parts.append(field[tuple(rows)][::step, ::step, ::step].astype(np.float64))
+        total += np.abs(parts[0] - 2 * parts[1] + parts[2]) * scale
+    return total.reshape(-1)
+
+
+@functools.cache
+def _compiled(real: str) -> ctypes.CDLL:
+    library = load_library(f"#define REAL {real}\n{SOURCE}", FLAGS)
+    library.linear_accumulate.restype = library.linear_apply.restype = ctypes.c_int64
+    library.linear_max_error.restype = ctypes.c_double
+    return library
+
+
+def _library(dtype: np.dtype) -> ctypes.CDLL:
+    return _compiled({"f4": "float", "f8": "double"}[dtype.str[1:]])
+
+
+def _folded(shape: tuple[int, ...]) -> tuple[int, ...]:
+    kept = fold(shape, 3)
+    return (1,) * (3 - len(kept)) + kept
+
+
+def _pointer(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)

@@ -1,0 +1,66 @@
+"""Lossless coding of any fixed-size dtype: bytes of equal significance together, then deflate."""
+
+from __future__ import annotations
+
+import lzma
+import math
+import zlib
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+
+_PLAIN, _DEFLATE, _LZMA = 0, 1, 2
+_LZMA_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 24}]
+_LZMA_LIMIT = 1 << 22
+
+
+def squeeze(data: bytes) -> bytes:
+    """Return the shortest of plain, deflate and (below 4 MiB) LZMA, one byte saying which.
+
+    Example:
+        >>> stretch(squeeze(b"a" * 999), 999) == b"a" * 999
+        True
+    """
+    found = [bytes([_PLAIN]) + data, bytes([_DEFLATE]) + zlib.compress(data, 6)]
+    if len(data) <= _LZMA_LIMIT:
+        packed = lzma.compress(data, format=lzma.FORMAT_RAW, filters=_LZMA_FILTERS)
+        found.append(bytes([_LZMA]) + packed)
+    return min(found, key=len)
+
+
+def stretch(packed: bytes | memoryview, size: int) -> bytes:
+    """Return the `size` bytes that `squeeze` was given; never allocates more than that.
+
+    Raises:
+        DataError: the data does not hold exactly that many bytes.
+    """
+    packed = bytes(packed)
+    kind, body = packed[:1], packed[1:]
+    try:
+        if kind == bytes([_PLAIN]):
+            data = body
+        elif kind == bytes([_DEFLATE]):
+            data = zlib.decompressobj().decompress(body, size + 1)
+        else:
+            reader = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=_LZMA_FILTERS)
+            data = reader.decompress(body, size + 1)
+    except (zlib.error, lzma.LZMAError, EOFError):
+        data = b""
+    if len(data) != size:
+        raise DataError(f"damaged stream: {len(data)} bytes where {size} were expected")
+    return data
+
+
+def encode_array(values: np.ndarray) -> bytes:
+    """Return an array of any fixed-size dtype, losslessly coded."""
+    raw = np.frombuffer(np.ascontiguousarray(values).tobytes(), dtype=np.uint8)
+    return squeeze(raw.reshape(-1, values.dtype.itemsize).T.tobytes())
+
+
+def decode_array(data: bytes | memoryview, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return the array that `encode_array` was given."""
+    count = math.prod(shape)
+    raw = np.frombuffer(stretch(data, count * dtype.itemsize), dtype=np.uint8)
+    planes = raw.reshape(dtype.itemsize, count)
+    return np.frombuffer(planes.T.tobytes(), dtype=dtype).reshape(shape).copy()

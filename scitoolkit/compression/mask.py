@@ -1,0 +1,77 @@
+"""Values that no codec may touch, NaN, Inf and fill values, taken out and put back bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scitoolkit.compression.lossless import squeeze, stretch
+from scitoolkit.core.errors import DataError
+
+MAX_PATTERNS = 255
+
+
+def special_values(values: np.ndarray, fill_value: float | None) -> np.ndarray | None:
+    """Return where values are not finite or equal the fill value, or None when nowhere."""
+    found = ~np.isfinite(values)
+    if fill_value is not None and np.isfinite(fill_value):
+        found |= values == values.dtype.type(fill_value)
+    return found if found.any() else None
+
+
+def encode_mask(values: np.ndarray, special: np.ndarray) -> bytes:
+    """Return positions and bit patterns of the special values.
+
+    Positions are alternating run lengths over the flattened array, because masks are regions.
+    """
+    bits = _bits(values)[special]
+    patterns, codes = np.unique(bits, return_inverse=True)
+    if len(patterns) > MAX_PATTERNS:
+        patterns = patterns[:0]
+    edges = np.flatnonzero(np.diff(special.ravel(), prepend=False))
+    runs = squeeze(np.diff(edges, prepend=0).astype("<u4").tobytes())
+    bitmap = squeeze(np.packbits(special).tobytes())
+    as_runs = len(runs) <= len(bitmap) and special.size < 1 << 32
+    place = runs if as_runs else bitmap
+    head = np.array([as_runs, len(edges), len(patterns), len(place)], "<u8")
+    content = codes.astype(np.uint8).tobytes() if len(patterns) > 1 else b""
+    content = content if len(patterns) else bits.tobytes()
+    return head.tobytes() + place + patterns.tobytes() + squeeze(content)
+
+
+def restore_mask(data: bytes | memoryview, values: np.ndarray) -> None:
+    """Write the special values into `values`, in place."""
+    data = bytes(data)
+    if len(data) < 32:
+        raise DataError("damaged stream: the mask is truncated")
+    as_runs, edges, num_patterns, size = map(int, np.frombuffer(data, "<u8", 4))
+    if edges > values.size or num_patterns > MAX_PATTERNS:
+        raise DataError("damaged stream: the mask does not fit the field")
+    if as_runs:
+        runs = np.frombuffer(stretch(data[32 : 32 + size], 4 * edges), "<u4").astype(np.int64)
+        flips = np.zeros(values.size + 1, np.int8)
+        places = np.cumsum(runs)
+        if edges and places[-1] >= values.size:
+            raise DataError("damaged stream: the mask does not fit the field")
+        flips[places] = 1
+        special = (np.cumsum(flips[:-1], dtype=np.int64) & 1).astype(bool)
+    else:
+        packed = np.frombuffer(stretch(data[32 : 32 + size], -(-values.size // 8)), np.uint8)
+        special = np.unpackbits(packed, count=values.size).astype(bool)
+    word, count = _bits(values).dtype, int(special.sum())
+    after = 32 + size
+    content = data[after + num_patterns * word.itemsize :]
+    if num_patterns == 0:
+        bits = np.frombuffer(stretch(content, count * word.itemsize), word)
+    else:
+        patterns = np.frombuffer(data, word, num_patterns, after)
+        codes = np.zeros(count, np.uint8)
+        if num_patterns > 1:
+            codes = np.frombuffer(stretch(content, count), np.uint8)
+        if count and codes.max() >= num_patterns:
+            raise DataError("damaged stream: the mask names an unknown value")
+        bits = patterns[codes]
+    _bits(values).reshape(-1)[special] = bits
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    return values.view(f"u{values.dtype.itemsize}")

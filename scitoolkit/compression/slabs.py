@@ -1,0 +1,110 @@
+"""Arrays larger than memory, slab by slab along the first dim.
+
+A slab is a stream of its own, so slabs can be checked and decoded one at a time; the range that a
+relative bound refers to is that of the whole array, found in a first pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.compression.arrays import as_numpy
+from scitoolkit.compression.bounds import Bound
+from scitoolkit.compression.choose import Options
+from scitoolkit.compression.compress import compress_within, decompress, max_error_of
+from scitoolkit.compression.container import pack, unpack
+from scitoolkit.compression.mask import special_values
+
+SLAB_BYTES = 1 << 28
+
+
+def compress_slabs(
+    array: Any,
+    asked: Bound,
+    options: Options,
+    *,
+    fill_value: float | None = None,
+    slab_bytes: int = SLAB_BYTES,
+) -> bytes:
+    """Return one stream of an array that is read a slab at a time.
+
+    Args:
+        array: anything with `shape`, `dtype` and slices along its first dim: numpy, memory map,
+            HDF5 dataset, dask or xarray array.
+        asked: the bound.
+        options: base, enhancer, strictness.
+        fill_value: stands for "missing".
+        slab_bytes: largest slab; memory stays below about eight of them.
+
+    Example:
+        >>> x = np.linspace(0, 1, 6000, dtype=np.float32).reshape(60, 100)
+        >>> stream = compress_slabs(x, Bound("rel", 1e-3), Options(), slab_bytes=8000)
+        >>> float(np.abs(decompress(stream) - x).max()) <= 1e-3
+        True
+    """
+    shape, dtype = tuple(array.shape), np.dtype(array.dtype)
+    rows = _rows(shape, dtype, slab_bytes)
+    if not shape or rows >= shape[0]:
+        return compress_within(as_numpy(array[...]), asked, options, fill_value=fill_value)
+    extent = _extent(array, rows, fill_value)
+    sections = {}
+    for number, slab in enumerate(_slabs(array, rows)):
+        sections[str(number)] = compress_within(
+            slab, asked, options, fill_value=fill_value, extent=extent
+        )
+    header = {
+        "dtype": dtype.str, "shape": list(shape), "slabs": len(sections),
+        "bound": {"mode": asked.mode, "value": asked.value}, "base": {"name": "slabs"},
+        "max_error": max(max_error_of(stream) for stream in sections.values()),
+    }  # fmt: skip
+    if options.bound == "relaxed":
+        header["relaxed"] = "2x"
+    if extent is not None:
+        header["range"] = list(extent)
+    if fill_value is not None and math.isfinite(fill_value):
+        header["fill"] = fill_value
+    return pack(header, sections)
+
+
+def iterate_slabs(stream: bytes | memoryview) -> Iterator[np.ndarray]:
+    """Yield the slabs of a stream in order, one in memory at a time; the whole array if it is one.
+
+    Example:
+        >>> x = np.linspace(0, 1, 6000, dtype=np.float32).reshape(60, 100)
+        >>> stream = compress_slabs(x, Bound("rel", 1e-3), Options(), slab_bytes=8000)
+        >>> [len(slab) for slab in iterate_slabs(stream)]
+        [20, 20, 20]
+    """
+    header, sections = unpack(stream)
+    if "slabs" not in header:
+        yield decompress(stream)
+        return
+    for data in sections.values():
+        yield decompress(data)
+
+
+def _rows(shape: tuple[int, ...], dtype: np.dtype, slab_bytes: int) -> int:
+    row = math.prod(shape[1:]) * dtype.itemsize
+    return max(slab_bytes // max(row, 1), 1)
+
+
+def _slabs(array: Any, rows: int) -> Iterator[np.ndarray]:
+    for start in range(0, array.shape[0], rows):
+        yield as_numpy(array[start : start + rows])
+
+
+def _extent(array: Any, rows: int, fill_value: float | None) -> tuple[float, float] | None:
+    """Return the smallest and largest value of all slabs that is not special; None if none is."""
+    low, high = math.inf, -math.inf
+    for slab in _slabs(array, rows):
+        if slab.dtype.kind != "f":
+            return None
+        special = special_values(slab, fill_value)
+        kept = slab if special is None else slab[~special]
+        if kept.size:
+            low, high = min(low, float(kept.min())), max(high, float(kept.max()))
+    return (low, high) if low <= high else None

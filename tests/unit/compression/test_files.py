@@ -1,0 +1,95 @@
+"""Whole files: what is compressed keeps its bound, what is not keeps its bits."""
+
+from __future__ import annotations
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+
+from scitoolkit.cli.main import run_cli
+from scitoolkit.core.content import content_root
+
+NEMO = content_root("datasets") / "nemo_sst" / "nemo_tos_201501.nc"
+NYX = content_root("datasets") / "nyx_small" / "nyx_z255_32.h5"
+
+
+def test_a_netcdf_file_keeps_attributes_coordinates_and_land(tmp_path, capsys):
+    small, back = tmp_path / "c.nc", tmp_path / "d.nc"
+    assert run_cli(["compress", str(NEMO), str(small), "--abs", "0.01", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [v["name"] for v in told["variables"]] == ["tos"]
+    assert run_cli(["decompress", str(small), str(back)]) == 0
+    assert run_cli(["verify", str(small), str(NEMO)]) == 0
+    with xr.open_dataset(NEMO) as a, xr.open_dataset(back) as b:
+        assert a.attrs == b.attrs
+        assert a.tos.attrs == b.tos.attrs
+        assert a.tos.dims == b.tos.dims
+        assert (a.tos.isnull() == b.tos.isnull()).all()
+        assert float(abs(a.tos - b.tos).max()) <= 0.01
+        assert a.nav_lat.equals(b.nav_lat)
+        assert a.time_counter.equals(b.time_counter)
+
+
+def test_groups_and_a_bound_of_its_own(tmp_path, capsys):
+    small, back = tmp_path / "c.h5", tmp_path / "d.h5"
+    arguments = ["--rel", "1e-2", "--variable", "temperature",
+                 "--variable", "native_fields/velocity_x=abs:1e5"]  # fmt: skip
+    assert run_cli(["compress", str(NYX), str(small), *arguments]) == 0
+    assert run_cli(["decompress", str(small), str(back)]) == 0
+    with h5py.File(NYX) as a, h5py.File(back) as b:
+        x, y = (f["native_fields/velocity_x"][...].astype(float) for f in (a, b))
+        assert np.abs(x - y).max() <= 1e5
+        assert (a["native_fields/velocity_y"][...] == b["native_fields/velocity_y"][...]).all()
+        assert dict(a["universe"].attrs) == dict(b["universe"].attrs)
+    assert small.stat().st_size < NYX.stat().st_size
+
+
+def test_npy_and_netcdf3(tmp_path):
+    x = np.linspace(0, 1, 4000, dtype="f4").reshape(40, 100)
+    np.save(tmp_path / "x.npy", x)
+    assert (
+        run_cli(["compress", str(tmp_path / "x.npy"), str(tmp_path / "x.sci"), "--abs", "1e-3"])
+        == 0
+    )
+    assert run_cli(["decompress", str(tmp_path / "x.sci"), str(tmp_path / "y.npy")]) == 0
+    assert np.abs(np.load(tmp_path / "y.npy") - x).max() <= 1e-3
+    classic = tmp_path / "x.nc"
+    xr.Dataset({"v": (("a", "b"), x, {"units": "m"})}).to_netcdf(classic, engine="scipy")
+    assert run_cli(["compress", str(classic), str(tmp_path / "c.nc"), "--abs", "1e-3"]) == 0
+    assert run_cli(["decompress", str(tmp_path / "c.nc"), str(tmp_path / "d.nc")]) == 0
+    with xr.open_dataset(tmp_path / "d.nc") as back:
+        assert float(abs(back.v - x).max()) <= 1e-3
+        assert back.v.attrs["units"] == "m"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["compress", "none.h5", "o.h5", "--rel", "1e-2"], 3, "no such file"),
+        (["compress", str(NYX), "o.h5"], 2, "exactly one of"),
+        (["compress", str(NYX), "o.h5", "--rel", "1e-2", "--variable", "temprature"], 2,
+         "temperature"),
+        (["compress", str(NYX), "o.h5", "--rel", "1e-2", "--variable", "temperature=x:1"], 2,
+         "abs, rel, pw_rel, psnr"),
+        (["decompress", str(NYX), "o.h5"], 3, "nothing in it was compressed"),
+        (["compress", str(NYX), "nowhere/o.h5", "--rel", "1e-2"], 2, "cannot be written"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named_and_leaves_nothing_behind(
+    arguments, code, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert run_cli(arguments) == code
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_broken_bound_ends_with_code_4(tmp_path):
+    x = np.linspace(0, 1, 4000, dtype="f4")
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "other.npy", x + 1)
+    run_cli(["compress", str(tmp_path / "x.npy"), str(tmp_path / "x.sci"), "--abs", "1e-3"])
+    assert run_cli(["verify", str(tmp_path / "x.sci"), str(tmp_path / "other.npy")]) == 4

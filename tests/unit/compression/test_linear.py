@@ -1,0 +1,77 @@
+"""The linear enhancer against a readable numpy version, and what it must never do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scitoolkit.compression import linear
+from scitoolkit.core.errors import DataError
+
+
+def noisy(shape=(14, 15, 16), dtype=np.float32):
+    rng = np.random.default_rng(0)
+    grids = np.meshgrid(*(np.linspace(0, 4, n) for n in shape), indexing="ij")
+    x = np.sin(sum(grids)).astype(dtype)
+    return x, (x + rng.uniform(-0.1, 0.1, shape)).astype(dtype)
+
+
+def reference(field: np.ndarray, enhancer: linear.LinearEnhancer, clip: float) -> np.ndarray:
+    """Second differences by padding, one at a time."""
+    pad = np.pad(field.astype(np.float64), 2, mode="edge")
+
+    def at(dz, dy, dx):
+        slices = (slice(2 + d, pad.shape[a] - 2 + d) for a, d in enumerate((dz, dy, dx)))
+        return pad[tuple(slices)]
+
+    one = (-1, 1)
+    groups = [
+        [(0, 0, i) for i in one], [(0, i, 0) for i in one], [(i, 0, 0) for i in one],
+        [(0, i, j) for i in one for j in one], [(i, 0, j) for i in one for j in one],
+        [(i, j, 0) for i in one for j in one],
+        [(i, j, k) for i in one for j in one for k in one],
+        [(0, 0, 2 * i) for i in one], [(0, 2 * i, 0) for i in one], [(2 * i, 0, 0) for i in one],
+    ]  # fmt: skip
+    features = np.stack(
+        [sum(at(*o) for o in group) - len(group) * at(0, 0, 0) for group in groups]
+    ) * enhancer.scale  # fmt: skip
+    steer = np.abs(features[:3]).sum(0) if enhancer.activity else field
+    classes = np.searchsorted(enhancer.limits, steer, side="right")
+    taps = enhancer.taps[classes] * linear.TAP_UNIT
+    correction = np.clip(
+        (np.moveaxis(features, 0, -1) * taps).sum(-1) / enhancer.scale, -clip, clip
+    )
+    return field + correction
+
+
+@pytest.mark.parametrize("classes", [1, 4])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_kernel_does_what_the_reference_does(classes, dtype):
+    x, y = noisy(dtype=dtype)
+    enhancer, _ = linear.fit(x, y, 0.1, classes)
+    found = enhancer.apply(y, 0.05)
+    expected = reference(y, enhancer, 0.05)
+    # A point within rounding of a limit may fall into the other class.
+    assert np.mean(np.abs(found - expected) > 1e-5) < 2e-3
+
+
+@pytest.mark.parametrize("shape", [(500,), (30, 40), (14, 15, 16)])
+def test_it_lowers_the_error_and_moves_no_point_beyond_the_clip(shape):
+    x, y = noisy(shape)
+    enhancer, gained = linear.fit(x, y, 0.1, 4)
+    z = enhancer.apply(y, 0.1)
+    assert gained < 0
+    assert np.mean((z - x) ** 2.0) < 0.8 * np.mean((y - x) ** 2.0)
+    assert np.abs(z - y).max() <= 0.1 * (1 + 1e-6)
+
+
+def test_bytes_are_few_and_come_back():
+    x, y = noisy()
+    enhancer, _ = linear.fit(x, y, 0.1, 4)
+    data = enhancer.to_bytes()
+    assert len(data) == 94
+    again = linear.LinearEnhancer.from_bytes(data, enhancer.scale)
+    assert (again.apply(y, 0.1) == enhancer.apply(y, 0.1)).all()
+    for broken in (b"", data[:-1], data + b"x", b"\xff" + data[1:]):
+        with pytest.raises(DataError):
+            linear.LinearEnhancer.from_bytes(broken, enhancer.scale)
