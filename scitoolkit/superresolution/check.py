@@ -1,0 +1,314 @@
+"""Do the equations hold for the data? Asked of the TRUE data, before anything is trained.
+
+A wrong axis, unit or time scale in an equation makes its residual on the true solution as large as
+its terms, and a model trained to make it vanish is trained away from the truth.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.results import Table, number
+from scitoolkit.ops.taylor import MultiIndex
+from scitoolkit.superresolution.differentiate import STENCIL, differentiate, is_spectral
+from scitoolkit.superresolution.equations import PDE, Key, Residuals
+from scitoolkit.superresolution.grid import Grid, grid_of, values_of
+
+Array = np.ndarray
+TOLERANCE = 0.2
+_COARSE = 0.1
+_HINT = 0.5
+_MAX_FRAMES = 24
+
+
+@dataclass(frozen=True)
+class EquationCheck:
+    """One equation on true data.
+
+    Attributes:
+        name: of the equation.
+        ratio: rms of the residual over the root of the summed mean squares of its terms.
+        terms: text of each term -> rms.
+        message: empty where the equation holds, else what may be wrong.
+    """
+
+    name: str
+    ratio: float
+    terms: Mapping[str, float]
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What `check` found.
+
+    Attributes:
+        equations: one entry an equation.
+        warnings: what concerns all, coarse sampling say.
+        tolerance: ratio up to which an equation counts as satisfied.
+    """
+
+    equations: Sequence[EquationCheck]
+    warnings: Sequence[str] = field(default_factory=list)
+    tolerance: float = TOLERANCE
+
+    @property
+    def satisfied(self) -> bool:
+        """Return whether every equation holds within the tolerance."""
+        return all(e.ratio <= self.tolerance for e in self.equations)
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Return each equation's residual over its terms."""
+        return {e.name: e.ratio for e in self.equations}
+
+    def table(self) -> Table:
+        """Return the figures for a report."""
+        rows: list[list[float | int | str | None]] = [
+            [e.name, number(e.ratio), "holds" if e.ratio <= self.tolerance else "SUSPICIOUS",
+             e.message or "-"]
+            for e in self.equations
+        ]  # fmt: skip
+        return Table(
+            title="Equations on the true data",
+            columns=["equation", "residual / terms", "verdict", "remark"],
+            rows=rows, note=" ".join(self.warnings),
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        """Return the table as text."""
+        lines = []
+        for e in self.equations:
+            verdict = "holds" if e.ratio <= self.tolerance else "SUSPICIOUS"
+            lines.append(f"{e.name:20s} residual/terms {e.ratio:9.2e}  {verdict}")
+            if e.message:
+                lines.append(f"{'':20s} {e.message}")
+        return "\n".join([*lines, *(f"warning: {w}" for w in self.warnings)])
+
+
+def check(
+    pde: PDE,
+    dataset: xr.Dataset,
+    *,
+    periodic: Mapping[str, float] | None = None,
+    tolerance: float = TOLERANCE,
+    where: str = "dataset",
+) -> CheckReport:
+    """Measure the residual of every equation on the true data against the size of its terms.
+
+    Derivatives are those of `differentiate`; points at which only one-sided differences are
+    possible are left out, and means are weighted by the cells' volumes. The order of the dims
+    does not matter.
+
+    Args:
+        pde: the equations.
+        dataset: fields with coordinates.
+        periodic: length of each periodic dim.
+        tolerance: ratio from which an equation is called suspicious.
+        where: file to name in messages.
+
+    Raises:
+        DataError: fields or dims of the equations are not those of the data, or NaN in them.
+
+    Example:
+        >>> t, x = np.linspace(0, 1, 40), np.linspace(0, 1, 64, endpoint=False)
+        >>> u = np.sin(2 * np.pi * (x - t[:, None]))
+        >>> data = xr.Dataset({"u": (("t", "x"), u)}, coords={"t": t, "x": x})
+        >>> pde = PDE.parse("dif(u,t) + dif(u,x)", fields=["u"], dims=["t", "x"])
+        >>> check(pde, data, periodic={"x": 1.0}).satisfied
+        True
+    """
+    grid = grid_of(dataset, pde.names.fields, pde.names.dims, periodic, where)
+    dataset = _head(dataset, grid)
+    grid = grid_of(dataset, pde.names.fields, pde.names.dims, periodic, where)
+    data = _Derivatives(values_of(dataset, pde.names.fields, grid, where), pde, grid)
+    residuals = Residuals(pde, combine=False)
+    ratios, terms = _measure(residuals, data)
+    warnings = _sampling_warnings(residuals, data)
+    found = []
+    for name in pde.expressions:
+        message = ""
+        if not ratios[name] <= tolerance:
+            message = _explain(name, residuals, data, ratios[name], terms[name])
+        found.append(EquationCheck(name, ratios[name], terms[name], message))
+    return CheckReport(found, warnings, tolerance)
+
+
+def _head(dataset: xr.Dataset, grid: Grid) -> xr.Dataset:
+    """Return the first frames of the longest dim that finite differences are taken along.
+
+    They are enough to tell whether an equation holds, and the choice does not depend on the order
+    of the dims.
+    """
+    local = [
+        (len(nodes), dim)
+        for dim, nodes, period in zip(grid.dims, grid.nodes, grid.periods, strict=True)
+        if not is_spectral(nodes, period) and period is None
+    ]
+    if not local or len(grid.dims) < 2:
+        return dataset
+    return dataset.isel({max(local)[1]: slice(0, _MAX_FRAMES)})
+
+
+class _Derivatives:
+    """Derivatives of gridded fields, each computed once; dims may be relabelled to try a guess."""
+
+    def __init__(self, values: Array, pde: PDE, grid: Grid, stencil: int = STENCIL) -> None:
+        self.values, self.pde, self.grid, self.stencil = values, pde, grid, stencil
+        self._made: dict[tuple[str, MultiIndex], Array] = {}
+        self.interior = tuple(
+            slice(None) if is_spectral(n, p) or p is not None or len(n) < 3 * STENCIL // 2
+            else slice(STENCIL // 2, -(STENCIL // 2))
+            for n, p in zip(grid.nodes, grid.periods, strict=True)
+        )  # fmt: skip
+        weights = np.ones(())
+        for axis, share in enumerate(grid.quadrature()):
+            shape = [1] * len(grid.dims)
+            shape[axis] = -1
+            weights = weights * share.reshape(shape)
+        self.weights = np.broadcast_to(weights, grid.shape)[self.interior]
+
+    def get(self, name: str, index: MultiIndex) -> Array:
+        if (name, index) not in self._made:
+            out = self.values[self.pde.names.fields.index(name)].astype(np.float64)
+            for axis, order in enumerate(index):
+                if order:
+                    out = differentiate(
+                        out, self.grid.nodes[axis], axis, order,
+                        period=self.grid.periods[axis], stencil=self.stencil,
+                    )  # fmt: skip
+            self._made[name, index] = out
+        return self._made[name, index]
+
+    def all(
+        self, keys: Sequence[Key], order: Sequence[int] | None = None,
+        renamed: Mapping[str, str] | None = None,
+    ) -> dict[Key, Array]:  # fmt: skip
+        """Return every key's array; `order[i]` is the dim that is really meant by dim i."""
+        out = {}
+        for key in keys:
+            name, index = key[0], key[1][0][0]
+            if order is not None:
+                index = tuple(index[order.index(axis)] for axis in range(len(index)))
+            out[key] = self.get((renamed or {}).get(name, name), index)[self.interior]
+        return out
+
+    def coordinates(self) -> dict[str, Array]:
+        found = {}
+        for axis, (dim, nodes) in enumerate(zip(self.grid.dims, self.grid.nodes, strict=True)):
+            shape = [1] * len(self.grid.dims)
+            shape[axis] = -1
+            found[dim] = nodes[self.interior[axis]].reshape(shape)
+        return found
+
+    def rms(self, values: Array) -> float:
+        square = np.broadcast_to(np.square(values), self.weights.shape)
+        return float(np.sqrt((square * self.weights).sum() / self.weights.sum()))
+
+
+def _measure(
+    residuals: Residuals, data: _Derivatives, **guess
+) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    values = data.all(residuals.keys, **guess)
+    coordinates = data.coordinates()
+    rms = {
+        name: data.rms(r) for name, r in residuals.evaluate(values, coordinates).items()
+    }  # fmt: skip
+    terms = {
+        name: {text: data.rms(t) for text, t in parts.items()}
+        for name, parts in residuals.terms(values, coordinates).items()
+    }
+    ratios = {}
+    for name, size in rms.items():
+        total = float(np.sqrt(sum(v**2 for v in terms[name].values())))
+        if total == 0:
+            raise DataError("all terms vanish: the fields are constant", where=f"equation {name}")
+        ratios[name] = size / total
+    return ratios, terms
+
+
+def _explain(name: str, residuals: Residuals, data: _Derivatives, ratio: float, terms) -> str:
+    """Return what may be wrong: exchanged dims, exchanged fields, or one term's factor."""
+    guesses = [*_exchanged_dims(name, residuals, data), *_exchanged_fields(name, residuals, data)]
+    best = min(guesses, default=(1.0, ""))
+    if best[0] < _HINT * ratio:
+        return f"{best[1]} it would be {best[0]:.1e}: are the names exchanged?"
+    scaled = _scaled_term(name, residuals, data)
+    if scaled and scaled[0] < _HINT * ratio:
+        return (
+            f"with the term {scaled[1]} times {scaled[2]:.3g} it would be {scaled[0]:.1e}: a unit,"
+            " a constant, or the spacing of a coordinate?"
+        )
+    largest = max(terms, key=terms.get)
+    return f"largest term {largest} (rms {terms[largest]:.3g}); check axes, units and sampling"
+
+
+def _exchanged_dims(name: str, residuals: Residuals, data: _Derivatives):
+    dims = data.grid.dims
+    for a, b in itertools.combinations(range(len(dims)), 2):
+        order = list(range(len(dims)))
+        order[a], order[b] = order[b], order[a]
+        yield (
+            _measure(residuals, data, order=order)[0][name],
+            (f"with the dims {dims[a]} and {dims[b]} exchanged"),
+        )
+
+
+def _exchanged_fields(name: str, residuals: Residuals, data: _Derivatives):
+    for a, b in itertools.combinations(data.pde.names.fields, 2):
+        renamed = {a: b, b: a}
+        yield (
+            _measure(residuals, data, renamed=renamed)[0][name],
+            (f"with the fields {a} and {b} exchanged"),
+        )
+
+
+def _scaled_term(name: str, residuals: Residuals, data: _Derivatives):
+    """Return the smallest ratio that scaling one term gives, the term, and the factor."""
+    values = data.all(residuals.keys)
+    parts = residuals.terms(values, data.coordinates())[name]
+    if len(parts) < 2:
+        return None
+    shape = data.weights.shape
+    found = []
+    for text, part in parts.items():
+        one = np.broadcast_to(part, shape)
+        rest = sum(np.broadcast_to(p, shape) for t, p in parts.items() if t != text)
+        power = float((one * one * data.weights).sum())
+        if power > 0:
+            factor = -float((one * rest * data.weights).sum()) / power
+            size = np.sqrt(
+                sum(data.rms(p) ** 2 for t, p in parts.items() if t != text)
+                + (factor * data.rms(part)) ** 2
+            )
+            if size > 0:
+                found.append((data.rms(rest + factor * one) / float(size), text, factor))
+    return min(found, default=None)
+
+
+def _sampling_warnings(residuals: Residuals, data: _Derivatives) -> list[str]:
+    """Warn of dims in which two stencils of different order disagree."""
+    coarse = _Derivatives(data.values, data.pde, data.grid, stencil=STENCIL - 2)
+    out = []
+    for axis, dim in enumerate(data.grid.dims):
+        if is_spectral(data.grid.nodes[axis], data.grid.periods[axis]):
+            continue
+        worst = 0.0
+        for name, op in residuals.keys:
+            index = op[0][0]
+            if index[axis] and not any(k for i, k in enumerate(index) if i != axis):
+                fine = data.get(name, index)[data.interior]
+                change = data.rms(fine - coarse.get(name, index)[data.interior])
+                worst = max(worst, change / max(data.rms(fine), 1e-300))
+        if worst > _COARSE:
+            out.append(
+                f"the data may be too coarse along {dim}: its derivatives change by "
+                f"{worst:.0%} with the order of the difference; keep the equations' weight small."
+            )
+    return out

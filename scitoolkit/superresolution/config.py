@@ -1,0 +1,238 @@
+"""The configuration of a super-resolution job."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.registry import Registry
+from scitoolkit.training.config import TrainingConfig
+
+decoders: Registry[type[Config]] = Registry("decoder")
+
+
+class FieldsConfig(Config):
+    """Which fields of which file, and what their dims are.
+
+    Attributes:
+        path: NetCDF, HDF5 or Zarr to learn from; a pattern with `*` joins files along time.
+        test: another simulation, that nothing is learned from.
+        fields: names of the variables.
+        dims: names of the dims in the order to use; the first field's unless stated.
+        periodic: {dim: its length} of periodic dims.
+        walled: dims that end at walls, so that a place along them has a meaning of its own.
+        max_memory_mib: files up to this size are held in memory, larger ones read crop by crop.
+    """
+
+    path: DataPath
+    test: DataPath | None = None
+    fields: list[str] = Field(min_length=1)
+    dims: list[str] | None = None
+    periodic: dict[str, PositiveFloat] = Field(default={})
+    walled: list[str] = Field(default=[])
+    max_memory_mib: PositiveInt = 512
+
+
+class PdeConfig(Config):
+    """Equations that the prediction is to obey.
+
+    Attributes:
+        equations: {name: text}, each to vanish, or with `=`.
+        constants: {name: number or text}; numeric attributes of the file are known too.
+        weight: of the residual loss, gamma; 0 leaves the equations to `check` and `evaluate`.
+        weights: {equation: relative weight}; 1 unless stated.
+        balance: `gradient` keeps each equation's gradient at the size of the others'.
+        points: at which residuals are taken, per sample; 0 takes those of the regression.
+        warmup_steps: over which the weight grows from 0.
+        combine: carry a Laplacian as one derivative.
+    """
+
+    equations: dict[str, str] = Field(default={})
+    constants: dict[str, float | str] = Field(default={})
+    weight: NonNegativeFloat = 0.0
+    weights: dict[str, NonNegativeFloat] = Field(default={})
+    balance: Literal["fixed", "gradient"] = "fixed"
+    points: NonNegativeInt = 0
+    warmup_steps: NonNegativeInt = 0
+    combine: bool = True
+
+    @model_validator(mode="after")
+    def _named(self) -> PdeConfig:
+        unknown = [name for name in self.weights if name not in self.equations]
+        if unknown:
+            raise ValueError(f"weights.{unknown[0]}: no equation of that name")
+        if self.weight and not self.equations:
+            raise ValueError("weight is set, but there are no equations")
+        return self
+
+
+class BoundaryConfig(Config):
+    """A condition on a field at one place of a dim: its value, or its derivative across.
+
+    Attributes:
+        field: name of the field.
+        dim: the dim that the boundary cuts.
+        at: coordinate.
+        value: of the field there, or of its derivative by `dim` when `order` is 1.
+        order: 0 (Dirichlet) or 1 (Neumann).
+    """
+
+    field: str
+    dim: str
+    at: float
+    value: float = 0.0
+    order: Literal[0, 1] = 0
+
+
+class FlowConfig(Config):
+    """What makes the fields a flow, for turbulence statistics.
+
+    Attributes:
+        velocity: {dim: field} that is the velocity along it.
+        viscosity: kinematic; a number, a constant of `pde`, or a text of constants.
+        time: the dim that is time.
+    """
+
+    velocity: dict[str, str] = Field(default={})
+    viscosity: float | str = 0.0
+    time: str | None = None
+
+
+class StageConfig(Config):
+    """A refinement of the latent grid: channels, and how many times as dense in each dim."""
+
+    channels: PositiveInt
+    refine: dict[str, PositiveInt]
+
+
+class EncoderConfig(Config):
+    """The U-Net.
+
+    Attributes:
+        widths: channels of each level; each level but the first is pooled by 2 from the one before.
+        blocks: residual blocks a level on the way down.
+        stages: refinements of the latent grid, before the continuous decoder.
+        channels: latent channels.
+    """
+
+    widths: list[PositiveInt] = Field(default=[16, 32, 64, 128, 256], min_length=1)
+    blocks: PositiveInt = 1
+    stages: list[StageConfig] = Field(default=[])
+    channels: PositiveInt = 32
+
+
+@decoders.register("mlp")
+class MLPConfig(Config):
+    """A light decoder, for latent grids that the encoder has refined."""
+
+    name: Literal["mlp"] = "mlp"
+    widths: list[PositiveInt] = Field(default=[48, 48], min_length=1)
+    activation: str = "silu"
+    features: NonNegativeInt = Field(default=0, description="random Fourier features, 0 for none")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what `Decoder` takes."""
+        return {"widths": self.widths, "activation": self.activation, "features": self.features}
+
+
+@decoders.register("imnet")
+class ImNetConfig(Config):
+    """The decoder of the MeshfreeFlowNet paper: its inputs are fed to every hidden layer."""
+
+    name: Literal["imnet"] = "imnet"
+    widths: list[PositiveInt] = Field(default=[512, 256, 128, 64, 32], min_length=1)
+    activation: str = "softplus"
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what `Decoder` takes."""
+        return {"widths": self.widths, "activation": self.activation, "skip": True}
+
+
+@decoders.register("siren")
+class SirenConfig(Config):
+    """Sines throughout, initialised so that their derivatives neither grow nor die."""
+
+    name: Literal["siren"] = "siren"
+    widths: list[PositiveInt] = Field(default=[64, 64], min_length=1)
+    omega: PositiveFloat = 6.0
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what `Decoder` takes."""
+        return {"widths": self.widths, "activation": "sin", "omega": self.omega}
+
+
+class ModelConfig(Config):
+    """Encoder, decoder and how they are joined.
+
+    Attributes:
+        blend: `smooth` makes the field twice continuously differentiable across latent cells.
+        interpolate: whether the decoder adds to interpolated values or makes them itself.
+    """
+
+    encoder: EncoderConfig = EncoderConfig()
+    decoder: decoders.union() = ImNetConfig()  # type: ignore[valid-type]
+    blend: Literal["linear", "smooth"] = "linear"
+    interpolate: bool = True
+
+
+class SymmetryConfig(Config):
+    """What turns a solution into a solution; crops are drawn under all of them.
+
+    Attributes:
+        shift: periodic dims along which the origin is arbitrary.
+        mirror: {dim: fields that change sign when the dim is reversed}.
+    """
+
+    shift: list[str] = Field(default=[])
+    mirror: dict[str, list[str]] = Field(default={})
+
+
+class CropConfig(Config):
+    """What a sample is.
+
+    Attributes:
+        size: {dim: nodes}; dims that are left out are taken whole.
+        every: {dim: n}: the low resolution keeps every n-th node.
+        points: random nodes of a crop at which the prediction is compared.
+        per_epoch: crops in an epoch.
+        symmetries: augmentation.
+    """
+
+    size: dict[str, PositiveInt] = Field(default={})
+    every: dict[str, PositiveInt]
+    points: PositiveInt = 4096
+    per_epoch: PositiveInt = 400
+    symmetries: SymmetryConfig = SymmetryConfig()
+
+
+class SuperresolutionConfig(JobConfig):
+    """A super-resolution job: fields, crops, equations, model and training.
+
+    Attributes:
+        boundaries: conditions that a loss of weight `boundary_weight` asks for.
+        boundary_weight: see `boundaries`.
+        loss: of the regression, in standard deviations of each field.
+        seed: of the initialisation and the crops; `training.seed` is that of their order.
+    """
+
+    surrogate: Literal["superresolution"] = "superresolution"
+    data: FieldsConfig
+    crop: CropConfig
+    pde: PdeConfig = PdeConfig()
+    flow: FlowConfig = FlowConfig()
+    model: ModelConfig = ModelConfig()
+    boundaries: list[BoundaryConfig] = Field(default=[])
+    boundary_weight: NonNegativeFloat = 0.0
+    loss: Literal["l1", "l2"] = "l1"
+    seed: NonNegativeInt = 0
+    training: TrainingConfig = TrainingConfig()

@@ -1,0 +1,271 @@
+"""Crops of a simulation as training samples: coarse nodes in, values at random fine nodes out.
+
+Sample number i is a pure function of (seed, i): place, symmetry and points of a crop do not depend
+on which rank reads it or in which order, so a run can be resumed or spread over ranks exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.superresolution.config import CropConfig
+from scitoolkit.superresolution.grid import Grid, oriented
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a crop looks like: one entry a dim.
+
+    Attributes:
+        size: fine nodes.
+        every: the low resolution keeps every n-th node.
+        whole: whether the crop takes the whole dim.
+        walled: whether places along the dim have a meaning of their own.
+    """
+
+    size: tuple[int, ...]
+    every: tuple[int, ...]
+    whole: tuple[bool, ...]
+    walled: tuple[bool, ...]
+
+
+def layout_of(grid: Grid, crop: CropConfig, walled: Sequence[str] = ()) -> Layout:
+    """Return the layout that a configuration means on a grid.
+
+    Raises:
+        ConfigError: an unknown dim, a crop larger than the file, or a spacing that does not
+            divide it: end nodes of an open dim must be kept, a periodic one filled evenly.
+    """
+    for key, names in (
+        ("crop.size", crop.size),
+        ("crop.every", crop.every),
+        ("data.walled", walled),
+    ):
+        unknown = [d for d in names if d not in grid.dims]
+        if unknown:
+            raise ConfigError(
+                f"{unknown[0]!r} is not a dim", where=key, allowed=", ".join(grid.dims)
+            )
+    sizes, everies = [], []
+    for dim, count, period in zip(grid.dims, grid.shape, grid.periods, strict=True):
+        size, every = crop.size.get(dim, count), crop.every.get(dim, 1)
+        if size > count:
+            raise ConfigError(
+                f"the crop takes {size} nodes of {dim}, the file has {count}",
+                where=f"crop.size.{dim}", allowed=f"1 to {count}",
+            )  # fmt: skip
+        closed = period is not None and size == count
+        if (size if closed else size - 1) % every:
+            good = [n for n in range(2, 33) if (size if closed else size - 1) % n == 0]
+            raise ConfigError(
+                f"every {every}-th of {size} nodes does not "
+                + ("fill the period" if closed else "end at the last"),
+                where=f"crop.every.{dim}", allowed=", ".join(map(str, good)) or "1",
+            )  # fmt: skip
+        if (size // every if closed else (size - 1) // every + 1) < 2 and every > 1:
+            raise ConfigError(
+                f"every {every}-th of {size} nodes leaves fewer than 2", where=f"crop.every.{dim}"
+            )
+        sizes.append(size)
+        everies.append(every)
+    whole = tuple(s == n for s, n in zip(sizes, grid.shape, strict=True))
+    return Layout(tuple(sizes), tuple(everies), whole, tuple(d in walled for d in grid.dims))
+
+
+class CropSource:
+    """Random crops of one simulation; fulfils the loader's `Source`.
+
+    Args:
+        dataset: fields, lazy or in memory.
+        fields: names, in the order of the channels.
+        grid: their grid.
+        layout: from `layout_of`.
+        crop: the configuration.
+        seed: of places, symmetries and points.
+        pde_points: further points anywhere in the crop, for residuals.
+
+    Samples hold `low` (B, fields, *n) and `values` (B, N, fields) float32, physical units;
+    `points` (B, N, d) and `pde_points` (B, M, d) float32 coordinates from `origin` (B, d) float64;
+    `nodes_0`, `nodes_1`, ... (B, n) float32 coordinates of the low resolution, likewise;
+    `signs` (B, fields) float32 is -1 for fields that a mirror turned.
+    """
+
+    def __init__(
+        self, dataset: xr.Dataset, fields: Sequence[str], grid: Grid, layout: Layout,
+        crop: CropConfig, *, seed: int = 0, pde_points: int = 0,
+    ) -> None:  # fmt: skip
+        self.arrays = [oriented(dataset[name], grid) for name in fields]
+        self.fields, self.grid, self.layout, self.crop = list(fields), grid, layout, crop
+        self.seed, self.pde_points = seed, pde_points
+        self.bytes_read = 0
+        symmetries = crop.symmetries
+        for key in (*symmetries.shift, *symmetries.mirror):
+            if key not in grid.dims:
+                raise ConfigError(
+                    f"{key!r} is not a dim", where="crop.symmetries", allowed=", ".join(grid.dims)
+                )
+        for key in symmetries.shift:
+            if grid.periods[grid.dims.index(key)] is None:
+                raise ConfigError(f"{key} is not periodic", where="crop.symmetries.shift")
+        for names in symmetries.mirror.values():
+            unknown = [n for n in names if n not in fields]
+            if unknown:
+                raise ConfigError(
+                    f"{unknown[0]!r} is not a field", where="crop.symmetries.mirror",
+                    allowed=", ".join(fields),
+                )  # fmt: skip
+
+    def __len__(self) -> int:
+        """Return the number of crops in an epoch."""
+        return self.crop.per_epoch
+
+    def describe(self) -> dict[str, Any]:
+        """Return what identifies the set of crops."""
+        return {
+            "fields": self.fields, "shape": list(self.grid.shape), "dims": list(self.grid.dims),
+            "crop": self.crop.model_dump(mode="json"), "seed": self.seed,
+            "pde_points": self.pde_points,
+        }  # fmt: skip
+
+    def read(self, indices: Array) -> dict[str, Array]:
+        """Return the crops `indices`."""
+        samples = [self._crop(int(i)) for i in indices]
+        return {key: np.stack([s[key] for s in samples]) for key in samples[0]}
+
+    def _crop(self, index: int) -> dict[str, Array]:
+        rng = np.random.default_rng((self.seed, index))
+        layout, grid = self.layout, self.grid
+        starts = [
+            int(rng.integers(count if period is not None and not whole else count - size + 1))
+            for count, size, period, whole in zip(
+                grid.shape, layout.size, grid.periods, layout.whole, strict=True
+            )
+        ]
+        values = self._read(starts)
+        nodes = [
+            _unrolled(n, period, start, size)
+            for n, period, start, size in zip(
+                grid.nodes, grid.periods, starts, layout.size, strict=True
+            )
+        ]
+        values, nodes, signs = self._transform(values, nodes, rng)
+        origin = np.array(
+            [0.0 if walled or (whole and period is not None) else n[0]
+             for walled, whole, period, n in zip(layout.walled, layout.whole, grid.periods, nodes,
+                                                 strict=True)]
+        )  # fmt: skip
+        nodes = [n - o for n, o in zip(nodes, origin, strict=True)]
+        return self._sample(values, nodes, origin, signs, rng)
+
+    def _read(self, starts: Sequence[int]) -> Array:
+        """Return (fields, *size) values from a place on, wrapped around periodic dims."""
+        selection: dict[str, Any] = {}
+        for dim, start, size, count in zip(
+            self.grid.dims, starts, self.layout.size, self.grid.shape, strict=True
+        ):
+            end = start + size
+            wraps = end > count
+            selection[dim] = np.arange(start, end) % count if wraps else slice(start, end)
+        out = np.stack([array.isel(selection).values for array in self.arrays])
+        self.bytes_read += out.nbytes
+        if not np.isfinite(out).all():
+            channel = int(np.argwhere(~np.isfinite(out))[0][0])
+            raise DataError(
+                f"NaN or Inf in the crop from {dict(zip(self.grid.dims, starts, strict=True))}",
+                where=f"variable {self.fields[channel]}", fix="fill or cut out the part",
+            )  # fmt: skip
+        return out.astype(np.float32, copy=False)
+
+    def _transform(self, values: Array, nodes: list[Array], rng: np.random.Generator):
+        signs = np.ones(len(self.fields), np.float32)
+        symmetries = self.crop.symmetries
+        for dim in symmetries.shift:
+            axis = self.grid.dims.index(dim)
+            if self.layout.whole[axis]:
+                values = np.roll(values, int(rng.integers(values.shape[axis + 1])), axis + 1)
+        for dim, turned in symmetries.mirror.items():
+            if rng.random() < 0.5:
+                continue
+            axis = self.grid.dims.index(dim)
+            values = np.flip(values, axis + 1)
+            own = self.grid.nodes[axis]
+            nodes[axis] = _mirrored(nodes[axis], own, self.grid.periods[axis])
+            for name in turned:
+                signs[self.fields.index(name)] *= -1
+        return values * signs.reshape(-1, *[1] * len(nodes)), nodes, signs
+
+    def _sample(self, values, nodes, origin, signs, rng) -> dict[str, Array]:
+        layout, dims = self.layout, len(nodes)
+        strides = tuple(slice(None, None, n) for n in layout.every)
+        chosen = [rng.integers(size, size=self.crop.points) for size in layout.size]
+        sample: dict[str, Array] = {
+            "low": values[(slice(None), *strides)].astype(np.float32),
+            "values": values[(slice(None), *chosen)].T.astype(np.float32),
+            "points": np.stack([n[i] for n, i in zip(nodes, chosen, strict=True)], -1),
+            "origin": origin,
+            "signs": signs,
+        }
+        for axis in range(dims):
+            sample[f"nodes_{axis}"] = nodes[axis][strides[axis]].astype(np.float32)
+        if self.pde_points:
+            low = np.array([n[0] for n in nodes])
+            high = np.array(
+                [n[0] + p if w and p is not None else n[-1]
+                 for n, p, w in zip(nodes, self.grid.periods, layout.whole, strict=True)]
+            )  # fmt: skip
+            sample["pde_points"] = low + (high - low) * rng.random((self.pde_points, dims))
+        for key in ("points", "pde_points"):
+            if key in sample:
+                sample[key] = sample[key].astype(np.float32)
+        return sample
+
+
+def _unrolled(nodes: Array, period: float | None, start: int, size: int) -> Array:
+    """Return `size` ascending coordinates from `start` on, beyond the period where they wrap."""
+    index = np.arange(start, start + size)
+    turns = index // len(nodes)
+    return nodes[index % len(nodes)] + turns * (period or 0.0)
+
+
+def _mirrored(nodes: Array, own: Array, period: float | None) -> Array:
+    """Return the coordinates of the reversed values, mirrored about the middle of the domain."""
+    if period is not None:
+        return nodes if len(nodes) == len(own) else nodes[0] + (nodes[-1] - nodes[::-1])
+    return own[0] + own[-1] - nodes[::-1]
+
+
+def statistics_of(dataset: xr.Dataset, fields: Sequence[str], grid: Grid) -> Mapping[str, Array]:
+    """Return mean and standard deviation of each field, read one frame of the first dim at a time.
+
+    Raises:
+        DataError: a field that is constant.
+    """
+    mean, std = [], []
+    for name in fields:
+        array = oriented(dataset[name], grid)
+        total = square = count = 0.0
+        for i in range(len(grid.nodes[0])):
+            frame = array.isel({grid.dims[0]: i}).values.astype(np.float64)
+            total, square, count = (
+                total + frame.sum(),
+                square + (frame**2).sum(),
+                count + frame.size,
+            )
+        m = total / count
+        variance = max(square / count - m * m, 0.0)
+        if not np.isfinite(variance) or variance <= 1e-20 * max(m * m, 1e-300):
+            raise DataError(
+                "the field is constant or not finite", where=f"variable {name}",
+                fix="leave it out of data.fields",
+            )  # fmt: skip
+        mean.append(m)
+        std.append(variance**0.5)
+    return {"mean": np.array(mean), "std": np.array(std)}

@@ -1,0 +1,135 @@
+"""Continuous decoders: coordinates relative to a latent node, and its vector, to field values.
+
+All decoders are one chain of linear layers and activations, so one rule set carries derivatives
+through any of them; they differ in what is fed to the chain and how it is initialised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.ops import taylor
+
+
+class Decoder(nn.Module):
+    """f(coordinates, latent vector) -> fields, with derivatives by the coordinates.
+
+    Args:
+        dims: number of coordinates.
+        channels_in: latent channels.
+        channels_out: fields.
+        widths: hidden layers.
+        activation: one that `ops.taylor` has a rule for.
+        skip: feed the inputs to every hidden layer again, as MeshfreeFlowNet's ImNet does
+            (Jiang et al., SC20, sec. 4.2).
+        features: number of random Fourier features of the coordinates in their place (Tancik et
+            al., NeurIPS 2020); 0 for the coordinates themselves.
+        omega: first-layer frequency of a SIREN (Sitzmann et al., NeurIPS 2020, sec. 3.2); its
+            initialisation is used when the activation is `sin`.
+    """
+
+    frequencies: Tensor
+
+    def __init__(
+        self,
+        dims: int,
+        channels_in: int,
+        channels_out: int,
+        *,
+        widths: Sequence[int] = (64, 64),
+        activation: str = "softplus",
+        skip: bool = False,
+        features: int = 0,
+        omega: float = 6.0,
+    ) -> None:
+        super().__init__()
+        self.activation, self.skip = activation, skip
+        self.register_buffer("frequencies", torch.randn(features, dims) * math.pi)
+        self.num_coordinates = 2 * features or dims
+        inputs = self.num_coordinates + channels_in
+        sizes = [inputs, *(w + inputs * skip for w in widths[:-1]), widths[-1]]
+        self.layers = nn.ModuleList(
+            nn.Linear(a, b) for a, b in zip(sizes, [*widths, channels_out], strict=True)
+        )
+        if activation == "sin":
+            self._initialise_siren(omega)
+
+    def _initialise_siren(self, omega: float) -> None:
+        for number, layer in enumerate(self.layers):
+            bound = math.sqrt(6 / layer.in_features)
+            nn.init.uniform_(layer.weight, -bound, bound)
+            if number == 0:
+                with torch.no_grad():
+                    layer.weight[:, : self.num_coordinates] *= omega
+
+    def forward(
+        self,
+        coordinates: Tensor,
+        latent: Tensor,
+        plan: taylor.Plan,
+        scales: Sequence[Tensor] | None = None,
+    ) -> Tensor:
+        """Return streams (streams, ..., channels_out).
+
+        Args:
+            coordinates: (..., dims), in units of the latent spacing.
+            latent: (..., channels_in).
+            plan: which derivatives.
+            scales: per dim, derivative of the coordinate by the physical one, shape (...).
+        """
+        if len(plan) == 1:
+            return self._value(coordinates, latent)[None]
+        streams = taylor.seed(coordinates, plan, scales)
+        if len(self.frequencies):
+            phase = taylor.linear(streams, self.frequencies)
+            shifted = torch.cat([phase[:1] + math.pi / 2, phase[1:]])
+            both = torch.cat([phase, shifted], -1)
+            streams = taylor.activation(both, "sin", plan)
+        hidden = self._first(streams, latent, plan)
+        for layer in list(self.layers)[1:]:
+            hidden = taylor.activation(hidden, self.activation, plan)
+            width = hidden.shape[-1]
+            out = taylor.linear(hidden, layer.weight[:, :width])
+            if layer.in_features > width:
+                out = out + self._inputs(streams, latent, layer.weight[:, width:], plan)
+            hidden = taylor.add_to_value(out, layer.bias)
+        return hidden
+
+    def _first(self, streams: Tensor, latent: Tensor, plan: taylor.Plan) -> Tensor:
+        layer = self.layers[0]
+        return taylor.add_to_value(self._inputs(streams, latent, layer.weight, plan), layer.bias)
+
+    def _inputs(self, streams: Tensor, latent: Tensor, weight: Tensor, plan: taylor.Plan) -> Tensor:
+        """Return the streams of W [coordinates, latent], in which the latent part has no slope."""
+        count = self.num_coordinates
+        out = taylor.linear(streams, weight[:, :count])
+        return taylor.add_to_value(out, latent @ weight[:, count:].T)
+
+    def _value(self, coordinates: Tensor, latent: Tensor) -> Tensor:
+        if len(self.frequencies):
+            phase = coordinates @ self.frequencies.T
+            coordinates = torch.cat([torch.sin(phase), torch.cos(phase)], -1)
+        inputs = torch.cat([coordinates, latent], -1)
+        hidden = self.layers[0](inputs)
+        for number, layer in enumerate(list(self.layers)[1:], 1):
+            hidden = _PLAIN[self.activation](hidden)
+            if self.skip and number < len(self.layers) - 1:
+                hidden = torch.cat([hidden, inputs], -1)
+            hidden = layer(hidden)
+        return hidden
+
+
+_PLAIN = {
+    "softplus": nn.functional.softplus,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "sin": torch.sin,
+    "silu": nn.functional.silu,
+    "gelu": nn.functional.gelu,
+    "relu": torch.relu,
+    "leaky_relu": nn.functional.leaky_relu,
+}

@@ -1,0 +1,284 @@
+"""A system of equations, and the program that evaluates its residuals from derivatives.
+
+The program is a tree of array operations walked in Python, made from sympy's expressions; it takes
+numpy arrays and torch tensors alike and asks for nothing but the derivatives in use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.ops.taylor import MultiIndex, Operator, operator
+from scitoolkit.superresolution.pde_text import Names, evaluate_constant, parse, sympy
+
+Key = tuple[str, Operator]
+"""A field and the operator applied to it."""
+Array = Any
+"""numpy array or torch tensor."""
+
+
+@dataclass(frozen=True)
+class PDE:
+    """Equations of fields over dims.
+
+    Attributes:
+        names: fields, dims, constants.
+        texts: name -> what the user wrote.
+        expressions: name -> sympy expression that is to vanish.
+    """
+
+    names: Names
+    texts: Mapping[str, str]
+    expressions: Mapping[str, sympy.Expr]
+
+    @classmethod
+    def parse(
+        cls,
+        equations: Mapping[str, str] | Sequence[str] | str,
+        *,
+        fields: Sequence[str],
+        dims: Sequence[str],
+        constants: Mapping[str, float | str] | None = None,
+        attributes: Mapping[str, float] | None = None,
+    ) -> PDE:
+        """Return the system of a text, a list of texts or named texts.
+
+        Args:
+            equations: see `pde_text` for the grammar.
+            fields: names of the unknowns.
+            dims: names of the coordinates, 1 to 4, any order.
+            constants: numbers, or texts that may use `attributes` and the constants before them.
+            attributes: numbers of the data file that constants and equations may use.
+
+        Raises:
+            ConfigError: a name without meaning, or text that is not an equation, with its place.
+
+        Example:
+            >>> pde = PDE.parse("dif(u,t) + u*dif(u,x) - nu*dif(u,x,x)", fields=["u"],
+            ...                 dims=["t", "x"], constants={"nu": 0.1})
+            >>> [key for _, key in pde.derivatives()]
+            [(0, 0), (0, 1), (0, 2), (1, 0)]
+        """
+        if isinstance(equations, str):
+            equations = [equations]
+        if not isinstance(equations, Mapping):
+            equations = {f"equation {n}": text for n, text in enumerate(equations, 1)}
+        if not equations:
+            raise ConfigError("no equation given", where="pde.equations")
+        if not 1 <= len(dims) <= 4:
+            raise ConfigError(f"{len(dims)} dims: {', '.join(dims)}", allowed="1 to 4")
+        both = set(fields) & set(dims)
+        if both:
+            raise ConfigError(f"{', '.join(sorted(both))} is both a field and a dim", where="pde")
+        known = {k: v for k, v in (attributes or {}).items() if k not in (*fields, *dims)}
+        for name, value in (constants or {}).items():
+            if name in (*fields, *dims):
+                raise ConfigError(f"{name} is a field or dim", where=f"pde.constants.{name}")
+            known[name] = evaluate_constant(value, known, f"pde.constants.{name}")
+        names = Names(tuple(fields), tuple(dims), known)
+        expressions = {
+            name: sympy.expand(parse(text, names, f"pde.equations.{name}"))
+            for name, text in equations.items()
+        }
+        for name, expression in expressions.items():
+            if not expression.atoms(sympy.core.function.AppliedUndef):
+                raise ConfigError(
+                    f"{equations[name]!r} has no field in it", where=f"pde.equations.{name}",
+                    allowed=", ".join(fields),
+                )  # fmt: skip
+        return cls(names, dict(equations), expressions)
+
+    def derivatives(self) -> list[tuple[str, MultiIndex]]:
+        """Return the (field, multi-index) pairs in use, values included."""
+        found = set()
+        for expression in self.expressions.values():
+            found |= {self._key(node) for node in _unknowns(expression)}
+        return sorted(found)
+
+    def _key(self, node: sympy.Expr) -> tuple[str, MultiIndex]:
+        orders = dict.fromkeys(self.names.dims, 0)
+        if isinstance(node, sympy.Derivative):
+            for symbol, count in node.variable_count:
+                orders[str(symbol)] += int(count)
+            node = node.expr
+        return node.func.__name__, tuple(orders.values())
+
+    @property
+    def order(self) -> int:
+        """Return the highest order of a derivative."""
+        return max(sum(index) for _, index in self.derivatives())
+
+
+def _unknowns(expression: sympy.Expr) -> set[sympy.Expr]:
+    derivatives = expression.atoms(sympy.Derivative)
+    stand_in = expression.xreplace({d: sympy.Dummy() for d in derivatives})
+    return derivatives | stand_in.atoms(sympy.core.function.AppliedUndef)
+
+
+class Residuals:
+    """Evaluates the residuals of a system.
+
+    Second and higher derivatives that occur in one fixed combination only, a Laplacian say, are
+    asked for as that combination, which costs one stream instead of several.
+
+    Args:
+        pde: the system.
+        combine: whether to look for such combinations.
+
+    Attributes:
+        keys: the (field, operator) pairs to be handed to `evaluate`.
+
+    Example:
+        >>> pde = PDE.parse("dif(u,t) - 2*(dif(u,x,x) + dif(u,y,y))", fields=["u"],
+        ...                 dims=["t", "x", "y"])
+        >>> residuals = Residuals(pde)
+        >>> laplacian = operator({(0, 2, 0): 1.0, (0, 0, 2): 1.0})
+        >>> ("u", laplacian) in residuals.keys
+        True
+        >>> values = {("u", operator((1, 0, 0))): np.array(5.0), ("u", laplacian): np.array(2.0)}
+        >>> float(residuals.evaluate(values)["equation 1"])
+        1.0
+    """
+
+    def __init__(self, pde: PDE, combine: bool = True) -> None:
+        self.pde = pde
+        self._symbols: dict[Key, sympy.Symbol] = {}
+        expressions = {}
+        for name, expression in pde.expressions.items():
+            replaced = {
+                node: self._symbol(pde._key(node)[0], operator(pde._key(node)[1]))
+                for node in _unknowns(expression)
+            }
+            expressions[name] = expression.xreplace(replaced)
+        if combine:
+            expressions = self._combined(expressions)
+        used = set().union(*(e.free_symbols for e in expressions.values()))
+        self._symbols = {k: s for k, s in self._symbols.items() if s in used}
+        self.keys: list[Key] = sorted(self._symbols)
+        self._place = {symbol: key for key, symbol in self._symbols.items()}
+        self.expressions = expressions
+        self._programs = {name: self._compile(e) for name, e in expressions.items()}
+
+    def operators(self) -> list[Operator]:
+        """Return the distinct operators of all fields."""
+        return sorted({op for _, op in self.keys})
+
+    def _symbol(self, field: str, op: Operator) -> sympy.Symbol:
+        return self._symbols.setdefault((field, op), sympy.Dummy(f"{field}_{len(self._symbols)}"))
+
+    def _combined(self, expressions: dict[str, sympy.Expr]) -> dict[str, sympy.Expr]:
+        for field in self.pde.names.fields:
+            high = sorted(
+                (key, s) for key, s in self._symbols.items()
+                if key[0] == field and sum(key[1][0][0]) > 1
+            )  # fmt: skip
+            if len(high) < 2:
+                continue
+            rows = {
+                name: [sympy.diff(e, symbol) for _, symbol in high]
+                for name, e in expressions.items()
+            }
+            rows = {name: row for name, row in rows.items() if any(c != 0 for c in row)}
+            if not all(c.is_number for row in rows.values() for c in row):
+                continue
+            lead = next(iter(rows.values()))
+            if (
+                any(c == 0 for c in lead)
+                or sympy.Matrix(list(rows.values())).rank(iszerofunc=lambda v: abs(v) < 1e-12) > 1
+            ):
+                continue
+            terms = {key[1][0][0]: float(c / lead[0]) for (key, _), c in zip(high, lead)}  # noqa: B905
+            combined = self._symbol(field, operator(terms))
+            for name, row in rows.items():
+                rest = expressions[name].xreplace({s: sympy.Integer(0) for _, s in high})
+                expressions[name] = rest + row[0] * combined
+        return expressions
+
+    def evaluate(
+        self, values: Mapping[Key, Array], coordinates: Mapping[str, Array] | None = None
+    ) -> dict[str, Array]:
+        """Return the residual of each equation.
+
+        Args:
+            values: an array for every one of `keys`, all of shapes that broadcast.
+            coordinates: arrays of the dims, where the equations use them.
+        """
+        return {
+            name: program(values, coordinates or {}) for name, program in self._programs.items()
+        }
+
+    def terms(
+        self, values: Mapping[Key, Array], coordinates: Mapping[str, Array] | None = None
+    ) -> dict[str, dict[str, Array]]:
+        """Return the terms that each residual is the sum of, by the text of each."""
+        out = {}
+        for name, expression in self.expressions.items():
+            parts = sympy.Add.make_args(sympy.expand(expression))
+            out[name] = {
+                self._text(part): self._compile(part)(values, coordinates or {}) for part in parts
+            }
+        return out
+
+    def _text(self, part: sympy.Expr) -> str:
+        shown = {s: sympy.Symbol(key_text(key, self.pde.names.dims))
+                 for s, key in self._place.items()}  # fmt: skip
+        return str(part.xreplace(shown))
+
+    def _compile(self, node: sympy.Expr) -> Callable[[Mapping, Mapping], Array]:
+        """Return a function of (values, coordinates) for a tree of the whitelisted operations."""
+        if node in self._place:
+            key = self._place[node]
+            return lambda values, coordinates: values[key]
+        if node.is_Symbol:
+            name = str(node)
+            return lambda values, coordinates: coordinates[name]
+        if node.is_number:
+            number = float(node)
+            return lambda values, coordinates: number
+        inner = [self._compile(a) for a in node.args]
+        if node.is_Add:
+            return lambda v, c: _fold(np.add, [f(v, c) for f in inner])
+        if node.is_Mul:
+            return lambda v, c: _fold(np.multiply, [f(v, c) for f in inner])
+        if node.is_Pow:
+            return lambda v, c: inner[0](v, c) ** inner[1](v, c)
+        function = type(node).__name__.lower()
+        return lambda v, c: _apply(function, inner[0](v, c))
+
+
+def _fold(operation: Any, values: list[Array]) -> Array:
+    total = values[0]
+    for value in values[1:]:
+        total = total + value if operation is np.add else total * value
+    return total
+
+
+def _apply(function: str, value: Array) -> Array:
+    if isinstance(value, torch.Tensor):
+        return getattr(torch, function)(value)
+    if isinstance(value, float):
+        return getattr(math, "fabs" if function == "abs" else function)(value)
+    return getattr(np, function)(value)
+
+
+def key_text(key: Key, dims: Sequence[str]) -> str:
+    """Return a (field, operator) pair as text.
+
+    Example:
+        >>> key_text(("u", operator({(2, 0): 1.0, (0, 2): 0.5})), ["x", "y"])
+        '0.5*u_yy+u_xx'
+    """
+    field, op = key
+    parts = []
+    for index, coefficient in op:
+        letters = "".join(d * k for d, k in zip(dims, index, strict=True))
+        name = f"{field}_{letters}" if letters else field
+        parts.append(name if coefficient == 1 else f"{coefficient:g}*{name}")
+    return "+".join(parts)

@@ -1,0 +1,367 @@
+"""The evaluation of a model on a simulation that it has not seen, beside interpolation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import xarray as xr
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, number
+from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.io.fields import write_fields
+from scitoolkit.superresolution import statistics
+from scitoolkit.superresolution.baselines import interpolate
+from scitoolkit.superresolution.check import check
+from scitoolkit.superresolution.config import SuperresolutionConfig
+from scitoolkit.superresolution.equations import PDE
+from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes, values_of
+from scitoolkit.superresolution.pde_text import evaluate_constant
+from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate
+
+Array = np.ndarray
+MODEL, LINEAR, CUBIC = "MeshfreeFlowNet", "multilinear", "cubic"
+_RESIDUAL_POINTS = 4096
+_STRIP = 5
+_SPECTRUM_NAMES = ("spectrum_error", "spectrum_error_highest_third")
+
+
+@dataclass
+class Found:
+    """Results, and the maps that their figures are drawn from."""
+
+    results: Results
+    maps: xr.Dataset
+
+    def write(self, directory: Path, folder: Path) -> None:
+        """Write results.json and results.nc of a run, and its model's metrics.json."""
+        self.results.write(directory)
+        write_fields(self.maps, directory / "results.nc")
+        text = json.dumps({"units": self.results.units, **self.results.metrics}, indent=1)
+        write_atomic(folder / "metrics.json", text + "\n")
+
+
+def evaluate(
+    surrogate: SuperresolutionSurrogate, dataset: xr.Dataset, config: SuperresolutionConfig,
+    source: str,
+) -> Found:  # fmt: skip
+    """Coarsen a resolved simulation as in training, refine it again, and compare.
+
+    Args:
+        surrogate: the model.
+        dataset: the truth, on a grid like the training file's.
+        config: names of velocities, viscosity and equations.
+        source: the file's name, for titles.
+
+    Raises:
+        DataError: other dims or fields, too few nodes, NaN.
+    """
+    case = Case.of(surrogate, dataset, source)
+    found = {
+        MODEL: case.predict(surrogate),
+        LINEAR: interpolate(case.low, case.every, case.closed, "linear"),
+        CUBIC: interpolate(case.low, case.every, case.closed, "cubic"),
+    }
+    flow = flow_of(config, case.grid, dataset, surrogate.header.fields)
+    metrics: dict[str, float | int | str | None] = {}
+    tables = [_pointwise(case, found, metrics)]
+    figures: list[Lines | Maps] = []
+    if flow is not None:
+        tables.append(_turbulence(case, found, flow, metrics))
+        figures += _energy_lines(case, found, flow)
+    if any(p is not None for p in case.grid.periods):
+        table, lines = _spectra(case, found, config, metrics)
+        tables.append(table)
+        figures.append(lines)
+    if config.pde.equations:
+        tables.append(_residuals(surrogate, case, config, dataset, metrics))
+    maps, drawn = _maps(case, found)
+    best = all((metrics[f"r2_{f}"] or 0) > (metrics[f"r2_{f}_{LINEAR}"] or 0) for f in case.fields)
+    return Found(
+        Results(
+            title=f"Super-resolution of {source}",
+            summary=[
+                f"{_size(case.low.shape[1:])} nodes to {_size(case.grid.shape)} "
+                f"({', '.join(case.grid.dims)}) on a simulation that was not trained on.",
+                "The model is above multilinear interpolation on "
+                + ("every field." if best else "some fields only; see the table."),
+            ],
+            metrics=metrics, tables=tables, figures=[*drawn, *figures],
+        ),
+        maps,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test case: the truth and its coarse nodes."""
+
+    fields: tuple[str, ...]
+    units: tuple[str, ...]
+    grid: Grid
+    truth: Array
+    low: Array
+    low_grid: Grid
+    every: tuple[int, ...]
+    closed: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, surrogate: SuperresolutionSurrogate, dataset: xr.Dataset, source: str) -> Case:
+        """Cut the truth so that its coarse nodes include the last, and coarsen it."""
+        head = surrogate.header
+        periodic = {d: p for d, p in zip(head.dims, head.periods, strict=True) if p is not None}
+        grid = grid_of(dataset, head.fields, head.dims, periodic, source)
+        truth = values_of(dataset, head.fields, grid, source)
+        every, closed = head.layout.every, head.closed
+        keep = []
+        for dim, count, n, wraps, least in zip(
+            grid.dims, grid.shape, every, closed, head.window, strict=True
+        ):
+            used = count - count % n if wraps else (count - 1) // n * n + 1
+            if wraps and used != count:
+                raise DataError(
+                    f"{count} nodes of the periodic dim {dim}", where=source,
+                    allowed=f"multiples of {n}",
+                )  # fmt: skip
+            if used < (least - 1) * n + 1:
+                raise DataError(
+                    f"{count} nodes along {dim} are fewer than a crop of the training",
+                    where=source, allowed=f"{(least - 1) * n + 1} or more",
+                )  # fmt: skip
+            keep.append(slice(0, used))
+        truth = truth[(slice(None), *keep)]
+        grid = grid.with_nodes([n[part] for n, part in zip(grid.nodes, keep, strict=True)])
+        strides = tuple(slice(None, None, n) for n in every)
+        low_grid = grid.with_nodes([n[s] for n, s in zip(grid.nodes, strides, strict=True)])
+        low = truth[(slice(None), *strides)]
+        return cls(head.fields, head.units, grid, truth, low, low_grid, every, closed)
+
+    def coarse_dataset(self) -> xr.Dataset:
+        """Return the coarse nodes as a dataset."""
+        coordinates = dict(zip(self.grid.dims, self.low_grid.nodes, strict=True))
+        return xr.Dataset(
+            {f: (self.grid.dims, v) for f, v in zip(self.fields, self.low, strict=True)},
+            coords=coordinates,
+        )
+
+    def predict(self, surrogate: SuperresolutionSurrogate) -> Array:
+        """Return the model's fields on the fine nodes."""
+        coarse = surrogate.coarse(self.coarse_dataset())
+        out = np.empty_like(self.truth)
+        for i, first in enumerate(self.grid.nodes[0]):
+            mesh = np.meshgrid([first], *self.grid.nodes[1:], indexing="ij")
+            points = np.stack(mesh, -1).reshape(-1, len(self.grid.dims))
+            out[:, i] = coarse.query(points)[0].T.reshape(out[:, i].shape)
+        return out
+
+
+def flow_of(
+    config: SuperresolutionConfig, grid: Grid, dataset: xr.Dataset, fields: tuple[str, ...]
+) -> statistics.Flow | None:
+    """Return the configured flow, or None where there is none."""
+    if not config.flow.velocity:
+        return None
+    known = numeric_attributes(dataset)
+    for name, value in config.pde.constants.items():
+        known[name] = evaluate_constant(value, known, f"pde.constants.{name}")
+    viscosity = evaluate_constant(config.flow.viscosity, known, "flow.viscosity")
+    time = grid.dims.index(config.flow.time) if config.flow.time in grid.dims else None
+    velocity = {d: fields.index(f) for d, f in config.flow.velocity.items()}
+    return statistics.Flow(grid, velocity, viscosity, time)
+
+
+def _size(shape) -> str:
+    return "x".join(map(str, shape))
+
+
+def _pointwise(case: Case, found: Mapping[str, Array], metrics) -> Table:
+    rows: list[list[float | int | str | None]] = []
+    for name, values in found.items():
+        row: list[float | int | str | None] = [name]
+        for field, (r2, nmae) in statistics.summary(case.fields, case.truth, values).items():
+            suffix = "" if name == MODEL else f"_{name}"
+            metrics[f"r2_{field}{suffix}"] = number(r2)
+            metrics[f"nmae_{field}{suffix}"] = number(nmae)
+            row += [number(r2), number(100 * nmae)]
+        rows.append(row)
+    columns = ["method"]
+    for field in case.fields:
+        columns += [f"R² {field}", f"NMAE {field} (%)"]
+    return Table(
+        title="Pointwise", columns=columns, rows=rows,
+        note="R² over all nodes alike; NMAE is the mean absolute error over the truth's range.",
+    )  # fmt: skip
+
+
+def _turbulence(case: Case, found, flow: statistics.Flow, metrics) -> Table:
+    truth = statistics.turbulence(case.truth, flow)
+    rows: list[list[float | int | str | None]] = [
+        ["truth (mean over time)", *(number(v.mean()) for v in truth.values())]
+    ]
+    for name, values in found.items():
+        series = statistics.turbulence(values, flow)
+        errors = {k: statistics.relative_error(truth[k], series[k]) for k in truth}
+        suffix = "" if name == MODEL else f"_{name}"
+        metrics |= {f"{k}_error{suffix}": number(v) for k, v in errors.items()}
+        rows.append([f"{name}: error (%)", *(number(100 * e) for e in errors.values())])
+    return Table(
+        title="Turbulence statistics", columns=["method", *truth], rows=rows,
+        note=f"Viscosity {flow.viscosity:g}; volume means by quadrature; errors are means over "
+        "time of the absolute difference, relative to the truth's mean.",
+    )  # fmt: skip
+
+
+def _energy_lines(case: Case, found, flow: statistics.Flow) -> list[Lines]:
+    if flow.time is None:
+        return []
+    time = case.grid.nodes[flow.time].tolist()
+    out = []
+    for key, label in (("kinetic_energy", "kinetic energy"), ("dissipation", "dissipation")):
+        series = [
+            Series(label=name, y=[number(v) for v in statistics.turbulence(values, flow)[key]],
+                   role=role)
+            for name, values, role in (
+                ("truth", case.truth, "reference"), (MODEL, found[MODEL], "main"),
+                (LINEAR, found[LINEAR], "baseline"),
+            )
+        ]  # fmt: skip
+        out.append(
+            Lines(title=f"Volume mean of the {label}", x=time, x_label=case.grid.dims[flow.time],
+                  y_label=label, series=series)
+        )  # fmt: skip
+    return out
+
+
+def _spectra(case: Case, found, config, metrics) -> tuple[Table, Lines]:
+    """Return errors of the power along the last periodic dim, and lines of the first field's."""
+    grid = case.grid
+    axis = [a for a, p in enumerate(grid.periods) if p is not None][-1]
+    time = grid.dims.index(config.flow.time) if config.flow.time in grid.dims else None
+    flow = statistics.Flow(grid, {}, 0.0, time if time != axis else None)
+    velocity = [case.fields.index(f) for f in config.flow.velocity.values()]
+    chosen = velocity or list(range(len(case.fields)))
+
+    def total(values: Array) -> tuple[Array, Array]:
+        parts = [statistics.spectrum(values[i], flow, axis) for i in chosen]
+        return parts[0][0], sum(p[1] for p in parts)  # type: ignore[return-value]
+
+    wave, truth = total(case.truth)
+    third = statistics.highest_third(len(wave))
+    series = [Series(label="truth", y=[number(v) for v in truth.mean(0)[1:]], role="reference")]
+    rows: list[list[float | int | str | None]] = []
+    for name, values in found.items():
+        power = total(values)[1]
+        errors = (
+            statistics.spectrum_error(truth, power, slice(1, None)),
+            statistics.spectrum_error(truth, power, third),
+        )
+        suffix = "" if name == MODEL else f"_{name}"
+        metrics |= {f"{k}{suffix}": number(e) for k, e in zip(_SPECTRUM_NAMES, errors, strict=True)}
+        rows.append([name, *map(number, errors)])
+        role = "main" if name == MODEL else "baseline"
+        series.append(Series(label=name, y=[number(v) for v in power.mean(0)[1:]], role=role))
+    what = "kinetic energy" if velocity else "all fields"
+    table = Table(
+        title=f"Spectrum of {what} along {grid.dims[axis]}",
+        columns=["method", "error (decades)", "highest third (decades)"], rows=rows, best="min",
+        note="rms difference of log10 of the time-mean power; 0.3 is a factor of two.",
+    )  # fmt: skip
+    lines = Lines(
+        title=table.title, x=wave[1:].tolist(), x_label=f"wave number along {grid.dims[axis]}",
+        y_label="power", series=series, log_x=True, log_y=True,
+    )  # fmt: skip
+    return table, lines
+
+
+def _residuals(surrogate, case: Case, config, dataset, metrics) -> Table:
+    """Return residuals of the prediction, by the model's own derivatives, beside the truth's."""
+    head = surrogate.header
+    pde = PDE.parse(
+        config.pde.equations, fields=head.fields, dims=head.dims, constants=config.pde.constants,
+        attributes=numeric_attributes(dataset),
+    )  # fmt: skip
+    periodic = {d: p for d, p in zip(head.dims, head.periods, strict=True) if p is not None}
+    report = check(pde, dataset, periodic=periodic)
+    scales = {e.name: float(np.sqrt(sum(v**2 for v in e.terms.values()))) for e in report.equations}
+    physics = surrogate.physics(pde, config.pde)
+    coarse = surrogate.coarse(case.coarse_dataset())
+    rng = np.random.default_rng(0)
+    ends = [n[0] + p if p is not None else n[-1]
+            for n, p in zip(case.grid.nodes, case.grid.periods, strict=True)]  # fmt: skip
+    start = np.array([n[0] for n in case.grid.nodes])
+    points = start + (np.array(ends) - start) * rng.random((_RESIDUAL_POINTS, len(ends)))
+    streams = torch.from_numpy(coarse.query(points, physics.plan))[:, None]
+    residuals = physics.evaluate(streams, torch.from_numpy(points)[None])
+    rows: list[list[float | int | str | None]] = []
+    for name, residual in residuals.items():
+        size = float(residual.square().mean().sqrt()) * physics.scales[name] / scales[name]
+        metrics[f"residual_{name}"] = number(size)
+        rows.append([name, number(size), number(report.ratios[name])])
+    return Table(
+        title="Residuals over terms", columns=["equation", "prediction", "truth"], rows=rows,
+        note="The prediction by its own derivatives at random points; the truth by spectral and "
+        "finite differences. " + " ".join(report.warnings),
+    )  # fmt: skip
+
+
+def _maps(case: Case, found) -> tuple[xr.Dataset, list[Maps]]:
+    """Return maps of each field in mid-cell, and a strip of frames of one field."""
+    grid = case.grid
+    if len(grid.dims) < 2:
+        return xr.Dataset(), []
+    frames = len(grid.nodes[0]) if len(grid.dims) > 2 else 1
+    middle = tuple(n // 2 for n in grid.shape[1:-2])
+    plane = grid.dims[-2:]
+    low = interpolate_nearest(case.low, case.every, grid.shape)
+    sources = {"low": low, "model": found[MODEL], "truth": case.truth,
+               "error": found[MODEL] - case.truth}  # fmt: skip
+    variables = {}
+    for i, field in enumerate(case.fields):
+        for key, values in sources.items():
+            cut = values[i] if len(grid.dims) == 2 else values[i][(slice(None), *middle)]
+            dims = plane if len(grid.dims) == 2 else (grid.dims[0], *plane)
+            attributes = {"units": case.units[i]}
+            variables[f"{field}_{key}"] = (dims, cut.astype(np.float32), attributes)
+    coordinates = {d: grid.nodes[grid.dims.index(d)] for d in {grid.dims[0], *plane}}
+    dataset = xr.Dataset(variables, coords=coordinates)
+    frame = min(frames - 1, max(0, case.every[0] + case.every[0] // 2))
+    labels = {"low": "coarse nodes", "model": "prediction", "truth": "truth", "error": "error"}
+    drawn = []
+    at = {grid.dims[0]: frame} if len(grid.dims) > 2 else {}
+    for field, unit in zip(case.fields, case.units, strict=True):
+        panels = [
+            Panel(variable=f"{field}_{key}", select=at, label=label,
+                  scale="error" if key == "error" else field, diverging=key == "error")
+            for key, label in labels.items()
+        ]  # fmt: skip
+        drawn.append(Maps(title=f"{field}, halfway between two coarse frames", panels=panels,
+                          unit=unit, columns=2))  # fmt: skip
+    if len(grid.dims) > 2:
+        drawn.append(_strip(case, grid.dims[0], frames))
+    return dataset, drawn
+
+
+def _strip(case: Case, dim: str, frames: int) -> Maps:
+    field = case.fields[min(1, len(case.fields) - 1)]
+    chosen = np.unique(np.linspace(0, frames - 1, _STRIP).astype(int))
+    panels = [
+        Panel(variable=f"{field}_{key}", select={dim: int(i)},
+              label=f"{label}, {dim}={case.grid.nodes[0][i]:g}", scale=field)
+        for i in chosen for key, label in (("model", "prediction"), ("truth", "truth"))
+    ]  # fmt: skip
+    return Maps(title=f"{field} over time", panels=panels, columns=2,
+                unit=case.units[case.fields.index(field)])  # fmt: skip
+
+
+def interpolate_nearest(coarse: Array, every, shape) -> Array:
+    """Return each fine node's nearest coarse value, so that a map shows what was given."""
+    out = coarse
+    for axis, (step, count) in enumerate(zip(every, shape, strict=True), 1):
+        index = np.minimum((np.arange(count) + step // 2) // step, out.shape[axis] - 1)
+        out = out.take(index, axis)
+    return out

@@ -1,0 +1,158 @@
+"""MeshfreeFlowNet: low-resolution fields in, a continuous field with its derivatives out.
+
+Source: Jiang et al., "MeshfreeFlowNet: a physics-constrained deep continuous space-time
+super-resolution framework", SC20, doi:10.1109/SC41405.2020.00013. The decoder adds to a cubic
+interpolation of the low-resolution values at the latent nodes, so an untrained model is an
+interpolation already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.ops import taylor
+from scitoolkit.superresolution.blend import Weights, blend, gather, locate
+from scitoolkit.superresolution.convolution import resample
+from scitoolkit.superresolution.decoder import Decoder
+from scitoolkit.superresolution.encoder import Encoder
+
+
+@dataclass(frozen=True)
+class LatentGrid:
+    """What the encoder made: vectors and where they are.
+
+    Attributes:
+        vectors: (B, C + fields, nodes...); the last channels are interpolated field values.
+        nodes: per dim, (B, n) physical coordinates.
+    """
+
+    vectors: Tensor
+    nodes: tuple[Tensor, ...]
+
+
+class MeshfreeFlowNet(nn.Module):
+    """Continuous super-resolution in 1 to 4 dims.
+
+    Args:
+        encoder: from fields and coordinate channels to latent vectors.
+        decoder: from relative coordinates and a latent vector to fields.
+        periods: per dim, its length where periodic, else None.
+        extents: per dim, (low, high) of the training domain for a coordinate channel, or None.
+        mean: (fields,) of the training data, physical units.
+        std: (fields,) likewise.
+        weights: how corners are blended.
+        interpolate: whether the decoder adds to interpolated values.
+    """
+
+    mean: Tensor
+    std: Tensor
+    steps_seen: Tensor
+    """Training steps under a growing weight of the equations; a buffer, so that it is saved."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        decoder: Decoder,
+        *,
+        periods: Sequence[float | None],
+        extents: Sequence[tuple[float, float] | None],
+        mean: Tensor,
+        std: Tensor,
+        weights: Weights = "linear",
+        interpolate: bool = True,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self.periods, self.extents = tuple(periods), tuple(extents)
+        self.weights: Weights = weights
+        self.interpolate = interpolate
+        self.register_buffer("mean", mean.float())
+        self.register_buffer("std", std.float())
+        self.register_buffer("steps_seen", torch.zeros((), dtype=torch.float64))
+        self.value_plan = taylor.make_plan(len(self.periods), [])
+
+    def encode(self, low: Tensor, nodes: Sequence[Tensor]) -> LatentGrid:
+        """Return the latent grid of low-resolution fields.
+
+        Args:
+            low: (B, fields, n1, ..., nd), physical units.
+            nodes: per dim, (B, n) coordinates of the low-resolution nodes.
+        """
+        shape = (1, -1, *[1] * len(self.periods))
+        scaled = (low - self.mean.view(shape)) / self.std.view(shape)
+        inputs = torch.cat([scaled, *self._coordinate_channels(scaled, nodes)], 1)
+        vectors = self.encoder(inputs)
+        fine = tuple(nodes)
+        periodic = [p is not None for p in self.periods]
+        values = scaled
+        for factors in self.encoder.factors:
+            fine = tuple(
+                refine_nodes(n, f, p) for n, f, p in zip(fine, factors, self.periods, strict=True)
+            )
+            values = resample(values, factors, periodic, cubic=True)
+        if not self.interpolate:
+            values = torch.zeros_like(values)
+        return LatentGrid(torch.cat([vectors, values], 1), fine)
+
+    def _coordinate_channels(self, x: Tensor, nodes: Sequence[Tensor]) -> list[Tensor]:
+        """Return, for every dim with an extent, its coordinate scaled to [-1, 1]."""
+        found = []
+        for dim, (extent, along) in enumerate(zip(self.extents, nodes, strict=True)):
+            if extent is not None:
+                low, high = extent
+                scaled = (2 * along - low - high) / (high - low)
+                shape = [len(along), 1, *[1] * len(self.periods)]
+                shape[dim + 2] = along.shape[1]
+                found.append(scaled.to(x.dtype).view(shape).expand(-1, -1, *x.shape[2:]))
+        return found
+
+    def query(self, grid: LatentGrid, points: Tensor, plan: taylor.Plan | None = None) -> Tensor:
+        """Return field values and derivatives, physical units, at any points.
+
+        Args:
+            grid: from `encode`.
+            points: (B, N, d) physical coordinates.
+            plan: which derivatives; None for values alone.
+
+        Returns:
+            (streams, B, N, fields).
+        """
+        plan = plan or self.value_plan
+        where = [
+            locate(points[..., d].contiguous(), grid.nodes[d], self.periods[d])
+            for d in range(len(self.periods))
+        ]
+        vectors, offsets, scales = gather(grid.vectors, where)
+        fields = len(self.mean)
+        decoded = self.decoder(offsets, vectors[..., :-fields], plan, scales)
+        decoded = taylor.add_to_value(decoded, vectors[..., -fields:])
+        out = blend(decoded, where, plan, self.weights) * self.std
+        return taylor.add_to_value(out, self.mean)
+
+    def forward(
+        self, low: Tensor, nodes: Sequence[Tensor], points: Tensor,
+        plan: taylor.Plan | None = None, more_points: Tensor | None = None,
+        more_plan: taylor.Plan | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+        """Return `query` on the grid of `encode`; of two sets of points if two are given."""
+        grid = self.encode(low, nodes)
+        found = self.query(grid, points, plan)
+        if more_points is None:
+            return found
+        return found, self.query(grid, more_points, more_plan)
+
+
+def refine_nodes(nodes: Tensor, factor: int, period: float | None) -> Tensor:
+    """Return nodes (B, n) with `factor` equal steps in each cell, as `resample` places them."""
+    if period is not None:
+        ends = torch.cat([nodes, nodes[:, :1] + period], 1)
+    else:
+        ends = nodes
+    steps = torch.arange(factor, dtype=nodes.dtype, device=nodes.device) / factor
+    inner = ends[:, :-1, None] + (ends[:, 1:] - ends[:, :-1])[..., None] * steps
+    inner = inner.flatten(1)
+    return inner if period is not None else torch.cat([inner, nodes[:, -1:]], 1)

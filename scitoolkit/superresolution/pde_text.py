@@ -1,0 +1,279 @@
+"""Equations as text to sympy expressions, by a grammar of our own: no text is ever evaluated.
+
+    equation   := sum [ "=" sum ]
+    sum        := term { ("+" | "-") term }
+    term       := factor { ("*" | "/") factor }
+    factor     := ("+" | "-") factor | power
+    power      := atom [ ("**" | "^") factor ]
+    atom       := number | name | name "(" sum { "," sum } ")" | "(" sum ")"
+
+`dif(f, x)` is a derivative, `dif(f, x, x)`, `dif(f, x, 2)` and `dif(dif(f, x), x)` the second one;
+the first argument may be any expression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from scitoolkit.core.errors import ConfigError, missing_extra
+from scitoolkit.core.suggest import nearest_name
+
+try:
+    import sympy
+except ImportError as error:  # pragma: no cover - depends on the installation
+    raise missing_extra("sympy", "superresolution", "reading equations") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "sin": sympy.sin, "cos": sympy.cos, "tan": sympy.tan, "exp": sympy.exp, "log": sympy.log,
+    "sqrt": sympy.sqrt, "tanh": sympy.tanh, "sinh": sympy.sinh, "cosh": sympy.cosh,
+    "abs": sympy.Abs,
+}  # fmt: skip
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)"
+    r"|(?P<symbol>\*\*|[-+*/^(),=]))"
+)
+_MAX_DEPTH = 100
+_MAX_ORDER = 6
+_MAX_POWER = 20
+
+
+@dataclass(frozen=True)
+class Names:
+    """What names in an equation may mean.
+
+    Attributes:
+        fields: unknown functions of all dims.
+        dims: coordinates.
+        constants: numbers.
+    """
+
+    fields: tuple[str, ...]
+    dims: tuple[str, ...]
+    constants: Mapping[str, float]
+
+    def symbol(self, dim: str) -> sympy.Symbol:
+        """Return the coordinate as a symbol."""
+        return sympy.Symbol(dim, real=True)
+
+    def function(self, field: str) -> sympy.Expr:
+        """Return the field as a function of all dims."""
+        return sympy.Function(field, real=True)(*(self.symbol(d) for d in self.dims))
+
+
+def parse(text: str, names: Names, where: str = "equation") -> sympy.Expr:
+    """Return the expression that is to vanish: left side minus right side.
+
+    Args:
+        text: see the module.
+        names: fields, dims and constants.
+        where: what to call the text in messages, a configuration key say.
+
+    Raises:
+        ConfigError: with the text and a mark below the place.
+
+    Example:
+        >>> parse("dif(u, t) + u*dif(u, x) = c*dif(u, x, x)", Names(("u",), ("t", "x"), {"c": 0.5}))
+        u(t, x)*Derivative(u(t, x), x) + Derivative(u(t, x), t) - 0.5*Derivative(u(t, x), (x, 2))
+    """
+    return _Parser(text, names, where).equation()
+
+
+def evaluate_constant(text: str | float, known: Mapping[str, float], where: str) -> float:
+    """Return the number that a text such as `(rayleigh*prandtl)^-0.5` means.
+
+    Example:
+        >>> evaluate_constant("(a*b)^-0.5", {"a": 4.0, "b": 4.0}, "pde.constants.P")
+        0.25
+    """
+    if not isinstance(text, str):
+        return float(text)
+    value = parse(text, Names((), (), known), where)
+    if not value.is_number or not value.is_finite or not value.is_real:
+        raise ConfigError(f"{text!r} is {value}, not a finite number", where=where)
+    return float(value)
+
+
+class _Parser:
+    def __init__(self, text: str, names: Names, where: str) -> None:
+        if not isinstance(text, str) or not text.strip():
+            raise ConfigError("an empty equation", where=where)
+        self.text, self.names, self.where = text, names, where
+        self.tokens = list(self._tokens())
+        self.place = self.depth = 0
+
+    def _tokens(self):
+        at = 0
+        end = len(self.text.rstrip())
+        while at < end:
+            match = _TOKEN.match(self.text, at)
+            if not match:
+                start = at + len(self.text[at:]) - len(self.text[at:].lstrip())
+                self.fail(f"unexpected {self.text[start]!r}", start)
+            yield match.lastgroup, match.group(match.lastgroup), match.start(match.lastgroup)
+            at = match.end()
+        yield "end", "", end
+
+    def fail(self, what: str, at: int | None = None, allowed: str = "", fix: str = ""):
+        """Raise a ConfigError that shows the place in the text."""
+        if at is None:
+            at = self.tokens[self.place][2]
+        start = max(0, at - 60)
+        shown = self.text[start : at + 40].replace("\n", " ")
+        raise ConfigError(
+            f"{what} at character {at + 1}\n    {shown}\n    {' ' * (at - start)}^\n",
+            where=self.where, allowed=allowed, fix=fix,
+        )  # fmt: skip
+
+    def next(self) -> tuple[str, str, int]:
+        token = self.tokens[self.place]
+        self.place += 1
+        return token
+
+    def accept(self, *symbols: str) -> str | None:
+        kind, text, _ = self.tokens[self.place]
+        if kind == "symbol" and text in symbols:
+            self.place += 1
+            return text
+        return None
+
+    def expect(self, symbol: str) -> None:
+        if not self.accept(symbol):
+            self.fail(f"expected {symbol!r}, found {self.tokens[self.place][1] or 'the end'!r}")
+
+    def equation(self) -> sympy.Expr:
+        left = self.sum()
+        if self.accept("="):
+            left = left - self.sum()
+        if self.tokens[self.place][0] != "end":
+            self.fail(f"unexpected {self.tokens[self.place][1]!r}")
+        return left.doit()
+
+    def sum(self) -> sympy.Expr:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            self.fail(f"nested deeper than {_MAX_DEPTH} levels")
+        value = self.term()
+        while sign := self.accept("+", "-"):
+            value = value + self.term() if sign == "+" else value - self.term()
+        self.depth -= 1
+        return value
+
+    def term(self) -> sympy.Expr:
+        value = self.factor()
+        while sign := self.accept("*", "/"):
+            at = self.tokens[self.place][2]
+            right = self.factor()
+            if sign == "/" and right.is_zero:
+                self.fail("division by zero", at)
+            value = value * right if sign == "*" else value / right
+        return value
+
+    def factor(self) -> sympy.Expr:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            self.fail(f"nested deeper than {_MAX_DEPTH} levels")
+        if sign := self.accept("+", "-"):
+            value = self.factor()
+            value = -value if sign == "-" else value
+        else:
+            value = self.power()
+        self.depth -= 1
+        return value
+
+    def power(self) -> sympy.Expr:
+        base = self.atom()
+        at = self.tokens[self.place][2]
+        if not self.accept("**", "^"):
+            return base
+        exponent = self.factor()
+        if not exponent.is_number or not exponent.is_real or abs(exponent) > _MAX_POWER:
+            self.fail(f"exponent {exponent}", at, allowed=f"numbers up to {_MAX_POWER}")
+        if base.is_zero and exponent.is_negative:
+            self.fail("division by zero", at)
+        return base**exponent
+
+    def atom(self) -> sympy.Expr:
+        kind, text, at = self.next()
+        if kind == "number":
+            return sympy.Integer(text) if text.isdigit() else sympy.Float(text)
+        if kind == "name":
+            if self.accept("("):
+                return self.call(text, at)
+            return self.name(text, at)
+        if text == "(":
+            value = self.sum()
+            self.expect(")")
+            return value
+        self.fail(f"unexpected {text!r}" if text else "the text ends too early", at)
+        raise AssertionError
+
+    def name(self, text: str, at: int) -> sympy.Expr:
+        names = self.names
+        if text in names.fields:
+            return names.function(text)
+        if text in names.dims:
+            return names.symbol(text)
+        if text in names.constants:
+            return sympy.Float(names.constants[text])
+        if text == "pi":
+            return sympy.pi
+        known = [*names.fields, *names.dims, *names.constants]
+        near = nearest_name(text, known)
+        self.fail(
+            f"unknown name {text!r}", at, allowed=_listing(names),
+            fix=f"did you mean {near}?" if near else f"add constants.{text}",
+        )  # fmt: skip
+        raise AssertionError
+
+    def call(self, name: str, at: int) -> sympy.Expr:
+        if name in self.names.fields:
+            self.fail(f"{name} is a field: write {name}, not {name}(...)", at)
+        if name == "dif":
+            return self.derivative(at)
+        if name not in FUNCTIONS:
+            near = nearest_name(name, ["dif", *FUNCTIONS])
+            self.fail(
+                f"unknown function {name!r}", at, allowed=", ".join(["dif", *FUNCTIONS]),
+                fix=f"did you mean {near}?" if near else "",
+            )  # fmt: skip
+        value = self.sum()
+        if self.accept(","):
+            self.fail(f"{name} takes one argument", at)
+        self.expect(")")
+        return FUNCTIONS[name](value)
+
+    def derivative(self, at: int) -> sympy.Expr:
+        inner = self.sum()
+        dims: list[str] = []
+        while self.accept(","):
+            kind, text, place = self.next()
+            if kind == "name" and text in self.names.dims:
+                dims.append(text)
+            elif kind == "number" and text.isdigit() and dims and 0 < int(text) <= _MAX_ORDER:
+                dims += [dims[-1]] * (int(text) - 1)
+            else:
+                near = nearest_name(text, self.names.dims) if kind == "name" else None
+                self.fail(
+                    f"cannot differentiate by {text!r}", place,
+                    allowed=", ".join(self.names.dims),
+                    fix=f"did you mean {near}?" if near else "",
+                )  # fmt: skip
+        self.expect(")")
+        if not dims or len(dims) > _MAX_ORDER:
+            self.fail(
+                f"dif of order {len(dims)}", at, allowed=f"dif(field, dim, ...) up to {_MAX_ORDER}"
+            )
+        return sympy.diff(inner, *(self.names.symbol(d) for d in dims))
+
+
+def _listing(names: Names) -> str:
+    parts: Sequence[tuple[str, Sequence[str]]] = (
+        ("fields", names.fields), ("dims", names.dims), ("constants", list(names.constants)),
+    )  # fmt: skip
+    return "; ".join(f"{label} {', '.join(found)}" for label, found in parts if found)

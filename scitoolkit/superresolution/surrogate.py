@@ -1,0 +1,340 @@
+"""A trained super-resolution model with all that it needs to know, on disk and in use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from scitoolkit.core.errors import CheckpointError, DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.ops import taylor
+from scitoolkit.superresolution.config import ModelConfig
+from scitoolkit.superresolution.crops import Layout
+from scitoolkit.superresolution.decoder import Decoder
+from scitoolkit.superresolution.encoder import Encoder
+from scitoolkit.superresolution.equations import PDE
+from scitoolkit.superresolution.grid import Grid, grid_of, values_of
+from scitoolkit.superresolution.model import LatentGrid, MeshfreeFlowNet
+from scitoolkit.superresolution.task import Physics
+
+Array = np.ndarray
+WEIGHTS, HEADER = "weights.safetensors", "model.json"
+CHUNK = 32768
+_SPACING_TOLERANCE = 0.1
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a model was trained on.
+
+    Attributes:
+        fields, units: of the channels.
+        dims, dim_units: of the coordinates.
+        periods: per dim, its length where periodic.
+        layout: of a training crop.
+        extents: per dim, (first, last) coordinate of the training file.
+        spacing: per dim, mean distance of low-resolution nodes.
+        mean, std: per field.
+        scales: {equation: size of its terms}.
+        constants: numbers that the equations know.
+    """
+
+    fields: tuple[str, ...]
+    units: tuple[str, ...]
+    dims: tuple[str, ...]
+    dim_units: tuple[str, ...]
+    periods: tuple[float | None, ...]
+    layout: Layout
+    extents: tuple[tuple[float, float], ...]
+    spacing: tuple[float, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    scales: Mapping[str, float]
+    constants: Mapping[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {**vars(self), "layout": vars(self.layout)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Header:
+        """Return what `to_json` was made of."""
+        plain = {k: _tuples(v) for k, v in data.items()}
+        layout = Layout(**{k: tuple(v) for k, v in data["layout"].items()})
+        return cls(**{**plain, "layout": layout})
+
+    @property
+    def window(self) -> tuple[int, ...]:
+        """Return the low-resolution nodes of a crop, per dim."""
+        out = []
+        for size, every, whole, period in zip(
+            self.layout.size, self.layout.every, self.layout.whole, self.periods, strict=True
+        ):
+            closed = whole and period is not None
+            out.append(size // every if closed else (size - 1) // every + 1)
+        return tuple(out)
+
+    @property
+    def closed(self) -> tuple[bool, ...]:
+        """Return which dims the model treats as periodic: those that a crop takes whole."""
+        return tuple(
+            w and p is not None for w, p in zip(self.layout.whole, self.periods, strict=True)
+        )
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+
+
+def build(header: Header, config: ModelConfig) -> MeshfreeFlowNet:
+    """Return an untrained model."""
+    dims, closed = header.dims, header.closed
+    extents = [
+        extent if walled else None
+        for extent, walled in zip(header.extents, header.layout.walled, strict=True)
+    ]
+    stages = [(s.channels, [s.refine.get(d, 1) for d in dims]) for s in config.encoder.stages]
+    encoder = Encoder(
+        len(header.fields) + sum(e is not None for e in extents), closed,
+        widths=config.encoder.widths, blocks=config.encoder.blocks, stages=stages,
+        channels_out=config.encoder.channels,
+    )  # fmt: skip
+    decoder = Decoder(
+        len(dims), config.encoder.channels, len(header.fields), **config.decoder.arguments()
+    )
+    return MeshfreeFlowNet(
+        encoder, decoder,
+        periods=[p if c else None for p, c in zip(header.periods, closed, strict=True)],
+        extents=extents, mean=torch.tensor(header.mean), std=torch.tensor(header.std),
+        weights=config.blend, interpolate=config.interpolate,
+    )  # fmt: skip
+
+
+class SuperresolutionSurrogate:
+    """Coarse fields in, a continuous field out.
+
+    Args:
+        header: what the model was trained on.
+        model: the network.
+        config: its architecture, saved beside the weights.
+    """
+
+    def __init__(self, header: Header, model: MeshfreeFlowNet, config: ModelConfig) -> None:
+        self.header, self.model, self.config = header, model.eval(), config
+
+    # --- on disk ----------------------------------------------------------------------------
+
+    def save(self, folder: Path, *, half: bool = False) -> None:
+        """Write weights and header; `half` stores float16, for a model card of half the size."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {k: v.contiguous() for k, v in self.model.state_dict().items()}
+        if half:
+            state = {k: v.half() if v.dtype == torch.float32 else v for k, v in state.items()}
+            for name in ("mean", "std"):
+                state[name] = getattr(self.model, name)
+        temporary = folder / f".{WEIGHTS}.tmp"
+        save_file(state, temporary)
+        temporary.replace(folder / WEIGHTS)
+        head = {"header": self.header.to_json(), "model": self.config.model_dump(mode="json")}
+        write_atomic(folder / HEADER, json.dumps(head, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> SuperresolutionSurrogate:
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: missing or damaged files, or weights of another architecture.
+        """
+        folder = Path(folder)
+        try:
+            head = json.loads((folder / HEADER).read_text(encoding="utf-8"))
+            header = Header.from_json(head["header"])
+            config = ModelConfig.model_validate(head["model"])
+            state = load_file(folder / WEIGHTS)
+        except FileNotFoundError as error:
+            raise CheckpointError("no trained model", where=str(error.filename)) from None
+        except (ValueError, KeyError, TypeError, SafetensorError, OSError) as error:
+            text = " ".join(str(error).split())[:200]
+            raise CheckpointError(f"damaged ({text})", where=str(folder)) from None
+        model = build(header, config)
+        try:
+            model.load_state_dict(state)
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"the weights do not fit ({str(error).splitlines()[-1].strip()})", where=str(folder)
+            ) from None
+        return cls(header, model, config)
+
+    # --- in use -----------------------------------------------------------------------------
+
+    def coarse(self, dataset: xr.Dataset, where: str = "input") -> Coarse:
+        """Return low-resolution fields, checked against what the model was trained on.
+
+        Raises:
+            DataError: missing fields, other dims, NaN, too few nodes.
+        """
+        head = self.header
+        periodic = {d: p for d, p in zip(head.dims, head.periods, strict=True) if p is not None}
+        grid = grid_of(dataset, head.fields, head.dims, periodic, where)
+        values = values_of(dataset, head.fields, grid, where)
+        for dim, count, least, closed in zip(
+            grid.dims, grid.shape, head.window, head.closed, strict=True
+        ):
+            if count < (2 if closed else min(least, 2 + (least > 2))):
+                raise DataError(
+                    f"{count} nodes along {dim}", where=where, allowed=f"{least} or more",
+                )  # fmt: skip
+        self._warn_of_spacing(grid, where)
+        return Coarse(self, grid, values)
+
+    def _warn_of_spacing(self, grid: Grid, where: str) -> None:
+        for dim, nodes, trained in zip(grid.dims, grid.nodes, self.header.spacing, strict=True):
+            spacing = float(np.diff(nodes).mean())
+            if abs(spacing / trained - 1) > _SPACING_TOLERANCE:
+                log.warning(
+                    "%s: nodes along %s are %.4g apart, the model was trained at %.4g: "
+                    "expect a larger error", where, dim, spacing, trained,
+                )  # fmt: skip
+
+    def physics(self, pde: PDE, config: Any) -> Physics:
+        """Return the equations as residuals in units of the training data's terms."""
+        from scitoolkit.superresolution.equations import Residuals
+
+        scales = {name: self.header.scales.get(name, 1.0) for name in pde.expressions}
+        return Physics(Residuals(pde, combine=config.combine), config, scales)
+
+
+class Coarse:
+    """Low-resolution fields with a model to be asked for values anywhere between their nodes.
+
+    A dim that crops of the training took in part is worked through in windows of a crop's length,
+    so that the encoder sees what it was trained on; a query is answered by the window in which it
+    lies most centrally.
+    """
+
+    def __init__(self, surrogate: SuperresolutionSurrogate, grid: Grid, values: Array) -> None:
+        self.surrogate, self.grid, self.values = surrogate, grid, values
+        self._cached: tuple[tuple[int, ...], LatentGrid, Array] | None = None
+        self.sizes = tuple(
+            count if whole else min(window, count)
+            for count, window, whole in zip(
+                grid.shape, surrogate.header.window, surrogate.header.layout.whole, strict=True
+            )
+        )
+
+    def domain(self) -> list[tuple[float, float]]:
+        """Return per dim the coordinates between which queries are interpolation.
+
+        A walled dim reaches as far as the walls that the training data nearly touches: half a
+        fine spacing beyond its end nodes.
+        """
+        out = []
+        for nodes, period in zip(self.grid.nodes, self.grid.periods, strict=True):
+            slack = 1e-6 * (nodes[-1] - nodes[0])
+            out.append(
+                (-np.inf, np.inf) if period is not None else (nodes[0] - slack, nodes[-1] + slack)
+            )
+        return out
+
+    def windows(self, points: Array) -> Array:
+        """Return the window's first node in every dim, (N, d), for points (N, d)."""
+        starts = np.zeros(points.shape, dtype=np.int64)
+        for axis, (nodes, size) in enumerate(zip(self.grid.nodes, self.sizes, strict=True)):
+            if size < len(nodes):
+                cell = np.clip(np.searchsorted(nodes, points[:, axis], "right") - 1, 0, None)
+                starts[:, axis] = np.clip(cell - (size - 2) // 2, 0, len(nodes) - size)
+        return starts
+
+    def latent(self, start: Sequence[int]) -> tuple[LatentGrid, Array]:
+        """Return the encoded window from a node on, and the origin of its coordinates."""
+        key = tuple(int(s) for s in start)
+        if self._cached is None or self._cached[0] != key:
+            parts = tuple(slice(s, s + n) for s, n in zip(key, self.sizes, strict=True))
+            nodes = [n[p] for n, p in zip(self.grid.nodes, parts, strict=True)]
+            head = self.surrogate.header
+            origin = np.array(
+                [0.0 if walled or closed else n[0]
+                 for n, walled, closed in zip(nodes, head.layout.walled, head.closed, strict=True)]
+            )  # fmt: skip
+            low = torch.from_numpy(self.values[(slice(None), *parts)].astype(np.float32))[None]
+            tensors = [
+                torch.from_numpy((n - o).astype(np.float32))[None]
+                for n, o in zip(nodes, origin, strict=True)
+            ]
+            with torch.no_grad():
+                self._cached = (key, self.surrogate.model.encode(low, tensors), origin)
+        return self._cached[1], self._cached[2]
+
+    def query(
+        self, points: Array, plan: taylor.Plan | None = None, *, extrapolate: bool = False,
+        chunk: int = CHUNK,
+    ) -> Array:  # fmt: skip
+        """Return fields and derivatives at points.
+
+        Args:
+            points: (N, d) coordinates in the order of the dims.
+            plan: which derivatives; None for values alone.
+            extrapolate: allow points beyond the open dims' end nodes; the cell at the end is
+                then continued.
+            chunk: points at a time.
+
+        Returns:
+            (streams, N, fields) float32, physical units.
+
+        Raises:
+            DataError: points of another shape, NaN, or outside the domain.
+        """
+        points = np.asarray(points, dtype=np.float64)
+        self.check_points(points, extrapolate)
+        streams = 1 if plan is None else len(plan)
+        out = np.empty((streams, len(points), len(self.surrogate.header.fields)), np.float32)
+        for start, chosen in self._by_window(points):
+            grid, origin = self.latent(start)
+            for at in range(0, len(chosen), chunk):
+                part = chosen[at : at + chunk]
+                out[:, part] = self._ask(grid, points[part] - origin, plan)
+        return out
+
+    def _ask(self, grid: LatentGrid, points: Array, plan: taylor.Plan | None) -> Array:
+        with torch.no_grad():
+            x: Tensor = torch.from_numpy(points.astype(np.float32))[None]
+            return self.surrogate.model.query(grid, x, plan)[:, 0].numpy()
+
+    def _by_window(self, points: Array) -> Iterator[tuple[Array, Array]]:
+        starts, inverse = np.unique(self.windows(points), axis=0, return_inverse=True)
+        for number, start in enumerate(starts):
+            yield start, np.flatnonzero(inverse.ravel() == number)
+
+    def check_points(self, points: Array, extrapolate: bool) -> None:
+        """Refuse points of another shape, NaN, or outside the domain."""
+        dims = self.grid.dims
+        if points.ndim != 2 or points.shape[1] != len(dims):
+            raise DataError(
+                f"points of shape {points.shape}", allowed=f"(N, {len(dims)}): {', '.join(dims)}"
+            )
+        if not np.isfinite(points).all():
+            raise DataError(f"NaN in point {int(np.argwhere(~np.isfinite(points))[0][0])}")
+        if extrapolate:
+            return
+        for axis, (dim, (low, high)) in enumerate(zip(dims, self.domain(), strict=True)):
+            outside = (points[:, axis] < low) | (points[:, axis] > high)
+            if outside.any():
+                raise DataError(
+                    f"{int(outside.sum())} points lie outside, e.g. "
+                    f"{dim}={points[np.argmax(outside), axis]:.6g}",
+                    where=f"query along {dim}", allowed=f"{low:.6g} to {high:.6g}",
+                    fix="extrapolate=True, if the end cell may be continued",
+                )  # fmt: skip

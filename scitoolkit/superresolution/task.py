@@ -1,0 +1,231 @@
+"""The training task: regression at random points, residuals of the equations, boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.ops import taylor
+from scitoolkit.superresolution.config import BoundaryConfig, PdeConfig
+from scitoolkit.superresolution.equations import Key, Residuals
+from scitoolkit.superresolution.model import LatentGrid, MeshfreeFlowNet
+
+
+@dataclass(frozen=True)
+class Physics:
+    """Equations as a loss.
+
+    Attributes:
+        residuals: the program.
+        config: weights and points.
+        scales: {equation: size of its terms on the training data}, which makes residuals
+            dimensionless and equations comparable.
+        plan: the streams that the program needs.
+    """
+
+    residuals: Residuals
+    config: PdeConfig
+    scales: Mapping[str, float]
+    plan: taylor.Plan = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the plan."""
+        dims = len(self.residuals.pde.names.dims)
+        object.__setattr__(self, "plan", taylor.make_plan(dims, self.residuals.operators()))
+
+    def evaluate(
+        self, streams: Tensor, points: Tensor | None = None, origin: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Return residual over scale of each equation, shape (B, N).
+
+        Args:
+            streams: (streams, B, N, fields) of `MeshfreeFlowNet.query` under `plan`.
+            points: (B, N, d), for equations with explicit coordinates.
+            origin: (B, d) to be added to them.
+        """
+        names = self.residuals.pde.names
+        values: dict[Key, Tensor] = {
+            key: streams[self.plan.index(key[1]), ..., names.fields.index(key[0])]
+            for key in self.residuals.keys
+        }
+        coordinates = {}
+        if points is not None:
+            absolute = points if origin is None else points + origin[:, None].to(points.dtype)
+            coordinates = {d: absolute[..., i] for i, d in enumerate(names.dims)}
+        return {
+            name: residual / self.scales[name]
+            for name, residual in self.residuals.evaluate(values, coordinates).items()
+        }
+
+
+class SuperresolutionTask:
+    """Regression + gamma x residuals + boundary conditions.
+
+    All losses are dimensionless: errors are in standard deviations of each field, residuals in
+    sizes of their equation's terms.
+
+    Args:
+        model: the network.
+        loss: `l1` (the paper's) or `l2`.
+        physics: None for regression alone.
+        boundaries: conditions.
+        boundary_weight: of their loss.
+        fields: names of the channels.
+        dims: names of the coordinates.
+
+    Raises:
+        ConfigError: a residual loss with a decoder whose activation lacks the derivatives.
+    """
+
+    def __init__(
+        self, model: MeshfreeFlowNet, *, loss: str = "l1", physics: Physics | None = None,
+        boundaries: Sequence[BoundaryConfig] = (), boundary_weight: float = 0.0,
+        fields: Sequence[str] = (), dims: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self.model: nn.Module = model
+        self.kind, self.boundary_weight = loss, boundary_weight
+        self.physics = physics if physics is not None and physics.config.weight > 0 else None
+        self.boundaries = [
+            (fields.index(b.field), dims.index(b.dim), b) for b in boundaries if boundary_weight
+        ]
+        if self.physics is not None:
+            require_smooth(model.decoder.activation, self.physics.residuals.pde.order)
+
+    def _norm(self, error: Tensor) -> Tensor:
+        return error.abs().mean() if self.kind == "l1" else error.square().mean()
+
+    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
+        """Return the loss and its parts."""
+        streams, residuals = self._predict(batch)
+        error = (streams - batch["values"]) / self._model.std
+        regression = self._norm(error)
+        logged: dict[str, Tensor | float] = {"regression": regression.detach()}
+        total = regression
+        if residuals:
+            parts = {name: self._norm(r) for name, r in residuals.items()}
+            logged |= {f"residual_{name}": part.detach() for name, part in parts.items()}
+            total = total + self._gamma() * self._weighted(parts)
+        if self.boundaries:
+            boundary = self._boundary_loss(batch)
+            logged["boundary"] = boundary.detach()
+            total = total + self.boundary_weight * boundary
+        return total, logged
+
+    def metrics(self, batch: Batch) -> dict[str, Tensor | float]:
+        """Return `loss` of the regression alone, which compares across weights gamma."""
+        predicted = self.model(batch["low"], _nodes(batch), batch["points"])[0]
+        error = (predicted - batch["values"]) / self._model.std
+        return {"loss": self._norm(error), "nrmse": error.square().mean().sqrt()}
+
+    def batch_size(self, batch: Batch) -> int:
+        """Return the number of crops."""
+        return len(batch["low"])
+
+    @property
+    def _model(self) -> MeshfreeFlowNet:
+        inner = getattr(self.model, "module", self.model)  # DistributedDataParallel wraps it
+        assert isinstance(inner, MeshfreeFlowNet)
+        return inner
+
+    def _predict(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return values at the regression points, and residuals, in ONE forward of the model.
+
+        Gradients are synchronised by hooks of the wrapped model's forward, so it is called once.
+        """
+        if self.physics is None:
+            return self.model(batch["low"], _nodes(batch), batch["points"])[0], {}
+        plan = self.physics.plan
+        if "pde_points" not in batch:
+            streams = self.model(batch["low"], _nodes(batch), batch["points"], plan)
+            return streams[0], self._residuals(streams, batch["points"], batch)
+        values, streams = self.model(
+            batch["low"], _nodes(batch), batch["points"], None, batch["pde_points"], plan
+        )
+        return values[0], self._residuals(streams, batch["pde_points"], batch)
+
+    def _residuals(self, streams: Tensor, points: Tensor, batch: Batch) -> dict[str, Tensor]:
+        assert self.physics is not None
+        return self.physics.evaluate(streams, points, batch.get("origin"))
+
+    def _gamma(self) -> Tensor | float:
+        """Return the weight of the residuals, grown linearly over the warm-up."""
+        assert self.physics is not None
+        config = self.physics.config
+        if not config.warmup_steps:
+            return config.weight
+        seen = self._model.steps_seen
+        if self.model.training:
+            seen += 1
+        return config.weight * torch.clamp(seen / config.warmup_steps, max=1.0).float()
+
+    def _weighted(self, parts: dict[str, Tensor]) -> Tensor:
+        assert self.physics is not None
+        config = self.physics.config
+        weights: dict[str, Tensor | float] = {n: config.weights.get(n, 1.0) for n in parts}
+        if config.balance == "gradient" and torch.is_grad_enabled():
+            balance = self._balance(parts)
+            weights = {n: w * balance[n] for n, w in weights.items()}
+        total = sum(weights[n] * part for n, part in parts.items())
+        return total / len(parts)  # type: ignore[return-value]
+
+    def _balance(self, parts: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return factors that give all equations the same gradient at the decoder's last layer.
+
+        They come from this batch alone, so nothing has to be saved. Source: Wang, Teng,
+        Perdikaris, SIAM J. Sci. Comput. 43 (2021), eq. 40, without the moving average.
+        """
+        last = self._model.decoder.layers[-1].weight
+        norms = {
+            name: torch.autograd.grad(part, last, retain_graph=True)[0].norm()
+            for name, part in parts.items()
+        }
+        mean = torch.stack(list(norms.values())).mean()
+        return {name: (mean / norm.clamp_min(1e-12)).detach() for name, norm in norms.items()}
+
+    def _boundary_loss(self, batch: Batch) -> Tensor:
+        """Return the mean violation of the boundary conditions at projections of the points."""
+        model = self._model
+        grid: LatentGrid = model.encode(batch["low"], _nodes(batch))
+        total: Tensor | None = None
+        for channel, axis, condition in self.boundaries:
+            points = batch["points"].clone()
+            points[..., axis] = condition.at
+            index = tuple(int(i == axis) for i in range(points.shape[-1]))
+            plan = taylor.make_plan(points.shape[-1], [index] if condition.order else [])
+            found = model.query(grid, points, plan)[condition.order, ..., channel]
+            wanted = condition.value * batch["signs"][:, channel, None]
+            violation = self._norm((found - wanted) / model.std[channel])
+            total = violation if total is None else total + violation
+        assert total is not None
+        return total / len(self.boundaries)
+
+
+def require_smooth(activation: str, order: int) -> None:
+    """Refuse an activation without the derivatives that the equations need.
+
+    Raises:
+        ConfigError: with the activations that have them.
+    """
+    if activation not in taylor.names():
+        raise ConfigError(
+            f"no derivatives are known of activation {activation!r}", where="model.decoder",
+            allowed=", ".join(taylor.names()),
+        )  # fmt: skip
+    if taylor.smoothness(activation) < order:
+        smooth = [n for n in taylor.names() if taylor.smoothness(n) >= order and n != "rsqrt"]
+        raise ConfigError(
+            f"activation {activation!r} has no derivative of order {order}: it is zero or "
+            "undefined, so a loss of these equations would mean nothing",
+            where="model.decoder.activation", allowed=", ".join(smooth),
+            fix="model.decoder.activation=softplus",
+        )  # fmt: skip
+
+
+def _nodes(batch: Batch) -> tuple[Tensor, ...]:
+    count = sum(key.startswith("nodes_") for key in batch)
+    return tuple(batch[f"nodes_{axis}"] for axis in range(count))
