@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PEERS  := .venv-peers
+# What runs on shipped data; mesh_diffusion needs its data made first.
+DEMO   := $(filter-out workflows/mesh_diffusion/,$(wildcard workflows/*/))
 PIP    := pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help install demo test test-slow lint format bench peers docs clean
@@ -25,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(STAMP)
-	@for workflow in workflows/*/; do \
+	@for workflow in $(DEMO); do \
 	  echo "== scitoolkit run $${workflow%/}"; \
 	  $(BIN)/scitoolkit run $${workflow%/} || exit $$?; \
 	done
@@ -50,7 +52,8 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-peers: $(PEERS)/trainers/.installed $(PEERS)/e3nn/.installed
+PEER_NAMES := trainers e3nn mace deepmd loaders
+peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
@@ -60,6 +63,22 @@ $(PEERS)/trainers/.installed: constraints.txt
 $(PEERS)/e3nn/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) -e . e3nn cuequivariance cuequivariance-torch
+	touch $@
+
+$(PEERS)/mace/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) -e . mace-torch
+	touch $@
+
+$(PEERS)/loaders/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) -e . mosaicml-streaming torchdata
+	touch $@
+
+# deepmd-kit's TensorFlow backend; its torch backend pins another torch.
+$(PEERS)/deepmd/.installed:
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check 'deepmd-kit[cpu]==3.2.0'
 	touch $@
 
 docs: $(STAMP)

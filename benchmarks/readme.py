@@ -11,6 +11,9 @@ import json
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+import _products_table
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
@@ -21,6 +24,25 @@ DEMO_TABLES = 1
 
 # benchmark -> (job, data, ours, peers); the braces take figures of the benchmark's JSON.
 ROWS = {
+    "emulation_rb2d": (
+        "Emulator of turbulent convection, one step of 0.25 and rollouts",
+        "Rayleigh-Bénard at Ra 10⁶, 34 frames of one flow to learn from, 16 of another to test",
+        "error over persistence's, worst variable: {one_step_over_persistence_max:.2f} after one "
+        "step, {rollout8_over_persistence_max:.2f} after eight; ahead through "
+        "{rollout_steps_better} steps; {train_cpu_seconds:.0f} CPU-s; waits "
+        "{data_wait_share:.1%} of a step for data in a slow file system",
+        "persistence 1; linear extrapolation {linear_over_persistence_max:.2f} after one step; "
+        "h5py + DataLoader waits {dataloader_wait_share:.0%}",
+    ),
+    "compression": (
+        "Compression, every point within 1 % of the range",
+        "turbulence 64³ and 91³, vorticity 41 x 128 x 128",
+        "{gain_db_linear_min:.1f} dB (linear enhancer) and {gain_db_network_min:.1f} dB (networks) "
+        "above the best plain codec at equal total bytes, worst field; "
+        "{bound_violations} of all points beyond the bound; "
+        "{corruptions_silent} of {corruptions_tried} damaged streams read silently",
+        "SZ3 (gain over it {gain_db_linear_over_sz3_min:.1f} dB), SPERR, ZFP",
+    ),
     "forecast_sc20": (
         "POD forecast, 8 weeks -> 8 weeks",
         "POD coefficients of NOAA OISST weekly (427 train, 1487 test)",
@@ -39,6 +61,76 @@ ROWS = {
         "({peak_rss_growth_10x_mib:.0f} MiB at 10 x the snapshots), "
         "singular values to {sigma_relative_error:.0e}",
         "numpy's full SVD",
+    ),
+    "tensor_product": (
+        "Equivariant tensor product with gather and scatter",
+        "7 problems of NequIP, MACE and SevenNet, 10,000 edges, one CPU thread",
+        "smallest speed-up {forward_speedup_min:.0f} x forward, "
+        "{forward_backward_speedup_min:.0f} x with backward, "
+        "{double_backward_speedup_min:.0f} x with double backward",
+        "the faster of e3nn and cuEquivariance on CPU",
+    ),
+    "graphs": (
+        "Full-graph GCN 128-64-16, one epoch, one thread",
+        "R-MAT, 131,072 nodes, 3.7 million nonzeros; Cora",
+        "{epoch_seconds[ours]:.2f} s; Cora {cora_accuracy_mean:.3f} ± "
+        "{cora_accuracy_deviation:.3f}; equal on 8 ranks to {equality_max_relative:.0e}",
+        "torch-geometric: edge_index {epoch_seconds[edge_index]:.1f} s, "
+        "CSR {epoch_seconds[csr]:.2f} s",
+    ),
+    "loader": (
+        "Shuffled batches from a slow file system (1 ms a request, 200 MB/s)",
+        "256 MiB of HDF5, 16 samples of 256 KiB a chunk, a quarter of it in memory",
+        "{samples_per_second[chunked_25]:.0f} samples/s ({speedup_chunked_25:.0f} x DataLoader), "
+        "gzip {samples_per_second[gzip_25]:.0f} ({speedup_gzip_25:.1f} x); "
+        "{amplification_later_25:.2f} bytes read a byte used; file loads "
+        "{loads_over_bound_max:.3f} x the lower bound",
+        "DataLoader with 2 workers {samples_per_second[chunked_w2]:.0f}, gzip "
+        "{samples_per_second[gzip_w2]:.0f}, "
+        "{amplification_dataloader:.0f} bytes a byte; StatefulDataLoader "
+        "{samples_per_second[stateful_chunked_w2]:.0f}; after conversion: MosaicML Streaming "
+        "{samples_per_second[mosaic_mds_w2]:.0f}, tensorstore with 16 samples a chunk "
+        "{samples_per_second[tensorstore_rows16]:.0f}, with one "
+        "{samples_per_second[tensorstore_rows1]:.0f}",
+    ),
+    "potential_deepmd": (
+        "Deep Potential of water (se_e2_a, float64)",
+        "192 and 1,536 atoms, deepmd-kit's weights, one thread",
+        "energy + forces {energy_forces_speedup:.1f} x faster, with tables "
+        "{compressed_speedup:.1f} x, a training step {train_speedup:.1f} x, "
+        "{force_rmse_500:.3f} eV/Å after 500 steps; equal to {agreement:.0e}",
+        "deepmd-kit 3.2 (TensorFlow CPU), {peer_force_rmse_500:.3f} eV/Å",
+    ),
+    "potential_mace": (
+        "MACE, energy + forces; training step (one thread, float32)",
+        "192 atoms of water, 2 layers, correlation 3, equal weights",
+        "64x0e+64x1o: {ours_energy_forces_ms_small:.0f} ms; {ours_train_ms_small:.0f} ms. "
+        "With 64x2e: {ours_energy_forces_ms_large:.0f} ms; {ours_train_ms_large:.0f} ms. "
+        "Equal to {relative_error_large:.0e}",
+        "mace-torch: {mace_energy_forces_ms_small:.0f} ms; {mace_train_ms_small:.0f} ms. "
+        "{mace_energy_forces_ms_large:.0f} ms; {mace_train_ms_large:.0f} ms",
+    ),
+    "search_overhead": (
+        "Architecture search, 32 workers",
+        "2 s trials that sleep, 8,605,184 architectures",
+        "workers busy {busy_share:.3f} of the time, {own_ms_per_trial:.2f} ms a trial, "
+        "{duplicates} repeated",
+        "DeepHyper 0.13: evolution busy {deephyper[evolution][busy_share]:.3f}, "
+        "{deephyper[evolution][duplicates]} of {deephyper[evolution][trials]} repeated; "
+        "default CBO busy {deephyper[cbo_default][busy_share]:.3f}",
+    ),
+    "search_resume": (
+        "A search killed {kills} times (`kill -9`)",
+        "{trials} trials, one worker",
+        "{lost} lost, {repeated} repeated, history equal: {history_equal}",
+        "–",
+    ),
+    "search_sst": (
+        "Searched POD-LSTM, 8 weeks -> 8 weeks",
+        "the same coefficients; architecture chosen by blocked validation",
+        "test R² {test_r2_uniform:.3f} (seed spread {seed_spread:.4f})",
+        "R²: best hand-made LSTM {best_hand_made_r2:.3f}, "
+        "best baseline {best_baseline_r2:.3f} ({best_baseline})",
     ),
     "trainer_overhead": (
         "Trainer overhead a step",
@@ -61,6 +153,7 @@ def table() -> str:
         if not path.exists():
             continue
         figures = json.loads(path.read_text(encoding="utf-8"))
+        job, data = job.format(**figures), data.format(**figures)
         lines.append(
             f"| {job} | {data} | {ours.format(**figures)} | {peers.format(**figures)} | "
             f"`python benchmarks/run.py {name}` |"
@@ -89,13 +182,17 @@ def updated(readme: str) -> str:
 
 
 def main() -> int:
-    path = ROOT / "README.md"
-    old = path.read_text(encoding="utf-8")
-    new = updated(old)
-    if "--check" in sys.argv:
-        return int(old != new)
-    path.write_text(new, encoding="utf-8")
-    return 0
+    changed = False
+    for path, write in (
+        (ROOT / "README.md", updated),
+        (_products_table.PAGE, _products_table.updated),
+    ):
+        old = path.read_text(encoding="utf-8")
+        new = write(old)
+        changed |= old != new
+        if "--check" not in sys.argv:
+            path.write_text(new, encoding="utf-8")
+    return int(changed) if "--check" in sys.argv else 0
 
 
 if __name__ == "__main__":

@@ -6,25 +6,30 @@ A domain is found by the `surrogate:` key of a configuration, through the entry-
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scitoolkit.core.config import Config, ConfigProblems, Document, Problem, read_document
+from scitoolkit.core.config import Config, Document, read_document
 from scitoolkit.core.content import find_content
-from scitoolkit.core.contracts import Job
+from scitoolkit.core.contracts import Exporter, Job
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.jobs import checked_job, job_of
+from scitoolkit.core.jobs import surrogates as surrogates
 from scitoolkit.core.log import get_logger, log_to_file
 from scitoolkit.core.registry import Registry
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 
 log = get_logger(__name__)
-surrogates: Registry[type[Job]] = Registry("surrogate")
+input_formats: Registry[Callable[[Mapping[str, Any]], dict[str, Any] | None]] = Registry(
+    "input_format"
+)
+"""Translators of other programs' configurations; each returns None for what is not its own."""
 
 # What may differ between a run and its continuation without making it another run.
-_FREE_ON_RESUME = ("run", "training.strategy", "training.device", "training.log_every")
+_FREE_ON_RESUME = ("run", "budget", "training.strategy", "training.device", "training.log_every")
 
 
 def load(path: Path | str, overrides: Sequence[str] = ()) -> tuple[Job, Any]:
@@ -38,14 +43,18 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> tuple[Job, Any]:
         ConfigProblems: every error of the configuration, a line each.
     """
     document = read_document(config_file(path), overrides)
-    name = document.raw.get("surrogate")
-    if name is None:
-        known = ", ".join(surrogates.names())
-        raise ConfigProblems(
-            [Problem("surrogate", f"missing; it picks the domain: {known}", str(document.path))]
-        )
-    job = surrogates.get(str(name))()
-    return job, _with_workflow_name(document).validate(job.config_class)
+    if "surrogate" not in document.raw:
+        document = _translated(document) or document
+    return checked_job(_with_workflow_name(document))
+
+
+def _translated(document: Document) -> Document | None:
+    """Return the document of another program's input file in our terms, None if nobody knows it."""
+    for name in input_formats.names():
+        raw = input_formats.get(name)(document.raw)
+        if raw is not None:
+            return Document(raw, document.path)
+    return None
 
 
 def config_file(path: Path | str) -> Path:
@@ -89,6 +98,35 @@ def run(
         evaluate(directory.path)
         report(directory.path)
     return directory
+
+
+def search(
+    config: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    resume: bool = False,
+    run_dir: Path | None = None,
+) -> RunDirectory | None:
+    """Search, train the winner, evaluate it once and report; see `run` for the arguments.
+
+    Returns:
+        The run directory; None on the MPI ranks that only run trials.
+
+    Raises:
+        ConfigError: the configuration is not that of a search.
+    """
+    job, checked = load(config, overrides)
+    if job.config_class.model_fields["surrogate"].default != "search":
+        raise ConfigError(
+            "not the configuration of a search", where=str(config_file(config)),
+            allowed="`surrogate: search`, with `config:` naming what is searched",
+        )  # fmt: skip
+    if checked.budget.evaluator != "mpi":
+        return run(config, overrides, resume=resume, run_dir=run_dir)
+    from scitoolkit.search.clusters import mpi_ranks
+
+    with mpi_ranks() as manages:
+        return run(config, overrides, resume=resume, run_dir=run_dir) if manages else None
 
 
 def train(
@@ -141,6 +179,23 @@ def predict(directory: Path | str, source: Path, output: Path) -> Path:
     return Path(output)
 
 
+def export(directory: Path | str, output: Path | str, batch: int = 1) -> Mapping[str, Any]:
+    """Write a run or surrogate as one file for other programs, checked against the model.
+
+    Args:
+        directory: a run directory, `surrogates/NAME`, or NAME of a shipped surrogate.
+        output: a file whose suffix says which kind, as `.pt2` or `.onnx`.
+        batch: samples of a call.
+
+    Raises:
+        ConfigError: the domain of this surrogate writes no such files.
+    """
+    job, path = _job_of(directory)
+    if not isinstance(job, Exporter):
+        raise ConfigError("a surrogate of this kind cannot be exported", where=str(path))
+    return job.export(path, Path(output), batch)
+
+
 @dataclass(frozen=True)
 class Surrogate:
     """A trained model on disk and the job that knows how to use it; made by `load_surrogate`."""
@@ -172,7 +227,10 @@ def report(directory: Path | str) -> Path:
     """Draw report/index.html from what the run directory holds, and return its path."""
     from scitoolkit.reporting import write_report
 
-    return write_report(RunDirectory.open(directory).path)
+    run = RunDirectory.open(directory)
+    if (run.path / "trials.jsonl").exists():  # a search may be reported while it runs
+        _job_of(run.path)[0].evaluate(run.path)
+    return write_report(run.path)
 
 
 def _job_of(directory: Path | str) -> tuple[Job, Path]:
@@ -180,8 +238,7 @@ def _job_of(directory: Path | str) -> tuple[Job, Path]:
     if not path.exists():
         path = find_content("surrogates", str(directory))
     opened = RunDirectory.open(path)
-    name = read_document(opened.config_path).raw.get("surrogate", "")
-    return surrogates.get(str(name))(), opened.path
+    return job_of(read_document(opened.config_path)), opened.path
 
 
 def _with_workflow_name(document: Document) -> Document:

@@ -48,6 +48,7 @@ def _checks() -> Iterator[Check]:
     yield from _processors()
     yield from _distributed()
     yield from _compilers()
+    yield from _kernels()
 
 
 def _packages() -> Iterator[Check]:
@@ -125,3 +126,29 @@ def _compilers() -> Iterator[Check]:
         yield Check("C compiler", "ok", out.stdout.splitlines()[0])
     except (OSError, subprocess.SubprocessError, IndexError) as error:
         yield Check("C compiler", "off", f"{compiler} does not run ({error})", "set CC")
+
+
+def _kernels() -> Iterator[Check]:
+    """Compile and run one kernel: the way from generated C to a result, or why it is closed."""
+    from importlib.util import find_spec
+
+    from scitoolkit.core.errors import ScitoolkitError
+
+    name = "tensor_product"
+    if find_spec("e3nn") is None:
+        yield Check(name, "off", "needs e3nn", "pip install 'scitoolkit[ops]'")
+        return
+    import torch
+
+    from scitoolkit.ops.codegen import cache_directory
+    from scitoolkit.ops.tensor_product import TensorProduct
+
+    product = TensorProduct("8x0e", "0e", "8x0e", [(0, 0, 0, "uvu", True)], backend="cpu")
+    try:
+        product(torch.ones(1, 8), torch.ones(1, 1))
+    except ScitoolkitError as error:
+        yield Check(name, "off", f"the slow reference runs: {error}")
+        return
+    yield Check(name, "ok", f"generated C, kept in {cache_directory()}")
+    if torch.cuda.is_available():
+        yield Check(f"{name} gpu", "off", "no GPU kernel exists; the reference runs there")

@@ -15,13 +15,17 @@ from collections.abc import Sequence
 import typer
 
 from scitoolkit.cli import (
+    compress,
     content,
     doctor,
     evaluate,
+    export,
+    graphs,
     inspect,
     predict,
     report,
     run,
+    search,
     train,
     validate,
 )
@@ -45,13 +49,17 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for module in (run, train, evaluate, predict, inspect, report):
+for module in (run, train, search, evaluate, predict, export, inspect, report):
     app.command(module.NAME)(module.command)
+app.command("compress")(compress.compress)
+app.command("decompress")(compress.decompress)
+app.command("verify")(compress.verify)
 app.command("ls")(content.ls)
 app.command("show")(content.show)
 app.command("cp")(content.cp)
 app.command(validate.NAME)(validate.command)
 app.command(doctor.NAME)(doctor.command)
+app.add_typer(graphs.app, name="graphs")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -99,6 +107,7 @@ def _usage_message(error: typer.BadParameter) -> str:
     if "No such command" in message:
         asked = message.split("'")[1]
         known = [command.name or "" for command in app.registered_commands]
+        known += [group.name or "" for group in app.registered_groups]
         near = nearest_name(asked, known)
         return f"no command {asked!r}. Allowed: {', '.join(known)}." + (
             f" Fix: scitoolkit {near}" if near else ""

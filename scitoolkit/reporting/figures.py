@@ -86,8 +86,8 @@ def draw_lines(spec: Lines) -> Figure:
     Raises:
         DataError: a series is not as long as its x.
     """
-    with _style():
-        figure = _new_figure(7.2, 3.7)
+    with style():
+        figure = new_figure(7.2, 3.7)
         axes = figure.add_subplot()
         ends: list[tuple[float, float, str, str]] = []
         counts = {"main": 0, "baseline": 0, "reference": 0}
@@ -97,11 +97,11 @@ def draw_lines(spec: Lines) -> Figure:
             end = _draw_series(axes, series, spec, counts[series.role])
             counts[series.role] += 1
             ends += [end] if end else []
-        axes.set_title(_text(spec.title), pad=9)
-        axes.set_xlabel(_text(spec.x_label))
-        axes.set_ylabel(_text(spec.y_label))
+        axes.set_title(plain(spec.title), pad=9)
+        axes.set_xlabel(plain(spec.x_label))
+        axes.set_ylabel(plain(spec.y_label))
         if not ends:
-            _say_empty(axes)
+            say_empty(axes)
             return figure
         _set_scales(axes, spec)
         if len(spec.series) > 1:
@@ -140,15 +140,15 @@ def draw_maps(spec: Maps, fields: xr.Dataset) -> Figure:
     Raises:
         DataError: a panel names a variable, dim or index that `fields` does not have.
     """
-    with _style():
+    with style():
         norms = scale_norms(spec, fields)
         columns = max(1, min(spec.columns, len(spec.panels)))
         rows = max(1, math.ceil(len(spec.panels) / columns))
         height = _panel_height(spec, fields)
-        figure = _new_figure(max(4.1 * columns + 0.3, 6.5), (height + 0.45) * rows + 1.05)
+        figure = new_figure(max(4.1 * columns + 0.3, 6.5), (height + 0.45) * rows + 1.05)
         if not spec.panels:
             axes = figure.add_subplot()
-            _say_empty(axes)
+            say_empty(axes)
         diverging = {panel.scale for panel in spec.panels if panel.diverging}
         meshes: dict[str, list[tuple[Axes, Any]]] = {}
         for position, panel in enumerate(spec.panels):
@@ -159,27 +159,29 @@ def draw_maps(spec: Maps, fields: xr.Dataset) -> Figure:
                 meshes.setdefault(panel.scale, []).append((axes, mesh))
         for drawn in meshes.values():
             _colour_bar(figure, drawn, spec.unit)
-        figure.suptitle(_text(spec.title), x=0.01, ha="left", weight="bold", size=10.5)
+        figure.suptitle(plain(spec.title), x=0.01, ha="left", weight="bold", size=10.5)
         return figure
 
 
 def to_png(figure: Figure) -> bytes:
     """Return a figure as PNG bytes, the same bytes for the same figure."""
     buffer = io.BytesIO()
-    with warnings.catch_warnings(), _style():
+    with warnings.catch_warnings(), style():
         # A name in a script that the font lacks is drawn as boxes; that is no reason to fail.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
     return buffer.getvalue()
 
 
-def _style() -> Any:
+def style() -> Any:
+    """Return a context in which matplotlib draws in our style."""
     import matplotlib
 
     return matplotlib.rc_context(STYLE)
 
 
-def _new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of a size in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -188,12 +190,13 @@ def _new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _text(text: str) -> str:
+def plain(text: str) -> str:
     """Keep `$` in names from starting a formula."""
     return text.replace("$", r"\$")
 
 
-def _say_empty(axes: Axes) -> None:
+def say_empty(axes: Axes) -> None:
+    """Write that there is nothing to draw."""
     axes.text(0.5, 0.5, "no values", transform=axes.transAxes, ha="center", color="0.5")
     axes.set_xticks([])
     axes.set_yticks([])
@@ -247,6 +250,9 @@ def _draw_series(
     if hidden.all():
         return None
     look = _look(series.role, index)
+    if series.style == "points":
+        axes.scatter(x, y, s=6, alpha=0.5, linewidths=0, color=look["color"], zorder=look["zorder"])
+        return None
     # Few points are measurements and are shown as such; one point has no line at all.
     few = (~hidden).sum() <= 1 or (series.role == "main" and (~hidden).sum() <= 16)
     if (~hidden).sum() > 150:
@@ -290,7 +296,7 @@ def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
     heights = _spread([point[0] for point in points], gap=min(0.065, 1.0 / len(points)))
     for height, (_, x, y, label, colour) in zip(heights, points, strict=True):
         axes.annotate(
-            _text(label),
+            plain(label),
             xy=(x, y),
             xytext=(1.035, height),
             textcoords="axes fraction",
@@ -409,7 +415,7 @@ def _panel_height(spec: Maps, fields: xr.Dataset) -> float:
 def _draw_panel(
     axes: Axes, panel: Panel, field: xr.DataArray, norm: Normalize, diverging: bool, unit: str
 ) -> Any | None:
-    axes.set_title(_text(panel.label))
+    axes.set_title(plain(panel.label))
     if field.ndim == 1:
         _draw_profile(axes, field, unit)
         return None
@@ -444,7 +450,7 @@ def _draw_profile(axes: Axes, field: xr.DataArray, unit: str) -> None:
     marker = "o" if np.isfinite(field.values).sum() <= 1 else None
     axes.plot(x[order], field.values[order], color=COLOURS[0], linewidth=1.8, marker=marker)
     _label_axis(axes.xaxis, field, dim)
-    axes.set_ylabel(_text(unit))
+    axes.set_ylabel(plain(unit))
 
 
 def _label_axis(axis: Any, field: xr.DataArray, dim: Any) -> None:
@@ -461,7 +467,7 @@ def _label_axis(axis: Any, field: xr.DataArray, dim: Any) -> None:
         return
     units = str(field[dim].attrs.get("units", "")) if dim in field.coords else ""
     index = "" if _axis(field, dim) is not None else " (index)"
-    axis.set_label_text(_text(f"{dim} ({units})" if units and not index else f"{dim}{index}"))
+    axis.set_label_text(plain(f"{dim} ({units})" if units and not index else f"{dim}{index}"))
 
 
 def _degrees(value: float, kind: str) -> str:
@@ -488,5 +494,5 @@ def _colour_bar(figure: Figure, drawn: list[tuple[Axes, Any]], unit: str) -> Non
         aspect=28 if len(drawn) == 1 else 40,
         pad=0.04,
     )
-    bar.set_label(_text(unit))
+    bar.set_label(plain(unit))
     bar.outline.set_visible(False)

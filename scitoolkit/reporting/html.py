@@ -14,7 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import FIELDS_NAME, FILE_NAME, Lines, Maps, Results, Table
+from scitoolkit.core.results import (
+    FIELDS_NAME,
+    FILE_NAME,
+    Bars,
+    Diagram,
+    Figure,
+    Lines,
+    Maps,
+    Parallel,
+    Points,
+    Results,
+    Table,
+)
 from scitoolkit.core.run_directory import RunDirectory, disk_error, write_atomic
 from scitoolkit.reporting.tables import (
     best_rows,
@@ -104,7 +116,7 @@ def write_report(run_path: Path) -> Path:
     return target
 
 
-Image = tuple[str, bytes, "Lines | Maps"]
+Image = tuple[str, bytes, Figure]
 
 
 def _curves(run: RunDirectory) -> list[Lines]:
@@ -121,17 +133,18 @@ def _curves(run: RunDirectory) -> list[Lines]:
         ) from None
 
 
-def _draw(path: Path, curves: list[Lines], figures: list[Lines | Maps]) -> list[Image]:
+def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]:
     """Return name, PNG and description of every figure, curves first."""
     import xarray as xr
 
-    from scitoolkit.reporting.figures import draw_lines, draw_maps, to_png
+    from scitoolkit.reporting.figures import draw_maps, to_png
+    from scitoolkit.reporting.plots import draw_plot
 
     needs_fields = any(isinstance(f, Maps) and f.panels for f in figures)
     fields = _read_fields(path) if needs_fields else xr.Dataset()
     images: list[Image] = []
     for index, spec in enumerate([*curves, *figures]):
-        drawn = draw_lines(spec) if isinstance(spec, Lines) else draw_maps(spec, fields)
+        drawn = draw_maps(spec, fields) if isinstance(spec, Maps) else draw_plot(spec)
         images.append((f"{index + 1:02d}-{_slug(spec.title)}.png", to_png(drawn), spec))
     return images
 
@@ -233,12 +246,22 @@ def _figure(image: Image) -> str:
     return f'<figure>\n<img alt="{alt}" src="data:image/png;base64,{data}">{note}\n</figure>'
 
 
-def _alternative(spec: Lines | Maps) -> str:
+def _alternative(spec: Figure) -> str:
     if isinstance(spec, Maps):
         unit = f", in {spec.unit}" if spec.unit else ""
         return f"Maps: {spec.title}: {', '.join(p.label for p in spec.panels) or 'none'}{unit}"
+    if isinstance(spec, Bars):
+        values = ", ".join(f"{n} {v:.3g}" for n, v in zip(spec.labels, spec.values, strict=True))
+        return f"Bars: {spec.title}: {spec.x_label}; {values or 'none'}"
+    if isinstance(spec, Parallel):
+        axes = ", ".join(axis.label for axis in spec.axes)
+        return f"Parallel coordinates: {spec.title}: {axes}; coloured by {spec.colour_label}"
+    if isinstance(spec, Diagram):
+        arrows = ", ".join(f"{spec.boxes[a]} to {spec.boxes[b]}" for a, b in spec.arrows)
+        return f"Diagram: {spec.title}: {arrows}"
     labels = ", ".join(series.label for series in spec.series) or "none"
-    return f"Lines: {spec.title}: {spec.y_label} over {spec.x_label}; {labels}"
+    kind = "Points" if isinstance(spec, Points) else "Lines"
+    return f"{kind}: {spec.title}: {spec.y_label} over {spec.x_label}; {labels}"
 
 
 def _environment(run: RunDirectory) -> dict[str, Any]:

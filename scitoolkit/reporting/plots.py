@@ -1,0 +1,165 @@
+"""Points, bars, parallel coordinates and diagrams, in the style of the other figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.results import Bars, Diagram, Lines, Parallel, Points, Scale
+from scitoolkit.reporting import figures
+from scitoolkit.reporting.figures import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MOST_ROWS = 400
+
+
+def draw_plot(spec: Lines | Points | Bars | Parallel | Diagram) -> Figure:
+    """Draw a figure that needs no fields.
+
+    Raises:
+        DataError: its parts do not fit each other.
+    """
+    if isinstance(spec, Lines):
+        return figures.draw_lines(spec)
+    draw: Any = {Points: _points, Bars: _bars, Parallel: _parallel, Diagram: _diagram}
+    with figures.style():
+        height = 0.9 + 0.3 * max(3, len(spec.labels)) if isinstance(spec, Bars) else 3.9
+        figure = figures.new_figure(7.2, 2.2 if isinstance(spec, Diagram) else height)
+        axes = figure.add_subplot()
+        axes.set_title(figures.plain(spec.title), pad=9)
+        if not draw[type(spec)](figure, axes, spec):
+            figures.say_empty(axes)
+        return figure
+
+
+def _points(figure: Figure, axes: Axes, spec: Points) -> bool:
+    drawn = False
+    for index, series in enumerate(sorted(spec.series, key=lambda s: s.role == "main")):
+        x = np.array([np.nan if v is None else v for v in series.x or []], dtype=float)
+        y = np.array([np.nan if v is None else v for v in series.y], dtype=float)
+        if x.shape != y.shape:
+            raise DataError(
+                f"series {series.label!r} has {y.size} values for {x.size} x",
+                where=f"figure {spec.title!r}",
+            )
+        main = series.role == "main"
+        colour = COLOURS[index % len(COLOURS)] if main else "0.6"
+        line = "-" if series.label in spec.joined else "none"
+        axes.plot(
+            x, y, linestyle=line, linewidth=1.2, marker="o", markersize=5 if main else 3.5,
+            color=colour, label=figures.plain(series.label), zorder=3 + main,
+        )  # fmt: skip
+        drawn |= bool(np.isfinite(x * y).any())
+    axes.set_xlabel(figures.plain(spec.x_label))
+    axes.set_ylabel(figures.plain(spec.y_label))
+    if drawn and spec.log_x:
+        axes.set_xscale("log")
+    if drawn and spec.log_y:
+        axes.set_yscale("log")
+    if len(spec.series) > 1:
+        axes.legend()
+    return drawn
+
+
+def _bars(figure: Figure, axes: Axes, spec: Bars) -> bool:
+    if len(spec.labels) != len(spec.values):
+        raise DataError(
+            f"{len(spec.values)} values for {len(spec.labels)} labels",
+            where=f"figure {spec.title!r}",
+        )
+    places = np.arange(len(spec.labels))[::-1]
+    axes.barh(places, spec.values, color=COLOURS[0], height=0.62)
+    axes.set_yticks(places, [figures.plain(label) for label in spec.labels])
+    axes.set_xlabel(figures.plain(spec.x_label))
+    axes.grid(axis="y", visible=False)
+    return bool(spec.values)
+
+
+def _parallel(figure: Figure, axes: Axes, spec: Parallel) -> bool:
+    if not spec.rows or not spec.axes:
+        return False
+    import matplotlib
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    heights = np.stack(
+        [_heights(scale, [row[j] for row in spec.rows]) for j, scale in enumerate(spec.axes)],
+        axis=1,
+    )
+    # The bulk decides the colours: one bad trial must not make all others look alike.
+    low, high = np.quantile(spec.colour, [0.0, 0.9])
+    norm = Normalize(low, high if high > low else low + 1)
+    colours = matplotlib.colormaps["viridis_r"]
+    order = np.argsort(spec.colour)[::-1]
+    for row in order[-_MOST_ROWS:]:
+        main = row == spec.marked
+        axes.plot(
+            heights[row], color=COLOURS[1] if main else colours(norm(spec.colour[row])),
+            linewidth=2.4 if main else 0.8, alpha=1.0 if main else 0.6, zorder=4 if main else 3,
+        )  # fmt: skip
+    for j, scale in enumerate(spec.axes):
+        axes.axvline(j, color="0.35", linewidth=0.8, zorder=2)
+        for height, text in _ticks(scale, [row[j] for row in spec.rows]):
+            axes.text(j + 0.03, height, figures.plain(text), fontsize=6.5, va="center", zorder=5)
+    names = [figures.plain(scale.label) for scale in spec.axes]
+    axes.set_xticks(range(len(names)), names, fontsize=7, rotation=35, ha="right")
+    axes.set_yticks([])
+    axes.set_ylim(-0.06, 1.06)
+    axes.grid(False)
+    bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.02)
+    bar.set_label(figures.plain(spec.colour_label))
+    return True
+
+
+def _scaled(scale: Scale, values: list[float | None]) -> np.ndarray:
+    array = np.array([np.nan if v is None else v for v in values], dtype=float)
+    return np.log(array) if scale.log else array
+
+
+def _heights(scale: Scale, values: list[float | None]) -> np.ndarray:
+    array = _scaled(scale, values)
+    if scale.ticks:
+        return array / max(1, len(scale.ticks) - 1)
+    if not np.isfinite(array).any():
+        return array
+    low, high = np.nanmin(array), np.nanmax(array)
+    return (array - low) / (high - low) if high > low else 0 * array + 0.5
+
+
+def _ticks(scale: Scale, values: list[float | None]) -> list[tuple[float, str]]:
+    if scale.ticks:
+        return [(i / max(1, len(scale.ticks) - 1), text) for i, text in enumerate(scale.ticks)]
+    known = [v for v in values if v is not None]
+    if not known:
+        return []
+    ends = [(0.0, f"{min(known):.3g}"), (1.0, f"{max(known):.3g}")]
+    return ends if min(known) < max(known) else [(0.5, f"{known[0]:.3g}")]
+
+
+def _diagram(figure: Figure, axes: Axes, spec: Diagram) -> bool:
+    for place, text in enumerate(spec.boxes):
+        axes.text(
+            place, 0, figures.plain(text), ha="center", va="center", fontsize=8.5, zorder=4,
+            bbox={"boxstyle": "round,pad=0.45", "facecolor": "white", "edgecolor": COLOURS[0]},
+        )  # fmt: skip
+    straight: set[int] = set()
+    for start, end in spec.arrows:
+        near = end == start + 1 and start not in straight
+        straight |= {start} if near else set()
+        bend = 0.0 if near else -0.22 - 0.05 * (end - start)
+        axes.annotate(
+            "", xy=(end, 0), xytext=(start, 0), zorder=3,
+            arrowprops={
+                "arrowstyle": "-|>", "color": "0.35" if not bend else COLOURS[1],
+                "connectionstyle": f"arc3,rad={bend}", "shrinkA": 26, "shrinkB": 26,
+            },
+        )  # fmt: skip
+    axes.set_xlim(-0.6, len(spec.boxes) - 0.4)
+    axes.set_ylim(-0.5, 0.9)
+    axes.set_axis_off()
+    return bool(spec.boxes)

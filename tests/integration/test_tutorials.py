@@ -1,0 +1,24 @@
+"""The Python blocks of a tutorial are run, in order, in a folder of their own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
+
+
+@pytest.mark.parametrize("name", ["search-ten-lines"])
+def test_the_blocks_of_a_tutorial_run(name, tmp_path):
+    text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    assert blocks
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
