@@ -19,7 +19,9 @@ def setup_logging(*, verbose: bool = False, rank: int | None = None) -> None:
     """Send the toolkit's log to stderr; ranks other than 0 only say warnings and errors."""
     rank = int(os.environ.get("RANK", "0")) if rank is None else rank
     logger = logging.getLogger(LOGGER_NAME)
-    logger.handlers.clear()
+    for old in list(logger.handlers):  # the last run's file is closed, not left to the collector
+        logger.removeHandler(old)
+        old.close()
     logger.propagate = False
     handler = logging.StreamHandler(sys.stderr)
     prefix = f"[rank {rank}] " if rank else ""
