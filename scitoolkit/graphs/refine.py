@@ -99,7 +99,7 @@ def refine(
     Example:
         >>> ring = sp.csr_matrix(np.roll(np.eye(40), 1, axis=0))
         >>> start = np.arange(40) % 2
-        >>> received_rows(ring, refine(ring, start, 2, imbalance=1.2), 2).max() < 20
+        >>> bool(received_rows(ring, refine(ring, start, 2, imbalance=1.2), 2).max() < 20)
         True
     """
     try:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from scitoolkit import api
@@ -74,7 +75,8 @@ def test_a_killed_search_resumes_to_the_same_history(search_file, tmp_path):
     settings = ["final.train=false", "final.finalists=0", "budget.trials=8"]
     whole = api.search(search_file, ["workflow=whole", *settings]).path
     command = [sys.executable, "-m", "scitoolkit", "search", str(search_file), *settings]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    # One worker runs trials in its own process, and sums depend on its number of threads.
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     process = subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL)
     _wait_for(lambda: _finished(tmp_path / "runs" / "tiny") >= 2)
     process.send_signal(signal.SIGKILL)

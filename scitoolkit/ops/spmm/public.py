@@ -49,6 +49,7 @@ def spmm(matrix: SparseMatrix, x: Tensor, *, backend: str = "auto") -> Tensor:
         BackendError: backend cpu is asked for and cannot run.
 
     Example:
+        >>> import torch
         >>> matrix = SparseMatrix.from_coo([0, 0, 1], [0, 1, 1], [1.0, 2.0, 3.0], shape=(2, 2))
         >>> spmm(matrix, torch.tensor([[1.0], [10.0]])).tolist()
         [[21.0], [30.0]]
@@ -81,6 +82,7 @@ def sddmm(matrix: SparseMatrix, left: Tensor, right: Tensor, *, backend: str = "
         DataError: a shape or dtype that does not fit.
 
     Example:
+        >>> import torch
         >>> matrix = SparseMatrix.from_coo([0, 1], [1, 0], None, shape=(2, 2))
         >>> sddmm(matrix, torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
         [3.0, 2.0]
