@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import h5py
+import numpy as np
 from pydantic import Field, PositiveFloat
 
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.check import verify_file
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.compare import codecs_at_size
+from scitoolkit.compression.compress import inspect_stream
 from scitoolkit.compression.files import FilePlan, compress_file, streams
 from scitoolkit.core.config import Config, DataPath, load_config
 from scitoolkit.core.job_config import JobConfig
@@ -112,6 +114,39 @@ class CompressionJob:
         config = load_config(CompressionConfig, Path(directory) / "config.yaml")
         compress_file(source, output, config.plan())
 
+    def search_trial(
+        self, config: CompressionConfig, run: RunDirectory, *, resume: bool = False
+    ) -> Mapping[str, float]:
+        """Compress, measure, and return figures that compare codecs and bounds.
+
+        `accuracy_gain` is log2(standard deviation / RMSE) - bits per value (Lindstrom 2017,
+        "Error distributions of lossy floating-point compressors"), the mean over variables: the
+        bits per value that the compressor saves over coding independent values.
+        """
+        del resume  # too short to be continued
+        self.train(config, run)
+        target = run.path / COMPRESSED
+        checked = {found["name"]: found for found in verify_file(target, config.data.path)}
+        gains, size = [], 0
+        for name, stream in streams(target):
+            values = _original(config.data.path, name)
+            bits, size = 8 * len(stream) / max(values.size, 1), size + len(stream)
+            measured = np.isfinite(values) & (values != inspect_stream(stream).get("fill"))
+            values = values[measured].astype(np.float64)
+            quality = checked[name]["psnr"]  # 20 log10(range / RMSE)
+            if values.size and np.isfinite(quality):
+                per_range = np.log2(values.std() / np.ptp(values))
+                gains.append(float(per_range + quality / (20 * np.log10(2)) - bits))
+        return {
+            "accuracy_gain": float(np.mean(gains)) if gains else 0.0,
+            "psnr": min(found["psnr"] for found in checked.values()),
+            "bytes": size,
+        }
+
+    def search_cost(self, config: CompressionConfig) -> Mapping[str, float]:
+        """Return nothing: size and speed are known only afterwards."""
+        return {}
+
 
 def _results(config: CompressionConfig, compressed: Path, source: Path) -> Results:
     checked = {record["name"]: record for record in verify_file(compressed, source)}
@@ -154,8 +189,6 @@ def _results(config: CompressionConfig, compressed: Path, source: Path) -> Resul
 
 def _original(source: Path, name: str):
     if source.suffix == ".npy":
-        import numpy as np
-
         return np.load(source, allow_pickle=False)
     from scitoolkit.compression.files import as_hdf5
 

@@ -18,7 +18,7 @@ POD_LSTM_FULL: dict[str, Any] = {
     "model.head": ["last_state", "all_steps", "encoder_decoder"],
     "model.name": ["damped_residual_lstm", "pod_lstm"],
     "pod.rank": [3, 5, 8, 12],
-    "inputs": [6, 8, 12],
+    "inputs": [8, 10, 12],  # the head all_steps needs as many as there are leads
     "training.batch_size": [8, 16, 32],
     "training.optimizer.lr": {"low": 3e-4, "high": 1e-2, "log": True},
     "training.optimizer.weight_decay": {"low": 1e-4, "high": 0.3, "log": True},

@@ -177,12 +177,14 @@ class SearchConfig(JobConfig):
 def make_space(space: str | dict[str, Any]) -> Space:
     """Return the space of a name or of parameters.
 
-    A key `base` among the parameters names a space that the others are added to.
+    A key `base` with a name names a space that the others are added to; with choices it is a
+    parameter like any other.
     """
     from scitoolkit.search import spaces
 
     if isinstance(space, str):
         return spaces.get(space)
     parameters = dict(space)
-    base = parameters.pop("base", None)
-    return Space({**(spaces.description(base) if base else {}), **parameters})
+    named = isinstance(parameters.get("base"), str)
+    start = spaces.description(parameters.pop("base")) if named else {}
+    return Space({**start, **parameters})

@@ -1,0 +1,63 @@
+"""The named spaces: every point is a configuration of its surrogate; codecs can be searched."""
+
+from __future__ import annotations
+
+import operator
+import random
+
+import numpy as np
+import pytest
+import yaml
+
+from scitoolkit import api
+from scitoolkit.core.content import content_root
+from scitoolkit.search import load_history, spaces
+from scitoolkit.search.objective import TrainedTrial
+
+SPACES = {
+    "pod_lstm": "sst_forecast",
+    "pod_lstm_full": "sst_forecast",
+    "mace": "acac_mace",
+    "se_e2_a": "water_deepmd",
+    "meshfreeflownet": "rayleigh_benard",
+    "compressor": "compress_snapshot",
+}
+
+
+def test_every_named_space_is_tested():
+    assert set(SPACES) == set(spaces.names())
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_points_of_a_space_are_configurations(name):
+    space, rng = spaces.get(name), random.Random(0)
+    trial = TrainedTrial(str(content_root("workflows") / SPACES[name] / "train.yaml"))
+    for _ in range(4):
+        point = space.sample(rng)
+        assert space.decode(space.encode(point)) == point
+        _, config = trial.resolve(point, seed=1)
+        for key, value in point.items():
+            if not isinstance(value, dict):
+                assert operator.attrgetter(key)(config) == value
+
+
+def test_codecs_are_searched_by_accuracy_gain(tmp_path):
+    axis = np.linspace(0, 3, 24)
+    field = np.sin(axis)[:, None, None] * np.cos(2 * axis)[:, None] + 0.2 * np.sin(5 * axis)
+    np.save(tmp_path / "field.npy", field.astype(np.float32))
+    base = {"surrogate": "compression", "data": {"path": str(tmp_path / "field.npy")}}
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(base))
+    search = {
+        "surrogate": "search",
+        "config": "base.yaml",
+        "space": {"base": ["dyadic", "sz3", "sperr", "zfp"], "enhancer": ["none"]},
+        "objectives": [{"name": "accuracy_gain", "direction": "max"}, {"name": "bytes"}],
+        "budget": {"trials": 9},
+        "final": {"train": False, "finalists": 0},
+        "run": {"root": str(tmp_path / "runs")},
+    }
+    (tmp_path / "search.yaml").write_text(yaml.safe_dump(search))
+    run = api.search(tmp_path / "search.yaml").path
+    gains = {t.configuration["base"]: t.metrics["accuracy_gain"] for t in load_history(run).done}
+    assert gains.keys() == {"dyadic", "sz3", "sperr", "zfp"}
+    assert min(gains.values()) > 0, "each saves bits over coding values one by one"
