@@ -11,7 +11,7 @@ PIP    := pip install --quiet --disable-pip-version-check -c constraints.txt
 .PHONY: help install demo test test-slow lint format bench peers docs clean
 
 help:
-	@echo "make demo       train, evaluate and report a surrogate on shipped data (< 3 min)"
+	@echo "make demo       train, evaluate and report every domain on shipped data (< 6 min)"
 	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
 	@echo "make test-slow  the longer campaigns"
 	@echo "make lint       ruff, mypy, import contracts"
