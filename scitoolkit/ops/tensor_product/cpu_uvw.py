@@ -18,6 +18,12 @@ def _frame(term: Term, double: bool, lines: list[str], tail: str = "") -> str:
     )
 
 
+def _before_channels(text: str, lines: str) -> str:
+    """Put what starts the sums over u before the loop over u."""
+    marker = "for (int u = 0;"
+    return text.replace(marker, f"{lines}\n{marker}", 1)
+
+
 def _place(term: Term) -> str:
     _, mul2, mul3 = term.muls
     return f"{term.path.weight_offset}+(u*{mul2}+v)*{mul3}+q"
@@ -36,7 +42,13 @@ def _products(term: Term, double: bool) -> list[str]:
 
 
 def nodes(term: Term, double: bool) -> str:
-    """Add one path of the tile's edges to the receiver's row."""
+    """Add one path of the tile's edges to the receiver's row.
+
+    The sum over u of an edge is formed before it joins the row: float32 rounds a short sum and a
+    sum of sums less than one long sum over the input channels of all edges.
+    """
+    width = term.muls[2]
+    sums = {k: f"s+{n * width}+q" for n, k in enumerate(term.columns)}
 
     def body(lane: Lane) -> str:
         lines = [f"const T w_ = {lane.load(f'w+{_place(term)}')};"]
@@ -44,11 +56,19 @@ def nodes(term: Term, double: bool) -> str:
             lines.append(f"const T dw_ = {lane.load(f'dw+{_place(term)}')};")
         for k in term.columns:
             value = f"w_*n{k} + dw_*m{k}" if double else f"w_*m{k}"
-            lines.append(f"{lane.accumulator(f'z+{term.z(k)}+q')} += {value};")
+            lines.append(f"{lane.accumulator(sums[k])} += {value};")
         return "\n".join(lines)
 
-    loops = channel_loops(term.muls[2], 1, body, "q")
-    return _frame(term, double, [*_products(term, double), loops])
+    def into_row(lane: Lane) -> str:
+        return "\n".join(
+            f"{lane.accumulator(f'z+{term.z(k)}+q')} += {lane.accumulator(sums[k])};"
+            for k in term.columns
+        )
+
+    loops = channel_loops(width, 1, body, "q")
+    lines = [*_products(term, double), loops]
+    text = _frame(term, double, lines, channel_loops(width, 1, into_row, "q"))
+    return _before_channels(text, f"acc s[{len(sums) * width}] = {{0}};")
 
 
 def edges(term: Term, double: bool) -> str:
@@ -89,9 +109,7 @@ def edges(term: Term, double: bool) -> str:
     body_lines += [channel_loops(term.muls[2], 1, body, "q"), *end]
     head = "acc *gx = gxs[e], *gy = gys[e]; gradw *gw = gws[e];"
     text = _frame(term, double, body_lines, "\n".join(finish))
-    # Sums over u start before the loop over u.
-    marker = "for (int u = 0;"
-    return text.replace(marker, head + "\n" + "\n".join(start) + "\n" + marker, 1)
+    return _before_channels(text, "\n".join([head, *start]))
 
 
 def attributes(term: Term, double: bool) -> str:

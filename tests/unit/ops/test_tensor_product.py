@@ -216,6 +216,17 @@ def test_order_of_edges_does_not_matter():
     torch.testing.assert_close(again, got, rtol=1e-12, atol=1e-12)
 
 
+def test_long_sums_in_float32_stay_exact():
+    """96 input channels of 40 edges a node: a sequential sum would be off by more than 5e-7."""
+    _, instructions = _instructions("96x0e", "0e", "16x0e", "uvw")
+    spec = TensorProductSpec.build("96x0e", "0e", "16x0e", instructions)
+    inputs, index = _inputs(spec, 11, 400, torch.float32)
+    edges = Edges.build(*index, 11)
+    got = tensor_product_convolution(spec, *inputs, edges, backend="cpu")
+    want = tensor_product_convolution(spec, *(x.double() for x in inputs), edges, backend="cpu")
+    assert (got - want).abs().max() < 5e-7 * want.abs().max()
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_bits_do_not_depend_on_threads(shared):
     spec = TensorProductSpec.channelwise("9x0e+9x1o", "0e+1o", "0e+1o", shared_weights=shared)
