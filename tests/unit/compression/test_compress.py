@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 import torch
@@ -12,8 +14,9 @@ from hypothesis.extra import numpy as hnp
 
 from scitoolkit.compression import compress, decompress, inspect_stream, psnr
 from scitoolkit.compression.choose import BASES
+from scitoolkit.compression.container import pack, unpack
 from scitoolkit.core.content import content_root
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, DataError
 
 
 def smooth(shape: tuple[int, ...], dtype: str = "f4", seed: int = 0) -> np.ndarray:
@@ -191,3 +194,15 @@ def test_arrays_of_other_packages():
 def test_what_cannot_be_done_is_refused_with_the_reason(x, how, message):
     with pytest.raises(ConfigError, match=message):
         compress(x, **how)
+
+
+def test_deflated_library_stream_is_smaller_and_a_bomb_is_refused():
+    rng = np.random.default_rng(0)
+    x = np.cumsum(rng.standard_normal((12, 12, 12)), axis=0).astype(np.float32)
+    stream = compress(x, rel=1e-2, base="sz3", enhancer="none")
+    header, sections = unpack(stream)
+    assert "deflated" in header["base"]
+    assert np.abs(decompress(stream) - x).max() <= 1e-2 * np.ptp(x)
+    bomb = pack(header, {"base": zlib.compress(bytes(1 << 24), 9)})
+    with pytest.raises(DataError, match="more than"):
+        decompress(bomb)
