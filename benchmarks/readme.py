@@ -36,7 +36,7 @@ ROWS = {
     ),
     "compression": (
         "Compression, every point within 1 % of the range",
-        "turbulence 64³, Nyx 32³; nothing generated",
+        "turbulence 64³ (real)",
         "{gain_db_linear_min:.1f} dB (linear enhancer) and {gain_db_network_min:.1f} dB (networks) "
         "above the best plain codec at equal total bytes, worst field; "
         "{bound_violations} of all points beyond the bound; "
