@@ -30,12 +30,11 @@ from scitoolkit.core.errors import BackendError, NumericalError
 from scitoolkit.training.memory_config import MemoryConfig
 
 # Steps in units of the root mean square of a tensor, before anything was measured, and limits.
-FIRST_STEP, LEAST_STEP, LARGEST_STEP = 0.15, 1e-3, 3.0
-# Aim below the wanted error: it drifts between measurements. Change less than the law asks for.
-MARGIN, DAMPING, MOST_CHANGE = 0.75, 0.8, 2.0
-# A layer with less than this share of its part of the gradient is measured against that share:
-# some gradients (a bias before a normalisation) are zero but for rounding.
-LEAST_SHARE = 0.1
+FIRST_STEP, LEAST_STEP, LARGEST_STEP = 0.15, 1e-3, 1.5
+# A layer may err by the wanted share of its gradient or of an even part of the whole gradient,
+# whichever is more: some gradients (a bias before a normalisation) are zero but for rounding.
+# Together that is at most sqrt(2) times the wanted error, which the margin makes up for.
+MARGIN, DAMPING, MOST_CHANGE = 0.65, 0.8, 2.5
 
 
 @dataclass
@@ -141,20 +140,17 @@ class Comet:
         Args:
             errors: squared error and squared norm of the gradient by name of the parameter.
         """
-        sizes = {name: p.numel() for name, p in self._model.named_parameters()}
         total = math.sqrt(sum(norm for _, norm in errors.values()))
         if not (math.isfinite(total) and total > 0):
             return
         layers: dict[str, list[float]] = {}
         for name, (error, norm) in errors.items():
-            sums = layers.setdefault(name.rpartition(".")[0], [0.0, 0.0, 0.0])
-            for i, value in enumerate((error, norm, sizes[name])):
-                sums[i] += value
-        whole = sum(sums[2] for sums in layers.values())
+            sums = layers.setdefault(name.rpartition(".")[0], [0.0, 0.0])
+            sums[0], sums[1] = sums[0] + error, sums[1] + norm
+        part = total / math.sqrt(len(layers))
         relative = {
-            layer: math.sqrt(error)
-            / max(math.sqrt(norm), LEAST_SHARE * total * math.sqrt(size / whole))
-            for layer, (error, norm, size) in layers.items()
+            layer: math.sqrt(error) / max(math.sqrt(norm), part)
+            for layer, (error, norm) in layers.items()
         }
         overall = math.sqrt(sum(error for error, _ in errors.values())) / total
         wanted = MARGIN * self._config.gradient_error

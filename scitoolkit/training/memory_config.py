@@ -22,7 +22,7 @@ class MemoryConfig(Config):
     """
 
     activations: str = Field(description="a registered store, such as comet")
-    gradient_error: PositiveFloat = Field(default=0.01, description="relative, of each layer")
+    gradient_error: PositiveFloat = Field(default=0.01, description="wanted, relative, of all")
     measure_every: PositiveInt = Field(default=100, description="steps between measurements")
     smallest: NonNegativeInt = Field(default=4096, description="values; less is kept exactly")
 
