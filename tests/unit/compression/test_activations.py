@@ -221,5 +221,5 @@ def test_rehearsal_leaves_random_numbers_and_buffers_alone():
 
 @pytest.mark.parametrize("change", [{"memory": {"activations": "comte"}}, {"compile": True}])
 def test_configuration_names_what_is_wrong(change):
-    with pytest.raises(ValueError, match="comet|compile"):
+    with pytest.raises(ValueError, match=r"comet|compile"):
         TrainingConfig.model_validate({"memory": {"activations": "comet"}, **change})
