@@ -91,7 +91,7 @@ def run() -> dict:
         "accuracy_points": points,
         "step_time_ratio": seconds["comet"] / seconds["exact"],
         "checkpointing": rival("checkpointing"),
-        "quantised": {"2": rival("quantised2"), "4": rival("quantised4")},
+        "quantised": {"bits2": rival("quantised2"), "bits4": rival("quantised4")},
         "others": {name: other(model) for name, model in OTHERS.items()},
         "peak_mib": peaks, "step_cpu_seconds": seconds, "machine": machine(),
     }  # fmt: skip
