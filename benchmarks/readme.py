@@ -46,10 +46,11 @@ ROWS = {
     "comet": (
         "Training with compressed activations: peak memory over what rests between steps",
         "Rayleigh-Bénard 256 x 64, residual network of 50 convolutions, one thread",
-        "{activation_memory_ratio:.1f} x less (nothing saved at all: {nothing_saved_ratio:.1f} x) at "
-        "gradient error {gradient_error:.4f}, step {step_time_ratio:.2f} x as long, accuracy "
-        "{accuracy_drop:+.2f} points lower; 3-D U-Net {others[unet3d][activation_memory_ratio]:.1f} x "
-        "of at most {others[unet3d][nothing_saved_ratio]:.1f} x; ResNet-56 with batch normalisation "
+        "{activation_memory_ratio:.1f} x less (nothing saved at all: {nothing_saved_ratio:.1f} x) "
+        "at gradient error {gradient_error:.4f}, step {step_time_ratio:.2f} x as long, accuracy "
+        "{accuracy_drop:+.2f} points lower; "
+        "3-D U-Net {others[unet3d][activation_memory_ratio]:.1f} x of at most "
+        "{others[unet3d][nothing_saved_ratio]:.1f} x; ResNet-56 with batch normalisation "
         "{others[resnet56_batchnorm][activation_memory_ratio]:.1f} x at "
         "{others[resnet56_batchnorm][gradient_error]:.3f}",
         "activation checkpointing {checkpointing[activation_memory_ratio]:.1f} x, step "
