@@ -36,12 +36,29 @@ ROWS = {
     ),
     "compression": (
         "Compression, every point within 1 % of the range",
-        "turbulence 64³ and 91³, vorticity 41 x 128 x 128",
+        "turbulence 64³ (real)",
         "{gain_db_linear_min:.1f} dB (linear enhancer) and {gain_db_network_min:.1f} dB (networks) "
         "above the best plain codec at equal total bytes, worst field; "
         "{bound_violations} of all points beyond the bound; "
         "{corruptions_silent} of {corruptions_tried} damaged streams read silently",
         "SZ3 (gain over it {gain_db_linear_over_sz3_min:.1f} dB), SPERR, ZFP",
+    ),
+    "comet": (
+        "Training with compressed activations: peak memory over what rests between steps",
+        "Rayleigh-Bénard 256 x 64, residual network of 50 convolutions, one thread",
+        "{activation_memory_ratio:.1f} x less (nothing saved at all: {nothing_saved_ratio:.1f} x) "
+        "at gradient error {gradient_error:.4f}, step {step_time_ratio:.2f} x as long, accuracy "
+        "{accuracy_drop:+.2f} points lower; "
+        "3-D U-Net {others[unet3d][activation_memory_ratio]:.1f} x of at most "
+        "{others[unet3d][nothing_saved_ratio]:.1f} x; ResNet-56 with batch normalisation "
+        "{others[resnet56_batchnorm][activation_memory_ratio]:.1f} x at "
+        "{others[resnet56_batchnorm][gradient_error]:.3f}",
+        "activation checkpointing {checkpointing[activation_memory_ratio]:.1f} x, step "
+        "{checkpointing[step_time_ratio]:.2f} x; ActNN's quantisation, 2 bits "
+        "{quantised[bits2][activation_memory_ratio]:.1f} x at gradient error "
+        "{quantised[bits2][gradient_error]:.3f}, 4 bits "
+        "{quantised[bits4][activation_memory_ratio]:.1f} x at "
+        "{quantised[bits4][gradient_error]:.4f}",
     ),
     "forecast_sc20": (
         "POD forecast, 8 weeks -> 8 weeks",

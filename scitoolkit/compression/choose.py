@@ -23,6 +23,10 @@ log = get_logger(__name__)
 # Sizes of SZ3 are not monotone in the bound: a slightly tighter one may well be shorter.
 SHARES = {"sz3": (1.0, 0.985, 0.97, 0.955, 0.94, 0.92, 0.9)}
 SEARCHED_POINTS = 1 << 21
+# A small field is coded in milliseconds, and its header weighs: the search may be finer.
+SMALL_POINTS = 1 << 16
+FINE_SHARES = tuple(round(1 - 0.01 * i, 2) for i in range(21))
+FINE_STEPS = (*field.STEPS, 1.35, 1.2, 1.1, 0.92, 0.85)
 BASES = ("auto", field.DYADIC, *LIBRARY_BASES)
 ENHANCERS = ("auto", "none", "linear", "network")
 BOUNDS = ("strict", "relaxed")
@@ -142,15 +146,22 @@ def _plain(values: np.ndarray, bound: float, options: Options) -> Iterator[Encod
             if options.base == name:
                 raise ConfigError(why, allowed="base='auto'")
             continue
-        steps: Sequence[float] = field.STEPS
-        if name != field.DYADIC:
-            steps = SHARES.get(name, (1.0,)) if values.size <= SEARCHED_POINTS else (1.0,)
-        for step in steps:
+        for step in _steps(name, values.size):
             try:
                 yield field.encode_base(name, values, bound, step)
             except BackendError:
                 if options.base == name:
                     raise
+
+
+def _steps(name: str, num_points: int) -> Sequence[float]:
+    """Return the bin widths (own codec) or shares of the bound (a library's) to try."""
+    small = num_points <= SMALL_POINTS
+    if name == field.DYADIC:
+        return FINE_STEPS if small else field.STEPS
+    if name not in SHARES or num_points > SEARCHED_POINTS:
+        return (1.0,)
+    return FINE_SHARES if small else SHARES[name]
 
 
 def _bases(options: Options) -> list[str]:

@@ -9,6 +9,7 @@ where they are, at most 2 bounds away, and says so in the header.
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +24,8 @@ GUARD = 1e-6
 DYADIC = "dyadic"
 # Bin widths of the dyadic codec in units of the bound: wider bins need more corrections.
 STEPS = (1.5, 1.0)
+# Libraries leave tables in their streams that deflate shortens; on a small field that pays.
+DEFLATED_BYTES, DEFLATE_COST = 1 << 18, 8
 # Share of the bound that a library codec gives away so that the clipped enhancer stays within it.
 MARGIN = 0.5
 
@@ -59,6 +62,9 @@ def encode_base(name: str, values: np.ndarray, bound: float, step: float) -> Enc
     data = codec.encode(values, bound)
     decoded = codec.decode(data, values.shape, values.dtype, bound)
     header = {"name": name, "version": codec.version(), "error_bound": bound}
+    packed = zlib.compress(data, 9) if len(data) <= DEFLATED_BYTES else data
+    if len(packed) + DEFLATE_COST < len(data):
+        header, data = {**header, "deflated": 1}, packed
     return Encoded({"base": header}, {"base": data}, decoded)
 
 
@@ -146,7 +152,20 @@ def _decode_base(
         return dyadic.decode(stream, shape, dtype)
     if name not in LIBRARY_BASES:
         raise DataError(f"unknown base codec {name!r}", allowed=", ".join([DYADIC, *LIBRARY_BASES]))
-    return LIBRARY_BASES[name].decode(bytes(data), shape, dtype, base["error_bound"])
+    coded = _inflate(data, 2 * math.prod(shape) * dtype.itemsize) if "deflated" in base else data
+    return LIBRARY_BASES[name].decode(bytes(coded), shape, dtype, base["error_bound"])
+
+
+def _inflate(data: memoryview, array_bytes: int) -> bytes:
+    """Return the inflated stream of a library, which is never much larger than its array."""
+    limit = array_bytes + 4096
+    try:
+        coded = zlib.decompressobj().decompress(data, limit + 1)
+    except zlib.error:
+        raise DataError("damaged stream: the base cannot be inflated") from None
+    if len(coded) > limit:
+        raise DataError(f"damaged stream: a base of more than {limit} bytes")
+    return coded
 
 
 def _enhance(

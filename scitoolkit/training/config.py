@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config
+from scitoolkit.training.memory_config import MemoryConfig
 from scitoolkit.training.optim.optimizers import AdamW, optimizers
 from scitoolkit.training.optim.schedules import Constant, schedules
 
@@ -54,6 +55,7 @@ class TrainingConfig(Config):
     clip_norm: PositiveFloat | None = Field(default=None, description="gradient norm at most")
     ema_decay: float | None = Field(default=None, gt=0, lt=1, description="average the weights")
     early_stopping: EarlyStopping | None = None
+    memory: MemoryConfig | None = Field(default=None, description="compressed activations")
     checkpoint: CheckpointConfig = CheckpointConfig()
     log_every: PositiveInt = Field(default=50, description="steps between lines of metrics.jsonl")
     timeout_seconds: PositiveFloat = Field(default=600.0, description="wait for other processes")
@@ -68,6 +70,8 @@ class TrainingConfig(Config):
             raise ValueError("optimizer lbfgs needs strategy single or ddp, not sharded")
         if self.optimizer.name == "muon" and self.strategy == "sharded":
             raise ValueError("optimizer muon needs strategy single or ddp: whole matrices")
+        if self.memory is not None and self.compile:
+            raise ValueError("memory.activations needs compile: false")
         if self.optimizer.uses_closure and self.precision == "fp16":
             raise ValueError("optimizer lbfgs needs precision float32 or bf16, not fp16")
         return self
@@ -82,5 +86,6 @@ IDENTITY_KEYS = (
     "schedule",
     "clip_norm",
     "ema_decay",
+    "memory",
 )
 """Keys that a resumed run must not change: they decide the numbers, not how long or where."""

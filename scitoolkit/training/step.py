@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from scitoolkit.core.contracts import Batch, Task
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.training.config import TrainingConfig
+from scitoolkit.training.memory import ActivationMemory
 from scitoolkit.training.strategy import Strategy, local, raise_together
 
 
@@ -54,6 +55,7 @@ class Stepper:
         strategy: how ranks share the work.
         optimizer: over the parameters of `named`.
         named: trained parameters with their names.
+        memory: how activations are kept.
     """
 
     def __init__(
@@ -63,8 +65,10 @@ class Stepper:
         strategy: Strategy,
         optimizer: Optimizer,
         named: list[tuple[str, nn.Parameter]],
+        memory: ActivationMemory,
     ) -> None:
         self._task, self._config, self._strategy = task, config, strategy
+        self._memory = memory
         self._optimizer, self._named = optimizer, named
         self._parameters = [p for _, p in named]
         self._buffers = [b for b in task.model.buffers() if b.is_floating_point()]
@@ -127,10 +131,12 @@ class Stepper:
         norm = math.nan
         needed = logged or self._config.clip_norm is not None or self._scaler is not None
         parts: list[tuple[int, Tensor, Any]] = []
+        measured = self._memory.measures(step)
 
         def closure() -> float:
-            nonlocal norm, parts
-            parts = self._backward(work)
+            nonlocal norm, parts, measured
+            parts = self._backward(work, measured)
+            measured = False
             norm = self._checked_norm(work, parts, step, needed)
             return self._mean_loss(parts) if self._config.optimizer.uses_closure else 0.0
 
@@ -144,9 +150,12 @@ class Stepper:
             self._strategy.sync_buffers(self._buffers)
         return {**self._means(parts), "gradient_norm": norm} if logged else {}
 
-    def _backward(self, work: Work) -> list[tuple[int, Tensor, Any]]:
+    def _backward(self, work: Work, measured: bool) -> list[tuple[int, Tensor, Any]]:
         for parameter in self._parameters:
             parameter.grad = None
+        finer = None
+        if measured:
+            finer = self._memory.finer_gradients(lambda: self._accumulate(work, []))
         parts: list[tuple[int, Tensor, Any]] = []
         error: Exception | None = None
         try:
@@ -155,19 +164,23 @@ class Stepper:
             if not self._strategy.agrees_on_errors:
                 raise
             error = caught
+        compared = self._memory.compare(finer) if measured else []
         if self._strategy.reduce_gradients(self._parameters, error is not None):
             raise_together(error)
+        if measured:
+            self._memory.adapt(compared)
         return parts
 
     def _accumulate(self, work: Work, parts: list[tuple[int, Tensor, Any]]) -> None:
         """Add up the gradients of this rank's micro-batches."""
         scale = self._strategy.loss_scale() * (self._scaler.scale if self._scaler else 1.0)
         for batch, count in zip(work.batches, work.counts, strict=True):
-            if self._is_float32:
-                loss, logs = self._task.loss(batch)
-            else:
-                with self.autocast():
+            with self._memory.saving(batch):
+                if self._is_float32:
                     loss, logs = self._task.loss(batch)
+                else:
+                    with self.autocast():
+                        loss, logs = self._task.loss(batch)
             kept = loss.detach()
             # A loss that is not finite makes every gradient NaN (0 * inf), so that after the sum
             # over ranks all of them see it in this very step without another message.

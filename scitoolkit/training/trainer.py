@@ -26,6 +26,7 @@ from scitoolkit.core.seeds import derive_seed, rng_state, seed_everything, set_r
 from scitoolkit.training.callbacks import Callback, default_callbacks
 from scitoolkit.training.checkpoint import Checkpoints, Reader, Snapshot, model_weights
 from scitoolkit.training.config import IDENTITY_KEYS, TrainingConfig
+from scitoolkit.training.memory import ActivationMemory
 from scitoolkit.training.optim.schedules import LearningRate
 from scitoolkit.training.signals import StopSignals
 from scitoolkit.training.state import (
@@ -198,7 +199,10 @@ class Trainer:
         if config.ema_decay:
             self._ema = {n: p.detach().clone() for n, p in self._named}
         self._averages = [local(average) for average in self._ema.values()]
-        self._stepper = Stepper(self.task, config, self.strategy, self._optimizer, self._named)
+        self._memory = ActivationMemory(self.task.model, config.memory, self.strategy, self._named)
+        self._stepper = Stepper(
+            self.task, config, self.strategy, self._optimizer, self._named, self._memory
+        )
         self._checkpoints = None
         if self.run is not None:
             self._checkpoints = Checkpoints(
@@ -427,6 +431,7 @@ class Trainer:
             "optimizer": tree,
             "rate": self._rate.state_dict(),
             "scaler": self._stepper.scaler_state(),
+            "memory": self._memory.state_dict(),
             "loader": cursor or self._train_loader.state_dict(),
         }
         rng = rng_state()
@@ -457,6 +462,7 @@ class Trainer:
             self.best, self._bad_epochs = state["best"], int(state["bad_epochs"])
             self._rate.load_state_dict(state["rate"])
             self._stepper.load_scaler_state(state["scaler"])
+            self._memory.load_state_dict(state.get("memory"))
             self._train_loader.load_state_dict(state["loader"])
             self._restore_rng(reader)
         except KeyError as error:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
+
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -12,8 +15,9 @@ from hypothesis.extra import numpy as hnp
 
 from scitoolkit.compression import compress, decompress, inspect_stream, psnr
 from scitoolkit.compression.choose import BASES
+from scitoolkit.compression.container import pack, unpack
 from scitoolkit.core.content import content_root
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, DataError
 
 
 def smooth(shape: tuple[int, ...], dtype: str = "f4", seed: int = 0) -> np.ndarray:
@@ -191,3 +195,15 @@ def test_arrays_of_other_packages():
 def test_what_cannot_be_done_is_refused_with_the_reason(x, how, message):
     with pytest.raises(ConfigError, match=message):
         compress(x, **how)
+
+
+def test_deflated_library_stream_is_smaller_and_a_bomb_is_refused():
+    with h5py.File(content_root("datasets") / "nyx_small" / "nyx_z255_32.h5") as file:
+        x = file["native_fields/dark_matter_density"][...]
+    stream = compress(x, rel=1e-4, base="sz3", enhancer="none")
+    header, _ = unpack(stream)
+    assert "deflated" in header["base"]
+    assert np.abs(decompress(stream) - x).max() <= 1e-4 * float(np.ptp(x))
+    bomb = pack(header, {"base": zlib.compress(bytes(1 << 24), 9)})
+    with pytest.raises(DataError, match="more than"):
+        decompress(bomb)

@@ -1,0 +1,195 @@
+"""A part of the benchmark `comet` in a process of its own: `python _comet_worker.py '{...}'`.
+
+`part` is memory (growth of the peak resident memory over what is there between two steps), errors
+(of the gradient, all methods at the same weights), timing (CPU seconds a step, alternately) or
+accuracy (on the test part, after a training).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import sys
+from pathlib import Path
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+sys.path.insert(0, str(Path(__file__).parent))
+import _comet_models as models
+from _measure import alternate, medians
+
+from scitoolkit.compression.activations import Comet
+from scitoolkit.ops.codegen.buffers import POOL
+from scitoolkit.testing.loaders import TensorLoader
+from scitoolkit.training import Callback, Trainer, TrainingConfig
+
+
+def resident(key: str) -> int:
+    """Return VmRSS or VmHWM in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) << 10
+    raise KeyError(key)
+
+
+def nothing_saved():
+    """Save nothing: wrong gradients, and the memory below which no store of activations gets."""
+
+    def pack(x):
+        if x.numel() < 4096 or (x.is_leaf and x.requires_grad):
+            return x if x.is_leaf else x.detach()
+        return x.shape
+
+    def unpack(kept):
+        return torch.zeros(kept) if isinstance(kept, torch.Size) else kept
+
+    return saved_tensors_hooks(pack, unpack)
+
+
+class Peak(Callback):
+    """Takes the resident memory between two steps as the beginning of the growth."""
+
+    wants_every_step = True
+
+    def on_step(self, trainer) -> None:
+        if trainer.step == 1:  # weights, gradients and the optimizer's state are in memory now
+            POOL.clear()
+            ctypes.CDLL(None).malloc_trim(0)
+            self.before = resident("VmRSS")
+            Path("/proc/self/clear_refs").write_text("5")
+
+
+class Errors(Callback):
+    """At some steps, compares gradients with the exact one at the same weights."""
+
+    wants_every_step = True
+
+    def __init__(self, task, batch, checks: set[int]) -> None:
+        self.task, self.batch, self.checks = task, batch, checks
+        self.whole: dict[str, list[float]] = {}
+        self.layers: dict[str, list[float]] = {}
+        self.ratios: list[float] = []
+
+    def on_step(self, trainer) -> None:
+        if trainer.step not in self.checks:
+            return
+        store = trainer._memory._store
+        exact = gradients(self.task, self.batch, contextlib.nullcontext())
+        contexts = {"comet": store.saving(self.batch, 1.0)}
+        for bits in (2, 4):
+            contexts[f"quantised{bits}"] = models.Quantised(self.task.model, bits).context()
+        for name, context in contexts.items():
+            kept = gradients(self.task, self.batch, context)
+            error = [float((a - b).norm()) for a, b in zip(kept, exact, strict=True)]
+            size = [float(b.norm()) for b in exact]
+            total = sum(e * e for e in error) ** 0.5 / sum(s * s for s in size) ** 0.5
+            layers = [e / s for e, s, g in zip(error, size, exact, strict=True) if g.ndim > 1]
+            self.whole.setdefault(name, []).append(total)
+            self.layers.setdefault(name, []).append(max(layers))
+            if name == "comet":
+                self.ratios.append(store.raw_bytes / store.kept_bytes)
+
+
+def gradients(task, batch, context) -> list[torch.Tensor]:
+    task.model.zero_grad()
+    with context:
+        loss, _ = task.loss(batch)
+    loss.backward()
+    out = [p.grad.clone() for p in task.model.parameters()]
+    task.model.zero_grad()
+    return out
+
+
+def prepared(options: dict):
+    """Return task, training data and configuration."""
+    torch.set_num_threads(1)
+    method, volume = options.get("method", "exact"), options["model"] == "unet3d"
+    torch.manual_seed(options.get("seed", 0))
+    model = models.KINDS[options["model"]](
+        options["width"], options["blocks"], method == "checkpointing"
+    )
+    task = models.Regression(model)
+    if method.startswith("quantised"):
+        task.context = models.Quantised(model, int(method[-1])).context
+    elif method == "nothing":
+        task.context = nothing_saved
+    config = TrainingConfig(
+        steps=options["steps"], batch_size=options["batch"], seed=options.get("seed", 0),
+        progress=False, strategy="single", device="cpu", log_every=10**6, clip_norm=1.0,
+        optimizer={"name": "adamw", "lr": 1e-3}, schedule={"name": "cosine"},
+        memory={"activations": "comet"} if method == "comet" else None,
+    )  # fmt: skip
+    return task, models.pairs(models.TRAIN, volume), config
+
+
+def memory(options: dict) -> dict:
+    task, data, config = prepared(options)
+    peak = Peak()
+    trainer = Trainer(task, config, callbacks=[peak])
+    trainer.fit(TensorLoader(data, config.batch_size))
+    return {"peak_mib": (resident("VmHWM") - peak.before) / 2**20}
+
+
+def errors(options: dict) -> dict:
+    task, data, config = prepared({**options, "method": "comet"})
+    batch = {k: v[: config.batch_size].clone() for k, v in data.items()}
+    watch = Errors(task, batch, set(options["checks"]))
+    trainer = Trainer(task, config, callbacks=[watch])
+    trainer.fit(TensorLoader(data, config.batch_size))
+    found = {
+        name: {"gradient_error": max(values), "worst_layer": max(watch.layers[name])}
+        for name, values in watch.whole.items()
+    }
+    steps = trainer._memory._store.steps
+    return {**found, "packed_ratio": min(watch.ratios), "state": steps}
+
+
+def timing(options: dict) -> dict:
+    task, data, config = prepared(options)
+    batch = {k: v[: config.batch_size].clone() for k, v in data.items()}
+    rival = prepared({**options, "method": "checkpointing"})[0]
+    store = Comet(task.model, TrainingConfig(memory={"activations": "comet"}).memory)
+    store.load_state_dict({"steps": options["state"]})
+
+    def stepper(task, context):
+        optimizer = torch.optim.AdamW(task.model.parameters(), 1e-4)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            with context():
+                loss, _ = task.loss(batch)
+            loss.backward()
+            optimizer.step()
+
+        return step
+
+    contestants = {
+        "exact": stepper(task, contextlib.nullcontext),
+        "comet": stepper(task, lambda: store.saving(batch, 1.0)),
+        "checkpointing": stepper(rival, contextlib.nullcontext),
+        "quantised2": stepper(task, models.Quantised(task.model, 2).context),
+        "quantised4": stepper(task, models.Quantised(task.model, 4).context),
+    }
+    alternate(contestants, 1)
+    return medians(alternate(contestants, options["rounds"]))
+
+
+def accuracy(options: dict) -> dict:
+    task, data, config = prepared(options)
+    Trainer(task, config).fit(TensorLoader(data, config.batch_size))
+    test = models.pairs(models.TEST, options["model"] == "unet3d")
+    task.model.eval()
+    with torch.no_grad():
+        found = [
+            float(task.metrics({k: v[i : i + 1] for k, v in test.items()})["loss"])
+            for i in range(len(test["x"]))
+        ]
+    return {"points": 100 * (1 - (sum(found) / len(found)) ** 0.5)}
+
+
+if __name__ == "__main__":
+    chosen = json.loads(sys.argv[1])
+    parts = {"memory": memory, "errors": errors, "timing": timing, "accuracy": accuracy}
+    print(json.dumps(parts[chosen["part"]](chosen)))

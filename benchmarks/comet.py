@@ -1,0 +1,97 @@
+"""Training memory with compressed activations (COMET), beside its rivals, on real data.
+
+Memory is the growth of the peak resident memory of a fresh process over what is there between two
+steps, everything included: temporaries of the operations, decoded tensors, the rehearsals that
+measure the gradient error. `nothing_saved` keeps no activation at all (and is useless): no store
+of activations gets below it. The C library is told to give every large tensor pages of its own
+(MALLOC_MMAP_THRESHOLD_), for all methods, so that resident memory is not its fragmentation. The
+gradient error is |g - g_exact| / |g_exact| over all parameters, the worst of several steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+EMULATOR = {"model": "emulator", "width": 32, "blocks": 24, "batch": 2}
+OTHERS = {
+    "resnet56_batchnorm": {"model": "resnet", "width": 16, "blocks": 9, "batch": 4},
+    "unet3d": {"model": "unet3d", "width": 16, "blocks": 2, "batch": 1},
+}
+SMALL = {"model": "emulator", "width": 16, "blocks": 6, "batch": 2, "steps": 120}
+RIVALS = ("checkpointing", "quantised2", "quantised4")
+CHECKS = (6, 10)
+SEEDS = (0, 1, 2)
+
+
+def worker(part: str, **options) -> dict:
+    """Run a part in a fresh process."""
+    print(part, options, file=sys.stderr, flush=True)
+    environment = dict(os.environ)
+    if part == "memory":
+        environment["MALLOC_MMAP_THRESHOLD_"] = "1000000"
+    command = [
+        sys.executable,
+        str(HERE / "_comet_worker.py"),
+        json.dumps({"part": part, **options}),
+    ]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True, cwd=HERE.parent
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def peak(model: dict, method: str) -> float:
+    return worker("memory", **model, method=method, steps=6)["peak_mib"]
+
+
+def other(model: dict) -> dict[str, float]:
+    """Return memory and gradient error of another network."""
+    found = worker("errors", **model, steps=CHECKS[-1], checks=CHECKS)
+    peaks = {name: peak(model, name) for name in ("exact", "comet", "nothing")}
+    return {
+        "activation_memory_ratio": peaks["exact"] / peaks["comet"],
+        "nothing_saved_ratio": peaks["exact"] / peaks["nothing"],
+        "gradient_error": found["comet"]["gradient_error"],
+        "packed_ratio": found["packed_ratio"],
+        **{f"{name}_mib": value for name, value in peaks.items()},
+    }
+
+
+def run() -> dict:
+    """Return all figures; see the module docstring."""
+    from _measure import machine
+
+    peaks = {m: peak(EMULATOR, m) for m in ("exact", "comet", "nothing", *RIVALS)}
+    found = worker("errors", **EMULATOR, steps=CHECKS[-1], checks=CHECKS)
+    seconds = worker("timing", **EMULATOR, steps=1, rounds=4, state=found["state"])
+    points = {
+        method: [worker("accuracy", **SMALL, method=method, seed=s)["points"] for s in SEEDS]
+        for method in ("exact", "comet")
+    }
+
+    def rival(name: str) -> dict[str, float]:
+        return {
+            "activation_memory_ratio": peaks["exact"] / peaks[name],
+            "step_time_ratio": seconds[name] / seconds["exact"],
+            **found.get(name, {"gradient_error": 0.0}),
+        }
+
+    return {
+        "activation_memory_ratio": peaks["exact"] / peaks["comet"],
+        "nothing_saved_ratio": peaks["exact"] / peaks["nothing"],
+        **found["comet"],
+        "packed_ratio": found["packed_ratio"],
+        "accuracy_drop": statistics.mean(points["exact"]) - statistics.mean(points["comet"]),
+        "accuracy_points": points,
+        "step_time_ratio": seconds["comet"] / seconds["exact"],
+        "checkpointing": rival("checkpointing"),
+        "quantised": {"bits2": rival("quantised2"), "bits4": rival("quantised4")},
+        "others": {name: other(model) for name, model in OTHERS.items()},
+        "peak_mib": peaks, "step_cpu_seconds": seconds, "machine": machine(),
+    }  # fmt: skip

@@ -1,0 +1,19 @@
+"""Compressed activations on several ranks: the same resume, the same steps everywhere."""
+
+import pytest
+import torch
+
+MEMORY = {"activations": "comet", "smallest": 1, "measure_every": 2}
+
+
+@pytest.mark.multiproc
+@pytest.mark.parametrize("strategy", ["ddp", "sharded"])
+def test_ranks_resume_bit_for_bit_with_compressed_activations(start, strategy, tmp_path):
+    training = {"strategy": strategy, "memory": MEMORY}
+    code, whole = start(2, name="whole", result="whole", training=training)
+    assert code == 0
+    assert start(2, name="r", stop=(5, "SIGTERM"), on_rank=1, training=training)[0] == 130
+    _, again = start(2, name="r", result="r", resume=True, training=training)
+    assert all(torch.equal(again[k], whole[k]) for k in whole)
+    other = torch.load(tmp_path / "whole-1.pt", weights_only=True)
+    assert all(torch.equal(other[k], whole[k]) for k in whole)
