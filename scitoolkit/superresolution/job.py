@@ -179,6 +179,7 @@ def prepare(config: SuperresolutionConfig, dataset: xr.Dataset) -> Prepared:
         spacing=tuple(spacing), mean=tuple(map(float, moments["mean"])),
         std=tuple(map(float, moments["std"])), scales=scales,
         constants=dict(pde.names.constants) if pde else {},
+        mirrors=dict(config.crop.symmetries.mirror),
     )  # fmt: skip
     return Prepared(dataset, grid, layout, header, pde, report)
 
