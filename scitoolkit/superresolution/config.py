@@ -194,20 +194,10 @@ class SymmetryConfig(Config):
     Attributes:
         shift: periodic dims along which the origin is arbitrary.
         mirror: {dim: fields that change sign when the dim is reversed}.
-        reverse: likewise, for what is a symmetry of the flow without its dissipation only, such
-            as time; half of the crops are reversed, and no equation is asked of those.
     """
 
     shift: list[str] = Field(default=[])
     mirror: dict[str, list[str]] = Field(default={})
-    reverse: dict[str, list[str]] = Field(default={})
-
-    @model_validator(mode="after")
-    def _disjoint(self) -> SymmetryConfig:
-        both = sorted(set(self.mirror) & set(self.reverse))
-        if both:
-            raise ValueError(f"{both[0]} is in mirror and in reverse")
-        return self
 
 
 class CropConfig(Config):

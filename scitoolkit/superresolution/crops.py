@@ -95,8 +95,7 @@ class CropSource:
     Samples hold `low` (B, fields, *n) and `values` (B, N, fields) float32, physical units;
     `points` (B, N, d) and `pde_points` (B, M, d) float32 coordinates from `origin` (B, d) float64;
     `nodes_0`, `nodes_1`, ... (B, n) float32 coordinates of the low resolution, likewise;
-    `signs` (B, fields) float32 is -1 for fields that a mirror turned; `lawful` (B, 1) float32 is 0
-    where the equations do not hold, because dims were reversed.
+    `signs` (B, fields) float32 is -1 for fields that a mirror turned.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class CropSource:
         self.seed, self.pde_points = seed, pde_points
         self.bytes_read = 0
         symmetries = crop.symmetries
-        for key in (*symmetries.shift, *symmetries.mirror, *symmetries.reverse):
+        for key in (*symmetries.shift, *symmetries.mirror):
             if key not in grid.dims:
                 raise ConfigError(
                     f"{key!r} is not a dim", where="crop.symmetries", allowed=", ".join(grid.dims)
@@ -116,7 +115,7 @@ class CropSource:
         for key in symmetries.shift:
             if grid.periods[grid.dims.index(key)] is None:
                 raise ConfigError(f"{key} is not periodic", where="crop.symmetries.shift")
-        for names in (*symmetries.mirror.values(), *symmetries.reverse.values()):
+        for names in symmetries.mirror.values():
             unknown = [n for n in names if n not in fields]
             if unknown:
                 raise ConfigError(
@@ -157,15 +156,14 @@ class CropSource:
                 grid.nodes, grid.periods, starts, layout.size, strict=True
             )
         ]
-        values, nodes, signs, lawful = self._transform(values, nodes, rng)
+        values, nodes, signs = self._transform(values, nodes, rng)
         origin = np.array(
             [0.0 if walled or (whole and period is not None) else n[0]
              for walled, whole, period, n in zip(layout.walled, layout.whole, grid.periods, nodes,
                                                  strict=True)]
         )  # fmt: skip
         nodes = [n - o for n, o in zip(nodes, origin, strict=True)]
-        sample = self._sample(values, nodes, origin, rng)
-        return sample | {"signs": signs, "lawful": np.array([lawful], np.float32)}
+        return self._sample(values, nodes, origin, signs, rng)
 
     def _read(self, starts: Sequence[int]) -> Array:
         """Return (fields, *size) values from a place on, wrapped around periodic dims."""
@@ -193,20 +191,18 @@ class CropSource:
             axis = self.grid.dims.index(dim)
             if self.layout.whole[axis]:
                 values = np.roll(values, int(rng.integers(values.shape[axis + 1])), axis + 1)
-        lawful = True
-        for dim, turned in {**symmetries.mirror, **symmetries.reverse}.items():
+        for dim, turned in symmetries.mirror.items():
             if rng.random() < 0.5:
                 continue
-            lawful &= dim in symmetries.mirror
             axis = self.grid.dims.index(dim)
             values = np.flip(values, axis + 1)
             own = self.grid.nodes[axis]
             nodes[axis] = _mirrored(nodes[axis], own, self.grid.periods[axis])
             for name in turned:
                 signs[self.fields.index(name)] *= -1
-        return values * signs.reshape(-1, *[1] * len(nodes)), nodes, signs, lawful
+        return values * signs.reshape(-1, *[1] * len(nodes)), nodes, signs
 
-    def _sample(self, values, nodes, origin, rng) -> dict[str, Array]:
+    def _sample(self, values, nodes, origin, signs, rng) -> dict[str, Array]:
         layout, dims = self.layout, len(nodes)
         strides = tuple(slice(None, None, n) for n in layout.every)
         chosen = [rng.integers(size, size=self.crop.points) for size in layout.size]
@@ -215,6 +211,7 @@ class CropSource:
             "values": values[(slice(None), *chosen)].T.astype(np.float32),
             "points": np.stack([n[i] for n, i in zip(nodes, chosen, strict=True)], -1),
             "origin": origin,
+            "signs": signs,
         }
         for axis in range(dims):
             sample[f"nodes_{axis}"] = nodes[axis][strides[axis]].astype(np.float32)

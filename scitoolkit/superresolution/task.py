@@ -150,8 +150,7 @@ class SuperresolutionTask:
 
     def _residuals(self, streams: Tensor, points: Tensor, batch: Batch) -> dict[str, Tensor]:
         assert self.physics is not None
-        found = self.physics.evaluate(streams, points, batch.get("origin"))
-        return {name: residual * batch["lawful"] for name, residual in found.items()}
+        return self.physics.evaluate(streams, points, batch.get("origin"))
 
     def _gamma(self) -> Tensor | float:
         """Return the weight of the residuals, grown linearly over the warm-up."""
