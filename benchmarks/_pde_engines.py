@@ -12,7 +12,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scitoolkit.ops import taylor
 from scitoolkit.superresolution.blend import locate
 from scitoolkit.superresolution.config import ImNetConfig, PdeConfig
 from scitoolkit.superresolution.convolution import corners
@@ -39,7 +38,6 @@ class Problem:
     Args:
         batch: crops.
         dtype: of parameters and data.
-        interpolate: adding interpolated coarse values is ours, not the original's.
     """
 
     def __init__(self, batch: int, dtype: torch.dtype = torch.float32) -> None:
@@ -67,6 +65,10 @@ class Problem:
         self.optimizer.zero_grad()
         self.loss(engine)[0].backward()
         self.optimizer.step()
+
+    def gradient(self) -> Tensor:
+        """Return the gradient of the last loss by all parameters."""
+        return torch.cat([p.grad.flatten() for p in self.model.parameters()])
 
     def loss(self, engine: str) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss and the residuals, (B, N) each."""
@@ -167,6 +169,3 @@ class Problem:
                 hidden = torch.cat([hidden, inputs], -1)
             hidden = layer(hidden)
         return hidden
-
-
-__all__ = ["Problem", "taylor"]

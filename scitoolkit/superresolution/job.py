@@ -19,7 +19,7 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.io.fields import open_fields
 from scitoolkit.io.loader import FieldLoader
-from scitoolkit.superresolution.check import CheckReport, check
+from scitoolkit.superresolution.checking import CheckReport, check
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.crops import CropSource, Layout, layout_of, statistics_of
 from scitoolkit.superresolution.equations import PDE, Residuals

@@ -45,11 +45,11 @@ def test_jobs_that_cannot_be(job_file, sections, said):
 def test_files_that_cannot_be_learned_from(job_file, tmp_path):
     holes = wave_fields()
     holes["u"][3, 2] = np.nan
-    times = np.linspace(0, 1, 17)
-    times[5] = 0.9
+    places = wave_fields()["x"].values.copy()
+    places[5] = 1.5
     for data, said in (
         (holes, r"NaN or Inf at index[\s\S]*u"),
-        (wave_fields().assign_coords(t=times), "not monotonic"),
+        (wave_fields().assign_coords(x=places), "not monotonic"),
     ):
         path = write_fields(data, tmp_path / "bad.nc")
         with pytest.raises(DataError, match=said):

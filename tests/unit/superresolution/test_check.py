@@ -67,9 +67,9 @@ def test_coarse_sampling_in_time_is_warned_of():
 def test_descending_coordinates_and_wrong_units_of_time():
     pde = PDE.parse("dif(u,t) + dif(u,x)", fields=["u"], dims=["t", "x"])
     data = wave_fields(33, 48)
-    upside = data.isel(t=slice(None, None, -1))
-    assert check(pde, upside, periodic={"x": 2.0}).ratios == check(
-        pde, data, periodic={"x": 2.0}).ratios  # fmt: skip
+    upside = check(pde, data.isel(t=slice(None, None, -1)), periodic={"x": 2.0})
+    assert upside.satisfied
+    assert upside.ratios["equation 1"] < 1e-4
     minutes = data.assign_coords(t=np.linspace(0, 1 / 60, 33))
     report = check(pde, minutes, periodic={"x": 2.0})
     assert "spacing of a coordinate" in report.equations[0].message
