@@ -225,6 +225,7 @@ class SuperresolutionConfig(JobConfig):
         boundaries: conditions that a loss of weight `boundary_weight` asks for.
         boundary_weight: see `boundaries`.
         loss: of the regression, in standard deviations of each field.
+        weights: how the trained weights are kept; float16 halves the file.
         seed: of the initialisation and the crops; `training.seed` is that of their order.
     """
 
@@ -237,5 +238,6 @@ class SuperresolutionConfig(JobConfig):
     boundaries: list[BoundaryConfig] = Field(default=[])
     boundary_weight: NonNegativeFloat = 0.0
     loss: Literal["l1", "l2"] = "l1"
+    weights: Literal["float32", "float16"] = "float32"
     seed: NonNegativeInt = 0
     training: TrainingConfig = TrainingConfig()
