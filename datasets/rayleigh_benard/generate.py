@@ -135,7 +135,7 @@ def _solver(d3, dist, coords, bases, fields, flow: Flow):
 def rounded(values: np.ndarray, bits: int = SIGNIFICANT_BITS) -> np.ndarray:
     """Return float32 values rounded to so many significant bits, which makes them compress.
 
-    21 bits are 4.8e-7 relative at most: the residuals of the equations do not change in four digits.
+    21 bits are 4.8e-7 relative at most: residuals of the equations keep four digits.
     """
     drop = 24 - bits
     raw = values.astype(np.float32).view(np.uint32).astype(np.uint64)
