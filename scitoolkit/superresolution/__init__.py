@@ -5,7 +5,7 @@ from __future__ import annotations
 from scitoolkit.core.lazy import lazy_names
 
 _HOMES = {
-    "CheckReport": "check",
+    "CheckReport": "checking",
     "Coarse": "surrogate",
     "MeshfreeFlowNet": "model",
     "PDE": "equations",
@@ -13,7 +13,7 @@ _HOMES = {
     "SuperresolutionConfig": "config",
     "SuperresolutionJob": "job",
     "SuperresolutionSurrogate": "surrogate",
-    "check": "check",
+    "check": "checking",
     "stream": "predict",
 }
 __all__ = sorted(_HOMES)

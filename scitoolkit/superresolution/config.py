@@ -177,12 +177,15 @@ class ModelConfig(Config):
     Attributes:
         blend: `smooth` makes the field twice continuously differentiable across latent cells.
         interpolate: whether the decoder adds to interpolated values or makes them itself.
+        average: whether predictions are means over `crop.symmetries.mirror`, which makes them
+            symmetric and more accurate, at the cost of one query for each mirror image.
     """
 
     encoder: EncoderConfig = EncoderConfig()
     decoder: decoders.union() = ImNetConfig()  # type: ignore[valid-type]
     blend: Literal["linear", "smooth"] = "linear"
     interpolate: bool = True
+    average: bool = False
 
 
 class SymmetryConfig(Config):
@@ -222,6 +225,7 @@ class SuperresolutionConfig(JobConfig):
         boundaries: conditions that a loss of weight `boundary_weight` asks for.
         boundary_weight: see `boundaries`.
         loss: of the regression, in standard deviations of each field.
+        weights: how the trained weights are kept; float16 halves the file.
         seed: of the initialisation and the crops; `training.seed` is that of their order.
     """
 
@@ -234,5 +238,6 @@ class SuperresolutionConfig(JobConfig):
     boundaries: list[BoundaryConfig] = Field(default=[])
     boundary_weight: NonNegativeFloat = 0.0
     loss: Literal["l1", "l2"] = "l1"
+    weights: Literal["float32", "float16"] = "float32"
     seed: NonNegativeInt = 0
     training: TrainingConfig = TrainingConfig()

@@ -17,7 +17,7 @@ from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.io.fields import write_fields
 from scitoolkit.superresolution import statistics
 from scitoolkit.superresolution.baselines import interpolate
-from scitoolkit.superresolution.check import check
+from scitoolkit.superresolution.checking import check
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.equations import PDE
 from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes, values_of

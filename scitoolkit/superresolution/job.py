@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,7 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.io.fields import open_fields
 from scitoolkit.io.loader import FieldLoader
-from scitoolkit.superresolution.check import CheckReport, check
+from scitoolkit.superresolution.checking import CheckReport, check
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.crops import CropSource, Layout, layout_of, statistics_of
 from scitoolkit.superresolution.equations import PDE, Residuals
@@ -29,7 +31,7 @@ from scitoolkit.superresolution.task import Physics, SuperresolutionTask
 from scitoolkit.training import Trainer, best_weights, current_rank, world_size
 
 log = get_logger(__name__)
-MODEL = "model"
+MODEL, FIT_RECORD = "model", "fit.json"
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class SuperresolutionJob:
         self, config: SuperresolutionConfig, run: RunDirectory, *, resume: bool = False
     ) -> None:
         """Train on random crops and save `model/`."""
+        begin = time.process_time()
         with opened(config.data.path, config) as dataset:
             prepared = prepare(config, dataset)
             if prepared.report is not None:
@@ -97,7 +100,9 @@ class SuperresolutionJob:
             prepared.header, build(prepared.header, config.model), config.model
         )
         surrogate.model.load_state_dict(best_weights(run.checkpoints))
-        surrogate.save(run.path / MODEL)
+        surrogate.save(run.path / MODEL, half=config.weights == "float16")
+        record = {"steps": trainer.step, "cpu_seconds": time.process_time() - begin}
+        write_atomic(run.path / MODEL / FIT_RECORD, json.dumps(record, indent=1) + "\n")
         write_atomic(run.path / MODEL / "config.yaml", run.config_path.read_text(encoding="utf-8"))
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
@@ -179,6 +184,7 @@ def prepare(config: SuperresolutionConfig, dataset: xr.Dataset) -> Prepared:
         spacing=tuple(spacing), mean=tuple(map(float, moments["mean"])),
         std=tuple(map(float, moments["std"])), scales=scales,
         constants=dict(pde.names.constants) if pde else {},
+        mirrors=dict(config.crop.symmetries.mirror),
     )  # fmt: skip
     return Prepared(dataset, grid, layout, header, pde, report)
 

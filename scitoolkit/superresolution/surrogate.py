@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from scitoolkit.superresolution.decoder import Decoder
 from scitoolkit.superresolution.encoder import Encoder
 from scitoolkit.superresolution.equations import PDE
 from scitoolkit.superresolution.grid import Grid, grid_of, values_of
-from scitoolkit.superresolution.model import LatentGrid, MeshfreeFlowNet
+from scitoolkit.superresolution.mirrors import Encoded, Image, images
+from scitoolkit.superresolution.model import MeshfreeFlowNet
 from scitoolkit.superresolution.task import Physics
 
 Array = np.ndarray
@@ -49,6 +50,7 @@ class Header:
         mean, std: per field.
         scales: {equation: size of its terms}.
         constants: numbers that the equations know.
+        mirrors: {dim: fields that change sign when the dim is reversed}.
     """
 
     fields: tuple[str, ...]
@@ -63,6 +65,7 @@ class Header:
     std: tuple[float, ...]
     scales: Mapping[str, float]
     constants: Mapping[str, float]
+    mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -227,7 +230,10 @@ class Coarse:
 
     def __init__(self, surrogate: SuperresolutionSurrogate, grid: Grid, values: Array) -> None:
         self.surrogate, self.grid, self.values = surrogate, grid, values
-        self._cached: tuple[tuple[int, ...], LatentGrid, Array] | None = None
+        head = surrogate.header
+        mirrors = head.mirrors if surrogate.config.average else {}
+        self.images: list[Image] = images(mirrors, head.dims, head.fields)
+        self._cached: tuple[tuple[int, ...], Encoded, Array] | None = None
         self.sizes = tuple(
             count if whole else min(window, count)
             for count, window, whole in zip(
@@ -258,7 +264,7 @@ class Coarse:
                 starts[:, axis] = np.clip(cell - (size - 2) // 2, 0, len(nodes) - size)
         return starts
 
-    def latent(self, start: Sequence[int]) -> tuple[LatentGrid, Array]:
+    def latent(self, start: Sequence[int]) -> tuple[Encoded, Array]:
         """Return the encoded window from a node on, and the origin of its coordinates."""
         key = tuple(int(s) for s in start)
         if self._cached is None or self._cached[0] != key:
@@ -275,7 +281,8 @@ class Coarse:
                 for n, o in zip(nodes, origin, strict=True)
             ]
             with torch.no_grad():
-                self._cached = (key, self.surrogate.model.encode(low, tensors), origin)
+                encoded = Encoded(self.surrogate.model, low, tensors, self.images)
+            self._cached = (key, encoded, origin)
         return self._cached[1], self._cached[2]
 
     def query(
@@ -302,16 +309,16 @@ class Coarse:
         streams = 1 if plan is None else len(plan)
         out = np.empty((streams, len(points), len(self.surrogate.header.fields)), np.float32)
         for start, chosen in self._by_window(points):
-            grid, origin = self.latent(start)
+            encoded, origin = self.latent(start)
             for at in range(0, len(chosen), chunk):
                 part = chosen[at : at + chunk]
-                out[:, part] = self._ask(grid, points[part] - origin, plan)
+                out[:, part] = self._ask(encoded, points[part] - origin, plan)
         return out
 
-    def _ask(self, grid: LatentGrid, points: Array, plan: taylor.Plan | None) -> Array:
+    def _ask(self, encoded: Encoded, points: Array, plan: taylor.Plan | None) -> Array:
         with torch.no_grad():
             x: Tensor = torch.from_numpy(points.astype(np.float32))[None]
-            return self.surrogate.model.query(grid, x, plan)[:, 0].numpy()
+            return encoded.query(x, plan)[:, 0].numpy()
 
     def _by_window(self, points: Array) -> Iterator[tuple[Array, Array]]:
         starts, inverse = np.unique(self.windows(points), axis=0, return_inverse=True)

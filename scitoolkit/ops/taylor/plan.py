@@ -78,13 +78,14 @@ class Plan:
         return self.operators.index(key)  # type: ignore[arg-type]
 
     @property
-    def first(self) -> list[tuple[int, int]]:
-        """(stream, coordinate) of the first derivatives."""
-        found = []
-        for stream, op in enumerate(self.operators):
-            if len(op) == 1 and sum(op[0][0]) == 1:
-                found.append((stream, op[0][0].index(1)))
-        return found
+    def first(self) -> list[tuple[int, int, float]]:
+        """(stream, coordinate, coefficient) of the first derivatives in the operators."""
+        return [
+            (stream, index.index(1), coefficient)
+            for stream, op in enumerate(self.operators)
+            for index, coefficient in op
+            if sum(index) == 1
+        ]
 
     def __len__(self) -> int:
         """Return the number of streams."""

@@ -31,8 +31,9 @@ def seed(x: Tensor, plan: Plan, scales: Sequence[Tensor | float] | None = None) 
     """
     out = x.new_zeros((len(plan), *x.shape))
     out[0] = x
-    for stream, coordinate in plan.first:
-        out[stream, ..., coordinate] = 1.0 if scales is None else scales[coordinate]
+    for stream, coordinate, coefficient in plan.first:
+        scale = 1.0 if scales is None else scales[coordinate]
+        out[stream, ..., coordinate] = coefficient * scale
     return out
 
 

@@ -85,6 +85,17 @@ def test_a_laplacian_is_one_stream_and_equals_its_parts():
     assert torch.allclose(one[whole.index(laplacian)], wanted)
 
 
+def test_operators_of_mixed_order_are_the_sums_of_their_parts():
+    mixed = taylor.operator({(1, 0, 0): 0.5, (0, 2, 0): -1.0, (1, 0, 1): 2.0})
+    whole = taylor.make_plan(3, [mixed])
+    parts = taylor.make_plan(3, [(1, 0, 0), (0, 2, 0), (1, 0, 1)])
+    _, streams, _ = network("tanh")
+    x = torch.randn(5, 3, dtype=torch.float64)
+    one, two = streams(x, whole), streams(x, parts)
+    wanted = sum(c * two[parts.index(i)] for i, c in mixed)
+    assert torch.allclose(one[whole.index(mixed)], wanted)
+
+
 @pytest.mark.parametrize("index", [(1, 1, 0), (0, 0, 3)])
 def test_gradients_of_a_loss_of_derivatives(index):
     plan = taylor.make_plan(3, [index])

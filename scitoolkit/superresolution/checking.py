@@ -294,11 +294,12 @@ def _scaled_term(name: str, residuals: Residuals, data: _Derivatives):
 
 def _sampling_warnings(residuals: Residuals, data: _Derivatives) -> list[str]:
     """Warn of dims in which two stencils of different order disagree."""
-    coarse = _Derivatives(data.values, data.pde, data.grid, stencil=STENCIL - 2)
     out = []
-    for axis, dim in enumerate(data.grid.dims):
-        if is_spectral(data.grid.nodes[axis], data.grid.periods[axis]):
+    for axis, (dim, nodes) in enumerate(zip(data.grid.dims, data.grid.nodes, strict=True)):
+        if is_spectral(nodes, data.grid.periods[axis]):
             continue
+        stencil = max(3, min(STENCIL, len(nodes)) - 2)
+        coarse = _Derivatives(data.values, data.pde, data.grid, stencil)
         worst = 0.0
         for name, op in residuals.keys:
             index = op[0][0]

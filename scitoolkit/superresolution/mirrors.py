@@ -1,0 +1,134 @@
+"""Mirror images of a query: what turns a solution into a solution must turn a prediction into one.
+
+A model that saw mirrored crops is only nearly symmetric. The mean over all mirror images of its
+input, each prediction mirrored back, is exactly symmetric, and its error is smaller, since the
+errors of the images are not all alike.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scitoolkit.ops import taylor
+from scitoolkit.ops.taylor import MultiIndex, Operator
+from scitoolkit.superresolution.model import LatentGrid, MeshfreeFlowNet
+
+
+@dataclass(frozen=True)
+class Image:
+    """One combination of mirrors.
+
+    Attributes:
+        axes: dims that are reversed.
+        signs: one a field, -1 for those that change sign.
+    """
+
+    axes: tuple[int, ...]
+    signs: tuple[float, ...]
+
+
+def images(
+    mirrors: Mapping[str, Sequence[str]], dims: Sequence[str], fields: Sequence[str]
+) -> list[Image]:
+    """Return the images under every combination of mirrors; the first is the identity.
+
+    Args:
+        mirrors: {dim: fields that change sign when it is reversed}.
+        dims: in the order of the axes.
+        fields: in the order of the channels.
+
+    Example:
+        >>> [i.axes for i in images({"z": ["w"], "x": ["u"]}, ["t", "z", "x"], ["u", "w"])]
+        [(), (2,), (1,), (1, 2)]
+        >>> images({"z": ["w"]}, ["z"], ["u", "w"])[1].signs
+        (1.0, -1.0)
+    """
+    found = []
+    for chosen in itertools.product((False, True), repeat=len(mirrors)):
+        reversed_dims = [d for d, c in zip(mirrors, chosen, strict=True) if c]
+        signs = [1.0] * len(fields)
+        for dim in reversed_dims:
+            for name in mirrors[dim]:
+                signs[fields.index(name)] *= -1
+        axes = tuple(sorted(dims.index(d) for d in reversed_dims))
+        found.append(Image(axes, tuple(signs)))
+    return found
+
+
+class Encoded:
+    """Low-resolution fields and their mirror images, encoded; queries are means over them.
+
+    Args:
+        model: the network.
+        low: (B, fields, n...), physical units.
+        nodes: per dim, (B, n) coordinates.
+        chosen: from `images`.
+    """
+
+    def __init__(
+        self, model: MeshfreeFlowNet, low: Tensor, nodes: Sequence[Tensor], chosen: Sequence[Image]
+    ) -> None:
+        self.model = model
+        self.parts: list[tuple[Image, LatentGrid, dict[int, Tensor]]] = []
+        for image in chosen:
+            values, places = low, list(nodes)
+            sums: dict[int, Tensor] = {}
+            for axis in image.axes:
+                values = values.flip(axis + 2)
+                if model.periods[axis] is not None:  # node 0 stays: the nodes are even
+                    values = values.roll(1, axis + 2)
+                    sums[axis] = 2 * places[axis][:, :1]
+                else:
+                    sums[axis] = _ends(model, places[axis], axis)
+                    places[axis] = (sums[axis] - places[axis]).flip(1)
+            signs = low.new_tensor(image.signs).view(1, -1, *[1] * len(nodes))
+            self.parts.append((image, model.encode(values * signs, places), sums))
+
+    def query(self, points: Tensor, plan: taylor.Plan | None = None) -> Tensor:
+        """Return (streams, B, N, fields), as `MeshfreeFlowNet.query` does, averaged."""
+        plan = plan or self.model.value_plan
+        total: Tensor | None = None
+        for image, grid, sums in self.parts:
+            moved = points.clone()
+            for axis, ends in sums.items():
+                moved[..., axis] = ends - points[..., axis]
+            turned = list(_turned(plan, image.axes))
+            own = taylor.make_plan(plan.dims, [op for op, _ in turned])
+            found = self.model.query(grid, moved, own)
+            signs = found.new_tensor([sign for _, sign in turned]).view(-1, 1, 1, 1)
+            part = found[[own.index(op) for op, _ in turned]]
+            part = part * signs * found.new_tensor(image.signs)
+            total = part if total is None else total + part
+        assert total is not None
+        return total / len(self.parts)
+
+
+def _ends(model: MeshfreeFlowNet, nodes: Tensor, axis: int) -> Tensor:
+    """Return the sum of the two ends that a mirror exchanges, (B, 1).
+
+    Places along a walled dim have a meaning of their own: that one is mirrored about the middle of
+    the domain, others about the middle of the nodes.
+    """
+    extent = model.extents[axis]
+    if extent is not None:
+        return torch.full_like(nodes[:, :1], sum(extent))
+    return nodes[:, :1] + nodes[:, -1:]
+
+
+def _turned(plan: taylor.Plan, axes: Sequence[int]) -> Iterator[tuple[Operator, float]]:
+    """Yield, for every stream, the operator in mirrored coordinates and its sign.
+
+    The sign is that of the first term, so that a derivative of one multi-index stays itself.
+    """
+
+    def parity(index: MultiIndex) -> float:
+        return (-1.0) ** sum(index[axis] for axis in axes)
+
+    for op in plan.operators:
+        sign = parity(op[0][0])
+        yield tuple((index, c * parity(index) * sign) for index, c in op), sign

@@ -1,0 +1,130 @@
+"""The main path: train, evaluate, predict, load; on waves that move along a periodic dim."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+from advected_waves import LENGTH, wave_fields
+
+from scitoolkit import api
+from scitoolkit.core.config import load_config
+from scitoolkit.io.fields import open_fields, write_fields
+from scitoolkit.superresolution import SuperresolutionConfig, SuperresolutionSurrogate, stream
+from scitoolkit.superresolution.crops import CropSource
+from scitoolkit.superresolution.job import opened, prepare
+from scitoolkit.superresolution.predict import at_points
+
+
+def test_a_short_training_beats_interpolation_on_another_file(trained):
+    figures = json.loads((trained / "model" / "metrics.json").read_text())
+    assert figures["r2_u"] > figures["r2_u_cubic"]
+    assert figures["r2_u"] > figures["r2_u_multilinear"] + 0.02
+    assert (trained / "report" / "index.html").is_file()
+    again = api.evaluate(trained / "model")  # a surrogate directory, as it is shipped
+    assert again.metrics["r2_u"] == pytest.approx(figures["r2_u"], abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def surrogate(trained):
+    return SuperresolutionSurrogate.load(trained / "model")
+
+
+@pytest.fixture
+def coarse(surrogate):
+    return surrogate.coarse(coarsened(wave_fields(phase=0.37)))
+
+
+def coarsened(data):
+    return data.isel(t=slice(None, None, 4), x=slice(None, None, 4))
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".h5", ".zarr"])
+def test_a_streamed_file_equals_the_direct_query(coarse, tmp_path, suffix):
+    if suffix == ".zarr":
+        pytest.importorskip("zarr")
+    t, x = np.linspace(0.05, 0.9, 11), np.linspace(-0.3, 2.9, 37)
+    path = stream(coarse, {"t": t, "x": x}, tmp_path / f"out{suffix}", chunk=50,
+                  derived={"slope": "dif(u,x)", "residual": "dif(u,t) + speed*dif(u,x)"},
+                  )  # fmt: skip
+    options = {"engine": "zarr", "consolidated": False} if suffix == ".zarr" else {}
+    with xr.open_dataset(path, **options) as found:
+        assert found["u"].dims == ("t", "x")
+        assert found["u"].attrs["units"] == "m/s"
+        points = np.stack(np.meshgrid(t, x, indexing="ij"), -1).reshape(-1, 2)
+        assert np.allclose(found["u"].values.ravel(), coarse.query(points)[0, :, 0], atol=1e-6)
+        step = np.array([0, 1e-3])
+        slope = (coarse.query(points + step) - coarse.query(points - step))[0, :, 0] / 2e-3
+        close = np.abs(found["slope"].values.ravel() - slope) < 0.05
+        assert close.mean() > 0.97  # the rest lies at faces of cells, where the slope jumps
+        assert np.isfinite(found["residual"].values).all()
+
+
+def test_predict_refines_as_in_training_and_scattered_points(trained, coarse, tmp_path):
+    given = write_fields(coarsened(wave_fields(phase=0.37)), tmp_path / "low.nc")
+    with xr.open_dataset(api.predict(trained, given, tmp_path / "fine.nc")) as fine:
+        assert dict(fine.sizes) == {"t": 17, "x": 24}
+        some = xr.Dataset({"t": ("n", fine["t"].values[:3]), "x": ("n", fine["x"].values[5:8])})
+        wanted = fine["u"].values[[0, 1, 2], [5, 6, 7]]
+    assert np.allclose(at_points(coarse, some)["u"], wanted, atol=1e-6)
+
+
+def test_mirror_images_make_a_prediction_symmetric(job_file):
+    path = job_file(
+        crop={"size": {"t": 17}, "symmetries": {"mirror": {"x": ["u"], "t": []}}},
+        model={"average": True}, pde={"equations": {}, "weight": 0.0}, training={"steps": 2},
+    )  # fmt: skip
+    surrogate = SuperresolutionSurrogate.load(api.train(path).path / "model")
+    low = coarsened(wave_fields()).transpose("t", "x")
+    mirrored = low.copy()
+    mirrored["u"] = -low["u"].isel(x=-np.arange(6) % 6).assign_coords(x=low["x"])
+    points = np.random.default_rng(0).uniform([0, 0], [1, LENGTH], (50, 2))
+    turned = points * [1, -1]
+    from scitoolkit.ops import taylor
+
+    plan = taylor.make_plan(2, [(1, 0), (0, 1), taylor.operator({(0, 2): 1.0, (0, 1): 0.5})])
+    one = surrogate.coarse(low).query(points, plan)
+    two = surrogate.coarse(mirrored).query(turned, plan)
+    assert np.allclose(one[0], -two[0], atol=1e-5)
+    place = {op: plan.index(op) for op in [(1, 0), (0, 1)]}
+    assert np.allclose(one[place[1, 0]], -two[place[1, 0]], atol=1e-4)
+    assert np.allclose(one[place[0, 1]], two[place[0, 1]], atol=1e-4)
+    combined = plan.index(taylor.operator({(0, 2): 1.0, (0, 1): 0.5}))
+    parts = taylor.make_plan(2, [(0, 2), (0, 1)])
+    apart = surrogate.coarse(low).query(points, parts)
+    wanted = apart[parts.index((0, 2))] + 0.5 * apart[parts.index((0, 1))]
+    assert np.allclose(one[combined], wanted, atol=1e-3)
+
+
+def test_crops_are_functions_of_their_number(job_file):
+    path = job_file(crop={"symmetries": {"shift": ["x"], "mirror": {"x": ["u"]}}})
+    config = load_config(SuperresolutionConfig, path)
+    with opened(config.data.path, config) as dataset:
+        prepared = prepare(config, dataset)
+        source = CropSource(dataset, ["u"], prepared.grid, prepared.layout, config.crop)
+        batch, again = source.read(np.arange(12)), source.read(np.array([7]))
+    assert all(np.array_equal(batch[k][7:8], again[k]) for k in batch)
+    assert set(batch["signs"].ravel()) == {-1.0, 1.0}
+    assert batch["low"].shape == (12, 1, 3, 6)
+
+
+def test_the_training_learns_from_boundary_conditions(job_file):
+    path = job_file(
+        boundaries=[{"field": "u", "dim": "t", "at": 0.0, "value": 0.5, "order": 0}],
+        training={"steps": 2, "log_every": 1},
+    )
+    run = api.train(path, ["boundary_weight=0.5"])
+    assert "boundary" in (run.path / "metrics.jsonl").read_text()
+
+
+def test_lazy_files_are_cropped_as_those_in_memory(job_file):
+    config = load_config(SuperresolutionConfig, job_file())
+    with opened(config.data.path, config) as held, open_fields(config.data.path, ["u"]) as lazy:
+        prepared = prepare(config, held)
+        one, two = (
+            CropSource(d, ["u"], prepared.grid, prepared.layout, config.crop).read(np.arange(3))
+            for d in (held, lazy)
+        )
+    assert all(np.array_equal(one[k], two[k]) for k in one)
