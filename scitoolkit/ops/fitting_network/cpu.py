@@ -56,6 +56,7 @@ TEXT = r"""
 #define GROUP 30  /* panels at once: they stay in the second */
 
 int64_t rows_of_a_panel(void) { return ROWS; }
+int64_t depth_of_a_panel(void) { return DEPTH; }
 
 #define MICRO(NV)                                                                        \
   static void micro##NV(int depth, const REAL *restrict w, const vec *restrict x,         \
@@ -76,7 +77,8 @@ MICRO(1)
 MICRO(2)
 MICRO(3)
 
-/* out[t][row][3] += w[row][k] x[t][k][3]; w as panels [row / ROWS][k][ROWS]. */
+/* out[t][row][3] += w[row][k] x[t][k][3]; w as panels [k / DEPTH][row / ROWS][k % DEPTH][ROWS],
+   in the order of their use. */
 static void multiply(int tiles, int last, int rows, int depth, const REAL *w,
                      const vec *x, int64_t x_stride, vec *out, int64_t out_stride) {
   int panels = UP(rows) / ROWS;
@@ -85,7 +87,7 @@ static void multiply(int tiles, int last, int rows, int depth, const REAL *w,
     for (int p0 = 0; p0 < panels; p0 += GROUP)
       for (int t = 0; t < tiles; t++)
         for (int p = p0; p < panels && p < p0 + GROUP; p++) {
-          const REAL *panel = w + ((int64_t)p * depth + k) * ROWS;
+          const REAL *panel = w + ((int64_t)k * panels + (int64_t)p * here) * ROWS;
           const vec *b = x + t * x_stride + 3 * k;
           vec *c = out + t * out_stride + 3 * p * ROWS;
           int vectors = t == tiles - 1 ? last : 3;

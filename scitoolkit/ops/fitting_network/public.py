@@ -46,7 +46,7 @@ class FittingSpec:
 @functools.lru_cache(maxsize=64)
 def _kernels(spec: FittingSpec, dtype: torch.dtype) -> ctypes.CDLL:
     library = load_library(cpu.generate(spec, REAL[dtype]))
-    for name in ("rows_of_a_panel", "packed_size"):
+    for name in ("rows_of_a_panel", "depth_of_a_panel", "packed_size"):
         getattr(library, name).restype = ctypes.c_int64
     return library
 
@@ -95,11 +95,11 @@ class FittingNetwork:
                 f"({spec.basis * spec.axis}, {spec.widths[0]})"
             )
         self._library = _kernels(spec, first.dtype)
-        rows, parts = self._library.rows_of_a_panel(), []
+        panel, parts = (self._library.rows_of_a_panel(), self._library.depth_of_a_panel()), []
         for number, (weight, bias, step) in enumerate(layers[:-1]):
             weight = weight if number else _folded(spec, weight)
             scale = torch.ones_like(bias) if step is None else step
-            parts += [_panels(weight.T, rows), _panels(weight, rows), bias, scale]
+            parts += [_panels(weight.T, *panel), _panels(weight, *panel), bias, scale]
         output, offset, _ = layers[-1]
         widest = max(spec.widths)
         parts += [pad(output.flatten(), (0, widest - len(output))), offset.flatten()]
@@ -135,7 +135,7 @@ def _folded(spec: FittingSpec, weight: Tensor) -> Tensor:
     return torch.cat(rows)
 
 
-def _panels(weight: Tensor, rows: int) -> Tensor:
-    """Return weights (out, in) as (out / rows, in, rows), padded with zeros."""
-    padded = pad(weight, (0, 0, 0, -len(weight) % rows))
-    return padded.unflatten(0, (-1, rows)).transpose(1, 2).contiguous()
+def _panels(weight: Tensor, rows: int, depth: int) -> Tensor:
+    """Return weights (out, in) as panels [in / depth][out / rows][depth][rows], rows padded."""
+    padded = pad(weight, (0, 0, 0, -len(weight) % rows)).unflatten(0, (-1, rows))
+    return torch.cat([part.transpose(1, 2).flatten() for part in padded.split(depth, dim=2)])
