@@ -77,6 +77,30 @@ MICRO(1)
 MICRO(2)
 MICRO(3)
 
+/* The same panels the other way: out[row] += w[row][o] x[o] for ROWS inputs and some panels. */
+#define BACK(NV)                                                                         \
+  static void back##NV(int panels, int64_t stride, const REAL *restrict w,               \
+                       const vec *restrict x, vec *restrict out) {                       \
+    vec a[ROWS][NV];                                                                     \
+    for (int r = 0; r < ROWS; r++)                                                       \
+      for (int v = 0; v < NV; v++) a[r][v] = out[3 * r + v];                             \
+    for (int p = 0; p < panels; p++, w += stride) {                                      \
+      for (int r = 0; r < ROWS; r++) __builtin_prefetch(w + (ROWS + r) * ROWS);          \
+      for (int o = 0; o < ROWS; o++, x += 3) {                                           \
+        vec b[NV];                                                                       \
+        for (int v = 0; v < NV; v++) b[v] = x[v];                                        \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                           \
+            _Pragma("GCC unroll 3") for (int v = 0; v < NV; v++)                         \
+                a[r][v] += w[r * ROWS + o] * b[v];                                       \
+      }                                                                                  \
+    }                                                                                    \
+    for (int r = 0; r < ROWS; r++)                                                       \
+      for (int v = 0; v < NV; v++) out[3 * r + v] = a[r][v];                             \
+  }
+BACK(1)
+BACK(2)
+BACK(3)
+
 /* out[t][row][3] += w[row][k] x[t][k][3]; w as panels [k / DEPTH][row / ROWS][k % DEPTH][ROWS],
    in the order of their use. */
 static void multiply(int tiles, int last, int rows, int depth, const REAL *w,
@@ -98,6 +122,27 @@ static void multiply(int tiles, int last, int rows, int depth, const REAL *w,
   }
 }
 
+/* out[t][k][3] += w[row][k] x[t][row][3], of the same panels. */
+static void multiply_back(int tiles, int last, int rows, int depth, const REAL *w,
+                          const vec *x, int64_t x_stride, vec *out, int64_t out_stride) {
+  int panels = UP(rows) / ROWS, most = DEPTH / ROWS;
+  for (int k = 0; k < depth; k += DEPTH) {
+    int here = depth - k < DEPTH ? depth - k : DEPTH;
+    for (int p = 0; p < panels; p += most)
+      for (int t = 0; t < tiles; t++)
+        for (int r = 0; r < here; r += ROWS) {
+          const REAL *first = w + (int64_t)k * panels * ROWS + ((int64_t)p * here + r) * ROWS;
+          const vec *b = x + t * x_stride + 3 * p * ROWS;
+          vec *c = out + t * out_stride + 3 * (k + r);
+          int many = panels - p < most ? panels - p : most;
+          int vectors = t == tiles - 1 ? last : 3;
+          if (vectors == 3) back3(many, here * ROWS, first, b, c);
+          else if (vectors == 2) back2(many, here * ROWS, first, b, c);
+          else back1(many, here * ROWS, first, b, c);
+        }
+  }
+}
+
 typedef struct {
   vec t[TILES][M * 4][3], g[TILES][M * 4][3];
   vec inputs[TILES][UP(INPUTS)][3];
@@ -115,10 +160,10 @@ static bench *own_bench(void) {
   return kept;
 }
 
-/* Packed parameters of layer l: forward panels, backward panels, bias, step. */
+/* Packed parameters of layer l: panels, bias, step. */
 static int64_t layer_size(int l) {
   int in = SIZE[l], out = SIZE[l + 1];
-  return (int64_t)UP(out) * in + (int64_t)UP(in) * out + 2 * out;
+  return (int64_t)UP(out) * UP(in) + 2 * out;
 }
 
 int64_t packed_size(void) {
@@ -149,13 +194,13 @@ static void block(bench *b, int many, const REAL *moments, const REAL *packed, R
   for (int l = 0; l < LAYERS; l++) {
     int in = SIZE[l], out = SIZE[l + 1];
     at[l] = w;
-    const REAL *bias = w + (int64_t)UP(out) * in + (int64_t)UP(in) * out, *step = bias + out;
+    const REAL *bias = w + (int64_t)UP(out) * UP(in), *step = bias + out;
     for (int t = 0; t < tiles; t++)
       for (int o = 0; o < UP(out); o++)
         for (int v = 0; v < 3; v++) b->value[l][t][o][v] = (vec){0} + (o < out ? bias[o] : 0);
     const vec *x = l ? b->value[l - 1][0][0] : b->inputs[0][0];
     int64_t stride = 3 * (l ? UP(WIDEST) : UP(INPUTS));
-    multiply(tiles, last, out, in, w, x, stride, b->value[l][0][0], 3 * UP(WIDEST));
+    multiply(tiles, last, out, UP(in), w, x, stride, b->value[l][0][0], 3 * UP(WIDEST));
     for (int t = 0; t < tiles; t++)
       for (int o = 0; o < out; o++)
         for (int v = 0; v < 3; v++) {
@@ -186,14 +231,15 @@ static void block(bench *b, int many, const REAL *moments, const REAL *packed, R
       for (int o = 0; o < out; o++)
         for (int v = 0; v < 3; v++)
           b->through[t][o][v] = back[t][o][v] * b->slope[l][t][o][v];
+      memset(b->through[t][out], 0, sizeof(vec) * 3 * (UP(out) - out));
       vec(*to)[3] = l ? next[t] : b->inputs[t];
       memset(to, 0, sizeof(vec) * 3 * UP(in));
       if (SHORTCUT[l])
         for (int o = 0; o < out; o++)
           for (int v = 0; v < 3; v++) to[o % in][v] += back[t][o][v];
     }
-    multiply(tiles, last, in, out, at[l] + (int64_t)UP(out) * in, b->through[0][0],
-             3 * UP(WIDEST), l ? next[0][0] : b->inputs[0][0], 3 * (l ? UP(WIDEST) : UP(INPUTS)));
+    multiply_back(tiles, last, out, UP(in), at[l], b->through[0][0], 3 * UP(WIDEST),
+                  l ? next[0][0] : b->inputs[0][0], 3 * (l ? UP(WIDEST) : UP(INPUTS)));
     vec(*swap)[UP(WIDEST)][3] = back;
     back = next;
     next = swap;

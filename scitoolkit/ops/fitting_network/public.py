@@ -99,7 +99,7 @@ class FittingNetwork:
         for number, (weight, bias, step) in enumerate(layers[:-1]):
             weight = weight if number else _folded(spec, weight)
             scale = torch.ones_like(bias) if step is None else step
-            parts += [_panels(weight.T, *panel), _panels(weight, *panel), bias, scale]
+            parts += [_panels(weight.T, *panel), bias, scale]
         output, offset, _ = layers[-1]
         widest = max(spec.widths)
         parts += [pad(output.flatten(), (0, widest - len(output))), offset.flatten()]
@@ -136,6 +136,7 @@ def _folded(spec: FittingSpec, weight: Tensor) -> Tensor:
 
 
 def _panels(weight: Tensor, rows: int, depth: int) -> Tensor:
-    """Return weights (out, in) as panels [in / depth][out / rows][depth][rows], rows padded."""
-    padded = pad(weight, (0, 0, 0, -len(weight) % rows)).unflatten(0, (-1, rows))
+    """Return weights (out, in) as panels [in / depth][out / rows][depth][rows], zeros added."""
+    out, fan_in = weight.shape
+    padded = pad(weight, (0, -fan_in % rows, 0, -out % rows)).unflatten(0, (-1, rows))
     return torch.cat([part.transpose(1, 2).flatten() for part in padded.split(depth, dim=2)])
