@@ -3,12 +3,13 @@
 All arrays have atoms along the lanes: a tile is 3 vectors of atoms, and feature k of a tile is
 `x[k][3]`. A layer is then a product of a panel of ROWS weights (broadcast) with a tile (loaded),
 3 x ROWS accumulators in registers, and its output has the layout that the next layer reads, so
-that nothing is ever transposed. The descriptor D[m, a] = sum_c T[m, c] T[a, c] is symmetric where
+that nothing is ever transposed; the derivative reads the same panels along their other side. The descriptor D[m, a] = sum_c T[m, c] T[a, c] is symmetric where
 both indices are below `axis`; those pairs are one input with the sum of both weights.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from scitoolkit.ops.environment_matrix.cpu_text import HEAD
@@ -27,7 +28,7 @@ def shortcut(fan_in: int, fan_out: int) -> int:
 def generate(spec: FittingSpec, real: str) -> str:
     """Return the C source for `real` (float or double)."""
     sizes = (spec.inputs, *spec.widths)
-    shortcuts = [NONE, *(shortcut(a, b) for a, b in zip(sizes[1:], sizes[2:], strict=False))]
+    shortcuts = [NONE, *(shortcut(a, b) for a, b in pairwise(sizes[1:]))]
     size = {"double": 8, "float": 4}[real]
     return "\n".join(
         [
@@ -179,7 +180,8 @@ static void block(bench *b, int many, const REAL *moments, const REAL *packed, R
     REAL *rows = (REAL *)b->t[t];
     for (int l = 0; l < TILE; l++) {
       int atom = t * TILE + l;
-      for (int j = 0; j < 4 * M; j++) rows[j * TILE + l] = atom < many ? moments[atom * 4 * M + j] : 0;
+      for (int j = 0; j < 4 * M; j++)
+        rows[j * TILE + l] = atom < many ? moments[atom * 4 * M + j] : 0;
     }
     int k = 0;
     for (int a = 0; a < AXIS; a++)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -21,7 +23,7 @@ def layers_of(spec, dtype, steps=True):
     sizes = [spec.basis * spec.axis, *spec.widths]
     layers = [
         (normal(a, b) * (a + b) ** -0.5, normal(b), normal(b) if steps and a == b else None)
-        for a, b in zip(sizes, sizes[1:], strict=False)
+        for a, b in pairwise(sizes)
     ]
     return [*layers, (normal(sizes[-1], 1) * 0.3, normal(1), None)]
 
