@@ -3,8 +3,9 @@
 All arrays have atoms along the lanes: a tile is 3 vectors of atoms, and feature k of a tile is
 `x[k][3]`. A layer is then a product of a panel of ROWS weights (broadcast) with a tile (loaded),
 3 x ROWS accumulators in registers, and its output has the layout that the next layer reads, so
-that nothing is ever transposed; the derivative reads the same panels along their other side. The descriptor D[m, a] = sum_c T[m, c] T[a, c] is symmetric where
-both indices are below `axis`; those pairs are one input with the sum of both weights.
+that nothing is ever transposed; the derivative reads the same panels along their other side. The
+descriptor D[m, a] = sum_c T[m, c] T[a, c] is symmetric where both indices are below `axis`; those
+pairs are one input with the sum of both weights.
 """
 
 from __future__ import annotations
@@ -184,6 +185,8 @@ static void block(bench *b, int many, const REAL *moments, const REAL *packed, R
         rows[j * TILE + l] = atom < many ? moments[atom * 4 * M + j] : 0;
     }
     int k = 0;
+    /* Zero weights do not undo a NaN that the derivative of an earlier block left here. */
+    memset(b->inputs[t][INPUTS], 0, sizeof(vec) * 3 * (UP(INPUTS) - INPUTS));
     for (int a = 0; a < AXIS; a++)
       for (int m = a; m < M; m++, k++)
         for (int v = 0; v < 3; v++) {
