@@ -147,9 +147,10 @@ static void multiply_back(int tiles, int last, int rows, int depth, const REAL *
 
 typedef struct {
   vec t[TILES][M * 4][3], g[TILES][M * 4][3];
-  vec inputs[TILES][UP(INPUTS)][3];
+  vec inputs[TILES][DEPTH][3];
   vec value[LAYERS][TILES][UP(WIDEST)][3], slope[LAYERS][TILES][UP(WIDEST)][3];
   vec back[2][TILES][UP(WIDEST)][3], through[TILES][UP(WIDEST)][3];
+  int16_t first[INPUTS], second[INPUTS]; /* the a and the m of each input */
 } bench;
 
 static _Thread_local bench *kept;
@@ -158,6 +159,12 @@ static bench *own_bench(void) {
   if (!kept) {
     kept = aligned_alloc(64, (sizeof(bench) + 63) / 64 * 64);
     memset(kept, 0, sizeof(bench));
+    int k = 0;
+    for (int a = 0; a < AXIS; a++)
+      for (int m = a; m < M; m++, k++) {
+        kept->first[k] = a;
+        kept->second[k] = m;
+      }
   }
   return kept;
 }
@@ -174,6 +181,46 @@ int64_t packed_size(void) {
   return total;
 }
 
+/* The descriptor is made and used DEPTH inputs at a time, and so is its derivative. */
+static void first_layer(bench *b, int tiles, int last, const REAL *w) {
+  for (int k0 = 0; k0 < UP(INPUTS); k0 += DEPTH) {
+    int here = UP(INPUTS) - k0 < DEPTH ? UP(INPUTS) - k0 : DEPTH;
+    for (int t = 0; t < tiles; t++)
+      for (int k = 0; k < here; k++)
+        for (int v = 0; v < 3; v++) {
+          vec sum = {0};
+          if (k0 + k < INPUTS) {
+            vec(*x)[3] = b->t[t] + 4 * b->first[k0 + k], (*y)[3] = b->t[t] + 4 * b->second[k0 + k];
+            for (int c = 0; c < 4; c++) sum += x[c][v] * y[c][v];
+          }
+          b->inputs[t][k][v] = sum;
+        }
+    multiply(tiles, last, SIZE[1], here, w + (int64_t)k0 * UP(SIZE[1]), b->inputs[0][0],
+             3 * DEPTH, b->value[0][0][0], 3 * UP(WIDEST));
+  }
+}
+
+static void first_layer_back(bench *b, int tiles, int last, const REAL *w) {
+  memset(b->g, 0, sizeof(b->g[0]) * tiles);
+  for (int k0 = 0; k0 < UP(INPUTS); k0 += DEPTH) {
+    int here = UP(INPUTS) - k0 < DEPTH ? UP(INPUTS) - k0 : DEPTH;
+    memset(b->inputs, 0, sizeof(b->inputs[0]) * tiles);
+    multiply_back(tiles, last, SIZE[1], here, w + (int64_t)k0 * UP(SIZE[1]), b->through[0][0],
+                  3 * UP(WIDEST), b->inputs[0][0], 3 * DEPTH);
+    for (int t = 0; t < tiles; t++)
+      for (int k = 0; k < here && k0 + k < INPUTS; k++) {
+        int i = 4 * b->first[k0 + k], j = 4 * b->second[k0 + k];
+        for (int v = 0; v < 3; v++) {
+          vec d = b->inputs[t][k][v];
+          for (int c = 0; c < 4; c++) {
+            b->g[t][j + c][v] += d * b->t[t][i + c][v];
+            b->g[t][i + c][v] += d * b->t[t][j + c][v];
+          }
+        }
+      }
+  }
+}
+
 static void block(bench *b, int many, const REAL *moments, const REAL *packed, REAL *energy,
                   REAL *cotangent) {
   int tiles = (many + TILE - 1) / TILE, last = (many - (tiles - 1) * TILE + LANES - 1) / LANES;
@@ -184,16 +231,6 @@ static void block(bench *b, int many, const REAL *moments, const REAL *packed, R
       for (int j = 0; j < 4 * M; j++)
         rows[j * TILE + l] = atom < many ? moments[atom * 4 * M + j] : 0;
     }
-    int k = 0;
-    /* Zero weights do not undo a NaN that the derivative of an earlier block left here. */
-    memset(b->inputs[t][INPUTS], 0, sizeof(vec) * 3 * (UP(INPUTS) - INPUTS));
-    for (int a = 0; a < AXIS; a++)
-      for (int m = a; m < M; m++, k++)
-        for (int v = 0; v < 3; v++) {
-          vec sum = b->t[t][4 * m][v] * b->t[t][4 * a][v];
-          for (int c = 1; c < 4; c++) sum += b->t[t][4 * m + c][v] * b->t[t][4 * a + c][v];
-          b->inputs[t][k][v] = sum;
-        }
   }
   const REAL *at[LAYERS], *w = packed;
   for (int l = 0; l < LAYERS; l++) {
@@ -203,9 +240,11 @@ static void block(bench *b, int many, const REAL *moments, const REAL *packed, R
     for (int t = 0; t < tiles; t++)
       for (int o = 0; o < UP(out); o++)
         for (int v = 0; v < 3; v++) b->value[l][t][o][v] = (vec){0} + (o < out ? bias[o] : 0);
-    const vec *x = l ? b->value[l - 1][0][0] : b->inputs[0][0];
-    int64_t stride = 3 * (l ? UP(WIDEST) : UP(INPUTS));
-    multiply(tiles, last, out, UP(in), w, x, stride, b->value[l][0][0], 3 * UP(WIDEST));
+    if (l)
+      multiply(tiles, last, out, UP(in), w, b->value[l - 1][0][0], 3 * UP(WIDEST),
+               b->value[l][0][0], 3 * UP(WIDEST));
+    else
+      first_layer(b, tiles, last, w);
     for (int t = 0; t < tiles; t++)
       for (int o = 0; o < out; o++)
         for (int v = 0; v < 3; v++) {
@@ -237,30 +276,21 @@ static void block(bench *b, int many, const REAL *moments, const REAL *packed, R
         for (int v = 0; v < 3; v++)
           b->through[t][o][v] = back[t][o][v] * b->slope[l][t][o][v];
       memset(b->through[t][out], 0, sizeof(vec) * 3 * (UP(out) - out));
-      vec(*to)[3] = l ? next[t] : b->inputs[t];
-      memset(to, 0, sizeof(vec) * 3 * UP(in));
+      if (!l) continue;
+      memset(next[t], 0, sizeof(vec) * 3 * UP(in));
       if (SHORTCUT[l])
         for (int o = 0; o < out; o++)
-          for (int v = 0; v < 3; v++) to[o % in][v] += back[t][o][v];
+          for (int v = 0; v < 3; v++) next[t][o % in][v] += back[t][o][v];
     }
-    multiply_back(tiles, last, out, UP(in), at[l], b->through[0][0], 3 * UP(WIDEST),
-                  l ? next[0][0] : b->inputs[0][0], 3 * (l ? UP(WIDEST) : UP(INPUTS)));
+    if (!l) break;
+    multiply_back(tiles, last, out, UP(in), at[l], b->through[0][0], 3 * UP(WIDEST), next[0][0],
+                  3 * UP(WIDEST));
     vec(*swap)[UP(WIDEST)][3] = back;
     back = next;
     next = swap;
   }
+  first_layer_back(b, tiles, last, at[0]);
   for (int t = 0; t < tiles; t++) {
-    memset(b->g[t], 0, sizeof b->g[t]);
-    int k = 0;
-    for (int a = 0; a < AXIS; a++)
-      for (int m = a; m < M; m++, k++)
-        for (int v = 0; v < 3; v++) {
-          vec d = b->inputs[t][k][v];
-          for (int c = 0; c < 4; c++) {
-            b->g[t][4 * m + c][v] += d * b->t[t][4 * a + c][v];
-            b->g[t][4 * a + c][v] += d * b->t[t][4 * m + c][v];
-          }
-        }
     const REAL *rows = (const REAL *)b->g[t];
     for (int l = 0; l < TILE && t * TILE + l < many; l++)
       for (int j = 0; j < 4 * M; j++)
