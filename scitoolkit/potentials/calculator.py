@@ -87,6 +87,8 @@ class Calculator(_AseCalculator):
         potential: a run directory, the name of a shipped surrogate, or a `Potential`.
         skin: Å, see `NeighbourCache`.
         compress: evaluate the embedding from a table (models that can).
+        precision: float32 or float64 instead of the one it was trained in (a run or a surrogate).
+            Long runs at constant energy want float64.
 
     Raises:
         DataError: no trained potential there.
@@ -106,13 +108,14 @@ class Calculator(_AseCalculator):
     ]  # fmt: skip
 
     def __init__(
-        self, potential: Potential | Path | str, *, skin: float = 0.5, compress: bool = False
-    ) -> None:
+        self, potential: Potential | Path | str, *, skin: float = 0.5, compress: bool = False,
+        precision: str | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         if isinstance(potential, Potential):
             model = potential
         else:
-            model = load_model(find_content("surrogates", str(potential)))[0]
+            model = load_model(find_content("surrogates", str(potential)), precision)[0]
         self.model = model.eval()
         if compress:
             self.model.compress()  # type: ignore[operator]

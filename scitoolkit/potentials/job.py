@@ -154,8 +154,14 @@ def save_model(model: Potential, config: PotentialConfig, folder: Path) -> None:
     temporary.replace(folder / WEIGHTS)
 
 
-def load_model(directory: Path | str) -> tuple[Potential, PotentialConfig, Path]:
+def load_model(
+    directory: Path | str, precision: str | None = None
+) -> tuple[Potential, PotentialConfig, Path]:
     """Return (model, configuration, folder of the weights) of a run or surrogate directory.
+
+    Args:
+        directory: of the run or the surrogate.
+        precision: float32 or float64 instead of the one it was trained in.
 
     Raises:
         DataError: it holds no finished model.
@@ -170,6 +176,9 @@ def load_model(directory: Path | str) -> tuple[Potential, PotentialConfig, Path]
     config = load_config(PotentialConfig, folder / "config.yaml")
     if config.type_map is None:
         raise DataError("type_map is missing", where=str(folder / "config.yaml"))
+    if precision is not None:
+        settings = config.model.model_dump() | {"precision": precision}
+        config = config.model_copy(update={"model": type(config.model)(**settings)})
     model = config.model.build(config.type_map)
     try:
         model.load_state_dict(load_file(folder / WEIGHTS))

@@ -30,6 +30,7 @@ from scitoolkit.potentials.model import Potential, autograd_edge_gradients, mode
 from scitoolkit.potentials.statistics import composition, energy_shifts
 
 GRID_STEP = 0.0125  # Å
+TABLE_PAYS = 16  # edges per node of the grid from which a table is worth making anew every step
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -50,6 +51,7 @@ class MaceConfig(Config):
         readout_width: hidden layer of the last readout, of two layers or more [MLP_irreps].
         radial_table: in float32, evaluate the radial networks at distances 0.0125 Å apart and
             interpolate (degree 7), which is as exact as float32 and costs a tenth at the edges.
+            Training steps of few edges do without: there the table would cost more.
         first_residual: whether the first layer keeps a species-dependent shortcut of its input
             [interaction_first: RealAgnosticResidualInteractionBlock].
         precision: of parameters and arithmetic; geometry and energies are kept in float64.
@@ -171,10 +173,11 @@ class Mace(Potential):
             range(config.harmonics_degree + 1), -vectors.to(self.dtype), True, "component"
         )
         distances = vectors.norm(dim=1)
-        if self.grid is None:
+        grid = self.grid
+        if grid is None or (self.training and len(distances) < TABLE_PAYS * grid.num_intervals):
             basis = self._basis(distances.to(self.dtype))
             return Geometry(edges, harmonics, lambda network: network(basis))
-        grid, nodes = self.grid, self._basis(self.grid.nodes().to(vectors.device))
+        nodes = self._basis(grid.nodes().to(vectors.device))
         place = Placement.build(grid, distances)
         return Geometry(
             edges,

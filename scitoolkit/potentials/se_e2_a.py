@@ -173,7 +173,7 @@ class SmoothEdition(Potential):
 
     def constants(self) -> Constants:
         """Return what the kernels take besides the graph; made anew when a parameter changed."""
-        tensors = [*self.embedding.parameters(), self.mean, self.deviation]
+        tensors = [*self.parameters(), self.mean, self.deviation]
         key = tuple((t.data_ptr(), t._version) for t in tensors)
         if self._constants is None or self._constants[0] != key:
             self._constants = (key, kernel_constants(self, self._compression))

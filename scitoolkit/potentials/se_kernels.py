@@ -7,7 +7,6 @@ nets' derivative written out, so that memory an atom does not grow with the syst
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,17 +14,17 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.ops.codegen import call
 from scitoolkit.ops.environment_matrix import operators, reference
-from scitoolkit.ops.environment_matrix.reference import Layer
 from scitoolkit.ops.environment_matrix.table import Table, tabulate
+from scitoolkit.ops.fitting_network import FittingNetwork, FittingSpec
+from scitoolkit.ops.fitting_network import available as fitting_available
 from scitoolkit.potentials.networks import linear_output
 
 if TYPE_CHECKING:
     from scitoolkit.potentials.se_e2_a import SmoothEdition
 
 CHUNK = 96  # atoms whose activations are held at once in inference
-TABLE_CHUNK = 256  # likewise with a table, which keeps none
+TABLE_CHUNK = 576  # likewise with a table, which keeps none
 
 
 def kernels_available(model: SmoothEdition, vectors: Tensor) -> bool:
@@ -34,7 +33,13 @@ def kernels_available(model: SmoothEdition, vectors: Tensor) -> bool:
         vectors.device.type == "cpu"
         and not model.embedding.step
         and operators.available(model.spec, vectors.dtype)
+        and fitting_available(_fitting_spec(model), vectors.dtype)
     )
+
+
+def _fitting_spec(model: SmoothEdition) -> FittingSpec:
+    config = model.config
+    return FittingSpec(config.embedding[-1], config.axis_neurons, tuple(config.fitting))
 
 
 def _weights(model: SmoothEdition) -> Tensor:
@@ -51,11 +56,15 @@ def _absent(model: SmoothEdition) -> Tensor:
 
 @dataclass(frozen=True)
 class Constants:
-    """The embedding's weights as the kernels take them, absent neighbours' part, the table."""
+    """The embedding's weights as the kernels take them, absent neighbours' part, the table.
+
+    `fitting` has the network of each type.
+    """
 
     weights: Tensor
     absent: Tensor
     table: Table | None
+    fitting: list[FittingNetwork]
 
 
 @torch.no_grad()
@@ -67,7 +76,9 @@ def kernel_constants(model: SmoothEdition, compression: dict[str, float] | None)
             model.spec, model.embedding.networks(), weights, model.mean, model.deviation,
             **compression,
         )  # fmt: skip
-    return Constants(weights, _absent(model), table)
+    spec = _fitting_spec(model)
+    fitting = [FittingNetwork(spec, layers) for layers in model.fitting.networks()]
+    return Constants(weights, _absent(model), table, fitting)
 
 
 def _absent_numbers(model: SmoothEdition, graph: Batch) -> Tensor:
@@ -121,7 +132,7 @@ def inferred_edge_gradients(
     atomic = model.shift[types]
     gradient = torch.empty_like(vectors)
     chunk = CHUNK if table is None else TABLE_CHUNK
-    for kind, layers in enumerate(model.fitting.networks()):
+    for kind, fitting in enumerate(constants.fitting):
         chosen = (types == kind).nonzero().squeeze(1)
         for atoms in chosen.split(chunk) if len(chosen) else ():
             if table is None:
@@ -131,48 +142,10 @@ def inferred_edge_gradients(
                 moments = table.moments(atoms, segments, types, vectors)
             flat = moments.flatten(1)
             flat.addmm_(numbers[atoms], absent[kind].flatten(1))
-            energy, cotangent = _fitting(model, layers, moments)
+            energy, cotangent = fitting(moments)
             atomic[atoms] += energy.double()
             if table is None:
                 environment.edge_gradients(cotangent, gradient)
             else:
                 table.edge_gradients(atoms, segments, types, vectors, cotangent, gradient)
     return atomic, vectors, gradient
-
-
-def _fitting(
-    model: SmoothEdition, layers: Sequence[Layer], moments: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the fitting net's energies (n,) and their derivative in the moments (n, M, 4)."""
-    library = operators.kernels(model.spec, model.dtype)
-    axis = moments[:, : model.config.axis_neurons]
-    hidden = torch.bmm(moments, axis.transpose(1, 2)).flatten(1)
-    kept = []
-    *inner, (last, offset, _) = layers
-    for weight, bias, step in inner:
-        t = torch.addmm(bias, hidden, weight)
-        call(library.tanh_array, t.numel(), t, t)
-        slope = torch.addcmul(torch.ones((), dtype=t.dtype), t, t, value=-1)
-        if step is not None:
-            t, slope = t * step, slope.mul_(step)
-        fan_in, fan_out = weight.shape
-        kept.append((weight, slope))
-        if fan_out == fan_in:
-            t = t.add_(hidden)
-        elif fan_out == 2 * fan_in:
-            t = t.add_(torch.cat([hidden, hidden], dim=1))
-        hidden = t
-    energy = (hidden @ last).squeeze(1) + offset
-    back = last.T.expand(len(hidden), -1)
-    for weight, slope in reversed(kept):
-        through = slope.mul_(back) @ weight.T
-        fan_in, fan_out = weight.shape
-        if fan_out == fan_in:
-            through = through.add_(back)
-        elif fan_out == 2 * fan_in:
-            through = through.add_(back[:, :fan_in]).add_(back[:, fan_in:])
-        back = through
-    back = back.view(len(moments), moments.shape[1], -1)
-    out = torch.bmm(back, axis)
-    out[:, : model.config.axis_neurons] += torch.bmm(back.transpose(1, 2), moments)
-    return energy, out

@@ -122,3 +122,21 @@ def test_test_frames_that_were_trained_on_are_counted(trained, small, tmp_path):
     )
     results = PotentialJob().evaluate(trained.path, tmp_path / "mixed.xyz")
     assert "3 of these configurations" in " ".join(results.summary)
+
+
+def test_a_published_run_is_a_surrogate(trained, small, tmp_path):
+    from scitoolkit.potentials import Calculator
+    from scitoolkit.potentials.publish import publish
+
+    wanted = PotentialJob().evaluate(trained.path).metrics
+    published = publish(trained.path, tmp_path / "surrogate")
+    found = PotentialJob().evaluate(published, None).metrics
+    assert found == wanted
+    atoms = ase.io.read(small, 0)
+    energies = []
+    for precision in (None, "float64", "float32"):
+        atoms.calc = Calculator(published, precision=precision)
+        energies.append(atoms.get_potential_energy())
+    assert energies[0] == energies[1]
+    assert energies[2] != energies[1]
+    assert energies[2] == pytest.approx(energies[1], abs=1e-2)

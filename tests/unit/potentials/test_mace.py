@@ -219,3 +219,48 @@ def test_ase_calculator_agrees_with_the_model():
     np.testing.assert_allclose(atoms.get_forces(), want["forces"], atol=1e-10)
     stress = -0.5 * (want["virial"][0] + want["virial"][0].T) / atoms.get_volume()
     np.testing.assert_allclose(atoms.get_stress(voigt=False), stress, atol=1e-12)
+
+
+def test_a_small_cell_is_the_same_as_its_copies():
+    """Every atom meets its own images, several times over."""
+    from ase import Atoms
+
+    from scitoolkit.potentials import Calculator
+
+    small = Atoms("OHH", [[0, 0, 0], [0.96, 0, 0], [-0.24, 0.93, 0]], cell=[2.3] * 3, pbc=True)
+    large = small.repeat((2, 1, 2))
+    small.calc, large.calc = Calculator(_model()), Calculator(_model())
+    assert large.get_potential_energy() == pytest.approx(4 * small.get_potential_energy(), rel=1e-9)
+    np.testing.assert_allclose(large.get_forces(), np.tile(small.get_forces(), (4, 1)), atol=1e-9)
+    np.testing.assert_allclose(large.get_stress(), small.get_stress(), atol=1e-10)
+
+
+def test_forces_have_no_jump_where_a_neighbour_enters():
+    """Through the cutoff in steps of 0.001 Å, in both layers' reach: no step in E or F."""
+    model, energies, forces = _model(), [], []
+    for distance in 3.0 + 1e-3 * np.arange(-5, 6):
+        positions = np.array([[0.0, 0, 0], [0.9, 0, 0], [0, 0, distance]])
+        frame = Configuration(
+            np.array(["O", "H", "H"]), positions, np.zeros((3, 3)), np.zeros(3, dtype=bool)
+        )
+        found = _predict(model, frame)
+        energies.append(found["energy"][0])
+        forces.append(found["forces"])
+    assert np.abs(np.diff(energies)).max() < 1e-7
+    assert np.abs(np.diff(forces, axis=0)).max() < 1e-4
+
+
+def test_few_edges_train_without_a_table(monkeypatch):
+    """The table and the network itself give a step the same gradients, to float32."""
+    from scitoolkit.potentials import mace
+
+    found = []
+    for pays in (0, 10**9):
+        monkeypatch.setattr(mace, "TABLE_PAYS", pays)
+        model = _model(precision="float32").train()
+        prediction = model(configuration_graph(_frame(3), model.type_map, model.cutoff))
+        prediction["forces"].square().sum().backward()
+        found.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    torch.testing.assert_close(
+        found[0], found[1], rtol=1e-3, atol=1e-4 * float(found[0].abs().max())
+    )

@@ -1,0 +1,88 @@
+"""The fitting network's kernel against autograd through the plain network."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.ops.environment_matrix.reference import embedding
+from scitoolkit.ops.fitting_network import FittingNetwork, FittingSpec, available
+
+LIMIT = {torch.float64: 1e-13, torch.float32: 2e-5}
+
+
+def layers_of(spec, dtype, steps=True):
+    generator = torch.Generator().manual_seed(3)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    sizes = [spec.basis * spec.axis, *spec.widths]
+    layers = [
+        (normal(a, b) * (a + b) ** -0.5, normal(b), normal(b) if steps and a == b else None)
+        for a, b in pairwise(sizes)
+    ]
+    return [*layers, (normal(sizes[-1], 1) * 0.3, normal(1), None)]
+
+
+def expected(spec, layers, moments):
+    moments = moments.clone().requires_grad_()
+    descriptor = torch.bmm(moments, moments[:, : spec.axis].transpose(1, 2)).flatten(1)
+    weight, bias, _ = layers[-1]
+    energy = (embedding(descriptor, layers[:-1]) @ weight).squeeze(1) + bias
+    return energy.detach(), torch.autograd.grad(energy.sum(), moments)[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("atoms", [0, 1, 7, 25, 150, 331])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        FittingSpec(100, 16, (240, 240, 240)),
+        FittingSpec(9, 4, (5,)),
+        FittingSpec(11, 11, (13, 26, 7, 7)),
+        FittingSpec(6, 1, (16, 16)),
+    ],
+)
+def test_equals_autograd(spec, atoms, dtype):
+    layers = layers_of(spec, dtype)
+    moments = 0.3 * torch.randn(atoms, spec.basis, 4, dtype=torch.float64).to(dtype)
+    for found, wanted in zip(
+        FittingNetwork(spec, layers)(moments), expected(spec, layers, moments), strict=True
+    ):
+        scale = wanted.abs().max() if atoms else 1.0
+        assert found.shape == wanted.shape
+        assert ((found - wanted).abs() <= LIMIT[dtype] * scale).all()
+
+
+def test_bits_do_not_depend_on_threads_or_on_what_was_evaluated_before():
+    spec = FittingSpec(20, 5, (12, 9))
+    network = FittingNetwork(spec, layers_of(spec, torch.float64))
+    moments = torch.randn(500, 20, 4, dtype=torch.float64)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        first = network(moments)
+        network(torch.full_like(moments, torch.nan))
+        torch.set_num_threads(2)
+        again = network(moments)
+    finally:
+        torch.set_num_threads(threads)
+    assert all(map(torch.equal, first, again))
+
+
+def test_refuses_other_shapes():
+    spec = FittingSpec(6, 2, (4,))
+    layers = layers_of(spec, torch.float64)
+    with pytest.raises(DataError, match="first layer"):
+        FittingNetwork(FittingSpec(6, 3, (4,)), layers)
+    with pytest.raises(DataError, match="moments"):
+        FittingNetwork(spec, layers)(torch.zeros(3, 5, 4, dtype=torch.float64))
+
+
+def test_a_shortcut_past_the_descriptor_is_left_to_the_reference():
+    assert not available(FittingSpec(6, 2, (12,)), torch.float64)
+    assert not available(FittingSpec(6, 2, (24,)), torch.float64)
