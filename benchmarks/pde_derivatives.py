@@ -4,15 +4,15 @@ One thread, the sizes of the MeshfreeFlowNet paper (its ImNet, a 4 x 16 x 16 lat
 a crop), two crops, second derivatives; see `_pde_engines.py`. CPU seconds, medians of alternating
 rounds. Residuals and gradients are compared with the original's in float64 first: float32 of ours
 against it, so that the figures hold rounding too. Memory is what a step adds to the resident size
-of a process of its own, as `ru_maxrss` counts it.
+of a process of its own, as `VmHWM` counts it.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import _pde_engines as engines
 import torch
@@ -86,10 +86,17 @@ def _grown(engine: str) -> float:
     problem = engines.Problem(BATCH)
     with torch.no_grad():  # kernels and their buffers are loaded before the count starts
         problem.loss("none")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = _peak_mib()
     for _ in range(2):
         problem.step(engine)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return _peak_mib() - before
+
+
+def _peak_mib() -> float:
+    """Return the largest resident size so far; `ru_maxrss` would count that of the parent too."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(
             nn.Linear(a, b) for a, b in zip(sizes, [*widths, channels_out], strict=True)
         )
+        self.width = max(widths)
         if activation == "sin":
             self._initialise_siren(omega)
 

@@ -20,6 +20,11 @@ from scitoolkit.superresolution.convolution import resample
 from scitoolkit.superresolution.decoder import Decoder
 from scitoolkit.superresolution.encoder import Encoder
 
+_VALUES_AT_ONCE = 2**21
+"""Values of the widest layer, all streams and corners, that are in work together: larger blocks
+leave the caches, and their memory goes back to the system after each operation."""
+_LEAST_POINTS = 16
+
 
 @dataclass(frozen=True)
 class LatentGrid:
@@ -122,6 +127,12 @@ class MeshfreeFlowNet(nn.Module):
             (streams, B, N, fields).
         """
         plan = plan or self.value_plan
+        each = len(plan) * 2 ** len(self.periods) * self.decoder.width * len(points)
+        blocks = points.split(max(_LEAST_POINTS, _VALUES_AT_ONCE // each), 1)
+        found = [self._query_block(grid, block, plan) for block in blocks]
+        return found[0] if len(found) == 1 else torch.cat(found, 2)
+
+    def _query_block(self, grid: LatentGrid, points: Tensor, plan: taylor.Plan) -> Tensor:
         where = [
             locate(points[..., d].contiguous(), grid.nodes[d], self.periods[d])
             for d in range(len(self.periods))

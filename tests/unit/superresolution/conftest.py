@@ -45,6 +45,6 @@ def trained(job_file) -> Path:
     """Return the run directory of a short training."""
     training = {
         "batch_size": 8, "steps": 80, "progress": False,
-        "optimizer": {"name": "adamw", "lr": 5e-3}, "schedule": {"name": "cosine"},
+        "optimizer": {"name": "muon", "lr": 5e-3}, "schedule": {"name": "cosine"},
     }  # fmt: skip
     return api.run(job_file(training=training)).path

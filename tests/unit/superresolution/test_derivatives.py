@@ -79,6 +79,16 @@ def test_other_numbers_of_dims(dims):
     assert torch.allclose(found, nested(model, grid, points, index), rtol=1e-8, atol=1e-9)
 
 
+def test_points_in_blocks_are_the_same_points(monkeypatch):
+    model, low, nodes, points = network("mlp")
+    grid = model.encode(low, nodes)
+    plan = taylor.make_plan(3, [(0, 2, 0)])
+    whole = model.query(grid, points, plan)
+    monkeypatch.setattr("scitoolkit.superresolution.model._VALUES_AT_ONCE", 1)
+    blocks = model.query(grid, points, plan)  # of 16 and 4 points
+    assert torch.allclose(whole, blocks, rtol=1e-12, atol=1e-12)
+
+
 def test_parameter_gradients_of_a_loss_of_second_derivatives():
     model, low, nodes, points = network()
     laplacian = taylor.operator({(0, 2, 0): 1.0, (0, 0, 2): 1.0})
