@@ -238,3 +238,22 @@ def test_a_compiled_model_trains_alike_and_its_checkpoint_is_a_plain_one(run):
     resumed, loader = make(run)
     resumed.fit(loader, resume=True)
     assert torch.allclose(weights(plain), weights(resumed), atol=1e-5)
+
+
+def test_adam_in_one_pass_makes_the_same_steps():
+    from scitoolkit.training.optim import Adam
+
+    found = []
+    for kind in ("fused", "plain"):
+        weight = torch.nn.Parameter(torch.linspace(-1, 1, 300_000, dtype=torch.float64))
+        optimizer = Adam(lr=1e-2).build([weight])
+        assert optimizer.defaults["fused"]
+        if kind == "plain":
+            optimizer = torch.optim.Adam([weight], lr=1e-2, fused=False)
+        for _ in range(5):
+            optimizer.zero_grad()
+            (weight**4).sum().backward()
+            optimizer.step()
+        found.append(weight.detach())
+    torch.testing.assert_close(found[0], found[1], rtol=1e-12, atol=1e-14)
+    assert not Adam().build([torch.nn.Parameter(torch.zeros(3))]).defaults["fused"]
