@@ -190,7 +190,8 @@ class Comet:
 
     def _pack(self, tensor: Tensor) -> Any:
         current = self._pass
-        if current is None or tensor.layout != torch.strided or tensor.device.type != "cpu":
+        plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
+        if current is None or not plain or tensor.device.type != "cpu":
             return tensor if tensor.is_leaf else tensor.detach()
         storage = tensor.untyped_storage()
         size = tensor.numel() * tensor.element_size()
