@@ -35,7 +35,7 @@ def test_errors_are_those_of_the_card(tmp_path):
     card = (FOLDER / "README.md").read_text(encoding="utf-8")
     said = {
         line.split("|")[1].strip(): float(line.split("|")[2].split()[0])
-        for line in card.split("<!-- measured -->")[1].splitlines()
+        for line in card.split("measured -->")[1].splitlines()
         if line.startswith("| ") and "figure" not in line
     }
     assert found.units["energy_rmse"] == "meV"
