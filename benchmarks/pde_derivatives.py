@@ -18,7 +18,7 @@ import _pde_engines as engines
 import torch
 from _measure import alternate, machine, medians
 
-BATCH, ROUNDS = 2, 5
+BATCH, ROUNDS = 2, 3
 RESIDUAL_BAR, GRADIENT_BAR = 1e-4, 1e-5
 CONTESTANTS = ("ours", "none", "jvp", "original")
 
