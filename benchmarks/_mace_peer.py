@@ -96,8 +96,10 @@ def train(model, graphs: list, budget: float, recipe: dict) -> tuple[int, float,
             loss_of(pred=model(batch.to_dict(), training=True), ref=batch).backward()
             torch.nn.utils.clip_grad_norm_(parameters, recipe["clip_norm"])
             optimizer.step()
+            # As mace-torch's own average: few steps must not leave the first weights in it.
+            decay = min(recipe["ema_decay"], (1 + steps) / (10 + steps))
             with torch.no_grad():
-                torch._foreach_lerp_(average, parameters, 1 - recipe["ema_decay"])
+                torch._foreach_lerp_(average, parameters, 1 - decay)
             steps += 1
 
 
