@@ -260,13 +260,15 @@ def _epochs(graph: Graph) -> dict:
     adjacency = _torch_csr(weighted_adjacency(graph, "gcn"))
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), Alone())
     task = NodeClassification(ours, part)
+    own = x[part.nodes], label[part.nodes]  # once, when a graph is loaded
     calls = {
-        "ours": (task.model, None), "csr": (by_csr, adjacency), "edge_index": (by_index, index),
+        "ours": (task.model, None, *own), "csr": (by_csr, adjacency, x, label),
+        "edge_index": (by_index, index, x, label),
     }  # fmt: skip
     losses: dict[str, float] = {}
 
     def epoch(name, optimizers={}):  # noqa: B006 - one optimizer a model, kept between calls
-        model, edges = calls[name]
+        model, edges, x, label = calls[name]
         optimizer = optimizers.setdefault(name, torch.optim.Adam(model.parameters()))
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(x, edges), label)

@@ -158,7 +158,8 @@ def _logits(
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), Alone())
     nodes = part.nodes.numpy()
     x = sharing.normalised_features(graph, config.data.normalise, nodes)
-    return attach(model, part)(x, part.nodes)
+    own = attach(model, part)(x, part.nodes)
+    return torch.empty_like(own).index_copy_(0, part.nodes, own)
 
 
 def _results(

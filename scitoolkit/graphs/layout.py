@@ -21,7 +21,7 @@ class Layout:
 
     Attributes:
         grid, rank: the place.
-        nodes: nodes whose features this rank owns, ascending, shape (n_own,), int64.
+        nodes: nodes whose features this rank owns, in their order, shape (n_own,), int64.
         fibre_rows: nodes owned by each rank of the fibre (i, j, .), whose slices are swapped.
         near: the block's columns that the fibre owns, over rows R_i.
         far: the block's columns that come from other ranks, in the order they come in.
@@ -57,9 +57,17 @@ class LayoutBuilder:
         matrix: the whole matrix, shape (N, N), CSR; row = receiver.
         owner: rank of each node, shape (N,).
         grid: the ranks.
+        order: the nodes in the order in which ranks keep theirs, shape (N,); ascending if None.
     """
 
-    def __init__(self, matrix: sp.csr_matrix, owner: Array, grid: Grid) -> None:
+    def __init__(
+        self, matrix: sp.csr_matrix, owner: Array, grid: Grid, order: Array | None = None
+    ) -> None:
+        # From here on a node's number is its place in the order; only `Layout.nodes` goes back.
+        self._order = np.arange(len(owner)) if order is None else order
+        if order is not None:
+            matrix, owner = matrix[order][:, order], np.asarray(owner)[order]
+            matrix.sort_indices()
         self._matrix, self._grid = matrix, grid
         own = nodes_of(owner, grid.size)
         self._own = own
@@ -80,7 +88,7 @@ class LayoutBuilder:
             part = self._matrix[rows]
             kept = place[part.indices] >= 0
             pointer = np.concatenate([[0], np.cumsum(kept)])[part.indptr]
-            # Nonzeros of a row stay in the order of global columns: all grids sum alike.
+            # Nonzeros of a row stay in the order of all nodes: all grids sum alike.
             self._blocks[i, j] = sp.csr_matrix(
                 (part.data[kept], place[part.indices[kept]], pointer),
                 shape=(len(rows), len(columns)),
@@ -127,7 +135,7 @@ class LayoutBuilder:
             rank,
         )
         return Layout(
-            grid, rank, self._own[rank],
+            grid, rank, self._order[self._own[rank]],
             tuple(len(self._own[grid.rank(i, j, each)]) for each in range(grid.slices)),
             _part(block, near, block.indices - near_begin, near_end - near_begin),
             _part(block, ~near, far_place[block.indices], gather.rows_received),

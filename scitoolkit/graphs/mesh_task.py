@@ -143,14 +143,18 @@ class MeshDynamics:
 
     @torch.no_grad()
     def rollout(self, flows: Array, steps: int) -> Tensor:
-        """Return states after 1..steps steps from each first state, (steps, K, n_own)."""
+        """Return states after 1..steps steps from each first state, (steps, K, n_own).
+
+        Nodes in ascending number, however the part keeps them.
+        """
+        ascending = self.part.nodes.argsort()
         chosen = torch.as_tensor(flows)
         coefficients = self.coefficients(chosen)
         state = self._tracer[chosen, 0].T[..., None]
         out = []
         for _ in range(steps):
             state = step(coefficients, state, self.part)
-            out.append(state[..., 0].T)
+            out.append(state[ascending, :, 0].T)
         return torch.stack(out)
 
 

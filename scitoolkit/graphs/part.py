@@ -13,6 +13,7 @@ from scitoolkit.graphs.communicator import Communicator
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.layout import LayoutBuilder
+from scitoolkit.graphs.order import cache_order
 from scitoolkit.graphs.product import Product, with_halo
 from scitoolkit.graphs.weighting import weighted_adjacency
 
@@ -29,7 +30,7 @@ class GraphPart:
         ranks: the ranks, as this one sees them.
 
     Attributes:
-        nodes: numbers of the own nodes, ascending, shape (n_own,), int64 tensor.
+        nodes: numbers of the own nodes, as `cache_order` has them, shape (n_own,), int64 tensor.
 
     Example:
         >>> from scitoolkit.graphs.communicator import Alone
@@ -42,7 +43,8 @@ class GraphPart:
     def __init__(self, graph: Graph, owner: Array, grid: Grid, ranks: Communicator) -> None:
         self._graph, self._owner = graph, np.asarray(owner)
         self.grid, self.ranks = grid, ranks
-        self.nodes = torch.from_numpy(np.flatnonzero(self._owner == ranks.rank))
+        self._order = cache_order(graph)
+        self.nodes = torch.from_numpy(self._order[self._owner[self._order] == ranks.rank])
 
     @property
     def num_nodes(self) -> int:
@@ -77,8 +79,8 @@ class GraphPart:
     @functools.cache  # noqa: B019 - a part lives as long as its job
     def _product(self, weighting: str) -> Product:
         matrix = weighted_adjacency(self._graph, weighting)
-        layout = LayoutBuilder(matrix, self._owner, self.grid).build(self.ranks.rank)
-        return Product(layout, self.ranks)
+        builder = LayoutBuilder(matrix, self._owner, self.grid, self._order)
+        return Product(builder.build(self.ranks.rank), self.ranks)
 
     def aggregate(self, x: Tensor, weighting: str) -> Tensor:
         """Return the weighted sums over in-neighbours of own nodes, differentiable.

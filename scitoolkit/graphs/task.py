@@ -20,7 +20,7 @@ class PartLoader:
 
     Args:
         x: features of own nodes, shape (n_own, F).
-        nodes: numbers of own nodes, ascending, shape (n_own,).
+        nodes: numbers of own nodes, shape (n_own,).
         labels: class of every node of the graph, shape (N,).
         wanted: numbers of the part's nodes, of the whole graph.
     """

@@ -9,7 +9,7 @@ stored order, so the result does not depend on their number.
 
 from __future__ import annotations
 
-VECTOR_BYTES = 32
+AVX512_BYTES, VECTOR_BYTES = 64, 32
 LINE_BYTES = 64
 REGISTERS = 8  # accumulators of one pass; half of AVX2's, so that operands fit beside them
 AHEAD = 16
@@ -103,9 +103,14 @@ def generate(width: int, real: str) -> str:
         >>> "void spmm(" in generate(16, "float")
         True
     """
+    wide, narrow = (_source(width, real, each) for each in (AVX512_BYTES, VECTOR_BYTES))
+    return f"#ifdef __AVX512F__\n{wide}\n#else\n{narrow}\n#endif\n"
+
+
+def _source(width: int, real: str, vector_bytes: int) -> str:
     size = 4 if real == "float" else 8
-    lanes = VECTOR_BYTES // size
-    head = _HEAD.format(real=real, vector_bytes=VECTOR_BYTES, align=size, width=width, ahead=AHEAD)
+    lanes = vector_bytes // size
+    head = _HEAD.format(real=real, vector_bytes=vector_bytes, align=size, width=width, ahead=AHEAD)
     passes = _passes(width, lanes)
     bodies = [
         _PRODUCT.format(index=index, offset=offset, **_pass(vectors, tail, lanes, size))

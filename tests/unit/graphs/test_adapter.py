@@ -10,6 +10,7 @@ from torch import nn
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.adapter import attach, detach, dropout_by_node
 from scitoolkit.graphs.communicator import Alone, Traffic
+from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.testing.ranks import run_ranks
@@ -98,6 +99,25 @@ def test_dropout_is_the_same_on_any_number_of_ranks(graph):
     assert not torch.allclose(one, in_parts(model, graph, owner, Grid(4), target, seed=6)[0])
     for mine, theirs in zip(by_parts, gradients, strict=True):
         assert torch.allclose(mine, theirs, atol=2e-5, rtol=1e-4)
+
+
+def test_a_graph_with_hubs_is_kept_by_degree_and_gives_the_same():
+    r = np.random.default_rng(2)
+    target, source = np.minimum(r.geometric(0.1, (2, 600)) - 1, 49)
+    graph = Graph(source, target, 50, r.normal(size=(50, 6)).astype(np.float32))
+    part = GraphPart(graph, np.zeros(50, int), Grid(1), Alone())
+    ends = np.bincount(source, minlength=50) + np.bincount(target, minlength=50)
+    assert (np.diff(ends[part.nodes.numpy()]) <= 0).all()
+    assert part.nodes.tolist() != list(range(50))
+    model = models()["gat"].eval()
+    wanted = torch.randn(50, model.second.out_channels)
+    out, gradients = whole(copy.deepcopy(model), graph, wanted)
+    for size in (1, 3):
+        owner = np.arange(50) % size
+        own, own_gradients = in_parts(model, graph, owner, Grid(size), wanted)
+        assert torch.allclose(own, out, atol=1e-5)
+        for mine, theirs in zip(own_gradients, gradients, strict=True):
+            assert torch.allclose(mine, theirs, atol=2e-5, rtol=1e-4)
 
 
 def test_names_and_weights_stay_and_detach_gives_the_model_back(graph):

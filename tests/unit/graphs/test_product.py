@@ -24,9 +24,9 @@ def random_matrix(nodes, nnz, seed):
     return a
 
 
-def run(matrix, owner, grid, x, g):
+def run(matrix, owner, grid, x, g, order=None):
     """Return A x, A^T g and each rank's traffic, by the ranks of a grid."""
-    builder = LayoutBuilder(matrix, owner, grid)
+    builder = LayoutBuilder(matrix, owner, grid, order)
 
     def work(ranks):
         layout = builder.build(ranks.rank)
@@ -56,6 +56,20 @@ def test_every_grid_equals_the_whole_product(size):
         y, gx, _ = run(matrix, owner, grid, x, g)
         assert torch.allclose(y, dense @ x, atol=1e-4), grid
         assert torch.allclose(gx, dense.T @ g, atol=1e-4), grid
+
+
+def test_an_order_of_the_nodes_changes_neither_product_nor_words():
+    nodes = 47
+    matrix = random_matrix(nodes, 300, 3)
+    r = np.random.default_rng(1)
+    owner, order = r.integers(4, size=nodes), r.permutation(nodes)
+    x, g = torch.randn(nodes, 3), torch.randn(nodes, 3)
+    for grid in all_grids(4):
+        y, gx, words = run(matrix, owner, grid, x, g, order)
+        plain = run(matrix, owner, grid, x, g)
+        assert torch.allclose(y, plain[0], atol=1e-4), grid
+        assert torch.allclose(gx, plain[1], atol=1e-4), grid
+        assert words == plain[2]
 
 
 @settings(max_examples=15, deadline=None)
