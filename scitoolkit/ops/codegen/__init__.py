@@ -6,6 +6,7 @@ from scitoolkit.ops.codegen.compile import (
     cache_directory,
     compiled_path,
     find_compiler,
+    load_generated,
     load_library,
 )
 from scitoolkit.ops.codegen.operator import call, eager, is_eager, operator
@@ -22,6 +23,7 @@ __all__ = [
     "find_compiler",
     "is_eager",
     "kernels_of",
+    "load_generated",
     "load_library",
     "operator",
     "use_kernel",

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import importlib.metadata
 import os
 import platform
 import shlex
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from scitoolkit.core.errors import BackendError
@@ -120,6 +121,14 @@ def _compile(compiler: str, source: str, target: Path, flags: tuple[str, ...]) -
         os.replace(library, target)
 
 
+def _compilation(text: str, flags: tuple[str, ...]) -> tuple[str, tuple[str, ...], str]:
+    """Return compiler, all flags, and the key of what `text` gives with them on this machine."""
+    compiler = find_compiler()
+    flags = (*flags, *shlex.split(os.environ.get("SCITOOLKIT_CFLAGS", "")))
+    parts = (text, compiler_identity(compiler), *flags, str(CACHE_VERSION))
+    return compiler, flags, hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
 def compiled_path(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
     """Return the path of the shared library of `source`, compiling it when the cache has none.
 
@@ -134,10 +143,7 @@ def compiled_path(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
         >>> compiled_path("int one(void) { return 1; }").suffix
         '.so'
     """
-    compiler = find_compiler()
-    flags = (*flags, *shlex.split(os.environ.get("SCITOOLKIT_CFLAGS", "")))
-    parts = (source, compiler_identity(compiler), *flags, str(CACHE_VERSION))
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    compiler, flags, key = _compilation(source, flags)
     folder = cache_directory()
     target = folder / f"{key}.so"
     if target.exists():
@@ -174,3 +180,47 @@ def load_library(source: str, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
         raise BackendError(
             f"cannot load a compiled kernel: {error}", where=str(path), fix="delete the file"
         ) from error
+
+
+@functools.cache
+def _digest(folder: Path) -> str:
+    """Return a digest of a package's modules: what a generator makes depends on these."""
+    files = sorted(folder.glob("*.py"))
+    return hashlib.sha256(b"\0".join(each.read_bytes() for each in files)).hexdigest()
+
+
+def load_generated(
+    generator: Callable[..., str],
+    *arguments: str,
+    flags: tuple[str, ...] = FLAGS,
+    depends: tuple[str, ...] = (),
+) -> ctypes.CDLL:
+    """Load the library of `generator(*arguments)`; once it is compiled, generate nothing.
+
+    The cache remembers which library came of which arguments, for as long as the modules of the
+    generator's package and of this one stay what they are.
+
+    Args:
+        generator: gives C source for its arguments; a function of a module.
+        arguments: what it is called with.
+        flags: as for `compiled_path`.
+        depends: distributions whose version the source may depend on.
+
+    Raises:
+        BackendError: see `load_library`.
+    """
+    module = sys.modules[generator.__module__]
+    folders = {Path(str(module.__file__)).parent, Path(__file__).parent}
+    digests = [_digest(each) for each in sorted(folders)]
+    versions = [importlib.metadata.version(each) for each in depends]
+    made_of = (generator.__qualname__, *digests, *versions, *arguments)
+    _, _, key = _compilation("\0".join(made_of), flags)
+    note = cache_directory() / f"{key}.of"
+    with contextlib.suppress(OSError):  # no note yet, or its library is gone
+        return ctypes.CDLL(str(note.parent / note.read_text(encoding="ascii")))
+    source = generator(*arguments)
+    library = load_library(source, flags)
+    with tempfile.NamedTemporaryFile("w", dir=note.parent, delete=False) as scratch:
+        scratch.write(compiled_path(source, flags).name)
+    os.replace(scratch.name, note)
+    return library

@@ -11,7 +11,7 @@ import functools
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import REAL, call, kernels_of, load_library, operator
+from scitoolkit.ops.codegen import REAL, call, kernels_of, load_generated, operator
 from scitoolkit.ops.codegen.compile import FLAGS
 from scitoolkit.ops.symmetric_contraction import cpu
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec
@@ -29,7 +29,11 @@ def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
     Raises:
         BackendError: no compiler, or one that fails.
     """
-    return load_library(cpu.generate(ContractionSpec.from_json(spec), REAL[dtype]), LIGHT_FLAGS)
+    return load_generated(_source, spec, REAL[dtype], flags=LIGHT_FLAGS, depends=("e3nn",))
+
+
+def _source(spec: str, real: str) -> str:
+    return cpu.generate(ContractionSpec.from_json(spec), real)
 
 
 def _run(name: str, spec: str, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, *rest):

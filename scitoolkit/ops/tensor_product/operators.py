@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import call, eager, empty, is_eager, load_library, operator
+from scitoolkit.ops.codegen import call, eager, empty, is_eager, load_generated, operator
 from scitoolkit.ops.tensor_product import cpu
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
@@ -26,9 +26,12 @@ def kernel(spec: str, name: str, dtype: torch.dtype, precise: bool = False) -> C
     Raises:
         BackendError: no compiler, one that fails, or a spec that is too wide.
     """
-    parsed = TensorProductSpec.from_json(spec)
-    source = cpu.generate(parsed, name, REAL[dtype], "double" if precise else "")
-    return getattr(load_library(source), name)
+    arguments = (spec, name, REAL[dtype], "double" if precise else "")
+    return getattr(load_generated(_source, *arguments, depends=("e3nn",)), name)
+
+
+def _source(spec: str, name: str, real: str, accumulate: str) -> str:
+    return cpu.generate(TensorProductSpec.from_json(spec), name, real, accumulate)
 
 
 def _sums(like: Tensor, precise: bool) -> torch.dtype:

@@ -27,6 +27,29 @@ def test_compiles_once_and_then_comes_from_the_cache(cache, monkeypatch):
     assert len(list(cache.rglob("*.so"))) == 1
 
 
+def one_more_than(number: str) -> str:
+    MADE.append(number)
+    return f"int answer(void) {{ return {number} + 1; }}"
+
+
+MADE: list[str] = []
+
+
+def test_a_source_is_generated_once_for_its_arguments_and_generator(cache, monkeypatch):
+    MADE.clear()
+    for _ in range(2):
+        assert compiling.load_generated(one_more_than, "41").answer() == 42
+        assert compiling.load_generated(one_more_than, "6").answer() == 7
+    assert MADE == ["41", "6"]
+    monkeypatch.setattr(compiling, "_digest", lambda folder: "the generator was changed")
+    assert compiling.load_generated(one_more_than, "6").answer() == 7
+    assert MADE == ["41", "6", "6"]
+    for note in cache.rglob("*.of"):
+        note.write_text("gone.so")  # a note without its library is made anew
+    assert compiling.load_generated(one_more_than, "6").answer() == 7
+    assert MADE == ["41", "6", "6", "6"]
+
+
 def test_source_flags_and_version_key_the_cache(cache, monkeypatch):
     first = compiling.compiled_path(SOURCE)
     assert compiling.compiled_path(SOURCE + " ") != first
