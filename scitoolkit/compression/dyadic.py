@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scitoolkit.compression._dyadic_source import SOURCE
-from scitoolkit.compression.bases import fold
+from scitoolkit.compression.kernel_arguments import extents, folded, pointer, real
 from scitoolkit.core.errors import DataError
 from scitoolkit.ops.codegen import load_library
 
@@ -84,7 +84,7 @@ def encode(values: np.ndarray, step: float) -> tuple[DyadicStream, np.ndarray]:
     """
     # Any offset will do; one of few digits is short in the header.
     offset = float(f"{np.mean(values, dtype=np.float64):.2g}")
-    work = (values - values.dtype.type(offset)).reshape(_folded(values.shape))
+    work = (values - values.dtype.type(offset)).reshape(folded(values.shape))
     _wavelet(work, inverse=False)
     work *= values.dtype.type(1.0 / step)
     integers, data = _scan(work, RATE_WEIGHT)
@@ -101,7 +101,7 @@ def decode(stream: DyadicStream, shape: tuple[int, ...], dtype: np.dtype) -> np.
 
 def encode_integers(integers: np.ndarray) -> bytes:
     """Return small integers, mostly zero, as coded by the context coder."""
-    return _scan(integers.reshape(_folded(integers.shape)).astype(np.float32), 0.0)[1]
+    return _scan(integers.reshape(folded(integers.shape)).astype(np.float32), 0.0)[1]
 
 
 def decode_integers(data: bytes | memoryview, shape: tuple[int, ...]) -> np.ndarray:
@@ -110,12 +110,12 @@ def decode_integers(data: bytes | memoryview, shape: tuple[int, ...]) -> np.ndar
     Raises:
         DataError: the data ends before the last of them.
     """
-    folded = _folded(shape)
-    integers = np.empty(folded, np.int32)
+    dims = folded(shape)
+    integers = np.empty(dims, np.int32)
     packed = np.frombuffer(data, np.uint8)
     used = _library("float").dyadic_scan(
-        _pointer(_extents(folded)), None, _pointer(integers), ctypes.c_double(0),
-        _pointer(packed), ctypes.c_int64(packed.size), ctypes.c_int64(1),
+        pointer(extents(dims)), None, pointer(integers), ctypes.c_double(0),
+        pointer(packed), ctypes.c_int64(packed.size), ctypes.c_int64(1),
     )  # fmt: skip
     if used < 0:
         raise MemoryError
@@ -156,10 +156,10 @@ def correct(decoded: np.ndarray, corrections: np.ndarray, bound: float) -> None:
 def _reconstruct(
     integers: np.ndarray, stream: DyadicStream, shape: tuple[int, ...], dtype: np.dtype
 ) -> np.ndarray:
-    out = np.empty(_folded(shape), dtype)
+    out = np.empty(folded(shape), dtype)
     one, more = (s / SHRINK_UNIT for s in stream.shrink)
-    _library(_real(dtype)).dyadic_dequantise(
-        ctypes.c_int64(out.size), _pointer(integers), _pointer(out), ctypes.c_double(stream.step),
+    _library(real(dtype)).dyadic_dequantise(
+        ctypes.c_int64(out.size), pointer(integers), pointer(out), ctypes.c_double(stream.step),
         ctypes.c_double(one), ctypes.c_double(more),
     )  # fmt: skip
     _wavelet(out, inverse=True)
@@ -170,8 +170,8 @@ def _reconstruct(
 def _shrink(wanted: np.ndarray, integers: np.ndarray) -> tuple[int, int]:
     """Return how far below its integer a coefficient lies on average, for 1 and for more."""
     sums = np.zeros(4)
-    _library(_real(wanted.dtype)).dyadic_centroids(
-        ctypes.c_int64(wanted.size), _pointer(wanted), _pointer(integers), _pointer(sums)
+    _library(real(wanted.dtype)).dyadic_centroids(
+        ctypes.c_int64(wanted.size), pointer(wanted), pointer(integers), pointer(sums)
     )
     found = (round(SHRINK_UNIT * sums[i] / max(sums[i + 1], 1.0)) for i in (0, 2))
     one, more = (min(max(s, -127), 127) for s in found)
@@ -181,9 +181,9 @@ def _shrink(wanted: np.ndarray, integers: np.ndarray) -> tuple[int, int]:
 def _scan(wanted: np.ndarray, rate_weight: float) -> tuple[np.ndarray, bytes]:
     integers = np.empty(wanted.shape, np.int32)
     buffer = np.empty(1024 + 5 * wanted.size, np.uint8)
-    used = _library(_real(wanted.dtype)).dyadic_scan(
-        _pointer(_extents(wanted.shape)), _pointer(wanted), _pointer(integers),
-        ctypes.c_double(rate_weight), _pointer(buffer), ctypes.c_int64(buffer.size),
+    used = _library(real(wanted.dtype)).dyadic_scan(
+        pointer(extents(wanted.shape)), pointer(wanted), pointer(integers),
+        ctypes.c_double(rate_weight), pointer(buffer), ctypes.c_int64(buffer.size),
         ctypes.c_int64(0),
     )  # fmt: skip
     if used < 0:
@@ -195,24 +195,6 @@ def _scan(wanted: np.ndarray, rate_weight: float) -> tuple[np.ndarray, bytes]:
 
 
 def _wavelet(values: np.ndarray, *, inverse: bool) -> None:
-    _library(_real(values.dtype)).dyadic_wavelet(
-        _pointer(_extents(values.shape)), _pointer(values), ctypes.c_int64(inverse)
+    _library(real(values.dtype)).dyadic_wavelet(
+        pointer(extents(values.shape)), pointer(values), ctypes.c_int64(inverse)
     )
-
-
-def _folded(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    kept = fold(shape, 3)
-    one, two, three = (1,) * (3 - len(kept)) + kept
-    return one, two, three
-
-
-def _extents(shape: tuple[int, ...]) -> np.ndarray:
-    return np.array(shape, np.int64)
-
-
-def _pointer(array: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
-
-
-def _real(dtype: np.dtype) -> str:
-    return {"f4": "float", "f8": "double"}[dtype.str[1:]]

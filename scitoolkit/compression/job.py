@@ -55,7 +55,7 @@ class CompressionConfig(JobConfig):
         enhancer: enhancer behind it.
         strictness: strict, or relaxed (twice the bound).
         seconds: how long enhancer networks may train.
-        training: how they train.
+        training: processes and seeds of a job; networks train by a schedule of their own.
     """
 
     surrogate: str = "compression"

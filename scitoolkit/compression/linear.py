@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from scitoolkit.compression._linear_source import SOURCE
-from scitoolkit.compression.bases import fold
 from scitoolkit.compression.dyadic import FLAGS
+from scitoolkit.compression.kernel_arguments import extents, folded, pointer, real
 from scitoolkit.core.errors import DataError
 from scitoolkit.ops.codegen import load_library
 
@@ -50,13 +50,13 @@ class LinearEnhancer:
 
     def apply(self, decoded: np.ndarray, clip: float) -> np.ndarray:
         """Return the enhanced field; no point moves by more than `clip`."""
-        shape = _folded(decoded.shape)
+        shape = folded(decoded.shape)
         out = np.empty_like(decoded)
         limits, taps = self._in(decoded.dtype)
         status = _library(decoded.dtype).linear_apply(
-            _pointer(np.array(shape, np.int64)), _pointer(decoded), ctypes.c_double(self.scale),
-            ctypes.c_int64(self.activity), _pointer(limits), ctypes.c_int64(limits.size),
-            _pointer(taps), ctypes.c_double(clip), _pointer(out),
+            pointer(extents(shape)), pointer(decoded), ctypes.c_double(self.scale),
+            ctypes.c_int64(self.activity), pointer(limits), ctypes.c_int64(limits.size),
+            pointer(taps), ctypes.c_double(clip), pointer(out),
         )  # fmt: skip
         if status:
             raise MemoryError
@@ -111,7 +111,7 @@ def largest_error(original: np.ndarray, decoded: np.ndarray) -> float:
     A NaN on one side counts as infinite. Same figure as `bounds.max_error`, in one pass.
     """
     return _library(decoded.dtype).linear_max_error(
-        ctypes.c_int64(decoded.size), _pointer(original), _pointer(decoded)
+        ctypes.c_int64(decoded.size), pointer(original), pointer(decoded)
     )
 
 
@@ -120,15 +120,15 @@ def _fit_kind(
 ) -> tuple[LinearEnhancer, float]:
     limits = _limits(decoded, scale, activity, num_classes)
     sums = np.zeros((len(limits) + 1, NUM_TAPS, _WIDE))
-    shape = _folded(decoded.shape)
+    shape = folded(decoded.shape)
     stride = max(decoded.size // _FIT_POINTS, 1)
     # A stride that divides the rows of a slice would see the same rows of every slice.
     stride += stride > 1 and shape[1] % stride == 0
     as_dtype = limits.astype(decoded.dtype)
     status = _library(decoded.dtype).linear_accumulate(
-        _pointer(np.array(shape, np.int64)), _pointer(decoded), _pointer(original),
-        ctypes.c_double(scale), ctypes.c_int64(activity), _pointer(as_dtype),
-        ctypes.c_int64(limits.size), ctypes.c_int64(stride), _pointer(sums),
+        pointer(extents(shape)), pointer(decoded), pointer(original),
+        ctypes.c_double(scale), ctypes.c_int64(activity), pointer(as_dtype),
+        ctypes.c_int64(limits.size), ctypes.c_int64(stride), pointer(sums),
     )  # fmt: skip
     if status:
         raise MemoryError
@@ -151,7 +151,7 @@ def _limits(decoded: np.ndarray, scale: float, activity: bool, num_classes: int)
     """Return quantiles of value or activity, from a sample, as ascending float32."""
     if num_classes == 1:
         return np.empty(0, np.float32)
-    field = decoded.reshape(_folded(decoded.shape))
+    field = decoded.reshape(folded(decoded.shape))
     step = max(round((field.size / _SAMPLE) ** (1 / 3)), 1)
     if activity:
         sample = _activity_sample(field, scale, step)
@@ -186,13 +186,4 @@ def _compiled(real: str) -> ctypes.CDLL:
 
 
 def _library(dtype: np.dtype) -> ctypes.CDLL:
-    return _compiled({"f4": "float", "f8": "double"}[dtype.str[1:]])
-
-
-def _folded(shape: tuple[int, ...]) -> tuple[int, ...]:
-    kept = fold(shape, 3)
-    return (1,) * (3 - len(kept)) + kept
-
-
-def _pointer(array: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
+    return _compiled(real(dtype))

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from scitoolkit.compression import dyadic, field
 from scitoolkit.compression._network_source import SOURCE
-from scitoolkit.compression.bases import fold
 from scitoolkit.compression.field import Encoded
+from scitoolkit.compression.kernel_arguments import extents, folded, pointer, real
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError, NumericalError
 from scitoolkit.io.loader import ArraySource, FieldLoader
@@ -97,7 +97,7 @@ class NetworkEnhancer:
 
     def apply(self, decoded: np.ndarray, bound: float, clip: float) -> np.ndarray:
         """Return the enhanced field; no point moves by more than `clip`."""
-        out, shape = np.empty_like(decoded), _folded(decoded.shape)
+        out, shape = np.empty_like(decoded), folded(decoded.shape)
         units = self.scales.astype(decoded.dtype)
         arrays = [
             np.ascontiguousarray(part.astype(decoded.dtype) * unit)
@@ -106,9 +106,9 @@ class NetworkEnhancer:
         limits = self.limits.astype(decoded.dtype)
         groups, hidden = self.bias.shape
         status = _library(decoded.dtype).network_apply(
-            _pointer(np.array(shape, np.int64)), _pointer(decoded), ctypes.c_double(1 / bound),
-            _pointer(limits), ctypes.c_int64(groups), ctypes.c_int64(hidden), _pointer(arrays[0]),
-            _pointer(arrays[1]), _pointer(arrays[2]), ctypes.c_double(clip), _pointer(out),
+            pointer(extents(shape)), pointer(decoded), ctypes.c_double(1 / bound),
+            pointer(limits), ctypes.c_int64(groups), ctypes.c_int64(hidden), pointer(arrays[0]),
+            pointer(arrays[1]), pointer(arrays[2]), ctypes.c_double(clip), pointer(out),
         )  # fmt: skip
         if status:
             raise MemoryError
@@ -225,14 +225,14 @@ def _samples(
     values: np.ndarray, decoded: np.ndarray, bound: float, groups: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return limits, stencils (N, G, 32) and errors (N, G) of rows spread over the field."""
-    shape = _folded(values.shape)
+    shape = folded(values.shape)
     num_rows, width = shape[0] * shape[1], shape[2]
     wanted = min(max(SAMPLES // width, 1), num_rows)
     rows = np.unique(np.linspace(0, num_rows - 1, wanted).astype(np.int64))
     stencils = np.empty((len(rows) * width, INPUTS), np.float32)
     status = _library(decoded.dtype).network_gather(
-        _pointer(np.array(shape, np.int64)), _pointer(decoded), ctypes.c_double(1 / bound),
-        ctypes.c_int64(len(rows)), _pointer(rows), _pointer(stencils),
+        pointer(extents(shape)), pointer(decoded), ctypes.c_double(1 / bound),
+        ctypes.c_int64(len(rows)), pointer(rows), pointer(stencils),
     )  # fmt: skip
     if status:
         raise MemoryError
@@ -259,13 +259,4 @@ def _compiled(real: str) -> ctypes.CDLL:
 
 
 def _library(dtype: np.dtype) -> ctypes.CDLL:
-    return _compiled({"f4": "float", "f8": "double"}[dtype.str[1:]])
-
-
-def _folded(shape: tuple[int, ...]) -> tuple[int, ...]:
-    kept = fold(shape, 3)
-    return (1,) * (3 - len(kept)) + kept
-
-
-def _pointer(array: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
+    return _compiled(real(dtype))
