@@ -135,8 +135,10 @@ def write_deepmd(model: SmoothEdition, path: Path | str) -> Path:
     """Write a `.dp` file that deepmd-kit loads, with the same energies.
 
     Raises:
-        DataError: steps in a way that deepmd-kit has not.
+        DataError: the model has a repulsion of nuclei, which that file cannot hold.
     """
+    if model.zbl is not None:
+        raise DataError("a .dp file has no place for model.zbl", where=str(path))
     path, config = Path(path), model.config
     radial, types = model.spec.radial, len(model.type_map)
     mean, deviation = (

@@ -125,7 +125,7 @@ def prepare(config: PotentialConfig) -> Prepared:
     sample = list(graphs.spread(config.statistics_frames))
     settings = _with_sel(config.model, sample, type_map)
     model = settings.build(type_map)
-    model.fit_statistics(sample)
+    model.fit_statistics([model.remainder(graph) for graph in sample])
     source, indices = validation
     held_graphs = GraphSet(source, indices.tolist(), type_map, cutoff)
     resolved = config.model_copy(update={"type_map": list(type_map), "model": settings})

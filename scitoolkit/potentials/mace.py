@@ -28,6 +28,7 @@ from scitoolkit.potentials.equivariant_layers import (
 from scitoolkit.potentials.graph import edge_vectors
 from scitoolkit.potentials.model import Potential, autograd_edge_gradients, models
 from scitoolkit.potentials.statistics import composition, energy_shifts
+from scitoolkit.potentials.zbl import ZblConfig
 
 GRID_STEP = 0.0125  # Å
 TABLE_PAYS = 16  # edges per node of the grid from which a table is worth making anew every step
@@ -55,6 +56,7 @@ class MaceConfig(Config):
         first_residual: whether the first layer keeps a species-dependent shortcut of its input
             [interaction_first: RealAgnosticResidualInteractionBlock].
         precision: of parameters and arithmetic; geometry and energies are kept in float64.
+        zbl: repulsion of nuclei added to what is learned, `{}` for its defaults; see `ZblConfig`.
         seed: of the initial weights.
     """
 
@@ -72,6 +74,7 @@ class MaceConfig(Config):
     radial_table: bool = True
     first_residual: bool = True
     precision: Literal["float32", "float64"] = "float32"
+    zbl: ZblConfig | None = None
     seed: NonNegativeInt = 0
 
     @model_validator(mode="after")
@@ -129,7 +132,7 @@ class Mace(Potential):
     """
 
     def __init__(self, config: MaceConfig, type_map: Sequence[str]) -> None:
-        super().__init__(type_map, config.cutoff)
+        super().__init__(type_map, config.cutoff, config.zbl)
         self.config, self.dtype = config, DTYPES[config.precision]
         tabulated = config.radial_table and config.precision == "float32"
         self.grid = Grid(config.cutoff, math.ceil(config.cutoff / GRID_STEP)) if tabulated else None
