@@ -83,6 +83,9 @@ class AtomsSource(Protocol):
     def __getitem__(self, index: int) -> Configuration:
         """Return one frame."""
 
+    def num_atoms(self, index: int) -> int:
+        """Return the number of atoms of one frame, without reading the frame."""
+
 
 class AtomsCollection:
     """Several sources one after the other, each frame checked and converted to eV and Å.
@@ -110,11 +113,19 @@ class AtomsCollection:
             DataError: NaN, wrong shapes, a periodic direction without a lattice vector.
             IndexError: no such frame.
         """
+        source, place = self._place(index)
+        return checked(in_standard_units(source[place], self._labels))
+
+    def _place(self, index: int) -> tuple[AtomsSource, int]:
         if not 0 <= index < len(self):
             raise IndexError(index)
         number = bisect.bisect_right(self._ends, index)
-        start = self._ends[number - 1] if number else 0
-        return checked(in_standard_units(self._sources[number][index - start], self._labels))
+        return self._sources[number], index - (self._ends[number - 1] if number else 0)
+
+    def num_atoms(self, index: int) -> int:
+        """Return the number of atoms of one frame, without reading the frame."""
+        source, place = self._place(index)
+        return source.num_atoms(place)
 
     def __iter__(self) -> Iterator[Configuration]:
         """Iterate over the frames."""
@@ -122,7 +133,9 @@ class AtomsCollection:
 
     def subset(self, indices: Sequence[int]) -> AtomsCollection:
         """Return a collection of some of the frames, in this order."""
-        return AtomsCollection([_Subset(self, list(indices))], LabelConfig(length_unit="angstrom"))
+        # A unit that was not stated stays open to question.
+        unit: Any = self._labels.length_unit and "angstrom"
+        return AtomsCollection([_Subset(self, list(indices))], LabelConfig(length_unit=unit))
 
     def species(self) -> list[str]:
         """Return the species of all frames, sorted; reads each frame once."""
@@ -170,6 +183,9 @@ class _Subset:
 
     def __getitem__(self, index: int) -> Configuration:
         return self._frames[self._indices[index]]
+
+    def num_atoms(self, index: int) -> int:
+        return self._frames.num_atoms(self._indices[index])
 
 
 def open_atoms(paths: Path | Sequence[Path], labels: LabelConfig | None = None) -> AtomsCollection:

@@ -68,11 +68,20 @@ class DeepmdSystem:
         """Return the number of frames."""
         return self._ends[-1]
 
+    def _place(self, index: int) -> tuple[Path, int]:
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        return self._sets[number], index - (self._ends[number - 1] if number else 0)
+
+    def num_atoms(self, index: int) -> int:
+        """Return the number of atoms of one frame."""
+        folder, row = self._place(index)
+        if not (folder / "real_atom_types.npy").is_file():
+            return len(self._types)
+        return int((np.asarray(self._array(folder, "real_atom_types")[row]) >= 0).sum())
+
     def __getitem__(self, index: int) -> Configuration:
         """Return one frame."""
-        number = int(np.searchsorted(self._ends, index, side="right"))
-        folder = self._sets[number]
-        row = index - (self._ends[number - 1] if number else 0)
+        folder, row = self._place(index)
         where = f"{folder}: frame {row}"
         types = self._types
         if (folder / "real_atom_types.npy").is_file():
@@ -119,8 +128,10 @@ class ExtendedXYZ:
         self.path, self._labels = path, labels
 
     @cached_property
-    def _offsets(self) -> list[int]:
+    def _skimmed(self) -> tuple[list[int], list[int]]:
+        """Return where frames begin, with the end of the last, and their numbers of atoms."""
         offsets: list[int] = []
+        sizes: list[int] = []
         line_number = 0
         with self.path.open("rb") as file:
             while True:
@@ -129,7 +140,7 @@ class ExtendedXYZ:
                 line_number += 1
                 if not line.strip():
                     if not line:
-                        return [*offsets, position]
+                        return [*offsets, position], sizes
                     continue
                 try:
                     atoms = int(line)
@@ -139,6 +150,7 @@ class ExtendedXYZ:
                         where=f"{self.path}:{line_number}",
                     ) from None
                 offsets.append(position)
+                sizes.append(atoms)
                 for _ in range(atoms + 1):
                     if not file.readline():
                         raise DataError(
@@ -148,11 +160,15 @@ class ExtendedXYZ:
 
     def __len__(self) -> int:
         """Return the number of frames."""
-        return len(self._offsets) - 1
+        return len(self._skimmed[1])
+
+    def num_atoms(self, index: int) -> int:
+        """Return the number of atoms of one frame."""
+        return self._skimmed[1][index]
 
     def __getitem__(self, index: int) -> Configuration:
         """Return one frame."""
-        start, stop = self._offsets[index : index + 2]
+        start, stop = self._skimmed[0][index : index + 2]
         with self.path.open("rb") as file:
             file.seek(start)
             text = file.read(stop - start).decode()
@@ -172,13 +188,19 @@ class AseDatabase:
         self.path, self._labels = path, labels
         try:
             self._database = ase("reading an ASE database").db.connect(path)
-            self._ids = [row.id for row in self._database.select(include_data=False)]
+            rows = self._database.select(include_data=False)
+            pairs = [(row.id, row.natoms) for row in rows]
         except Exception as error:  # sqlite raises many kinds for a damaged file
             raise DataError(f"not an ASE database ({error})", where=str(path)) from None
+        self._ids, self._sizes = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self._ids)
+
+    def num_atoms(self, index: int) -> int:
+        """Return the number of atoms of one frame."""
+        return self._sizes[index]
 
     def __getitem__(self, index: int) -> Configuration:
         """Return one frame."""

@@ -135,11 +135,13 @@ def test_what_remains_to_learn_is_the_label_without_it():
         assert torch.allclose(rest[name], wanted[name], atol=1e-10)
 
 
-def test_training_sees_it():
-    term = model("float64", ZblConfig()).train()
-    out = term(configuration_graph(from_ase(ATOMS), TYPES, 4.0))
-    out["forces"].square().sum().backward()
-    assert all(p.grad is not None for p in term.parameters())
+def test_the_errors_of_forces_that_training_lowers_contain_it():
+    gradients = []
+    for zbl in (None, ZblConfig()):
+        term = model("float64", zbl).train()
+        term(configuration_graph(from_ase(ATOMS), TYPES, 4.0))["forces"].square().sum().backward()
+        gradients.append(term.fitting.weight[0].grad)
+    assert not torch.allclose(*gradients)
 
 
 def test_what_has_no_charge_is_refused():
