@@ -61,6 +61,8 @@ class Configuration:
         energy: eV, None when unlabelled.
         forces: (N, 3) eV/Å, or None.
         virial: (3, 3) eV, or None.
+        frame_parameters: (F,) numbers that belong to the frame (fparam), or None.
+        atom_parameters: (N, A) numbers that belong to the atoms (aparam), or None.
         where: file and frame, for messages.
     """
 
@@ -72,6 +74,8 @@ class Configuration:
     forces: Array | None = None
     virial: Array | None = None
     where: str = ""
+    frame_parameters: Array | None = None
+    atom_parameters: Array | None = None
 
 
 class AtomsSource(Protocol):
@@ -241,6 +245,8 @@ def checked(frame: Configuration) -> Configuration:
         "positions": (frame.positions, (atoms, 3)), "cell": (frame.cell, (3, 3)),
         "forces": (frame.forces, (atoms, 3)), "virial": (frame.virial, (3, 3)),
         "energy": (frame.energy, ()),
+        "fparam": (frame.frame_parameters, np.shape(frame.frame_parameters)[:1]),
+        "aparam": (frame.atom_parameters, (atoms, *np.shape(frame.atom_parameters)[1:2])),
     }  # fmt: skip
     if not atoms:
         raise DataError("a frame without atoms", where=frame.where)

@@ -22,6 +22,11 @@ from scitoolkit.io.atoms import (
 
 _SUFFIXES = {".xyz": "extxyz", ".extxyz": "extxyz", ".db": "db"}
 
+_FILES = {
+    "energy": "energy", "forces": "force", "virial": "virial", "fparam": "fparam",
+    "aparam": "aparam",
+}  # fmt: skip
+
 
 def open_path(path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
     """Yield the sources that a path holds.
@@ -89,7 +94,7 @@ class DeepmdSystem:
         kept = types >= 0  # mixed_type pads with -1
         values = {
             name: np.array(self._array(folder, file)[row], dtype=np.float64)
-            for name, file in (("energy", "energy"), ("forces", "force"), ("virial", "virial"))
+            for name, file in _FILES.items()
             if (folder / f"{file}.npy").is_file()
         }
         positions = np.array(self._array(folder, "coord")[row], dtype=np.float64).reshape(-1, 3)
@@ -102,6 +107,8 @@ class DeepmdSystem:
             self._species(types[kept], where), positions[kept], cell, np.full(3, self._periodic),
             float(values["energy"].reshape(())) if "energy" in values else None,
             forces, values["virial"].reshape(3, 3) if "virial" in values else None, where,
+            values.get("fparam"),
+            values["aparam"].reshape(len(types), -1)[kept] if "aparam" in values else None,
         )  # fmt: skip
 
     def _species(self, types: Array, where: str) -> Array:
@@ -240,7 +247,17 @@ def from_ase(atoms: Any, labels: LabelConfig | None = None, where: str = "atoms"
         np.array(atoms.cell.array, dtype=np.float64), np.array(atoms.pbc, dtype=bool),
         None if energy is None else float(energy),
         None if forces is None else np.array(forces, dtype=np.float64), virial, where,
+        *given_parameters(atoms),
     )  # fmt: skip
+
+
+def given_parameters(atoms: Any) -> tuple[Array | None, Array | None]:
+    """Return (F,) and (N, A) of `info["fparam"]` and `arrays["aparam"]` of an `ase.Atoms`."""
+    frame, each = atoms.info.get("fparam"), atoms.arrays.get("aparam")
+    return (
+        None if frame is None else np.array(frame, dtype=np.float64).reshape(-1),
+        None if each is None else np.array(each, dtype=np.float64).reshape(len(atoms), -1),
+    )
 
 
 def _found(held: dict, others: dict, key: str, kind: str, where: str) -> Any:

@@ -6,6 +6,8 @@ from scitoolkit.core.lazy import lazy_names
 
 _HOMES = {
     "Calculator": "calculator",
+    "DeepPotential": "deep_potential",
+    "DeepPotentialConfig": "deep_potential",
     "Mace": "mace",
     "MaceConfig": "mace",
     "Potential": "model",
@@ -13,6 +15,7 @@ _HOMES = {
     "PotentialJob": "job",
     "SmoothEdition": "se_e2_a",
     "SmoothEditionConfig": "se_e2_a",
+    "ZblConfig": "zbl",
     "load_model": "job",
     "model_deviation": "committee",
     "models": "model",

@@ -19,6 +19,7 @@ from scitoolkit.io.atoms import AtomsCollection, Configuration, open_atoms
 from scitoolkit.potentials import evaluation
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader, GraphSet
+from scitoolkit.potentials.deep_potential import DeepPotentialConfig
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.prediction import write_predictions
@@ -128,7 +129,11 @@ def prepare(config: PotentialConfig) -> Prepared:
     cutoff = config.model.cutoff
     graphs = GraphSet(frames, train.tolist(), type_map, cutoff)
     sample = list(graphs.spread(config.statistics_frames))
-    settings = _with_sel(config.model, sample, type_map)
+    settings = config.model
+    if isinstance(settings, DeepPotentialConfig):
+        settings = settings.counted(sample, type_map)
+    else:
+        settings = _with_sel(settings, sample, type_map)
     model = settings.build(type_map)
     model.fit_statistics([model.remainder(graph) for graph in sample])
     e0_source = set_reference_energies(model, config.e0, found.isolated)

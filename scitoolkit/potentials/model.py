@@ -20,6 +20,7 @@ from scitoolkit.potentials.zbl import Zbl, ZblConfig
 models: Registry[type[Config]] = Registry(
     "potential",
     {
+        "deep_potential": "scitoolkit.potentials.deep_potential:DeepPotentialConfig",
         "mace": "scitoolkit.potentials.mace:MaceConfig",
         "se_e2_a": "scitoolkit.potentials.se_e2_a:SmoothEditionConfig",
     },
