@@ -136,12 +136,12 @@ class DeepPotential(Potential):
             self.shift.copy_(torch.from_numpy(energy_shifts(counts, energies)))
             for name, number in self._given().items():
                 if number:
-                    values = torch.cat([self._parameters(graph, name) for graph in graphs])
+                    values = torch.cat([self._numbers(graph, name) for graph in graphs])
                     spread = values.std(0, correction=0).clamp_min(LEAST_SPREAD)
                     self.get_buffer(f"{name}_mean").copy_(values.mean(0))
                     self.get_buffer(f"{name}_scale").copy_(1 / spread)
 
-    def _parameters(self, graph: Batch, name: str) -> Tensor:
+    def _numbers(self, graph: Batch, name: str) -> Tensor:
         wanted = self._given()[name]
         found = graph[name].shape[1] if name in graph else 0
         if found != wanted:
@@ -191,7 +191,7 @@ class DeepPotential(Potential):
         inputs = [each(v, types) for each, v in zip(self.descriptors, values, strict=True)]
         for name, number in self._given().items():
             if number:
-                given = self._parameters(graph, name).to(self.shift.device)
+                given = self._numbers(graph, name).to(self.shift.device)
                 mean, scale = self.get_buffer(f"{name}_mean"), self.get_buffer(f"{name}_scale")
                 given = ((given - mean) * scale).to(self.dtype)
                 inputs.append(given[graph["frame"]] if name == "frame_parameters" else given)

@@ -92,7 +92,10 @@ def build(name: str, descriptor: dict):
     count = len(variables["bias_atom_e"])
     variables["bias_atom_e"] = np.array([[-0.3], [0.4], [0.1]])[:count]
     if given:
-        variables["fparam_avg"], variables["fparam_inv_std"] = np.array([0.3, -1]), np.array([2.0, 0.5])
+        variables["fparam_avg"], variables["fparam_inv_std"] = (
+            np.array([0.3, -1]),
+            np.array([2.0, 0.5]),
+        )
         variables["aparam_avg"], variables["aparam_inv_std"] = np.array([0.1]), np.array([3.0])
     return type(model).deserialize(data), data
 
@@ -108,7 +111,10 @@ def derivatives(model, coord, box, kinds, given) -> tuple[float, np.ndarray, np.
             n = len(coords[part])
             more = {k: np.repeat(v[None], n, 0) for k, v in given.items()}
             found = model.call(
-                coords[part].reshape(n, -1), np.tile(kinds, (n, 1)), boxes[part].reshape(n, 9), **more
+                coords[part].reshape(n, -1),
+                np.tile(kinds, (n, 1)),
+                boxes[part].reshape(n, 9),
+                **more,
             )
             out.append(np.ravel(found["energy"]))
         return np.concatenate(out)
