@@ -170,7 +170,7 @@ class Slots:
 
     def __init__(self, centre: Tensor, num_atoms: int, sel: int) -> None:
         counts = torch.bincount(centre, minlength=num_atoms)
-        most = int(counts.max()) if len(centre) else 0
+        most = int(counts.max().clamp_min(1))
         place = (
             torch.arange(len(centre), device=centre.device) - (counts.cumsum(0) - counts)[centre]
         )

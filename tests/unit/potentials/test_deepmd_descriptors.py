@@ -49,3 +49,40 @@ def test_energies_forces_and_virials_are_deepmd_kits(expected, name):
         for ours, theirs in (("forces", "force"), ("virial", "virial")):
             wanted = expected[f"{name}_{theirs}"].reshape(found[ours].shape)
             assert np.abs(found[ours] - wanted).max() < 1e-9 * np.abs(wanted).max(), ours
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_written_reads_back_the_same(name, tmp_path):
+    model = read_deepmd(GOLDEN / f"{name}.dp")
+    again = read_deepmd(write_deepmd(model, tmp_path / "again.dp"))
+    assert again.config == model.config
+    for key, value in model.state_dict().items():
+        assert torch.allclose(again.state_dict()[key], value, rtol=0, atol=1e-15), key
+
+
+def test_given_parameters_change_the_energy_and_are_asked_for(expected):
+    model = read_deepmd(GOLDEN / "parameters.dp")
+    assert isinstance(model, DeepPotential)
+    one = predict_frame(model, frame(expected))["energy"]
+    other = replace(frame(expected), frame_parameters=expected["fparam"] + 0.1)
+    assert abs(predict_frame(model, other)["energy"] - one) > 1e-6
+    with pytest.raises(DataError, match="frame parameters"):
+        predict_frame(model, replace(frame(expected), frame_parameters=None))
+
+
+def test_what_is_not_built_is_refused_by_name(tmp_path):
+    from scitoolkit.potentials.deepmd_file import read_tree, write_tree
+
+    def changed(name, **settings):
+        tree = read_tree(GOLDEN / f"{name}.dp")
+        tree["model"]["descriptor"].update(settings)
+        return write_tree(tree, tmp_path / "changed.dp")
+
+    with pytest.raises(DataError, match="use_econf_tebd"):
+        read_deepmd(changed("atten_concat", use_econf_tebd=True))
+    with pytest.raises(DataError, match="env_protection"):
+        read_deepmd(changed("parameters", env_protection=0.1))
+    tree = read_tree(GOLDEN / "atten_concat.dp")
+    tree["model"]["descriptor"]["@variables"]["davg"][:, :, 0] = 0.1
+    with pytest.raises(DataError, match="set_davg_zero"):
+        read_deepmd(write_tree(tree, tmp_path / "mean.dp"))
