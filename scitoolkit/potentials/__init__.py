@@ -10,6 +10,8 @@ _HOMES = {
     "DeepPotentialConfig": "deep_potential",
     "Mace": "mace",
     "MaceConfig": "mace",
+    "Nequip": "nequip",
+    "NequipConfig": "nequip",
     "Potential": "model",
     "PotentialConfig": "config",
     "PotentialJob": "job",

@@ -22,6 +22,7 @@ models: Registry[type[Config]] = Registry(
     {
         "deep_potential": "scitoolkit.potentials.deep_potential:DeepPotentialConfig",
         "mace": "scitoolkit.potentials.mace:MaceConfig",
+        "nequip": "scitoolkit.potentials.nequip:NequipConfig",
         "se_e2_a": "scitoolkit.potentials.se_e2_a:SmoothEditionConfig",
     },
 )

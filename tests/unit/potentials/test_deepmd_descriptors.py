@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from scitoolkit.core.errors import DataError
 from scitoolkit.io.atoms import Configuration
-from scitoolkit.potentials.deepmd_weights import read_deepmd
+from scitoolkit.potentials.deep_potential import DeepPotential
+from scitoolkit.potentials.deepmd_weights import read_deepmd, write_deepmd
 from scitoolkit.potentials.prediction import predict_frame
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "deepmd"
