@@ -101,9 +101,17 @@ class DeepPotentialConfig(Config):
 
 
 class DeepPotential(Potential):
-    """Energies from fitting nets over the descriptors of an atom and the given parameters."""
+    """Energies from fitting nets over the descriptors of an atom and the given parameters.
 
-    def __init__(self, config: DeepPotentialConfig, type_map: Sequence[str]) -> None:
+    Args:
+        config: every `sel` is a number.
+        type_map: species.
+        outputs: of the fitting nets; more than one only for a property that is no energy.
+    """
+
+    def __init__(
+        self, config: DeepPotentialConfig, type_map: Sequence[str], outputs: int = 1
+    ) -> None:
         super().__init__(type_map, config.cutoff, config.zbl)
         self.config, self.dtype, types = config, DTYPES[config.precision], len(type_map)
         generator = torch.Generator().manual_seed(config.seed)
@@ -114,7 +122,7 @@ class DeepPotential(Potential):
         inputs += config.frame_parameters + config.atom_parameters
         self.fitting = StackedNetworks(
             1 if config.one_fitting else types, inputs, config.fitting, step=config.fitting_step,
-            linear_output=True, generator=generator, dtype=self.dtype,
+            linear_output=True, generator=generator, dtype=self.dtype, outputs=outputs,
         )  # fmt: skip
         self.shift: Tensor
         self.register_buffer("shift", torch.zeros(types, dtype=torch.float64))

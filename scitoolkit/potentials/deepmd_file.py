@@ -104,7 +104,7 @@ def network_collection(stack: StackedNetworks, kind: str, types: int, indices: i
         "resnet_dt": bool(stack.step), "precision": _precision(stack),
     }  # fmt: skip
     if fitting:
-        described |= {"out_dim": 1, "bias_out": True}
+        described |= {"out_dim": stack.weight[-1].shape[2], "bias_out": True}
     else:
         described |= {"bias": True}
     networks = [

@@ -30,8 +30,12 @@ from scitoolkit.potentials.deepmd_file import (
     write_tree,
 )
 from scitoolkit.potentials.descriptors import SmoothDescriptorConfig
+from scitoolkit.potentials.properties import PropertyKind, PropertyModel
 from scitoolkit.potentials.se_e2_a import SmoothEdition, SmoothEditionConfig
 
+_PROPERTIES: dict[str, PropertyKind] = {
+    "dipole": "dipole", "polar": "polarisability", "dos": "dos",
+}  # fmt: skip
 _PARAMETERS = {"frame_parameters": "fparam", "atom_parameters": "aparam"}
 
 
@@ -47,27 +51,80 @@ def read_deepmd(path: Path | str) -> SmoothEdition | DeepPotential:
     fitting = model.get("fitting", {})
     if fitting.get("type") != "ener":
         raise DataError(
-            f"fitting {fitting.get('type')!r} is not built here", where=where, allowed="ener"
-        )
+            f"fitting {fitting.get('type')!r} gives no energy", where=where, allowed="ener",
+            fix="read_deepmd_property, for dipole, polar and dos",
+        )  # fmt: skip
     _refuse_unknown(model, fitting, where)
     trees = parts(model["descriptor"])
     out = _built(trees, fitting, model["type_map"], where)
     held = out.descriptors if isinstance(out, DeepPotential) else [out]
     for each, tree in zip(held, trees, strict=True):
         fill_descriptor(each, tree, where)  # type: ignore[arg-type]
+    _fill_fitting(out, fitting, where)
     with torch.no_grad():
-        fill_networks(out.fitting, fitting["nets"], where)
-        variables = fitting["@variables"]
-        shift = np.zeros(len(out.type_map)) + variables["bias_atom_e"].ravel()
+        shift = np.zeros(len(out.type_map)) + fitting["@variables"]["bias_atom_e"].ravel()
         if (extra := model.get("@variables", {}).get("out_bias")) is not None:
             shift = shift + extra.reshape(-1)[: len(shift)]
         out.shift.copy_(torch.from_numpy(shift))
-        for name, theirs in _PARAMETERS.items():
-            if fitting[f"numb_{theirs}"]:
-                for ending, key in (("mean", "avg"), ("scale", "inv_std")):
-                    values = torch.from_numpy(np.ravel(variables[f"{theirs}_{key}"]))
-                    out.get_buffer(f"{name}_{ending}").copy_(values)
     return out
+
+
+def read_deepmd_property(path: Path | str) -> PropertyModel:
+    """Return the dipole, polarisability or DOS model of a `.dp` file.
+
+    Raises:
+        DataError: not such a file, or a model of a kind that is not built here.
+    """
+    model, where = read_tree(Path(path))["model"], str(path)
+    fitting = model.get("fitting", {})
+    kind = _PROPERTIES.get(str(fitting.get("type")))
+    if kind is None:
+        raise DataError(
+            f"fitting {fitting.get('type')!r} is not built here", where=where,
+            allowed=", ".join(_PROPERTIES),
+        )  # fmt: skip
+    _refuse_unknown(model, fitting, where)
+    trees, type_map = parts(model["descriptor"]), model["type_map"]
+    config = DeepPotentialConfig(
+        descriptors=[descriptor_config(tree, where) for tree in trees],
+        shared_fitting=fitting["mixed_types"], fitting=fitting["neuron"],
+        fitting_step=layer_steps(fitting["nets"]), precision=trees[0]["precision"],
+        **{name: fitting[f"numb_{theirs}"] for name, theirs in _PARAMETERS.items()},
+    )  # fmt: skip
+    out = PropertyModel(
+        config, type_map, kind, number=fitting.get("dim_out", 1),
+        diagonal=fitting.get("fit_diag", True),
+    )  # fmt: skip
+    for each, tree in zip(out.base.descriptors, trees, strict=True):
+        fill_descriptor(each, tree, where)
+    _fill_fitting(out.base, fitting, where)
+    variables = fitting["@variables"]
+    added = np.asarray(model["@variables"]["out_bias"])[0].reshape(len(type_map), -1)
+    with torch.no_grad():
+        out.shift.copy_(torch.from_numpy(variables["bias_atom_e"]))
+        if kind == "dos":
+            out.shift += torch.from_numpy(added)
+        if kind == "polarisability":
+            scale = np.ravel(variables["scale"])
+            constant = np.zeros(len(type_map))
+            if fitting["shift_diag"]:
+                diagonal = added.reshape(-1, 3, 3).diagonal(axis1=1, axis2=2).mean(1)
+                constant = (np.ravel(variables["constant_matrix"]) + diagonal) * scale
+            out.scale.copy_(torch.from_numpy(scale))
+            out.isotropic.copy_(torch.from_numpy(constant))
+    return out.eval()
+
+
+@torch.no_grad()
+def _fill_fitting(out: SmoothEdition | DeepPotential, fitting: Tree, where: str) -> None:
+    """Put the fitting nets' weights and the statistics of given parameters in place."""
+    variables = fitting["@variables"]
+    fill_networks(out.fitting, fitting["nets"], where)
+    for name, theirs in _PARAMETERS.items():
+        if fitting[f"numb_{theirs}"]:
+            for ending, key in (("mean", "avg"), ("scale", "inv_std")):
+                values = torch.from_numpy(np.ravel(variables[f"{theirs}_{key}"]))
+                out.get_buffer(f"{name}_{ending}").copy_(values)
 
 
 def _refuse_unknown(model: Tree, fitting: Tree, where: str) -> None:

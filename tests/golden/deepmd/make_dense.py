@@ -54,12 +54,20 @@ VARIANTS = {
         ],
     },
 }  # fmt: skip
+HEADS = {
+    "dipole": ({**TWO_BODY, "type_one_side": True}, {"type": "dipole"}),
+    "polar_diagonal": ({**TWO_BODY, "type_one_side": True},
+                       {"type": "polar", "fit_diag": True, "scale": [1.5, 0.7]}),
+    "polar_full": ({**ATTENTION, "attn_layer": 1, "smooth_type_embedding": True},
+                   {"type": "polar", "fit_diag": False, "shift_diag": False}),
+    "dos": (VARIANTS["hybrid"], {"type": "dos", "numb_dos": 7}),
+}  # fmt: skip
 STEP, STRAIN = 2e-3, 5e-4  # Å, and without unit
 EXACT = ("parameters", "hybrid", "three_types", "exclude_two_side")
 STENCIL = {1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
 
 
-def build(name: str, descriptor: dict):
+def build(name: str, descriptor: dict, fitting: dict | None = None):
     from deepmd.dpmodel.model.model import get_model
 
     given = {"numb_fparam": 2, "numb_aparam": 1} if name == "parameters" else {}
@@ -68,7 +76,7 @@ def build(name: str, descriptor: dict):
             "type_map": ["O", "H", "Si"] if name == "three_types" else ["O", "H"],
             "descriptor": descriptor,
             "fitting_net": {"neuron": [6, 6], "resnet_dt": True, "precision": "float64",
-                            "seed": 4, **given},
+                            "seed": 4, **given, **(fitting or {})},
         }
     )  # fmt: skip
     data = model.serialize()
@@ -90,6 +98,13 @@ def build(name: str, descriptor: dict):
             layer["@variables"]["w"] *= 2.0  # forces large enough to tell differences from noise
     variables = data["fitting"]["@variables"]
     count = len(variables["bias_atom_e"])
+    if fitting is not None:
+        for key in ("bias_atom_e", "constant_matrix"):
+            if key in variables:
+                variables[key] = 0.3 * rng.normal(size=variables[key].shape)
+        added = data["@variables"]["out_bias"]
+        data["@variables"]["out_bias"] = 0.2 * rng.normal(size=added.shape)
+        return type(model).deserialize(data), data
     variables["bias_atom_e"] = np.array([[-0.3], [0.4], [0.1]])[:count]
     if given:
         variables["fparam_avg"], variables["fparam_inv_std"] = (
@@ -170,6 +185,16 @@ def main() -> None:
             force, virial = found[1][0], found[2].reshape(3, 3)
         out |= {f"{name}_energy": energy, f"{name}_force": force, f"{name}_virial": virial}
         print(name, energy, np.abs(force).max(), np.abs(virial).max())
+    for name, (descriptor, fitting) in HEADS.items():
+        model, data = build(name, descriptor, fitting)
+        save_dp_model(
+            str(HERE / f"{name}.dp"), {"model": data, "backend": "dpmodel", "model_def_script": {}}
+        )
+        found = model.call(coord.reshape(1, -1), kinds[None], box.reshape(1, 9))
+        atomic, total = {"dos": ("atom_dos", "dos"), "dipole": ("dipole", "global_dipole")}.get(
+            name, ("polar", "global_polar")
+        )
+        out |= {f"{name}_atomic": found[atomic][0], f"{name}_total": found[total][0]}
     np.savez(HERE / "expected_dense.npz", **out)
 
 
