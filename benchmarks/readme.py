@@ -153,6 +153,13 @@ ROWS = {
         "mace-torch in the same CPU time: {peer_energy_rmse_mev:.1f} meV, "
         "{peer_force_rmse_mev_per_angstrom:.1f} meV/Å after {peer_epochs:.0f} epochs",
     ),
+    "potential_nve": (
+        "Energy drift of `acac_mace` at constant energy (float64)",
+        "{picoseconds:.0f} ps, steps of {step_fs} fs, {atoms} atoms",
+        "{drift_mev_per_atom_per_ns:.2f} ± {uncertainty_mev_per_atom_per_ns:.2f} meV/atom/ns, "
+        "{ms_per_step:.0f} ms a step",
+        "–",
+    ),
     "search_overhead": (
         "Architecture search, 32 workers",
         "2 s trials that sleep, 8,605,184 architectures",

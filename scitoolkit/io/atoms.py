@@ -61,6 +61,8 @@ class Configuration:
         energy: eV, None when unlabelled.
         forces: (N, 3) eV/Å, or None.
         virial: (3, 3) eV, or None.
+        frame_parameters: (F,) numbers that belong to the frame (fparam), or None.
+        atom_parameters: (N, A) numbers that belong to the atoms (aparam), or None.
         where: file and frame, for messages.
     """
 
@@ -72,6 +74,8 @@ class Configuration:
     forces: Array | None = None
     virial: Array | None = None
     where: str = ""
+    frame_parameters: Array | None = None
+    atom_parameters: Array | None = None
 
 
 class AtomsSource(Protocol):
@@ -82,6 +86,9 @@ class AtomsSource(Protocol):
 
     def __getitem__(self, index: int) -> Configuration:
         """Return one frame."""
+
+    def num_atoms(self, index: int) -> int:
+        """Return the number of atoms of one frame, without reading the frame."""
 
 
 class AtomsCollection:
@@ -110,11 +117,19 @@ class AtomsCollection:
             DataError: NaN, wrong shapes, a periodic direction without a lattice vector.
             IndexError: no such frame.
         """
+        source, place = self._place(index)
+        return checked(in_standard_units(source[place], self._labels))
+
+    def _place(self, index: int) -> tuple[AtomsSource, int]:
         if not 0 <= index < len(self):
             raise IndexError(index)
         number = bisect.bisect_right(self._ends, index)
-        start = self._ends[number - 1] if number else 0
-        return checked(in_standard_units(self._sources[number][index - start], self._labels))
+        return self._sources[number], index - (self._ends[number - 1] if number else 0)
+
+    def num_atoms(self, index: int) -> int:
+        """Return the number of atoms of one frame, without reading the frame."""
+        source, place = self._place(index)
+        return source.num_atoms(place)
 
     def __iter__(self) -> Iterator[Configuration]:
         """Iterate over the frames."""
@@ -122,7 +137,9 @@ class AtomsCollection:
 
     def subset(self, indices: Sequence[int]) -> AtomsCollection:
         """Return a collection of some of the frames, in this order."""
-        return AtomsCollection([_Subset(self, list(indices))], LabelConfig(length_unit="angstrom"))
+        # A unit that was not stated stays open to question.
+        unit: Any = self._labels.length_unit and "angstrom"
+        return AtomsCollection([_Subset(self, list(indices))], LabelConfig(length_unit=unit))
 
     def species(self) -> list[str]:
         """Return the species of all frames, sorted; reads each frame once."""
@@ -170,6 +187,9 @@ class _Subset:
 
     def __getitem__(self, index: int) -> Configuration:
         return self._frames[self._indices[index]]
+
+    def num_atoms(self, index: int) -> int:
+        return self._frames.num_atoms(self._indices[index])
 
 
 def open_atoms(paths: Path | Sequence[Path], labels: LabelConfig | None = None) -> AtomsCollection:
@@ -225,6 +245,8 @@ def checked(frame: Configuration) -> Configuration:
         "positions": (frame.positions, (atoms, 3)), "cell": (frame.cell, (3, 3)),
         "forces": (frame.forces, (atoms, 3)), "virial": (frame.virial, (3, 3)),
         "energy": (frame.energy, ()),
+        "fparam": (frame.frame_parameters, np.shape(frame.frame_parameters)[:1]),
+        "aparam": (frame.atom_parameters, (atoms, *np.shape(frame.atom_parameters)[1:2])),
     }  # fmt: skip
     if not atoms:
         raise DataError("a frame without atoms", where=frame.where)

@@ -22,6 +22,11 @@ from scitoolkit.io.atoms import (
 
 _SUFFIXES = {".xyz": "extxyz", ".extxyz": "extxyz", ".db": "db"}
 
+_FILES = {
+    "energy": "energy", "forces": "force", "virial": "virial", "fparam": "fparam",
+    "aparam": "aparam",
+}  # fmt: skip
+
 
 def open_path(path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
     """Yield the sources that a path holds.
@@ -68,11 +73,20 @@ class DeepmdSystem:
         """Return the number of frames."""
         return self._ends[-1]
 
+    def _place(self, index: int) -> tuple[Path, int]:
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        return self._sets[number], index - (self._ends[number - 1] if number else 0)
+
+    def num_atoms(self, index: int) -> int:
+        """Return the number of atoms of one frame."""
+        folder, row = self._place(index)
+        if not (folder / "real_atom_types.npy").is_file():
+            return len(self._types)
+        return int((np.asarray(self._array(folder, "real_atom_types")[row]) >= 0).sum())
+
     def __getitem__(self, index: int) -> Configuration:
         """Return one frame."""
-        number = int(np.searchsorted(self._ends, index, side="right"))
-        folder = self._sets[number]
-        row = index - (self._ends[number - 1] if number else 0)
+        folder, row = self._place(index)
         where = f"{folder}: frame {row}"
         types = self._types
         if (folder / "real_atom_types.npy").is_file():
@@ -80,7 +94,7 @@ class DeepmdSystem:
         kept = types >= 0  # mixed_type pads with -1
         values = {
             name: np.array(self._array(folder, file)[row], dtype=np.float64)
-            for name, file in (("energy", "energy"), ("forces", "force"), ("virial", "virial"))
+            for name, file in _FILES.items()
             if (folder / f"{file}.npy").is_file()
         }
         positions = np.array(self._array(folder, "coord")[row], dtype=np.float64).reshape(-1, 3)
@@ -93,6 +107,8 @@ class DeepmdSystem:
             self._species(types[kept], where), positions[kept], cell, np.full(3, self._periodic),
             float(values["energy"].reshape(())) if "energy" in values else None,
             forces, values["virial"].reshape(3, 3) if "virial" in values else None, where,
+            values.get("fparam"),
+            values["aparam"].reshape(len(types), -1)[kept] if "aparam" in values else None,
         )  # fmt: skip
 
     def _species(self, types: Array, where: str) -> Array:
@@ -119,8 +135,10 @@ class ExtendedXYZ:
         self.path, self._labels = path, labels
 
     @cached_property
-    def _offsets(self) -> list[int]:
+    def _skimmed(self) -> tuple[list[int], list[int]]:
+        """Return where frames begin, with the end of the last, and their numbers of atoms."""
         offsets: list[int] = []
+        sizes: list[int] = []
         line_number = 0
         with self.path.open("rb") as file:
             while True:
@@ -129,7 +147,7 @@ class ExtendedXYZ:
                 line_number += 1
                 if not line.strip():
                     if not line:
-                        return [*offsets, position]
+                        return [*offsets, position], sizes
                     continue
                 try:
                     atoms = int(line)
@@ -139,6 +157,7 @@ class ExtendedXYZ:
                         where=f"{self.path}:{line_number}",
                     ) from None
                 offsets.append(position)
+                sizes.append(atoms)
                 for _ in range(atoms + 1):
                     if not file.readline():
                         raise DataError(
@@ -148,11 +167,15 @@ class ExtendedXYZ:
 
     def __len__(self) -> int:
         """Return the number of frames."""
-        return len(self._offsets) - 1
+        return len(self._skimmed[1])
+
+    def num_atoms(self, index: int) -> int:
+        """Return the number of atoms of one frame."""
+        return self._skimmed[1][index]
 
     def __getitem__(self, index: int) -> Configuration:
         """Return one frame."""
-        start, stop = self._offsets[index : index + 2]
+        start, stop = self._skimmed[0][index : index + 2]
         with self.path.open("rb") as file:
             file.seek(start)
             text = file.read(stop - start).decode()
@@ -172,13 +195,19 @@ class AseDatabase:
         self.path, self._labels = path, labels
         try:
             self._database = ase("reading an ASE database").db.connect(path)
-            self._ids = [row.id for row in self._database.select(include_data=False)]
+            rows = self._database.select(include_data=False)
+            pairs = [(row.id, row.natoms) for row in rows]
         except Exception as error:  # sqlite raises many kinds for a damaged file
             raise DataError(f"not an ASE database ({error})", where=str(path)) from None
+        self._ids, self._sizes = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self._ids)
+
+    def num_atoms(self, index: int) -> int:
+        """Return the number of atoms of one frame."""
+        return self._sizes[index]
 
     def __getitem__(self, index: int) -> Configuration:
         """Return one frame."""
@@ -218,7 +247,17 @@ def from_ase(atoms: Any, labels: LabelConfig | None = None, where: str = "atoms"
         np.array(atoms.cell.array, dtype=np.float64), np.array(atoms.pbc, dtype=bool),
         None if energy is None else float(energy),
         None if forces is None else np.array(forces, dtype=np.float64), virial, where,
+        *given_parameters(atoms),
     )  # fmt: skip
+
+
+def given_parameters(atoms: Any) -> tuple[Array | None, Array | None]:
+    """Return (F,) and (N, A) of `info["fparam"]` and `arrays["aparam"]` of an `ase.Atoms`."""
+    frame, each = atoms.info.get("fparam"), atoms.arrays.get("aparam")
+    return (
+        None if frame is None else np.array(frame, dtype=np.float64).reshape(-1),
+        None if each is None else np.array(each, dtype=np.float64).reshape(len(atoms), -1),
+    )
 
 
 def _found(held: dict, others: dict, key: str, kind: str, where: str) -> Any:

@@ -7,14 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from scitoolkit.core.content import find_content
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import missing_extra
 from scitoolkit.io.atoms import checked
-from scitoolkit.io.atoms_formats import from_ase
-from scitoolkit.potentials.graph import configuration_graph, edge_vectors
+from scitoolkit.io.atoms_formats import from_ase, given_parameters
+from scitoolkit.potentials.graph import configuration_graph, edge_vectors, without_edges
 from scitoolkit.potentials.job import load_model
 from scitoolkit.potentials.model import Potential
 
@@ -70,14 +69,7 @@ class NeighbourCache:
 
 def within(graph: Batch, cutoff: float) -> Batch:
     """Return the graph without the edges of `cutoff` Å and more."""
-    near: Tensor = edge_vectors(graph).square().sum(1) < cutoff**2
-    below = torch.cat([near.new_zeros(1, dtype=torch.int64), near.cumsum(0)])
-    return {
-        **graph,
-        "edge_index": graph["edge_index"][:, near],
-        "edge_shift": graph["edge_shift"][near],
-        "segments": below[graph["segments"]],
-    }
+    return without_edges(graph, edge_vectors(graph).square().sum(1) < cutoff**2)
 
 
 class Calculator(_AseCalculator):
@@ -126,7 +118,7 @@ class Calculator(_AseCalculator):
     ) -> None:
         """Fill `results` with all properties; a stress only where the cell is periodic in 3D."""
         super().calculate(atoms, properties, system_changes)
-        graph = self.neighbours.graph(self.atoms)
+        graph = {**self.neighbours.graph(self.atoms), **_parameters(self.atoms)}
         with torch.no_grad():
             found = {k: v.double().numpy() for k, v in self.model(graph).items()}
         energy = float(found["energy"][0])
@@ -138,6 +130,17 @@ class Calculator(_AseCalculator):
             stress = -found["virial"][0] / self.atoms.get_volume()
             stress = 0.5 * (stress + stress.T)
             self.results["stress"] = stress[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
+
+
+def _parameters(atoms: Any) -> Batch:
+    """Return what the frame and its atoms are given, as they are now."""
+    frame, each = given_parameters(atoms)
+    out = {}
+    if frame is not None:
+        out["frame_parameters"] = torch.from_numpy(frame)[None]
+    if each is not None:
+        out["atom_parameters"] = torch.from_numpy(each)
+    return out
 
 
 def _bare(atoms: Any) -> Any:

@@ -11,6 +11,7 @@ from scitoolkit.core.job_config import JobConfig
 from scitoolkit.io.atoms import LabelConfig
 from scitoolkit.potentials.loss import LossConfig
 from scitoolkit.potentials.model import models
+from scitoolkit.potentials.reference_energies import ReferenceEnergies
 from scitoolkit.training.config import TrainingConfig
 
 AnyModel: Any = models.union()
@@ -40,6 +41,8 @@ class PotentialConfig(JobConfig):
 
     Attributes:
         type_map: species in the order of the model's types; found in the data unless given.
+        e0: energies of the species that the model starts from: `auto`, `isolated`,
+            `least_squares`, or eV by species; see `ReferenceEnergies`. The log says which.
         statistics_frames: training configurations that shifts and scales are measured on.
     """
 
@@ -48,6 +51,7 @@ class PotentialConfig(JobConfig):
     type_map: list[str] | None = None
     model: AnyModel
     loss: LossConfig = LossConfig()
+    e0: ReferenceEnergies = "auto"
     statistics_frames: int = Field(default=64, ge=1)
     training: TrainingConfig = TrainingConfig()
 

@@ -6,52 +6,62 @@ deepmd-kit; the same command turns one that is written here into any backend's f
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import torch
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.potentials.networks import StackedNetworks
+from scitoolkit.potentials.deep_potential import DeepPotential, DeepPotentialConfig
+from scitoolkit.potentials.deepmd_descriptors import (
+    descriptor_config,
+    descriptor_tree,
+    fill_descriptor,
+    parts,
+    refuse,
+)
+from scitoolkit.potentials.deepmd_file import (
+    Tree,
+    fill_networks,
+    layer_steps,
+    network_collection,
+    read_tree,
+    write_tree,
+)
+from scitoolkit.potentials.descriptors import SmoothDescriptorConfig
+from scitoolkit.potentials.properties import PropertyKind, PropertyModel
 from scitoolkit.potentials.se_e2_a import SmoothEdition, SmoothEditionConfig
 
-_TYPES = {"se_e2_a": "se_e2_a", "se_a": "se_e2_a", "se_e2_r": "se_e2_r", "se_r": "se_e2_r"}
+_PROPERTIES: dict[str, PropertyKind] = {
+    "dipole": "dipole", "polar": "polarisability", "dos": "dos",
+}  # fmt: skip
+_PARAMETERS = {"frame_parameters": "fparam", "atom_parameters": "aparam"}
 
 
-def read_deepmd(path: Path | str) -> SmoothEdition:
+def read_deepmd(path: Path | str) -> SmoothEdition | DeepPotential:
     """Return the model of a `.dp` file, its energies those of deepmd-kit.
+
+    Plain se_e2_a and se_e2_r become a `SmoothEdition`, all others a `DeepPotential`.
 
     Raises:
         DataError: not such a file, or a model of a kind that is not built here.
     """
-    data = _read_tree(Path(path))
-    model, where = data["model"], str(path)
-    descriptor, fitting = model.get("descriptor", {}), model.get("fitting", {})
-    kind = _TYPES.get(str(descriptor.get("type")))
-    if kind is None or fitting.get("type") != "ener":
+    model, where = read_tree(Path(path))["model"], str(path)
+    fitting = model.get("fitting", {})
+    if fitting.get("type") != "ener":
         raise DataError(
-            f"descriptor {descriptor.get('type')!r} with fitting {fitting.get('type')!r}",
-            where=where, allowed="se_e2_a or se_e2_r with ener",
+            f"fitting {fitting.get('type')!r} gives no energy", where=where, allowed="ener",
+            fix="read_deepmd_property, for dipole, polar and dos",
         )  # fmt: skip
-    _refuse_unknown(descriptor, fitting, model, where)
-    config = SmoothEditionConfig(
-        name=kind, cutoff=descriptor["rcut"], cutoff_smooth=descriptor["rcut_smth"],
-        sel=descriptor["sel"], embedding=descriptor["neuron"],
-        axis_neurons=descriptor.get("axis_neuron", 1), one_side=descriptor["type_one_side"],
-        embedding_step=_steps(descriptor["embeddings"]), fitting=fitting["neuron"],
-        fitting_step=_steps(fitting["nets"]), precision=descriptor["precision"],
-    )  # fmt: skip
-    out = config.build(model["type_map"])
+    _refuse_unknown(model, fitting, where)
+    trees = parts(model["descriptor"])
+    out = _built(trees, fitting, model["type_map"], where)
+    held = out.descriptors if isinstance(out, DeepPotential) else [out]
+    for each, tree in zip(held, trees, strict=True):
+        fill_descriptor(each, tree, where)  # type: ignore[arg-type]
+    _fill_fitting(out, fitting, where)
     with torch.no_grad():
-        _fill(out.embedding, descriptor["embeddings"], where)
-        _fill(out.fitting, fitting["nets"], where)
-        mean, deviation = (descriptor["@variables"][k] for k in ("davg", "dstd"))
-        _one_row_a_type(mean, where)
-        out.mean.copy_(torch.from_numpy(mean[:, 0]))
-        out.deviation.copy_(torch.from_numpy(_one_row_a_type(deviation, where)))
         shift = np.zeros(len(out.type_map)) + fitting["@variables"]["bias_atom_e"].ravel()
         if (extra := model.get("@variables", {}).get("out_bias")) is not None:
             shift = shift + extra.reshape(-1)[: len(shift)]
@@ -59,189 +69,146 @@ def read_deepmd(path: Path | str) -> SmoothEdition:
     return out
 
 
-def _refuse_unknown(descriptor: dict, fitting: dict, model: dict, where: str) -> None:
-    refused = {
-        "activation_function": {descriptor["activation_function"], fitting["activation_function"]}
-        - {"tanh"},
-        "exclude_types": descriptor["exclude_types"] or fitting["exclude_types"],
-        "env_protection": descriptor["env_protection"],
-        "numb_fparam": fitting["numb_fparam"],
-        "numb_aparam": fitting["numb_aparam"],
-        "pair_exclude_types": model.get("pair_exclude_types"),
-        "spin": descriptor.get("spin"),
-    }
-    for name, value in refused.items():
-        if value:
-            raise DataError(f"{name} {value} is not built here", where=where)
+def read_deepmd_property(path: Path | str) -> PropertyModel:
+    """Return the dipole, polarisability or DOS model of a `.dp` file.
 
-
-def _steps(collection: dict[str, Any]) -> str:
-    """Return which layers have a step, of the first network."""
-    hidden = next(n for n in collection["networks"] if n is not None)["layers"]
-    held = [layer["@variables"].get("idt") is not None for layer in hidden]
-    if not any(held):
-        return "none"
-    return "all" if held[0] else "same_width"
-
-
-def _one_row_a_type(values: np.ndarray, where: str) -> np.ndarray:
-    if not np.array_equal(values, np.broadcast_to(values[:, :1], values.shape)):
-        raise DataError("statistics that differ between neighbours of one atom", where=where)
-    return values[:, 0]
-
-
-def _fill(stack: StackedNetworks, collection: dict[str, Any], where: str) -> None:
-    networks = [n for n in collection["networks"] if n is not None]
-    if len(networks) != stack.count:
-        raise DataError(f"{len(networks)} networks, expected {stack.count}", where=where)
-    if collection["ndim"] == 2:  # deepmd-kit counts pairs with the centre's type fastest
-        types = collection["ntypes"]
-        networks = [networks[c + n * types] for c in range(types) for n in range(types)]
-    for number, network in enumerate(networks):
-        for k, layer in enumerate(network["layers"]):
-            variables = layer["@variables"]
-            stack.weight[k][number] = torch.from_numpy(variables["w"])
-            stack.bias[k][number] = torch.from_numpy(np.ravel(variables["b"]))
-            step = variables.get("idt")
-            if (step is not None) != (str(k) in stack.step):
-                raise DataError(f"layer {k}: an unexpected or missing idt", where=where)
-            if step is not None:
-                stack.step[str(k)][number] = torch.from_numpy(np.ravel(step))
-
-
-def _read_tree(path: Path) -> dict[str, Any]:
-    try:
-        with h5py.File(path) as file:
-            tree = json.loads(file.attrs["json"])
-            return _resolved(tree, file)
-    except FileNotFoundError:
-        raise DataError("no such file", where=str(path)) from None
-    except (OSError, KeyError, json.JSONDecodeError) as error:
+    Raises:
+        DataError: not such a file, or a model of a kind that is not built here.
+    """
+    model, where = read_tree(Path(path))["model"], str(path)
+    fitting = model.get("fitting", {})
+    kind = _PROPERTIES.get(str(fitting.get("type")))
+    if kind is None:
         raise DataError(
-            f"not a deepmd-kit .dp file ({error})", where=str(path),
-            fix="dp convert-backend graph.pb model.dp",
-        ) from None  # fmt: skip
+            f"fitting {fitting.get('type')!r} is not built here", where=where,
+            allowed=", ".join(_PROPERTIES),
+        )  # fmt: skip
+    _refuse_unknown(model, fitting, where)
+    trees, type_map = parts(model["descriptor"]), model["type_map"]
+    config = DeepPotentialConfig(
+        descriptors=[descriptor_config(tree, where) for tree in trees],
+        shared_fitting=fitting["mixed_types"], fitting=fitting["neuron"],
+        fitting_step=layer_steps(fitting["nets"]), precision=trees[0]["precision"],
+        **{name: fitting[f"numb_{theirs}"] for name, theirs in _PARAMETERS.items()},
+    )  # fmt: skip
+    out = PropertyModel(
+        config, type_map, kind, number=fitting.get("dim_out", 1),
+        diagonal=fitting.get("fit_diag", True),
+    )  # fmt: skip
+    for each, tree in zip(out.base.descriptors, trees, strict=True):
+        fill_descriptor(each, tree, where)
+    _fill_fitting(out.base, fitting, where)
+    variables = fitting["@variables"]
+    added = np.asarray(model["@variables"]["out_bias"])[0].reshape(len(type_map), -1)
+    with torch.no_grad():
+        out.shift.copy_(torch.from_numpy(variables["bias_atom_e"]))
+        if kind == "dos":
+            out.shift += torch.from_numpy(added)
+        if kind == "polarisability":
+            scale = np.ravel(variables["scale"])
+            constant = np.zeros(len(type_map))
+            if fitting["shift_diag"]:
+                diagonal = added.reshape(-1, 3, 3).diagonal(axis1=1, axis2=2).mean(1)
+                constant = (np.ravel(variables["constant_matrix"]) + diagonal) * scale
+            out.scale.copy_(torch.from_numpy(scale))
+            out.isotropic.copy_(torch.from_numpy(constant))
+    return out.eval()
 
 
-def _resolved(node: Any, file: h5py.File, variables: bool = False) -> Any:
-    if isinstance(node, dict):
-        return {k: _resolved(v, file, variables or k == "@variables") for k, v in node.items()}
-    if isinstance(node, list):
-        return [_resolved(v, file, variables) for v in node]
-    return file[node][()] if variables and isinstance(node, str) else node
+@torch.no_grad()
+def _fill_fitting(out: SmoothEdition | DeepPotential, fitting: Tree, where: str) -> None:
+    """Put the fitting nets' weights and the statistics of given parameters in place."""
+    variables = fitting["@variables"]
+    fill_networks(out.fitting, fitting["nets"], where)
+    for name, theirs in _PARAMETERS.items():
+        if fitting[f"numb_{theirs}"]:
+            for ending, key in (("mean", "avg"), ("scale", "inv_std")):
+                values = torch.from_numpy(np.ravel(variables[f"{theirs}_{key}"]))
+                out.get_buffer(f"{name}_{ending}").copy_(values)
 
 
-def write_deepmd(model: SmoothEdition, path: Path | str) -> Path:
+def _refuse_unknown(model: Tree, fitting: Tree, where: str) -> None:
+    refuse(
+        where, activation_function={fitting["activation_function"]} - {"tanh"},
+        atom_exclude_types=model.get("atom_exclude_types") or fitting["exclude_types"],
+        pair_exclude_types=model.get("pair_exclude_types"),
+        dim_case_embd=fitting.get("dim_case_embd"),
+        use_aparam_as_mask=fitting.get("use_aparam_as_mask"),
+    )  # fmt: skip
+
+
+def _built(
+    trees: list[Tree], fitting: Tree, type_map: list[str], where: str
+) -> SmoothEdition | DeepPotential:
+    configs = [descriptor_config(tree, where) for tree in trees]
+    common: dict[str, Any] = {
+        "fitting": fitting["neuron"], "fitting_step": layer_steps(fitting["nets"]),
+        "precision": trees[0]["precision"],
+    }  # fmt: skip
+    given = {name: fitting[f"numb_{theirs}"] for name, theirs in _PARAMETERS.items()}
+    first = configs[0]
+    if len(configs) == 1 and isinstance(first, SmoothDescriptorConfig):
+        if not (first.exclude_types or any(given.values())):
+            own = first.model_dump(exclude={"exclude_types", "zero_mean"})
+            return SmoothEditionConfig(**own, **common).build(type_map)
+    return DeepPotentialConfig(
+        descriptors=configs, shared_fitting=fitting["mixed_types"], **given, **common
+    ).build(type_map)
+
+
+def write_deepmd(model: SmoothEdition | DeepPotential, path: Path | str) -> Path:
     """Write a `.dp` file that deepmd-kit loads, with the same energies.
 
     Raises:
-        DataError: steps in a way that deepmd-kit has not.
+        DataError: the model has a repulsion of nuclei, which that file cannot hold.
     """
-    path, config = Path(path), model.config
-    radial, types = model.spec.radial, len(model.type_map)
-    mean, deviation = (
-        np.repeat(t.numpy()[:, None], sum(model.spec.sel), axis=1)
-        for t in (model.mean, model.deviation)
-    )
-    common = {
-        "rcut": config.cutoff, "rcut_smth": config.cutoff_smooth, "sel": list(model.spec.sel),
-        "neuron": list(config.embedding), "resnet_dt": config.embedding_step != "none",
-        "trainable": True, "type_one_side": config.one_side, "exclude_types": [],
-        "env_protection": 0.0, "set_davg_zero": False, "activation_function": "tanh",
-        "precision": config.precision, "type_map": list(model.type_map), "spin": None,
-        "env_mat": {
-            "rcut": config.cutoff, "rcut_smth": config.cutoff_smooth, "protection": 0.0,
-            "use_exp_switch": False,
-        },
-    }  # fmt: skip
-    descriptor = {
-        "@class": "Descriptor", "type": config.name, "@version": 2, **common,
-        **({} if radial else {"axis_neuron": config.axis_neurons}),
-        "embeddings": _collection(model.embedding, "embedding_network", types, config.one_side),
-        "@variables": {"davg": mean, "dstd": deviation},
-    }  # fmt: skip
-    shift = model.shift.numpy()[:, None]
-    fitting = {
-        "@class": "Fitting", "type": "ener", "@version": 4, "var_name": "energy", "ntypes": types,
-        "dim_descrpt": model.fitting.weight[0].shape[1], "mixed_types": False, "dim_out": 1,
-        "neuron": list(config.fitting), "resnet_dt": config.fitting_step != "none",
-        "numb_fparam": 0, "numb_aparam": 0, "dim_case_embd": 0, "default_fparam": None,
-        "rcond": None, "tot_ener_zero": False, "trainable": [True] * (len(config.fitting) + 1),
-        "atom_ener": [], "activation_function": "tanh", "precision": config.precision,
-        "layer_name": None, "use_aparam_as_mask": False, "spin": None, "exclude_types": [],
-        "nets": _collection(model.fitting, "fitting_network", types, True),
-        "@variables": {
-            "bias_atom_e": shift, "fparam_avg": None, "fparam_inv_std": None, "aparam_avg": None,
-            "aparam_inv_std": None, "case_embd": None,
-        },
-        "type_map": list(model.type_map),
-    }  # fmt: skip
+    if model.zbl is not None:
+        raise DataError("a .dp file has no place for model.zbl", where=str(path))
+    names, precision = list(model.type_map), model.config.precision
+    if isinstance(model, DeepPotential):
+        pairs = zip(model.config.descriptors, model.descriptors, strict=True)
+        trees = [descriptor_tree(c, d, names, precision) for c, d in pairs]  # type: ignore[arg-type]
+    else:
+        own = model.config.model_dump(include=set(SmoothDescriptorConfig.model_fields))
+        trees = [descriptor_tree(SmoothDescriptorConfig(**own), model, names, precision)]
+    hybrid = {"@class": "Descriptor", "type": "hybrid", "@version": 1, "list": trees}
+    types = len(names)
     tree = {
         "software": "scitoolkit", "backend": "scitoolkit",
         "model": {
-            "@class": "Model", "type": "standard", "@version": 2,
-            "type_map": list(model.type_map), "descriptor": descriptor, "fitting": fitting,
+            "@class": "Model", "type": "standard", "@version": 2, "type_map": names,
+            "descriptor": trees[0] if len(trees) == 1 else hybrid, "fitting": _fitting_tree(model),
             "atom_exclude_types": [], "pair_exclude_types": [], "rcond": None,
             "preset_out_bias": None,
             "@variables": {"out_bias": np.zeros((1, types, 1)), "out_std": np.ones((1, types, 1))},
         },
         "model_def_script": {},
     }  # fmt: skip
-    with h5py.File(path, "w") as file:
-        file.attrs["json"] = json.dumps(_stored(tree, file), separators=(",", ":"))
-    return path
+    return write_tree(tree, Path(path))
 
 
-def _collection(stack: StackedNetworks, kind: str, types: int, one_index: bool) -> dict[str, Any]:
-    order = range(stack.count)
-    if not one_index:
-        order = [c * types + n for n in range(types) for c in range(types)]  # type: ignore[assignment]
-    inputs, fitting = stack.weight[0].shape[1], kind == "fitting_network"
-    described: dict[str, Any] = {
-        "in_dim": inputs, "neuron": list(stack.widths), "activation_function": "tanh",
-        "resnet_dt": bool(stack.step), "precision": _precision(stack),
-    }  # fmt: skip
-    if fitting:
-        described |= {"out_dim": 1, "bias_out": True}
-    else:
-        described |= {"bias": True}
-    networks = [
-        {
-            "@class": "FittingNetwork" if fitting else "EmbeddingNetwork",
-            "@version": 1 if fitting else 2, **described,
-            "layers": [_layer(stack, number, k) for k in range(len(stack.weight))],
-        }
-        for number in order
-    ]  # fmt: skip
+def _fitting_tree(model: SmoothEdition | DeepPotential) -> Tree:
+    config, types = model.config, len(model.type_map)
+    numbers, variables = {}, {}
+    for name, theirs in _PARAMETERS.items():
+        number = getattr(config, name) if isinstance(config, DeepPotentialConfig) else 0
+        numbers[f"numb_{theirs}"] = number
+        for ending, key in (("mean", "avg"), ("scale", "inv_std")):
+            values = model.get_buffer(f"{name}_{ending}").numpy() if number else None
+            variables[f"{theirs}_{key}"] = values
+    mixed = isinstance(config, DeepPotentialConfig) and config.one_fitting
+    given = sum(numbers.values())
     return {
-        "@class": "NetworkCollection", "@version": 1, "ndim": 1 if one_index else 2,
-        "ntypes": types, "network_type": kind, "networks": networks,
-    }  # fmt: skip
-
-
-def _precision(stack: StackedNetworks) -> str:
-    return str(stack.weight[0].dtype).removeprefix("torch.")
-
-
-def _layer(stack: StackedNetworks, number: int, k: int) -> dict[str, Any]:
-    output = k == len(stack.widths)
-    step = stack.step[str(k)][number].detach().numpy() if str(k) in stack.step else None
-    return {
-        "@class": "Layer", "@version": 2, "bias": True, "use_timestep": step is not None,
-        "activation_function": "none" if output else "tanh", "resnet": not output,
-        "precision": _precision(stack), "trainable": True,
+        "@class": "Fitting", "type": "ener", "@version": 4, "var_name": "energy", "ntypes": types,
+        "dim_descrpt": model.fitting.weight[0].shape[1] - given, "mixed_types": mixed,
+        "dim_out": 1, "neuron": list(config.fitting), "resnet_dt": config.fitting_step != "none",
+        **numbers, "dim_case_embd": 0, "default_fparam": None, "rcond": None,
+        "tot_ener_zero": False, "trainable": [True] * (len(config.fitting) + 1), "atom_ener": [],
+        "activation_function": "tanh", "precision": config.precision, "layer_name": None,
+        "use_aparam_as_mask": False, "spin": None, "exclude_types": [],
+        "nets": network_collection(model.fitting, "fitting_network", types, 0 if mixed else 1),
         "@variables": {
-            "w": stack.weight[k][number].detach().numpy(),
-            "b": stack.bias[k][number].detach().numpy(), "idt": step,
+            "bias_atom_e": model.shift.numpy()[:, None], "case_embd": None, **variables,
         },
+        "type_map": list(model.type_map),
     }  # fmt: skip
-
-
-def _stored(node: Any, file: h5py.File) -> Any:
-    if isinstance(node, dict):
-        return {k: _stored(v, file) for k, v in node.items()}
-    if isinstance(node, list):
-        return [_stored(v, file) for v in node]
-    if isinstance(node, np.ndarray):
-        return file.create_dataset(f"variable_{len(file):04d}", data=node).name
-    return node

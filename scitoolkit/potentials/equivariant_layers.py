@@ -109,15 +109,23 @@ class DegreeLinear(nn.Module):
 
 
 class SpeciesLinear(nn.Module):
-    """Mix channels within each degree by weights of the atom's species."""
+    """Mix channels within each degree by weights of the atom's species.
+
+    Args:
+        degrees: of input and output.
+        channels: C. num_types: T.
+        factory: makes the weights.
+        channels_out: C unless given.
+    """
 
     def __init__(
-        self, degrees: Sequence[int], channels: int, num_types: int, factory: Factory
-    ) -> None:
+        self, degrees: Sequence[int], channels: int, num_types: int, factory: Factory,
+        channels_out: int | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.degrees = tuple(degrees)
         self.weight = nn.ParameterList(
-            factory.normal(num_types, channels, channels) for _ in self.degrees
+            factory.normal(num_types, channels, channels_out or channels) for _ in self.degrees
         )
         self._scale = (channels * num_types) ** -0.5
 
@@ -183,33 +191,42 @@ class Convolution(nn.Module):
 
     Args:
         degrees: of the incoming features.
-        harmonics: degrees of the edges' spherical harmonics and of the messages.
+        harmonics: degrees of the edges' spherical harmonics.
         channels: C.
         radial_widths: of the radial network, its input (the basis) first, without the output.
         factory: makes the weights.
+        degrees_out: of the messages; those of the harmonics unless given.
+
+    Attributes:
+        segments: degree of each segment of the messages before they are mixed.
     """
 
     def __init__(
         self, degrees: Sequence[int], harmonics: Sequence[int], channels: int,
-        radial_widths: Sequence[int], factory: Factory,
+        radial_widths: Sequence[int], factory: Factory, degrees_out: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        wanted = irreps_text(harmonics)
+        degrees_out = harmonics if degrees_out is None else degrees_out
+        wanted = irreps_text(degrees_out)
         self.spec = TensorProductSpec.channelwise(
             irreps_text(degrees, channels), irreps_text(harmonics), wanted
         )
         self.up = DegreeLinear(degrees, degrees, channels, channels, factory)
         self.radial = RadialNetwork([*radial_widths, self.spec.weight_numel], factory)
-        segments = [each.degree for each in self.spec.out]
-        self.down = DegreeLinear(segments, harmonics, channels, channels, factory)
+        self.segments = [each.degree for each in self.spec.out]
+        self.down = DegreeLinear(self.segments, degrees_out, channels, channels, factory)
 
     def forward(self, x: Tensor, geometry: Geometry) -> Tensor:
         """Return the sum of messages at each atom, shape (N, D, C)."""
+        return self.down(self.messages(x, geometry))
+
+    def messages(self, x: Tensor, geometry: Geometry) -> Tensor:
+        """Return the sum of messages before they are mixed, (N, rows of all segments, C)."""
         weights = geometry.radial_weights(self.radial)
         sums = tensor_product_convolution(
             self.spec, self.up(x).flatten(1), geometry.harmonics, weights, geometry.edges
         )
-        return self.down(sums.unflatten(1, (-1, x.shape[2])))
+        return sums.unflatten(1, (-1, x.shape[2]))
 
 
 class ManyBodyProduct(nn.Module):

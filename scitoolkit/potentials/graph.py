@@ -12,6 +12,7 @@ Keys of a batch, N atoms and E edges over B configurations, T types of the model
 | `edge_index` | (2, E) int64 | centre i, neighbour j; sorted by i, then by the type of j |
 | `edge_shift` | (E, 3) float64 | Å; the edge vector is positions[j] - positions[i] + shift |
 | `segments` | (N * T + 1,) int64 | where the edges of each centre and neighbour type begin |
+| `frame_parameters`, `atom_parameters` | (B, F), (N, A) | given numbers, if any |
 | `energy`, `forces`, `virial` | (B,), (N, 3), (B, 3, 3) | labels, where there are any; eV, eV/Å |
 
 Both directions of a pair are edges, and so is every periodic image within the cutoff, of the atom
@@ -34,6 +35,7 @@ from scitoolkit.ops import neighbours
 from scitoolkit.ops.neighbours import sums
 
 LABELS = ("energy", "forces", "virial")
+PARAMETERS = ("frame_parameters", "atom_parameters")
 
 
 def type_indices(frame: Configuration, type_map: Sequence[str]) -> np.ndarray:
@@ -133,11 +135,15 @@ def configuration_graph(
         graph["forces"] = torch.from_numpy(frame.forces)
     if frame.virial is not None:
         graph["virial"] = torch.from_numpy(frame.virial)[None]
+    if frame.frame_parameters is not None:
+        graph["frame_parameters"] = torch.from_numpy(frame.frame_parameters)[None]
+    if frame.atom_parameters is not None:
+        graph["atom_parameters"] = torch.from_numpy(frame.atom_parameters)
     return graph
 
 
 def collate(graphs: Sequence[Batch]) -> Batch:
-    """Return one batch of several; a label is kept where all of them have it."""
+    """Return one batch of several; labels and parameters are kept where all of them have it."""
     if len(graphs) == 1:
         return dict(graphs[0])
     atoms = np.cumsum([0, *(len(g["types"]) for g in graphs)]).tolist()
@@ -152,10 +158,21 @@ def collate(graphs: Sequence[Batch]) -> Batch:
     )
     starts = [g["segments"][:-1] + first for g, first in zip(graphs, edges, strict=False)]
     out["segments"] = torch.cat([*starts, torch.tensor([edges[-1]])])
-    for label in LABELS:
+    for label in (*LABELS, *PARAMETERS):
         if all(label in g for g in graphs):
             out[label] = torch.cat([g[label] for g in graphs])
     return out
+
+
+def without_edges(graph: Batch, kept: Tensor) -> Batch:
+    """Return the graph with the edges where `kept` (E,) is true."""
+    below = torch.cat([kept.new_zeros(1, dtype=torch.int64), kept.cumsum(0)])
+    return {
+        **graph,
+        "edge_index": graph["edge_index"][:, kept],
+        "edge_shift": graph["edge_shift"][kept],
+        "segments": below[graph["segments"]],
+    }
 
 
 def edge_vectors(graph: Batch) -> Tensor:

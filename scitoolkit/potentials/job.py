@@ -19,9 +19,11 @@ from scitoolkit.io.atoms import AtomsCollection, Configuration, open_atoms
 from scitoolkit.potentials import evaluation
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader, GraphSet
+from scitoolkit.potentials.deep_potential import DeepPotentialConfig
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.prediction import write_predictions
+from scitoolkit.potentials.reference_energies import set_reference_energies, training_frames
 from scitoolkit.potentials.statistics import chosen_sel, most_neighbours, warn_of_overflow
 from scitoolkit.training import Trainer, best_weights, current_rank, world_size
 
@@ -38,6 +40,7 @@ class Prepared:
     model: Potential
     train: GraphSet
     validation: GraphSet
+    e0_source: str
 
 
 class PotentialJob:
@@ -56,6 +59,7 @@ class PotentialJob:
             "configurations": {"train": len(ready.train), "validation": len(ready.validation)},
             "type_map": list(ready.model.type_map),
             "sel": getattr(ready.config.model, "sel", None),
+            "e0": ready.e0_source,
             "edges_per_atom": batch["edge_index"].shape[1] / len(batch["types"]),
             "parameters": sum(p.numel() for p in ready.model.parameters()),
             "first_loss": float(loss.detach()),
@@ -105,7 +109,9 @@ class PotentialJob:
 
 def prepare(config: PotentialConfig) -> Prepared:
     """Open and check the data, fill in type map and sel, build the model, set its statistics."""
-    frames = open_atoms(config.data.train, config.data.labels)
+    files = open_atoms(config.data.train, config.data.labels)
+    found = training_frames(files, config.e0, config.type_map)
+    frames = found.frames
     frames.check(forces=config.loss.uses("forces"))
     train, validation = np.arange(len(frames)), None
     if isinstance(config.data.validation, float):
@@ -123,13 +129,18 @@ def prepare(config: PotentialConfig) -> Prepared:
     cutoff = config.model.cutoff
     graphs = GraphSet(frames, train.tolist(), type_map, cutoff)
     sample = list(graphs.spread(config.statistics_frames))
-    settings = _with_sel(config.model, sample, type_map)
+    settings = config.model
+    if isinstance(settings, DeepPotentialConfig):
+        settings = settings.counted(sample, type_map)
+    else:
+        settings = _with_sel(settings, sample, type_map)
     model = settings.build(type_map)
-    model.fit_statistics(sample)
+    model.fit_statistics([model.remainder(graph) for graph in sample])
+    e0_source = set_reference_energies(model, config.e0, found.isolated)
     source, indices = validation
     held_graphs = GraphSet(source, indices.tolist(), type_map, cutoff)
     resolved = config.model_copy(update={"type_map": list(type_map), "model": settings})
-    return Prepared(resolved, model, graphs, held_graphs)
+    return Prepared(resolved, model, graphs, held_graphs, e0_source)
 
 
 def _with_sel(settings: Any, sample: Sequence[Any], type_map: Sequence[str]) -> Any:
@@ -216,7 +227,8 @@ def _test_frames(config: PotentialConfig, data: Path | None) -> tuple[AtomsColle
         return open_atoms(config.data.test, config.data.labels), ""
     note = "No data.test is given: these are configurations that training was stopped by."
     if isinstance(config.data.validation, float):
-        frames = open_atoms(config.data.train, config.data.labels)
+        files = open_atoms(config.data.train, config.data.labels)
+        frames = training_frames(files, config.e0, config.type_map).frames
         held = max(1, round(len(frames) * config.data.validation))
         order = np.random.default_rng(config.data.seed).permutation(len(frames))
         return frames.subset(np.sort(order[:held]).tolist()), note

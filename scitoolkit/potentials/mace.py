@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -12,10 +11,7 @@ from torch import Tensor, nn
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.contracts import Batch
-from scitoolkit.ops.interpolation import Grid, Placement, piecewise_polynomial
-from scitoolkit.ops.radial import radial_basis
-from scitoolkit.ops.spherical_harmonics import spherical_harmonics
-from scitoolkit.ops.tensor_product import Edges
+from scitoolkit.potentials.edge_geometry import EdgeGeometry
 from scitoolkit.potentials.equivariant_layers import (
     Convolution,
     Factory,
@@ -27,10 +23,9 @@ from scitoolkit.potentials.equivariant_layers import (
 )
 from scitoolkit.potentials.graph import edge_vectors
 from scitoolkit.potentials.model import Potential, autograd_edge_gradients, models
-from scitoolkit.potentials.statistics import composition, energy_shifts
+from scitoolkit.potentials.statistics import equivariant_statistics
+from scitoolkit.potentials.zbl import ZblConfig
 
-GRID_STEP = 0.0125  # Å
-TABLE_PAYS = 16  # edges per node of the grid from which a table is worth making anew every step
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -55,6 +50,7 @@ class MaceConfig(Config):
         first_residual: whether the first layer keeps a species-dependent shortcut of its input
             [interaction_first: RealAgnosticResidualInteractionBlock].
         precision: of parameters and arithmetic; geometry and energies are kept in float64.
+        zbl: repulsion of nuclei added to what is learned, `{}` for its defaults; see `ZblConfig`.
         seed: of the initial weights.
     """
 
@@ -72,6 +68,7 @@ class MaceConfig(Config):
     radial_table: bool = True
     first_residual: bool = True
     precision: Literal["float32", "float64"] = "float32"
+    zbl: ZblConfig | None = None
     seed: NonNegativeInt = 0
 
     @model_validator(mode="after")
@@ -129,10 +126,12 @@ class Mace(Potential):
     """
 
     def __init__(self, config: MaceConfig, type_map: Sequence[str]) -> None:
-        super().__init__(type_map, config.cutoff)
+        super().__init__(type_map, config.cutoff, config.zbl)
         self.config, self.dtype = config, DTYPES[config.precision]
-        tabulated = config.radial_table and config.precision == "float32"
-        self.grid = Grid(config.cutoff, math.ceil(config.cutoff / GRID_STEP)) if tabulated else None
+        self.geometry = EdgeGeometry(
+            config.cutoff, config.harmonics_degree, config.num_basis, config.envelope, self.dtype,
+            tabulated=config.radial_table and config.precision == "float32",
+        )  # fmt: skip
         factory, types = Factory(self.dtype, config.seed), len(type_map)
         self.embedding = factory.normal(types, config.channels)
         self.layers = nn.ModuleList(
@@ -147,16 +146,7 @@ class Mace(Potential):
 
     def fit_statistics(self, graphs: Iterable[Batch]) -> None:
         """Set each species' energy, the scale (rms force, eV/Å) and the mean neighbour number."""
-        graphs = list(graphs)
-        counts, energies = composition(graphs, len(self.type_map))
-        atoms = sum(len(graph["types"]) for graph in graphs)
-        edges = sum(graph["edge_index"].shape[1] for graph in graphs)
-        forces = [graph["forces"].flatten() for graph in graphs if "forces" in graph]
-        with torch.no_grad():
-            self.shift.copy_(torch.from_numpy(energy_shifts(counts, energies)))
-            self.average_neighbours.fill_(max(1.0, edges / max(1, atoms)))
-            if forces:
-                self.scale.fill_(float(torch.cat(forces).square().mean().sqrt()) or 1.0)
+        equivariant_statistics(self, list(graphs))
 
     def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return atomic energies, edge vectors and dE/d(edge vector); see `Potential`."""
@@ -164,36 +154,9 @@ class Mace(Potential):
             self, edge_vectors(graph), lambda vectors: self._atomic_energies(graph, vectors)
         )
 
-    def _geometry(self, graph: Batch, vectors: Tensor) -> Geometry:
-        config = self.config
-        # Atoms receive from their neighbours, so that an atom's energy needs its own edges alone.
-        centre, neighbour = graph["edge_index"]
-        edges = Edges.build(neighbour, centre, len(graph["types"]))
-        harmonics = spherical_harmonics(
-            range(config.harmonics_degree + 1), -vectors.to(self.dtype), True, "component"
-        )
-        distances = vectors.norm(dim=1)
-        grid = self.grid
-        if grid is None or (self.training and len(distances) < TABLE_PAYS * grid.num_intervals):
-            basis = self._basis(distances.to(self.dtype))
-            return Geometry(edges, harmonics, lambda network: network(basis))
-        nodes = self._basis(grid.nodes().to(vectors.device))
-        place = Placement.build(grid, distances)
-        return Geometry(
-            edges,
-            harmonics,
-            lambda network: piecewise_polynomial(network.table(grid, nodes), place),
-        )
-
-    def _basis(self, distances: Tensor) -> Tensor:
-        config = self.config
-        return radial_basis(
-            distances, config.cutoff, num_basis=config.num_basis, envelope=config.envelope
-        )
-
     def _atomic_energies(self, graph: Batch, vectors: Tensor) -> Tensor:
         types = graph["types"]
-        geometry = self._geometry(graph, vectors)
+        geometry = self.geometry(graph, vectors, self.training)
         groups = Grouped(types, len(self.type_map))
         neighbours = self.average_neighbours.to(self.dtype)
         x = (self.embedding * len(self.type_map) ** -0.5)[types][:, None]

@@ -36,6 +36,8 @@ def read_mace(state: State, *, average_neighbours: float, precision: str = "floa
         from ase.data import chemical_symbols
     except ImportError:
         raise missing_extra("ase", "potentials", "reading mace-torch weights") from None
+    if any(name.startswith("pair_repulsion") for name in state):
+        raise DataError("its pair repulsion (another screening than model.zbl) is not built here")
     config = MaceConfig(precision=precision, **_hyper_parameters(state))
     type_map = [chemical_symbols[number] for number in state["atomic_numbers"].tolist()]
     model = Mace(config, type_map)

@@ -14,11 +14,15 @@ from scitoolkit.core.contracts import Batch
 from scitoolkit.core.registry import Registry
 from scitoolkit.ops.neighbours import available
 from scitoolkit.ops.neighbours.sums import edge_sums
+from scitoolkit.potentials.graph import edge_vectors
+from scitoolkit.potentials.zbl import Zbl, ZblConfig
 
 models: Registry[type[Config]] = Registry(
     "potential",
     {
+        "deep_potential": "scitoolkit.potentials.deep_potential:DeepPotentialConfig",
         "mace": "scitoolkit.potentials.mace:MaceConfig",
+        "nequip": "scitoolkit.potentials.nequip:NequipConfig",
         "se_e2_a": "scitoolkit.potentials.se_e2_a:SmoothEditionConfig",
     },
 )
@@ -34,11 +38,15 @@ class Potential(nn.Module, ABC):
     Attributes:
         type_map: species by type index.
         cutoff: Å.
+        zbl: the repulsion of nuclei that is added to what the model learns, or None.
     """
 
-    def __init__(self, type_map: Sequence[str], cutoff: float) -> None:
+    def __init__(
+        self, type_map: Sequence[str], cutoff: float, zbl: ZblConfig | None = None
+    ) -> None:
         super().__init__()
         self.type_map, self.cutoff = tuple(type_map), float(cutoff)
+        self.zbl: Zbl | None = None if zbl is None else zbl.build(type_map, cutoff)
 
     @abstractmethod
     def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,7 +57,22 @@ class Potential(nn.Module, ABC):
 
     @abstractmethod
     def fit_statistics(self, graphs: Iterable[Batch]) -> None:
-        """Set from labelled training graphs what is not trained: shifts, scales, counts."""
+        """Set from labelled training graphs what is not trained: shifts, scales, counts.
+
+        The labels must be those that remain for the model to learn, see `remainder`.
+        """
+
+    def remainder(self, graph: Batch) -> Batch:
+        """Return a labelled graph whose labels lack the repulsion of nuclei."""
+        if self.zbl is None:
+            return graph
+        out = dict(graph)
+        vectors = edge_vectors(graph)
+        known = self._sums(graph, vectors, *self.zbl(graph, vectors))
+        for label in ("energy", "forces", "virial"):
+            if label in graph:
+                out[label] = graph[label] - known[label]
+        return out
 
     def forward(self, graph: Batch) -> dict[str, Tensor]:
         """Return atomic_energy (N,), energy (B,), forces (N, 3) and virial (B, 3, 3).
@@ -57,6 +80,15 @@ class Potential(nn.Module, ABC):
         The virial is W = -sum r ⊗ dE/dr in eV; the stress in ASE's sign is -W / volume.
         """
         atomic, vectors, gradient = self.edge_gradients(graph)
+        if self.zbl is not None:
+            vectors = edge_vectors(graph)
+            energies, slopes = self.zbl(graph, vectors)
+            atomic, gradient = atomic + energies, gradient + slopes
+        return self._sums(graph, vectors, atomic, gradient)
+
+    def _sums(
+        self, graph: Batch, vectors: Tensor, atomic: Tensor, gradient: Tensor
+    ) -> dict[str, Tensor]:
         frames = len(graph["num_atoms"])
         energy = atomic.new_zeros(frames).index_add(0, graph["frame"], atomic)
         if not gradient.requires_grad and gradient.device.type == "cpu" and available():
@@ -74,6 +106,7 @@ class Potential(nn.Module, ABC):
 
 def _virial(graph: Batch, vectors: Tensor, gradient: Tensor) -> Tensor:
     frames = len(graph["num_atoms"])
+    vectors = vectors.to(gradient.dtype)
     if frames == 1:
         return -(vectors.T @ gradient)[None]
     outer = -(vectors[:, :, None] * gradient[:, None, :]).flatten(1)

@@ -23,16 +23,17 @@ class StackedNetworks(nn.Module):
         widths: of the hidden layers.
         step: which layers have a step: none, those that keep the width, or all.
         linear_output: whether one linear output follows.
+        outputs: width of that output.
         generator: of the initial weights: normal, of variance 1/(inputs + outputs); biases of 1.
     """
 
     def __init__(
         self, count: int, inputs: int, widths: Sequence[int], *, step: str, linear_output: bool,
-        generator: torch.Generator, dtype: torch.dtype,
+        generator: torch.Generator, dtype: torch.dtype, outputs: int = 1,
     ) -> None:  # fmt: skip
         super().__init__()
         self.count, self.widths, self.linear_output = count, tuple(widths), linear_output
-        sizes = [inputs, *widths, *([1] if linear_output else [])]
+        sizes = [inputs, *widths, *([outputs] if linear_output else [])]
 
         def normal(*shape: int, scale: float, mean: float = 0.0) -> nn.Parameter:
             values = torch.randn(count, *shape, generator=generator, dtype=torch.float64)
@@ -63,5 +64,10 @@ class StackedNetworks(nn.Module):
 
 def linear_output(layers: Sequence[Layer], inputs: Tensor) -> Tensor:
     """Return (N,) of hidden layers and one linear output."""
+    return linear_outputs(layers, inputs).squeeze(1)
+
+
+def linear_outputs(layers: Sequence[Layer], inputs: Tensor) -> Tensor:
+    """Return (N, K) of hidden layers and K linear outputs."""
     weight, bias, _ = layers[-1]
-    return (embedding(inputs, layers[:-1]) @ weight).squeeze(1) + bias
+    return embedding(inputs, layers[:-1]) @ weight + bias

@@ -28,6 +28,7 @@ from scitoolkit.potentials.statistics import (
     energy_shifts,
     environment_statistics,
 )
+from scitoolkit.potentials.zbl import ZblConfig
 
 Steps = Literal["none", "same_width", "all"]
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -50,6 +51,7 @@ class SmoothEditionConfig(Config):
         fitting: widths of the fitting nets.
         fitting_step: likewise of the fitting nets.
         precision: of parameters and arithmetic; energies are summed in float64.
+        zbl: repulsion of nuclei added to what is learned, `{}` for its defaults; see `ZblConfig`.
         seed: of the initial weights.
     """
 
@@ -64,6 +66,7 @@ class SmoothEditionConfig(Config):
     fitting: list[PositiveInt] = Field(default=[240, 240, 240], min_length=1)
     fitting_step: Steps = "same_width"
     precision: Literal["float32", "float64"] = "float64"
+    zbl: ZblConfig | None = None
     seed: NonNegativeInt = 0
 
     @model_validator(mode="after")
@@ -97,7 +100,7 @@ class SmoothEdition(Potential):
     """
 
     def __init__(self, config: SmoothEditionConfig, type_map: Sequence[str]) -> None:
-        super().__init__(type_map, config.cutoff)
+        super().__init__(type_map, config.cutoff, config.zbl)
         types = len(type_map)
         assert not isinstance(config.sel, str)
         if len(config.sel) != types:

@@ -25,3 +25,13 @@ SE_E2_A: dict[str, Any] = {
     "training.optimizer.lr": {"low": 3e-4, "high": 1e-2, "log": True},
 }
 """Cutoff, embedding and fitting nets and step of DeePMD's `se_e2_a`."""
+
+NEQUIP: dict[str, Any] = {
+    "model.cutoff": [4.0, 4.5, 5.0, 5.5, 6.0],
+    "model.channels": [8, 16, 32, 64],
+    "model.degree": [0, 1, 2, 3],
+    "model.layers": [2, 3, 4, 5],
+    "model.radial_widths": [[32, 32], [64, 64]],
+    "training.optimizer.lr": {"low": 1e-3, "high": 2e-2, "log": True},
+}
+"""Cutoff, channels, degree, layers and step of a `nequip` model."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError
@@ -46,6 +46,20 @@ def composition(graphs: Iterable[Batch], num_types: int) -> tuple[np.ndarray, np
             counts.append(torch.bincount(types, minlength=num_types).numpy())
             energies.append(energy)
     return np.array(counts, dtype=np.float64), np.array(energies)
+
+
+def equivariant_statistics(model: nn.Module, graphs: Sequence[Batch]) -> None:
+    """Set the buffers `shift`, `scale` (rms force, eV/Å) and `average_neighbours` of a model."""
+    counts, energies = composition(graphs, len(model.get_buffer("shift")))
+    atoms = sum(len(graph["types"]) for graph in graphs)
+    edges = sum(graph["edge_index"].shape[1] for graph in graphs)
+    forces = [graph["forces"].flatten() for graph in graphs if "forces" in graph]
+    with torch.no_grad():
+        model.get_buffer("shift").copy_(torch.from_numpy(energy_shifts(counts, energies)))
+        model.get_buffer("average_neighbours").fill_(max(1.0, edges / max(1, atoms)))
+        if forces:
+            scale = float(torch.cat(forces).square().mean().sqrt())
+            model.get_buffer("scale").fill_(scale or 1.0)
 
 
 def environment_statistics(

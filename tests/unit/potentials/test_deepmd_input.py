@@ -57,23 +57,63 @@ def test_an_input_of_deepmd_kit_is_taken_as_it_is(tmp_path):
         assert factor == pytest.approx(decay ** (step // 5000), rel=1e-9)
 
 
+def test_other_descriptors_and_parameters_are_taken(tmp_path):
+    values = settings()
+    plain = values["model"]["descriptor"]
+    values["model"]["fitting_net"]["numb_fparam"] = 2
+    values["model"]["descriptor"] = {
+        "type": "hybrid",
+        "list": [
+            {**plain, "exclude_types": [[0, 0]]},
+            {"type": "se_e2_r", "sel": [9, 18], "rcut": 3.0, "neuron": [8]},
+            {"type": "dpa1", "sel": 30, "rcut": 4.0, "attn_layer": 1, "_comment": "new",
+             "smooth_type_embedding": True, "stripped_type_embedding": True},
+        ],
+    }  # fmt: skip
+    _, config = api.load(write(tmp_path, values))
+    model = config.model
+    assert [each.name for each in model.descriptors] == ["se_e2_a", "se_e2_r", "se_atten"]
+    assert model.descriptors[0].exclude_types == [(0, 0)]
+    # deepmd-kit's defaults, which are not ours
+    assert model.descriptors[1].one_side is False
+    attention = model.descriptors[2]
+    assert (attention.axis_neurons, attention.type_width, attention.attention_width) == (4, 8, 128)
+    assert attention.type_input == "strip"
+    assert attention.smooth
+    assert (model.frame_parameters, model.atom_parameters) == (2, 0)
+    assert (model.cutoff, model.fitting) == (6.0, [240, 240, 240])
+    model.build(["O", "H"])
+
+
+def test_se_e2_r_stays_a_plain_model(tmp_path):
+    values = settings()
+    values["model"]["descriptor"] = {"type": "se_e2_r", "sel": [9, 18], "neuron": [8]}
+    _, config = api.load(write(tmp_path, values))
+    assert config.model.name == "se_e2_r"
+    values["model"]["descriptor"]["set_davg_zero"] = True
+    (tmp_path / "input.json").write_text(json.dumps(values))
+    _, config = api.load(tmp_path / "input.json")
+    assert config.model.descriptors[0].zero_mean
+
+
 def test_what_cannot_be_honoured_is_refused_by_name(tmp_path):
     values = settings()
-    values["model"]["descriptor"]["exclude_types"] = [[0, 0]]
-    values["model"]["fitting_net"]["numb_fparam"] = 2
+    values["model"]["descriptor"]["env_protection"] = 0.1
+    values["model"]["type_embedding"] = {"neuron": [8]}
+    values["model"]["fitting_net"]["default_fparam"] = [2.0]
     values["training"]["mixed_precision"] = {}
     with pytest.raises(ConfigProblems) as caught:
         api.load(write(tmp_path, values))
     keys = {problem.key for problem in caught.value.problems}
     assert keys == {
-        "model.descriptor.exclude_types", "model.fitting_net.numb_fparam",
-        "training.mixed_precision",
+        "model.descriptor.env_protection", "model.fitting_net.default_fparam",
+        "model.type_embedding", "training.mixed_precision",
     }  # fmt: skip
 
 
 def test_another_descriptor_is_named_once(tmp_path):
     values = settings()
-    values["model"]["descriptor"]["type"] = "se_atten"
-    with pytest.raises(ConfigProblems, match="se_atten") as caught:
+    values["model"]["descriptor"]["type"] = "se_e3"
+    with pytest.raises(ConfigProblems, match="se_e3") as caught:
         api.load(write(tmp_path, values))
     assert len(caught.value.problems) == 1

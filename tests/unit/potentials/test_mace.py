@@ -252,11 +252,11 @@ def test_forces_have_no_jump_where_a_neighbour_enters():
 
 def test_few_edges_train_without_a_table(monkeypatch):
     """The table and the network itself give a step the same gradients, to float32."""
-    from scitoolkit.potentials import mace
+    from scitoolkit.potentials import edge_geometry
 
     found = []
     for pays in (0, 10**9):
-        monkeypatch.setattr(mace, "TABLE_PAYS", pays)
+        monkeypatch.setattr(edge_geometry, "TABLE_PAYS", pays)
         model = _model(precision="float32").train()
         prediction = model(configuration_graph(_frame(3), model.type_map, model.cutoff))
         prediction["forces"].square().sum().backward()

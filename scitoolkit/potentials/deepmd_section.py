@@ -1,0 +1,61 @@
+"""A section of deepmd-kit's `input.json` that remembers which of its keys were asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scitoolkit.core.config import Problem
+
+# Keys that decide where files go or how much is told, and comments of deepmd-kit's own.
+WITHOUT_EFFECT = {
+    "training": {"disp_file", "disp_training", "time_training", "profiling", "profiling_file",
+                 "tensorboard", "tensorboard_log_dir", "tensorboard_freq", "save_ckpt",
+                 "change_bias_after_training", "enable_profiler", "max_ckpt_keep", "stat_file"},
+    "descriptor": {"trainable", "precision", "seed", "activation_function"},
+    "fitting_net": {"trainable", "rcond", "atom_ener"},
+    "model": {"data_stat_nbatch", "data_stat_protect", "data_bias_nsample"},
+}  # fmt: skip
+
+
+class Section:
+    """A section that remembers which of its keys were asked for."""
+
+    def __init__(
+        self, name: str, values: Any, problems: list[Problem], kind: str | None = None
+    ) -> None:
+        self.name, self._problems = name, problems
+        kind = kind or name.rpartition(".")[2]
+        self._values = {k: v for k, v in dict(values or {}).items() if not k.startswith("_")}
+        self._left = set(self._values) - WITHOUT_EFFECT.get(kind, set())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value; the key is known from now on."""
+        self._left.discard(key)
+        return self._values.get(key, default)
+
+    def section(self, key: str) -> Section:
+        """Return a section within."""
+        return Section(f"{self.name}.{key}", self.get(key), self._problems)
+
+    def sections(self, key: str, kind: str) -> list[Section]:
+        """Return the sections of a list, each with the keys of `kind`."""
+        values = self.get(key) or []
+        return [
+            Section(f"{self.name}.{key}[{number}]", each, self._problems, kind)
+            for number, each in enumerate(values)
+        ]
+
+    def refuse(self, key: str, why: str) -> None:
+        """Note a problem."""
+        self._problems.append(Problem(f"{self.name}.{key}".lstrip("."), why))
+
+    def only(self, key: str, *allowed: Any) -> None:
+        """Refuse any value of `key` but these."""
+        value = self.get(key, allowed[0])
+        if value not in allowed:
+            self.refuse(key, f"{value!r} is not built here; allowed: {allowed}")
+
+    def close(self) -> None:
+        """Refuse the keys that nobody asked for."""
+        for key in sorted(self._left):
+            self.refuse(key, "not known here, and it would change the result")

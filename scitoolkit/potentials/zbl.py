@@ -1,0 +1,133 @@
+"""The screened repulsion of nuclei at short distances, added to any potential as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from pydantic import PositiveFloat, model_validator
+from torch import Tensor, nn
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import ConfigError, missing_extra
+from scitoolkit.core.suggest import nearest_name
+
+COULOMB = 14.399645478425668  # e²/(4 pi epsilon_0) in eV Å, CODATA 2018
+SCREENING_LENGTH, SCREENING_POWER = 0.46850, 0.23  # Å
+AMPLITUDES = (0.18175, 0.50986, 0.28022, 0.02817)
+DECAYS = (3.19980, 0.94229, 0.40290, 0.20162)
+
+
+class ZblConfig(Config):
+    """The universal repulsion of Ziegler, Biersack and Littmark, switched off towards bonds.
+
+    Attributes:
+        inner: Å, up to where it acts in full; half of `outer` unless given.
+        outer: Å, from where it is zero; the sum of the pair's covalent radii unless given.
+    """
+
+    inner: PositiveFloat | None = None
+    outer: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _falls(self) -> ZblConfig:
+        if self.inner is not None and self.outer is not None and self.inner >= self.outer:
+            raise ValueError(f"inner {self.inner} must be below outer {self.outer}")
+        return self
+
+    def build(self, type_map: Sequence[str], cutoff: float) -> Zbl:
+        """Return the pair term for the species of a model."""
+        return Zbl(self, type_map, cutoff)
+
+
+class Zbl(nn.Module):
+    """Pair energies V(r) = w(r) e²/(4 pi epsilon_0) Z Z' / r · sum_k c_k exp(-d_k r / a).
+
+    a = 0.4685 Å / (Z^0.23 + Z'^0.23); w is 1 up to `inner`, 0 from `outer` on and a quintic with
+    two continuous derivatives between. Nothing is trained.
+
+    Source: Ziegler, Biersack, Littmark, The Stopping and Range of Ions in Solids (1985), the
+    universal screening function.
+
+    Raises:
+        ConfigError: a type that is no element, or a switch that reaches beyond the cutoff.
+    """
+
+    def __init__(self, config: ZblConfig, type_map: Sequence[str], cutoff: float) -> None:
+        super().__init__()
+        numbers, radii = _elements(type_map)
+        self.cutoff = cutoff
+        outer = radii[:, None] + radii[None, :]
+        if config.outer is not None:
+            outer = torch.full_like(outer, config.outer)
+        inner = 0.5 * outer if config.inner is None else torch.full_like(outer, config.inner)
+        if bool((outer > cutoff).any()) or bool((inner >= outer).any()):
+            raise ConfigError(
+                f"the repulsion is switched off between {inner.max():.3f} and {outer.max():.3f} Å",
+                where="model.zbl", allowed=f"inner < outer <= cutoff, {cutoff} Å",
+            )  # fmt: skip
+        power = numbers**SCREENING_POWER
+        charges = COULOMB * numbers[:, None] * numbers[None, :]
+        table = [charges, (power[:, None] + power[None, :]) / SCREENING_LENGTH, inner, outer]
+        self.pairs: Tensor
+        self.register_buffer("pairs", torch.stack(table), persistent=False)
+
+    def forward(self, graph: Batch, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return atomic energies (N,) and dE/d(edge vector) (E, 3), both float64.
+
+        A pair's energy is shared by its atoms; both directions of a pair are edges.
+        """
+        vectors = vectors.double()
+        atomic = vectors.new_zeros(len(graph["types"]))
+        gradient = torch.zeros_like(vectors)
+        distance = vectors.norm(dim=1)
+        near = (distance < self.pairs[3].max()).nonzero().squeeze(1)
+        centre, neighbour = graph["edge_index"][:, near]
+        r = distance[near]
+        types = graph["types"]
+        charge, scale, inner, outer = self.pairs[:, types[centre], types[neighbour]]
+        energy, slope = screened(r, charge, scale)
+        weight, fall = _switch(r, inner, outer)
+        slope = weight * slope + fall * energy
+        atomic = atomic.index_add(0, centre, 0.5 * weight * energy)
+        gradient[near] = (0.5 * slope / r)[:, None] * vectors[near]
+        return atomic, gradient
+
+
+def screened(r: Tensor, charge: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Return charge/r · phi(scale r) and its derivative, without a switch.
+
+    Args:
+        r: Å.
+        charge: e²/(4 pi epsilon_0) Z Z', eV Å.
+        scale: 1/a, 1/Å.
+    """
+    amplitudes, decays = r.new_tensor(AMPLITUDES), r.new_tensor(DECAYS)
+    terms = amplitudes * torch.exp(-decays * (scale * r)[:, None])
+    energy = charge / r * terms.sum(1)
+    return energy, -energy / r - charge / r * scale * (decays * terms).sum(1)
+
+
+def _switch(r: Tensor, inner: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
+    """Return w(r) and dw/dr."""
+    width = outer - inner
+    u = ((r - inner) / width).clamp(0.0, 1.0)
+    return 1 + u**3 * (-6 * u**2 + 15 * u - 10), -30 * (u * (1 - u)) ** 2 / width
+
+
+def _elements(type_map: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Return atomic numbers and covalent radii (Å), float64."""
+    try:
+        from ase.data import atomic_numbers, covalent_radii
+    except ImportError:
+        raise missing_extra("ase", "potentials", "the repulsion of nuclei") from None
+    for name in type_map:
+        if atomic_numbers.get(name, 0) < 1:
+            raise ConfigError(
+                f"type {name!r} is no element, and the repulsion needs its charge",
+                where="model.zbl", fix=nearest_name(name, list(atomic_numbers)) or "zbl: null",
+            )  # fmt: skip
+    numbers = [atomic_numbers[name] for name in type_map]
+    radii = [float(covalent_radii[number]) for number in numbers]
+    return torch.tensor(numbers, dtype=torch.float64), torch.tensor(radii, dtype=torch.float64)
