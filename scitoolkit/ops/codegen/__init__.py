@@ -1,4 +1,4 @@
-"""The one way from generated C to a registered torch operator: compile, cache, load, register."""
+"""The one way from generated source to a registered torch operator: cache, load, register."""
 
 from scitoolkit.ops.codegen.buffers import empty
 from scitoolkit.ops.codegen.choose import BACKENDS, REAL, check_tensor, kernels_of, use_kernel
@@ -8,6 +8,7 @@ from scitoolkit.ops.codegen.compile import (
     find_compiler,
     load_library,
 )
+from scitoolkit.ops.codegen.gpu import check_triton, load_triton, on_device, triton_version
 from scitoolkit.ops.codegen.operator import call, eager, is_eager, operator
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "cache_directory",
     "call",
     "check_tensor",
+    "check_triton",
     "compiled_path",
     "eager",
     "empty",
@@ -23,6 +25,9 @@ __all__ = [
     "is_eager",
     "kernels_of",
     "load_library",
+    "load_triton",
+    "on_device",
     "operator",
+    "triton_version",
     "use_kernel",
 ]
