@@ -16,7 +16,7 @@ from scitoolkit.ops.tensor_product.spec import Path, Segment, TensorProductSpec
 
 # Channels of one program: two of a lane of a warp, or one when they take twice the registers.
 BLOCK = {"float32": 64, "float64": 32}
-NARROW = 16  # input channels of a tile of uvw weights
+TILE = (8, 16)  # input and output channels of a tile of uvw weights
 SMALLEST = 16
 # Name of an array of an edge -> the pointer to its row.
 ROWS = {"x": "x", "o": "dx", "y": "y", "h": "dy", "w": "w", "f": "dw", "q": "g"}

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scitoolkit.ops.tensor_product.triton_terms import (
-    NARROW,
     ROWS,
+    TILE,
     Body,
     Channels,
     Term,
@@ -24,12 +24,12 @@ from scitoolkit.ops.tensor_product.triton_terms import (
 
 def inputs(term: Term) -> Channels:
     """The input channels of a path, numbered by a variable of its own."""
-    return Channels(f"u{term.index}", term.sides[0].mul, NARROW)
+    return Channels(f"u{term.index}", term.sides[0].mul, TILE[0])
 
 
 def outputs(term: Term) -> Channels:
     """The output channels of a path, numbered by a variable of its own."""
-    return Channels(f"q{term.index}", term.sides[2].mul, NARROW)
+    return Channels(f"q{term.index}", term.sides[2].mul, TILE[1])
 
 
 def place(term: Term, row: str, v: int, u: Channels, q: Channels) -> str:
@@ -111,17 +111,23 @@ def _folded(
     return found
 
 
+def _varied(
+    term: Term, folded: list[dict[int, str]], plain: str, cotangent: str
+) -> list[tuple[str, dict[int, str]]]:
+    """Pair sums over weights with the other factor: one of the two is varied at a time."""
+    if not term.context.double:
+        return [(plain, folded[0])]
+    return [(cotangent, folded[0]), (plain, folded[1])]
+
+
 def senders(term: Term, body: Body, u: Channels, sums: dict[int, str]) -> None:
     """Add one edge to the accumulators `sums[i]` of its sender's gradient."""
     for v in range(term.sides[1].mul):
         folded = _folded(term, body, v, u)
         for i in term.rows:
-            pairs = (
-                zip(("b", "a"), folded, strict=True) if term.context.double else [("a", folded[0])]
-            )
             parts = [
                 term.over_columns(body, i, a, v, lambda k, names=names: names[k])
-                for a, names in pairs
+                for a, names in _varied(term, folded, "a", "b")
             ]
             body.add(f"{sums[i]} += {added(parts)}")
 
@@ -136,8 +142,7 @@ def edges(term: Term, body: Body, add: Callable[[Body, Channels, int, int, str],
     for v in range(term.sides[1].mul):
         own = not term.context.spec.shared_weights
         folded = _folded(term, inner, v, u, store=own)
-        chosen = zip(("o", "x"), folded, strict=True) if term.context.double else [("x", folded[0])]
-        for array, names in chosen:
+        for array, names in _varied(term, folded, "x", "o"):
             products = term.open_attributes(
                 inner,
                 f"{array}m{term.index}_{v}_",
