@@ -41,24 +41,26 @@ def triton_version() -> str:
     return triton.__version__
 
 
-def check_triton(device: torch.device) -> None:
-    """Check that Triton's kernels can run on tensors of `device`.
+def check_triton(device: str) -> None:
+    """Check that Triton's kernels can run on tensors of a kind of device.
+
+    Args:
+        device: the device's type, such as cuda or cpu.
 
     Raises:
-        BackendError: no Triton, no GPU, or tensors on the CPU without the interpreter.
+        BackendError: no Triton, no GPU that it knows, or the CPU without the interpreter.
     """
     if not triton_version():
         raise BackendError("triton is not installed", fix="pip install triton")
     if is_interpreted():
         return
-    if device.type != "cuda":
+    if device != "cuda":
         raise BackendError(
-            f"triton has no kernels for tensors on {device.type}",
+            f"triton has no kernels for tensors on {device}",
             fix="move the tensors to a GPU, or set TRITON_INTERPRET=1 to test on a CPU",
         )
-    if torch.version.hip is None and torch.cuda.get_device_capability(device) < OLDEST_CAPABILITY:
-        name = torch.cuda.get_device_name(device)
-        raise BackendError(f"triton does not compile for {name}", fix="backend='reference'")
+    if torch.version.hip is None and torch.cuda.get_device_capability() < OLDEST_CAPABILITY:
+        raise BackendError(f"triton does not compile for {torch.cuda.get_device_name()}")
 
 
 @functools.lru_cache(maxsize=1024)

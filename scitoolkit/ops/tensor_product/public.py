@@ -29,7 +29,7 @@ def _say_once(reason: str) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _why_not(spec: TensorProductSpec, dtype: torch.dtype, device: torch.device, kind: str) -> str:
+def _why_not(spec: TensorProductSpec, dtype: torch.dtype, device: str, kind: str) -> str:
     """Return why the kernels of a kind cannot run, or an empty text; compiles them if need be."""
     if dtype not in operators.REAL:
         return f"there is no kernel for {dtype}"
@@ -38,13 +38,19 @@ def _why_not(spec: TensorProductSpec, dtype: torch.dtype, device: torch.device, 
             check_triton(device)
             for kernel in triton_source.KERNELS:
                 triton_operators.kernel(spec.text, kernel, False, dtype)
-        elif device.type == "cpu":
+        elif device == "cpu":
             operators.kernel(spec.text, "forward", dtype)
         else:
-            return f"the kernels in C do not run on {device.type}"
+            return f"the kernels in C do not run on {device}"
     except BackendError as error:
         return str(error)
     return ""
+
+
+# Found out while torch traces, too, where it is a constant: by text, as constants must be.
+@torch.compiler.assume_constant_result
+def _why_not_triton(spec: str, dtype: torch.dtype, device: str) -> str:
+    return _why_not(TensorProductSpec.from_json(spec), dtype, device, "triton")
 
 
 def _choose(spec: TensorProductSpec, x: Tensor, backend: str) -> str:
@@ -53,13 +59,13 @@ def _choose(spec: TensorProductSpec, x: Tensor, backend: str) -> str:
         raise ConfigError(f"backend={backend!r}", allowed=", ".join(BACKENDS))
     if backend == "reference":
         return backend
-    kind = "triton" if backend == "triton" or x.is_cuda else "cpu"
-    if backend == "cpu":
-        kind = "cpu"
-    if torch.compiler.is_compiling() and kind == "cpu":  # cannot be tried out while torch traces
-        runs = x.device.type == "cpu" and x.dtype in operators.REAL
-        return "cpu" if runs else "reference"
-    reason = _why_not(spec, x.dtype, x.device, kind)
+    device = x.device.type
+    if backend == "triton" or (backend == "auto" and device == "cuda"):
+        kind, reason = "triton", _why_not_triton(spec.text, x.dtype, device)
+    elif torch.compiler.is_compiling():  # C compilers cannot be tried out while torch traces
+        return "cpu" if device == "cpu" and x.dtype in operators.REAL else "reference"
+    else:
+        kind, reason = "cpu", _why_not(spec, x.dtype, device, "cpu")
     if reason and backend != "auto":
         raise BackendError(reason, fix="backend='reference'")
     if reason:

@@ -22,7 +22,14 @@ from collections.abc import Callable
 from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.tensor_product import triton_uvu, triton_uvw
 from scitoolkit.ops.tensor_product.spec import Segment, TensorProductSpec
-from scitoolkit.ops.tensor_product.triton_terms import Body, Channels, Context, Term, indent
+from scitoolkit.ops.tensor_product.triton_terms import (
+    TILE,
+    Body,
+    Channels,
+    Context,
+    Term,
+    indent,
+)
 
 KERNELS = ("nodes", "senders", "edges", "weights")
 MAX_SUMS = 32  # blocks that one program sums at a time, of two registers a lane each
@@ -84,25 +91,36 @@ def _by_rows(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
     size, target = (spec.dim_out, "Z") if is_nodes else (spec.dim_in1, "GX")
     found = []
     for part in _parts(segments, MAX_SUMS):
-        u = context.channels("u", segments[part[0]].mul)
+        terms = [
+            Term(context, path, index)
+            for index, path in enumerate(spec.paths)
+            if (path.out if is_nodes else path.in1) in part
+        ]
+        u = _block(context, segments[part[0]].mul, kernel, terms)
         begin, end = u.begin(f"part * {u.width}"), []
-        edge, names = Body(context, lines=_rows(context, kernel)), {}
         for number in part:
             each = segments[number]
             for i in range(each.components):
-                name = names[number, i] = f"z{number}_{i}"
+                name = f"z{number}_{i}"
                 begin.append(f"{name} = {context.zeros(u.width)}")
                 place = f"{target} + n * {size} + {each.offset + i * each.mul} + u"
                 end.append(f"tl.store({place}, {name}{f', mask={u.mask}' if u.mask else ''})")
-        for index, path in enumerate(spec.paths):
-            owner = path.out if is_nodes else path.in1
-            if owner in part:
-                emitters = triton_uvw if path.mode == "uvw" else triton_uvu
-                sums = {i: name for (number, i), name in names.items() if number == owner}
-                getattr(emitters, kernel)(Term(context, path, index), edge, u, sums)
+        edge = Body(context, lines=_rows(context, kernel))
+        for term in terms:
+            number = term.path.out if is_nodes else term.path.in1
+            sums = {i: f"z{number}_{i}" for i in range(segments[number].components)}
+            emitters = triton_uvw if term.path.mode == "uvw" else triton_uvu
+            getattr(emitters, kernel)(term, edge, u, sums)
         loop = ["for p in range(tl.load(ptr + n), tl.load(ptr + n + 1)):", *indent(edge.lines)]
         found.append((u.blocks, [*begin, *loop, *end]))
     return found
+
+
+def _block(context: Context, mul: int, kernel: str, terms: list[Term]) -> Channels:
+    """Channels of one program; fewer where tiles of weights must fit beside the sums."""
+    if kernel == "senders" and any(term.path.mode == "uvw" for term in terms):
+        return Channels("u", mul, TILE[1])
+    return context.channels("u", mul)
 
 
 def _families(context: Context) -> dict[int, list[Term]]:
