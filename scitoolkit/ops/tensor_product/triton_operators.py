@@ -21,6 +21,8 @@ from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 REAL = {torch.float32: "float32", torch.float64: "float64"}
 MAX_RUNS = 1024  # partial sums of shared weights; a number that the graph alone decides
 SMALLEST_RUN = 64
+# Stated, because Triton is about to change what it takes for contraction when nobody says.
+LAUNCH = {"num_warps": 1, "enable_fp_fusion": True}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -42,7 +44,7 @@ def _launch(name: str, spec: str, precise: bool, programs: int, inputs: tuple, *
     module = kernel(spec, name, len(inputs) > 3, inputs[0].dtype, precise)
     if programs and module.parts:
         with on_device(inputs[0]):
-            module.kernel[(programs, module.parts)](*inputs, *rest, num_warps=1)
+            module.kernel[(programs, module.parts)](*inputs, *rest, **LAUNCH)
 
 
 def _strided(cotangent: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
