@@ -1,7 +1,15 @@
 """The one way from generated source to a registered torch operator: cache, load, register."""
 
 from scitoolkit.ops.codegen.buffers import empty
-from scitoolkit.ops.codegen.choose import BACKENDS, REAL, check_tensor, kernels_of, use_kernel
+from scitoolkit.ops.codegen.choose import (
+    BACKENDS,
+    REAL,
+    check_tensor,
+    choose_backend,
+    gpu_kernels_of,
+    kernels_of,
+    use_kernel,
+)
 from scitoolkit.ops.codegen.compile import (
     cache_directory,
     compiled_path,
@@ -18,10 +26,12 @@ __all__ = [
     "call",
     "check_tensor",
     "check_triton",
+    "choose_backend",
     "compiled_path",
     "eager",
     "empty",
     "find_compiler",
+    "gpu_kernels_of",
     "is_eager",
     "kernels_of",
     "load_library",

@@ -49,9 +49,10 @@ def _python(*arguments, **environment):
 
 @needs_triton
 def test_kernels_under_the_interpreter():
-    file = Path(__file__).with_name("test_triton_kernels.py")
+    names = ("test_triton_kernels.py", "test_triton_harmonics.py")
+    files = [str(Path(__file__).with_name(name)) for name in names]
     options = ("-q", "-x", "-p", "no:cacheprovider")
-    done = _python("-m", "pytest", *options, str(file), TRITON_INTERPRET="1")
+    done = _python("-m", "pytest", *options, *files, TRITON_INTERPRET="1")
     assert done.returncode == 0, done.stdout[-4000:]
     assert " passed" in done.stdout
 
