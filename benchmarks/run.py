@@ -3,7 +3,7 @@
 Each file `benchmarks/NAME.py` has one function `run() -> dict` of named figures. It times ours
 and the peer alternately in one call, on the same input, and raises before any speed is printed
 when the two do not agree. `--json` prints exactly one object on stdout; everything else a
-benchmark has to say goes to stderr.
+benchmark has to say goes to stderr. `--device cuda` runs `run_cuda()` of those that have it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def load(name: str):
     return module
 
 
-def run(name: str) -> dict:
+def run(name: str, device: str = "cpu") -> dict:
     started = time.time()
     with contextlib.redirect_stdout(sys.stderr):
-        figures = load(name).run()
+        figures = load(name).run() if device == "cpu" else load(name).run_cuda()
     return {"benchmark": name, **figures, "wall_seconds": round(time.time() - started, 1)}
 
 
@@ -50,22 +50,41 @@ def table(figures: dict, indent: str = "") -> str:
     return "\n".join(lines)
 
 
+def why_not_cuda(wanted: list[str]) -> str:
+    """Return in one line why benchmarks cannot run on a GPU, or an empty text."""
+    import torch
+
+    without = [name for name in wanted if not hasattr(load(name), "run_cuda")]
+    if without:
+        return f"--device cuda: {', '.join(without)} has no benchmark on a GPU"
+    if not torch.cuda.is_available():
+        return "--device cuda: torch sees no GPU here, so nothing was measured"
+    return ""
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", nargs="*", help=f"one of: {', '.join(names())}")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--save", action="store_true", help="keep in benchmarks/results/")
     parser.add_argument("--all", action="store_true", help="run every benchmark")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to run")
     options = parser.parse_args(argv)
     wanted = names() if options.all else options.name
     unknown = [name for name in wanted if name not in names()]
     if unknown or not wanted:
         parser.error(f"unknown benchmark {', '.join(unknown) or '(none given)'}; {names()}")
-    results = {name: run(name) for name in wanted}
+    if options.device == "cuda":
+        why = why_not_cuda(wanted)
+        if why:
+            print(f"run.py: {why}", file=sys.stderr)
+            return 2
+    results = {name: run(name, options.device) for name in wanted}
     if options.save:
         for name, figures in results.items():
             text = json.dumps({**figures, "date": time.strftime("%Y-%m-%d")}, indent=1)
-            (HERE / "results" / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+            device = "" if options.device == "cpu" else f"_{options.device}"
+            (HERE / "results" / f"{name}{device}.json").write_text(text + "\n", encoding="utf-8")
     figures = next(iter(results.values())) if len(results) == 1 else results
     print(json.dumps(figures) if options.json else table(figures))
     return 0

@@ -402,5 +402,15 @@ def run() -> dict:
     return {"machine": machine(), **figures}
 
 
+def run_cuda() -> dict:
+    """Return the figures on a GPU, against the GPU peers that are installed here."""
+    import _products_cuda
+
+    from scitoolkit.ops.tensor_product import channelwise_instructions
+
+    make = {mode: channelwise_instructions for mode in TABLES} | {"uvw": _fully_connected}
+    return {"machine": machine(), **_products_cuda.run(TABLES, make, WORK, PASSES)}
+
+
 if __name__ == "__main__":
     print(json.dumps(_in_this_interpreter()))

@@ -150,5 +150,27 @@ def _kernels() -> Iterator[Check]:
         yield Check(name, "off", f"the slow reference runs: {error}")
         return
     yield Check(name, "ok", f"generated C, kept in {cache_directory()}")
+    yield from _gpu_kernels(name)
+
+
+def _gpu_kernels(name: str) -> Iterator[Check]:
+    """Whether tensors on a GPU get generated kernels: Triton is there and knows the GPU."""
+    import torch
+
+    from scitoolkit.core.errors import BackendError
+    from scitoolkit.ops.codegen import check_triton, triton_version
+
+    version = triton_version()
+    yield Check(
+        "triton",
+        "ok" if version else "off",
+        f"{version}, for kernels on GPUs" if version else "not installed; for kernels on GPUs",
+        "" if version else "pip install triton",
+    )
     if torch.cuda.is_available():
-        yield Check(f"{name} gpu", "off", "no GPU kernel exists; the reference runs there")
+        try:
+            check_triton("cuda")
+        except BackendError as error:
+            yield Check(f"{name} gpu", "off", f"the slow reference runs: {error}")
+            return
+        yield Check(f"{name} gpu", "ok", "generated Triton; other kernels run their reference")

@@ -1,7 +1,15 @@
-"""The one way from generated C to a registered torch operator: compile, cache, load, register."""
+"""The one way from generated source to a registered torch operator: cache, load, register."""
 
 from scitoolkit.ops.codegen.buffers import empty
-from scitoolkit.ops.codegen.choose import BACKENDS, REAL, check_tensor, kernels_of, use_kernel
+from scitoolkit.ops.codegen.choose import (
+    BACKENDS,
+    REAL,
+    check_tensor,
+    choose_backend,
+    gpu_kernels_of,
+    kernels_of,
+    use_kernel,
+)
 from scitoolkit.ops.codegen.compile import (
     cache_directory,
     compiled_path,
@@ -9,6 +17,7 @@ from scitoolkit.ops.codegen.compile import (
     load_generated,
     load_library,
 )
+from scitoolkit.ops.codegen.gpu import check_triton, load_triton, on_device, triton_version
 from scitoolkit.ops.codegen.operator import call, eager, is_eager, operator
 
 __all__ = [
@@ -17,14 +26,20 @@ __all__ = [
     "cache_directory",
     "call",
     "check_tensor",
+    "check_triton",
+    "choose_backend",
     "compiled_path",
     "eager",
     "empty",
     "find_compiler",
+    "gpu_kernels_of",
     "is_eager",
     "kernels_of",
     "load_generated",
     "load_library",
+    "load_triton",
+    "on_device",
     "operator",
+    "triton_version",
     "use_kernel",
 ]

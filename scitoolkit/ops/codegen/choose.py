@@ -10,13 +10,15 @@ from torch import Tensor
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.ops.codegen.gpu import check_triton
 
-BACKENDS = ("auto", "cpu", "reference")
+BACKENDS = ("auto", "cpu", "triton", "reference")
 REAL = {torch.float32: "float", torch.float64: "double"}
 
 # By operation: kernels(spec, dtype), which returns the loaded library or raises BackendError. By
 # name, because torch.compile takes the choice as a constant and so needs constant arguments.
 _KERNELS: dict[str, Callable] = {}
+_GPU_KERNELS: dict[str, Callable] = {}
 
 
 def kernels_of(operation: str) -> Callable[[Callable], Callable]:
@@ -28,53 +30,77 @@ def kernels_of(operation: str) -> Callable[[Callable], Callable]:
     return decorate
 
 
+def gpu_kernels_of(operation: str) -> Callable[[Callable], Callable]:
+    """Register the decorated `kernels(spec, dtype)` as the kernels of `operation` in Triton."""
+
+    def decorate(kernels: Callable) -> Callable:
+        return _GPU_KERNELS.setdefault(operation, kernels)
+
+    return decorate
+
+
 @functools.cache
 def _say_once(operation: str, reason: str) -> None:
     get_logger(__name__).warning("%s: the slow reference runs: %s", operation, reason)
 
 
 @functools.lru_cache(maxsize=1024)
-def _why_not(operation: str, spec: str, dtype: torch.dtype, device: str) -> str:
-    """Return why the kernels cannot run, or an empty text; compiles them if need be."""
-    if device != "cpu":
-        return f"there is no kernel for device {device}"
+def _why_not(operation: str, spec: str, dtype: torch.dtype, device: str, kind: str) -> str:
+    """Return why kernels of a kind cannot run, or an empty text; compiles them if need be."""
+    kernels = (_KERNELS if kind == "cpu" else _GPU_KERNELS).get(operation)
+    if kernels is None or (kind == "cpu" and device != "cpu"):
+        return f"there is no kernel for device {device if kind == 'cpu' else 'cuda'}"
     if dtype not in REAL:
         return f"there is no kernel for {dtype}"
     try:
-        _KERNELS[operation](spec, dtype)
+        if kind == "triton":
+            check_triton(device)
+        kernels(spec, dtype)
     except BackendError as error:
         return str(error)
     return ""
 
 
 @torch.compiler.assume_constant_result
-def _decide(operation: str, spec: str, dtype: torch.dtype, device: str, backend: str) -> bool:
-    reason = _why_not(operation, spec, dtype, device)
-    if reason and backend == "cpu":
+def _decide(operation: str, spec: str, dtype: torch.dtype, device: str, backend: str) -> str:
+    kind = ("triton" if device == "cuda" else "cpu") if backend == "auto" else backend
+    reason = _why_not(operation, spec, dtype, device, kind)
+    if reason and backend != "auto":
         raise BackendError(reason, fix="backend='reference'")
     if reason:
         _say_once(operation, reason)
-    return not reason
+    return "reference" if reason else kind
 
 
-def use_kernel(operation: str, spec: str, x: Tensor, backend: str) -> bool:
-    """Tell whether the generated kernel runs on `x`; compiles it when it is not yet there.
+def choose_backend(operation: str, spec: str, x: Tensor, backend: str) -> str:
+    """Return the backend that runs on `x`; compiles its kernel when it is not yet there.
 
     Args:
-        operation: name of the operation, as registered by `kernels_of`.
+        operation: name of the operation, as registered by `kernels_of` and `gpu_kernels_of`.
         spec: the operation as text.
         x: the tensor whose dtype and device decide.
-        backend: auto, cpu or reference.
+        backend: auto, cpu, triton or reference.
+
+    Returns:
+        cpu, triton (only of operations with kernels in Triton) or reference.
 
     Raises:
         ConfigError: an unknown backend.
-        BackendError: backend cpu is asked for and cannot run.
+        BackendError: backend cpu or triton is asked for and cannot run.
     """
     if backend not in BACKENDS:
         raise ConfigError(f"backend={backend!r}", allowed=", ".join(BACKENDS))
     if backend == "reference":
-        return False
+        return backend
     return _decide(operation, spec, x.dtype, x.device.type, backend)
+
+
+def use_kernel(operation: str, spec: str, x: Tensor, backend: str) -> bool:
+    """Tell whether the generated C runs on `x`, for operations that have no kernels in Triton.
+
+    Arguments and errors are those of `choose_backend`.
+    """
+    return choose_backend(operation, spec, x, backend) == "cpu"
 
 
 def check_tensor(name: str, value: object, shape: tuple[int | str, ...], like: Tensor) -> None:

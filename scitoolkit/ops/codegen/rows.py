@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
+from scitoolkit.ops.codegen.gpu import on_device
 from scitoolkit.ops.codegen.operator import call, eager, is_eager, operator
+
+GPU_ROWS = 128  # rows of one program in Triton, one of a thread
+
+
+def run_compiled(library: ctypes.CDLL, name: str, x: Tensor, *others: Tensor) -> None:
+    """Run one of the three functions of a library in C."""
+    call(getattr(library, name), x.shape[0], x, *others, torch.get_num_threads())
+
+
+def run_triton(module: ModuleType, name: str, x: Tensor, *others: Tensor) -> None:
+    """Run one of the three kernels of a module in Triton, blocks of rows at a time."""
+    programs = -(-x.shape[0] // GPU_ROWS)
+    if programs:
+        with on_device(x):
+            getattr(module, name)[(programs,)](
+                x.shape[0], x, *others, num_warps=GPU_ROWS // 32, enable_fp_fusion=True
+            )
 
 
 def row_operator(
     name: str,
-    kernels: Callable[[str, torch.dtype], ctypes.CDLL],
+    kernels: Callable[[str, torch.dtype], ctypes.CDLL | ModuleType],
     dim_out: Callable[[str], int],
+    run: Callable[..., None] = run_compiled,
 ) -> Callable[[Tensor, str], Tensor]:
     """Register forward, backward and double backward of an operation on independent rows.
 
@@ -30,6 +50,8 @@ def row_operator(
         name: name of the operator inside the namespace `scitoolkit`.
         kernels: `kernels(spec, dtype)` returns the loaded library.
         dim_out: columns of the output for a spec.
+        run: `run(library, function, x, *others)`; with `run_triton` the library is a module of
+            kernels with these arguments, but for the threads.
 
     Returns:
         The function of (rows, spec), with the registered operator as its attribute `operator`.
@@ -37,18 +59,17 @@ def row_operator(
 
     def run_forward(x: Tensor, spec: str) -> Tensor:
         out = x.new_empty(x.shape[0], dim_out(spec))
-        call(kernels(spec, x.dtype).forward, x.shape[0], x, out, torch.get_num_threads())
+        run(kernels(spec, x.dtype), "forward", x, out)
         return out
 
     def run_backward(grad: Tensor, x: Tensor, spec: str) -> Tensor:
         gx = torch.empty_like(x)
-        call(kernels(spec, x.dtype).backward, x.shape[0], x, grad, gx, torch.get_num_threads())
+        run(kernels(spec, x.dtype), "backward", x, grad, gx)
         return gx
 
     def run_double(dx: Tensor, grad: Tensor, x: Tensor, spec: str) -> tuple[Tensor, Tensor]:
         ggrad, gx = torch.empty_like(grad), torch.empty_like(x)
-        library, threads = kernels(spec, x.dtype), torch.get_num_threads()
-        call(library.double_backward, x.shape[0], x, grad, dx, ggrad, gx, threads)
+        run(kernels(spec, x.dtype), "double_backward", x, grad, dx, ggrad, gx)
         return ggrad, gx
 
     registered = _registered(name, run_forward, run_backward, run_double, dim_out)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.ops.codegen import REAL, check_tensor, kernels_of, load_library, use_kernel
-from scitoolkit.ops.codegen.rows import row_operator
-from scitoolkit.ops.spherical_harmonics import cpu, reference
+from scitoolkit.ops.codegen import (
+    REAL,
+    check_tensor,
+    choose_backend,
+    gpu_kernels_of,
+    kernels_of,
+    load_library,
+    load_triton,
+)
+from scitoolkit.ops.codegen.rows import row_operator, run_triton
+from scitoolkit.ops.spherical_harmonics import cpu, reference, triton_source
 from scitoolkit.ops.spherical_harmonics.spec import HarmonicsSpec, degrees_of
 
 
@@ -24,6 +33,13 @@ def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
         BackendError: no compiler, or one that fails.
     """
     return load_library(cpu.generate(HarmonicsSpec.from_json(spec), REAL[dtype]))
+
+
+@gpu_kernels_of("spherical harmonics")
+@functools.lru_cache(maxsize=64)
+def gpu_kernels(spec: str, dtype: torch.dtype) -> ModuleType:
+    """Return the module of the kernels of a spec in Triton, the same for both precisions."""
+    return load_triton(triton_source.generate(HarmonicsSpec.from_json(spec)))
 
 
 @functools.lru_cache(maxsize=256)
@@ -42,6 +58,7 @@ def _dim_out(text: str) -> int:
 
 
 _operator = row_operator("spherical_harmonics", kernels, _dim_out)
+_gpu_operator = row_operator("spherical_harmonics_triton", gpu_kernels, _dim_out, run_triton)
 
 
 def spherical_harmonics(
@@ -63,7 +80,8 @@ def spherical_harmonics(
         normalize: divide vectors by their length first. A vector of length zero then counts as
             the zero vector: degree 0 stays its constant, all else is 0, derivatives are 0.
         normalization: component, norm or integral.
-        backend: auto (kernel if it can run, else the reference, said once), cpu or reference.
+        backend: auto (the kernel of the vectors' device if it can run, else the reference, said
+            once), cpu, triton or reference.
 
     Returns:
         Harmonics, shape (..., sum of 2l + 1), in e3nn's order: y is the polar axis.
@@ -71,7 +89,7 @@ def spherical_harmonics(
     Raises:
         ConfigError: degrees or a normalisation that cannot be.
         DataError: a shape or dtype that does not fit.
-        BackendError: backend cpu is asked for and cannot run.
+        BackendError: backend cpu or triton is asked for and cannot run.
 
     Source: e3nn's convention; derivatives by the gradient formula of solid harmonics.
 
@@ -85,8 +103,10 @@ def spherical_harmonics(
         raise DataError(f"expected vectors of shape (..., 3), got {given}")
     rows = vectors if vectors.ndim == 2 else vectors.reshape(-1, 3)
     check_tensor("vectors", rows, ("E", 3), rows)
-    if use_kernel("spherical harmonics", text, rows, backend):
-        out = _operator(rows.contiguous(), text)
+    chosen = choose_backend("spherical harmonics", text, rows, backend)
+    if chosen != "reference":
+        run = _operator if chosen == "cpu" else _gpu_operator
+        out = run(rows.contiguous(), text)
     else:
         out = reference.spherical_harmonics(HarmonicsSpec.from_json(text), rows)
     return out if vectors.ndim == 2 else out.reshape(*vectors.shape[:-1], _dim_out(text))

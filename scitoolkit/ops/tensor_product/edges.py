@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -86,8 +87,14 @@ class Edges:
         """Number of edges."""
         return self.sender.shape[0]
 
+    @functools.cached_property
+    def by_sender(self) -> tuple[Tensor, Tensor]:
+        """(sender_ptr, sender_order): edges by sender, as receiver_ptr and receiver_order by
+        receiver. GPU kernels sum the gradients of senders in this order."""
+        return _sorted(self.sender, self.num_nodes)
+
     def tensors(self) -> tuple[Tensor, ...]:
-        """The index tensors, in the order that the operators take them."""
+        """The index tensors, in the order that the CPU's operators take them."""
         return (
             self.sender,
             self.receiver_ptr,

@@ -9,12 +9,18 @@ from torch import Tensor, nn
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.ops.tensor_product import operators, reference
+from scitoolkit.ops.codegen import check_triton
+from scitoolkit.ops.tensor_product import (
+    operators,
+    reference,
+    triton_operators,
+    triton_source,
+)
 from scitoolkit.ops.tensor_product.edges import Edges
 from scitoolkit.ops.tensor_product.spec import Segment, TensorProductSpec
 
 LAYOUTS = ("ir_mul", "mul_ir")
-BACKENDS = ("auto", "cpu", "reference")
+BACKENDS = ("auto", "cpu", "triton", "reference")
 
 
 @functools.cache
@@ -23,32 +29,48 @@ def _say_once(reason: str) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _why_not_compiled(spec: TensorProductSpec, dtype: torch.dtype, device: str) -> str:
-    """Return why the generated kernels cannot run, or an empty text; compiles them if need be."""
-    if device != "cpu":
-        return f"there is no kernel for device {device}"
+def _why_not(spec: TensorProductSpec, dtype: torch.dtype, device: str, kind: str) -> str:
+    """Return why the kernels of a kind cannot run, or an empty text; compiles them if need be."""
     if dtype not in operators.REAL:
         return f"there is no kernel for {dtype}"
     try:
-        operators.kernel(spec.text, "forward", dtype)
+        if kind == "triton":
+            check_triton(device)
+            for kernel in triton_source.KERNELS:
+                triton_operators.kernel(spec.text, kernel, False, dtype)
+        elif device == "cpu":
+            operators.kernel(spec.text, "forward", dtype)
+        else:
+            return f"the kernels in C do not run on {device}"
     except BackendError as error:
         return str(error)
     return ""
 
 
-def _use_kernel(spec: TensorProductSpec, x: Tensor, backend: str) -> bool:
+# Found out while torch traces, too, where it is a constant: by text, as constants must be.
+@torch.compiler.assume_constant_result
+def _why_not_triton(spec: str, dtype: torch.dtype, device: str) -> str:
+    return _why_not(TensorProductSpec.from_json(spec), dtype, device, "triton")
+
+
+def _choose(spec: TensorProductSpec, x: Tensor, backend: str) -> str:
+    """Return the backend that runs: cpu, triton or reference."""
     if backend not in BACKENDS:
         raise ConfigError(f"backend={backend!r}", allowed=", ".join(BACKENDS))
     if backend == "reference":
-        return False
-    if torch.compiler.is_compiling():  # compilers cannot be tried out while torch traces
-        return x.device.type == "cpu" and x.dtype in operators.REAL
-    reason = _why_not_compiled(spec, x.dtype, x.device.type)
-    if reason and backend == "cpu":
+        return backend
+    device = x.device.type
+    if backend == "triton" or (backend == "auto" and device == "cuda"):
+        kind, reason = "triton", _why_not_triton(spec.text, x.dtype, device)
+    elif torch.compiler.is_compiling():  # C compilers cannot be tried out while torch traces
+        return "cpu" if device == "cpu" and x.dtype in operators.REAL else "reference"
+    else:
+        kind, reason = "cpu", _why_not(spec, x.dtype, device, "cpu")
+    if reason and backend != "auto":
         raise BackendError(reason, fix="backend='reference'")
     if reason:
         _say_once(reason)
-    return not reason
+    return "reference" if reason else kind
 
 
 def _check_tensor(name: str, value: Tensor, shape: tuple[int, ...], like: Tensor) -> None:
@@ -114,7 +136,8 @@ def tensor_product_convolution(
             multiplicity is 1).
         weight: shape (E, weight_numel), or (weight_numel,) when shared; e3nn's order.
         edges: the graph, from `Edges.build`.
-        backend: auto (kernel if it can run, else the reference, said once), cpu or reference.
+        backend: auto (the kernel of the tensors' device if it can run, else the reference, said
+            once), cpu, triton or reference.
         accumulate: torch.float64 to multiply and sum in float64 what is stored in float32.
 
     Returns:
@@ -122,7 +145,7 @@ def tensor_product_convolution(
 
     Raises:
         DataError: a shape, dtype or device that does not fit.
-        BackendError: backend cpu is asked for and cannot run.
+        BackendError: backend cpu or triton is asked for and cannot run.
 
     Example:
         >>> spec = TensorProductSpec.channelwise("8x0e + 8x1o", "0e + 1o", "0e + 1o")
@@ -135,11 +158,14 @@ def tensor_product_convolution(
     if accumulate not in (None, x.dtype, torch.float64):
         raise ConfigError(f"accumulate={accumulate}", allowed=f"{x.dtype}, torch.float64")
     precise = accumulate == torch.float64
-    if not _use_kernel(spec, x, backend):
+    chosen = _choose(spec, x, backend)
+    if chosen == "reference":
         return reference.tensor_product_convolution(
             spec, x, y, weight, edges.sender, edges.receiver, edges.num_nodes
         )
     arguments = (x.contiguous(), y.contiguous(), weight.contiguous())
+    if chosen == "triton":
+        return triton_operators.convolution(*arguments, edges, spec.text, precise)
     return operators.convolution(*arguments, *edges.tensors(), spec.text, precise)
 
 

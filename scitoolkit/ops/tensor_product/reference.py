@@ -52,7 +52,7 @@ def tensor_product(spec: TensorProductSpec, x: Tensor, y: Tensor, weight: Tensor
         equation = EQUATIONS[path.mode].format(e="" if spec.shared_weights else "e")
         left, right = _view(x, spec.in1[path.in1]), _view(y, spec.in2[path.in2])
         parts[path.out] = parts[path.out] + torch.einsum(equation, left, right, constants, weights)
-    return torch.cat([part.reshape(rows, -1) for part in parts], dim=1)
+    return torch.cat([part.flatten(1) for part in parts], dim=1)
 
 
 def tensor_product_convolution(

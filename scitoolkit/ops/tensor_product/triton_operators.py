@@ -1,0 +1,218 @@
+"""The torch operators over the Triton kernels, with first and second derivatives.
+
+As on the CPU there are three operators, each the derivative of the one before. What nobody asks
+for is not computed: `wanted` names gradients by letters, and those that are not wanted come back
+empty.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from scitoolkit.ops.codegen import eager, is_eager, load_triton, on_device, operator
+from scitoolkit.ops.tensor_product import triton_source
+from scitoolkit.ops.tensor_product.edges import Edges
+from scitoolkit.ops.tensor_product.spec import TensorProductSpec
+
+REAL = {torch.float32: "float32", torch.float64: "float64"}
+MAX_RUNS = 1024  # partial sums of shared weights; a number that the graph alone decides
+SMALLEST_RUN = 64
+# Stated, because Triton is about to change what it takes for contraction when nobody says.
+LAUNCH = {"num_warps": 1, "enable_fp_fusion": True}
+
+
+@functools.lru_cache(maxsize=1024)
+def kernel(
+    spec: str, name: str, double: bool, dtype: torch.dtype, precise: bool = False
+) -> ModuleType:
+    """Return the module of one kernel; Triton compiles it when it is first launched.
+
+    Raises:
+        BackendError: a spec that has no kernel or is too large.
+    """
+    accumulate = "float64" if precise else ""
+    parsed = TensorProductSpec.from_json(spec)
+    return load_triton(triton_source.generate(parsed, name, double, REAL[dtype], accumulate))
+
+
+def _launch(name: str, spec: str, precise: bool, programs: int, inputs: tuple, *rest) -> None:
+    """Run one kernel on as many programs; `inputs` holds x, y, w and, doubled, cotangents."""
+    module = kernel(spec, name, len(inputs) > 3, inputs[0].dtype, precise)
+    if programs and module.parts:
+        with on_device(inputs[0]):
+            module.kernel[(programs, module.parts)](*inputs, *rest, **LAUNCH)
+
+
+def _strided(cotangent: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
+    """A cotangent with its row stride; a missing one is a single row of zeros, stride 0."""
+    row = like.shape[-1]
+    if cotangent is None or cotangent.shape != like.shape:
+        return like.new_zeros(max(row, 1)), 0
+    return cotangent.contiguous(), row if like.ndim == 2 else 0
+
+
+def _gradients(
+    spec: str, precise: bool, wanted: str, graph: tuple[Tensor, ...], inputs: tuple, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x, y and weight, from the kernels that the wanted ones need."""
+    sender, receiver, _, receiver_order, sender_ptr, sender_order = graph
+    x, y, weight = inputs[:3]
+    parsed = TensorProductSpec.from_json(spec)
+    gx = torch.empty_like(x if "x" in wanted else x[:0, 0])
+    gy, gw = torch.zeros_like(y), torch.empty_like(weight)
+    if "x" in wanted:
+        order = (sender_ptr, sender_order, receiver)
+        _launch("senders", spec, precise, x.shape[0], inputs, grad, gx, *order)
+    order = (receiver_order, sender, receiver)
+    num_edges = sender.shape[0]
+    if "y" in wanted or ("w" in wanted and not parsed.shared_weights):
+        _launch("edges", spec, precise, num_edges, inputs, grad, gy, gw, *order)
+    if "w" in wanted and parsed.shared_weights:
+        run = max(SMALLEST_RUN, -(-num_edges // MAX_RUNS))
+        runs = -(-num_edges // run)
+        sums = weight.new_empty(
+            (runs, parsed.weight_numel), dtype=torch.float64 if precise else weight.dtype
+        )
+        _launch("weights", spec, precise, runs, inputs, grad, sums, *order, num_edges, run)
+        gw = sums.sum(0).to(weight.dtype)
+    return gx, gy, gw
+
+
+def _empty(wanted: str, **like: Tensor) -> tuple[Tensor, ...]:
+    return tuple(
+        torch.empty_like(each) if name in wanted else each.new_empty(0)
+        for name, each in like.items()
+    )
+
+
+def _only(wanted: str, **gradients: Tensor) -> tuple[Tensor, ...]:
+    return tuple(each if name in wanted else each.new_empty(0) for name, each in gradients.items())
+
+
+def _asked(ctx, first: int, names: str) -> str:
+    asked = ctx.needs_input_grad[first : first + len(names)]
+    return "".join(name for name, yes in zip(names, asked, strict=True) if yes)
+
+
+def _given(wanted: str, names: str, gradients: tuple) -> list[Tensor | None]:
+    return [each if name in wanted else None for name, each in zip(names, gradients, strict=True)]
+
+
+def _fake_forward(x, y, weight, sender, receiver, ptr, order, sender_ptr, sender_order, spec, *_):
+    return x.new_empty(x.shape[0], TensorProductSpec.from_json(spec).dim_out)
+
+
+def _fake_backward(grad, x, y, weight, *rest):
+    return _empty(rest[-1], x=x, y=y, w=weight)
+
+
+def _fake_double(dx, dy, dw, grad, x, y, weight, *rest):
+    return _empty(rest[-1], g=grad, x=x, y=y, w=weight)
+
+
+def _double_backward(
+    dx: Tensor | None, dy: Tensor | None, dw: Tensor | None, grad: Tensor, x: Tensor, y: Tensor,
+    weight: Tensor, sender: Tensor, receiver: Tensor, receiver_ptr: Tensor,
+    receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor, spec: str, precise: bool,
+    wanted: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of <dx, gx> + <dy, gy> + <dw, gw> with respect to (grad, x, y, weight)."""
+    graph = (sender, receiver, receiver_ptr, receiver_order, sender_ptr, sender_order)
+    cotangents = [
+        each for value, like in ((dx, x), (dy, y), (dw, weight)) for each in _strided(value, like)
+    ]
+    inputs = (x, y, weight, *cotangents)
+    ggrad = torch.empty_like(grad)
+    if "g" in wanted:
+        order = (receiver_ptr, receiver_order, sender)
+        _launch("nodes", spec, precise, x.shape[0], inputs, ggrad, *order)
+    gx, gy, gw = _gradients(spec, precise, wanted, graph, inputs, grad)
+    return _only(wanted, g=ggrad, x=gx, y=gy, w=gw)
+
+
+double_backward = operator("tensor_product_triton_double_backward", fake=_fake_double)(
+    _double_backward
+)
+
+
+def _save(ctx, inputs, output) -> None:
+    tensors = [each for each in inputs if isinstance(each, Tensor)]
+    ctx.spec, ctx.precise = inputs[len(tensors) : len(tensors) + 2]
+    ctx.save_for_backward(*tensors)
+    ctx.set_materialize_grads(False)
+
+
+def _backward_of_backward(ctx, dx, dy, dw):
+    arguments = (dx, dy, dw, *ctx.saved_tensors)
+    wanted = _asked(ctx, 0, "gxyw")
+    # As on the CPU: no wrapping, unless somebody asks for third derivatives, which do not exist.
+    plain = is_eager(*arguments) and not torch.is_grad_enabled()
+    grads = (_double_backward if plain else double_backward)(
+        *arguments, ctx.spec, ctx.precise, wanted
+    )
+    return (*_given(wanted, "gxyw", grads), *[None] * 9)
+
+
+def _backward(
+    grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver: Tensor,
+    receiver_ptr: Tensor, receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor,
+    spec: str, precise: bool, wanted: str,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients with respect to (x, y, weight), each shaped as its argument, empty if unwanted."""
+    graph = (sender, receiver, receiver_ptr, receiver_order, sender_ptr, sender_order)
+    gx, gy, gw = _gradients(spec, precise, wanted, graph, (x, y, weight), grad)
+    return _only(wanted, x=gx, y=gy, w=gw)
+
+
+backward = operator(
+    "tensor_product_triton_backward",
+    fake=_fake_backward,
+    setup_context=_save,
+    backward=_backward_of_backward,
+)(_backward)
+_eager_backward = eager(_backward, _save, _backward_of_backward)
+
+
+def _backward_of_forward(ctx, grad):
+    if grad is None:
+        return (None,) * 11
+    arguments, wanted = (grad.contiguous(), *ctx.saved_tensors), _asked(ctx, 0, "xyw")
+    grads = (_eager_backward if is_eager(*arguments) else backward)(
+        *arguments, ctx.spec, ctx.precise, wanted
+    )
+    return (*_given(wanted, "xyw", grads), *[None] * 8)
+
+
+def _forward(
+    x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver: Tensor, receiver_ptr: Tensor,
+    receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor, spec: str, precise: bool,
+) -> Tensor:  # fmt: skip
+    """Sum over each receiver's edges of the tensor product, shape (N, dim_out), ir_mul layout."""
+    out = x.new_empty(x.shape[0], TensorProductSpec.from_json(spec).dim_out)
+    order = (receiver_ptr, receiver_order, sender)
+    _launch("nodes", spec, precise, x.shape[0], (x, y, weight), out, *order)
+    return out
+
+
+forward = operator(
+    "tensor_product_triton_forward",
+    fake=_fake_forward,
+    setup_context=_save,
+    backward=_backward_of_forward,
+)(_forward)
+_eager_forward = eager(_forward, _save, _backward_of_forward)
+
+
+def convolution(
+    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: str, precise: bool
+) -> Tensor:
+    """The forward operator with its derivatives, by the shortest way that the caller allows."""
+    arguments = (
+        x, y, weight, edges.sender, edges.receiver, edges.receiver_ptr, edges.receiver_order,
+        *edges.by_sender,
+    )  # fmt: skip
+    return (_eager_forward if is_eager(*arguments) else forward)(*arguments, spec, precise)

@@ -1,0 +1,156 @@
+"""Emitters of Triton for uvu and uuu paths: vectors over the channels u that in1 and out share.
+
+    nodes     z[k]  += w sum_i a[i, k] x[i]
+    senders   gx[i] += w sum_k a[i, k] g[k]
+    edges     m[j]   = sum_ik C[i, j, k] x[i] g[k];  gw = sum_j y[j] m[j];  gy[j] += w m[j]
+
+In the double backward each is the derivative by the product rule, x -> (dx, x), w -> (dw, w),
+a -> (b, a), y -> (dy, y). In uuu paths attributes are vectors over u like all else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from scitoolkit.ops.tensor_product.triton_terms import (
+    ROWS,
+    Body,
+    Channels,
+    Term,
+    added,
+    signed_sum,
+    times,
+)
+
+
+def attribute_channels(term: Term, u: Channels) -> Iterable[int | Channels]:
+    """Channels of the attributes: each in turn, or those of the block itself in uuu."""
+    return [u] if term.path.mode == "uuu" else range(term.sides[1].mul)
+
+
+def weight_place(term: Term, row: str, v: int | Channels, u: Channels) -> str:
+    """Address of a path's weights of one channel of the attributes."""
+    if isinstance(v, Channels):
+        return f"{row} + {term.path.weight_offset} + {u.name}"
+    return f"{row} + {term.path.weight_offset + v} + {u.name} * {term.sides[1].mul}"
+
+
+def _weights(term: Term, body: Body, v: int | Channels, u: Channels) -> tuple[str, str]:
+    """Names of the weights and of their cotangent; empty for a path without weights."""
+    if not term.path.has_weight:
+        return "", ""
+    names = []
+    for name in ("w", "f") if term.context.double else ("w",):
+        value = term.context.load(weight_place(term, ROWS[name], v, u), u.mask)
+        names.append(body.let(f"{name}{term.index}_{_tag(v)}", value))
+    return names[0], names[-1] if term.context.double else ""
+
+
+def _tag(v: int | Channels) -> str:
+    return v.name if isinstance(v, Channels) else str(v)
+
+
+def nodes(term: Term, body: Body, u: Channels, sums: dict[int, str]) -> None:
+    """Add one edge to the accumulators `sums[k]` of its receiver."""
+    for v in attribute_channels(term, u):
+        w, f = _weights(term, body, v, u)
+        if len(term.columns) < len(term.rows):
+            _nodes_by_columns(term, body, u, v, w, f, sums)
+        else:
+            _nodes_by_rows(term, body, u, v, w, f, sums)
+
+
+def _nodes_by_columns(term, body, u, v, w, f, sums) -> None:
+    for k in term.columns:
+        total = term.over_rows(body, k, "a", v, lambda i: term.feature(body, "x", i, u))
+        if not term.context.double:
+            body.add(f"{sums[k]} += {times(w, f'({total})')}")
+            continue
+        by_x = term.over_rows(body, k, "a", v, lambda i: term.feature(body, "o", i, u))
+        by_y = term.over_rows(body, k, "b", v, lambda i: term.feature(body, "x", i, u))
+        body.add(f"{sums[k]} += {times(w, f'({added([by_x, by_y])})')}")
+        if f:
+            body.add(f"{sums[k]} += {f} * ({total})")
+
+
+def _nodes_by_rows(term, body, u, v, w, f, sums) -> None:
+    """One product with the weights per row, when there are not more rows than columns."""
+    prefix = f"{term.index}_{_tag(v)}"
+    for i in term.rows:
+        x = term.feature(body, "x", i, u)
+        left = body.let(f"t{prefix}_{i}", times(w, x))
+        if term.context.double:
+            value = times(w, term.feature(body, "o", i, u))
+            varied = body.let(f"d{prefix}_{i}", f"{value} + {f} * {x}" if f else value)
+        for (row, k), (_, sign) in term.pairs.items():
+            if row != i:
+                continue
+            a = term.scalar(body, "a", i, k, v)
+            if term.context.double:
+                b = term.scalar(body, "b", i, k, v)
+                value = f"{a} * {varied} + {b} * {left}"
+            else:
+                value = f"{a} * {left}"
+            body.add(f"{sums[k]} {'+=' if sign > 0 else '-='} {value}")
+
+
+def senders(term: Term, body: Body, u: Channels, sums: dict[int, str]) -> None:
+    """Add one edge to the accumulators `sums[i]` of its sender's gradient."""
+    for v in attribute_channels(term, u):
+        w, f = _weights(term, body, v, u)
+        for i in term.rows:
+            plain = term.over_columns(body, i, "a", v, lambda k: term.cotangent(body, k, u))
+            if not term.context.double:
+                body.add(f"{sums[i]} += {times(w, f'({plain})')}")
+                continue
+            varied = term.over_columns(body, i, "b", v, lambda k: term.cotangent(body, k, u))
+            body.add(f"{sums[i]} += {times(w, f'({varied})')}")
+            if f:
+                body.add(f"{sums[i]} += {f} * ({plain})")
+
+
+def _without_attributes(term: Term, body: Body, u: Channels) -> list[dict[int, str]]:
+    """m[j] from x, and for the double backward from its cotangent."""
+    return [
+        term.open_attributes(
+            body,
+            f"{name}{term.index}_",
+            lambda i, array=array: term.feature(body, array, i, u),
+            lambda k: term.cotangent(body, k, u),
+        )
+        for name, array in ((("m", "x"), ("l", "o")) if term.context.double else (("m", "x"),))
+    ]
+
+
+def _weight_gradient(term: Term, body: Body, v: int | Channels, products) -> str:
+    parts = [(term.attribute(body, "y", j, v), value) for j, value in products[-1].items()]
+    if term.context.double:
+        parts += [(term.attribute(body, "h", j, v), value) for j, value in products[0].items()]
+    return signed_sum((1, f"{y} * {value}") for y, value in parts)
+
+
+def edges(
+    term: Term, body: Body, u: Channels, add: Callable[[int, int | Channels, str], None]
+) -> None:
+    """Hand one edge's gradients of attributes to `add(j, v, value)`; store those of weights."""
+    products = _without_attributes(term, body, u)
+    for v in attribute_channels(term, u):
+        w, f = _weights(term, body, v, u)
+        for j, value in products[-1].items():
+            total = times(w, value)
+            add(j, v, f"{total} + {f} * {products[0][j]}" if f else total)
+        if term.path.has_weight and not term.context.spec.shared_weights:
+            mask = f", mask={u.mask}" if u.mask else ""
+            value = _weight_gradient(term, body, v, products)
+            body.add(f"tl.store({weight_place(term, 'gw', v, u)}, {value}{mask})")
+
+
+def shared_weights(term: Term, body: Body, u: Channels) -> dict[str, tuple[str, str]]:
+    """Add one edge to sums of the shared weights' gradients; return sum -> (place, mask)."""
+    products = _without_attributes(term, body, u)
+    found = {}
+    for v in attribute_channels(term, u):
+        name = f"s{term.index}_{_tag(v)}"
+        body.add(f"{name} += {_weight_gradient(term, body, v, products)}")
+        found[name] = (weight_place(term, "gw", v, u), u.mask)
+    return found

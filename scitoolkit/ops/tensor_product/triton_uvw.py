@@ -1,0 +1,170 @@
+"""Emitters of Triton for uvw paths: tiles of weights over input channels u and output channels q.
+
+    nodes     m[k, u] = sum_i a[i, k] x[i, u];       z[k, q]  += sum_u w[u, q] m[k, u]
+    senders   r[k, u] = sum_q w[u, q] g[k, q];       gx[i, u] += sum_k a[i, k] r[k, u]
+    edges     gw[u, q] = sum_k m[k, u] g[k, q];      gy[j] += sum_iku C[i, j, k] x[i, u] r[k, u]
+
+The weights of an edge are its own, so a product of matrices would not reuse them: each tile is
+read once, multiplied and summed. The double backward follows by the product rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scitoolkit.ops.tensor_product.triton_terms import (
+    ROWS,
+    TILE,
+    Body,
+    Channels,
+    Term,
+    added,
+)
+
+
+def inputs(term: Term) -> Channels:
+    """The input channels of a path, numbered by a variable of its own."""
+    return Channels(f"u{term.index}", term.sides[0].mul, TILE[0])
+
+
+def outputs(term: Term) -> Channels:
+    """The output channels of a path, numbered by a variable of its own."""
+    return Channels(f"q{term.index}", term.sides[2].mul, TILE[1])
+
+
+def place(term: Term, row: str, v: int, u: Channels, q: Channels) -> str:
+    """Addresses of a tile of weights."""
+    _, mul2, mul3 = (side.mul for side in term.sides)
+    start = f"{row} + {term.path.weight_offset + v * mul3}"
+    return f"{start} + {u.name}[:, None] * {mul2 * mul3} + {q.name}[None, :]"
+
+
+def tile_mask(u: Channels, q: Channels) -> str:
+    """Mask of a tile, empty when it is full."""
+    masks = [f"{u.mask}[:, None]"] if u.mask else []
+    return " & ".join(masks + ([f"{q.mask}[None, :]"] if q.mask else []))
+
+
+def _tile(term: Term, body: Body, name: str, v: int, u: Channels, q: Channels) -> str:
+    value = term.context.load(place(term, ROWS[name], v, u, q), tile_mask(u, q))
+    return body.let(f"{name}{term.index}_{v}", value)
+
+
+def _products(term: Term, body: Body, v: int, u: Channels, varied: bool) -> dict[int, str]:
+    """m[k], or its variation by x and y, of one channel of the attributes."""
+    found = {}
+    for k in term.columns:
+        arrays = (("a", "o"), ("b", "x")) if varied else (("a", "x"),)
+        parts = [
+            term.over_rows(body, k, a, v, lambda i, array=array: term.feature(body, array, i, u))
+            for a, array in arrays
+        ]
+        found[k] = body.let(f"{'n' if varied else 'm'}{term.index}_{v}_{k}", added(parts))
+    return found
+
+
+def _loop(body: Body, channels: Channels) -> tuple[str, Body]:
+    """A loop over blocks of channels: its head and its body."""
+    inner = Body(body.context, body)
+    inner.add(*channels.begin(f"{channels.name}_0"))
+    return f"for {channels.name}_0 in range(0, {channels.mul}, {channels.width}):", inner
+
+
+def nodes(term: Term, body: Body, q: Channels, sums: dict[int, str]) -> None:
+    """Add one edge to the accumulators `sums[k]` of its receiver."""
+    u = inputs(term)
+    head, inner = _loop(body, u)
+    for v in range(term.sides[1].mul):
+        weight = _tile(term, inner, "w", v, u, q)
+        plain = _products(term, inner, v, u, varied=False)
+        varied = _products(term, inner, v, u, varied=True) if term.context.double else plain
+        for k in term.columns:
+            inner.add(f"{sums[k]} += tl.sum({weight} * {varied[k]}[:, None], 0)")
+            if term.context.double:
+                other = _tile(term, inner, "f", v, u, q)
+                inner.add(f"{sums[k]} += tl.sum({other} * {plain[k]}[:, None], 0)")
+    body.loop(head, inner)
+
+
+def _folded(
+    term: Term, body: Body, v: int, u: Channels, store: bool = False
+) -> list[dict[int, str]]:
+    """r[k] of the weights, and for the double backward of their cotangent: a loop over q.
+
+    With `store` the loop also writes the gradient of the weights that it has before it.
+    """
+    q = outputs(term)
+    head, inner = _loop(body, q)
+    found = []
+    for name, tile in (("r", "w"), ("e", "f")) if term.context.double else (("r", "w"),):
+        names = {k: f"{name}{term.index}_{v}_{k}" for k in term.columns}
+        for k, each in names.items():
+            body.add(f"{each} = {term.context.zeros(u.width)}")
+            weight = _tile(term, inner, tile, v, u, q)
+            inner.add(f"{each} += tl.sum({weight} * {term.cotangent(inner, k, q)}[None, :], 1)")
+        found.append(names)
+    if store:
+        value, mask = _outer(term, inner, v, u, q, body), tile_mask(u, q)
+        masked = f", mask={mask}" if mask else ""
+        inner.add(f"tl.store({place(term, 'gw', v, u, q)}, {value}{masked})")
+    body.loop(head, inner)
+    return found
+
+
+def _varied(
+    term: Term, folded: list[dict[int, str]], plain: str, cotangent: str
+) -> list[tuple[str, dict[int, str]]]:
+    """Pair sums over weights with the other factor: one of the two is varied at a time."""
+    if not term.context.double:
+        return [(plain, folded[0])]
+    return [(cotangent, folded[0]), (plain, folded[1])]
+
+
+def senders(term: Term, body: Body, u: Channels, sums: dict[int, str]) -> None:
+    """Add one edge to the accumulators `sums[i]` of its sender's gradient."""
+    for v in range(term.sides[1].mul):
+        folded = _folded(term, body, v, u)
+        for i in term.rows:
+            parts = [
+                term.over_columns(body, i, a, v, lambda k, names=names: names[k])
+                for a, names in _varied(term, folded, "a", "b")
+            ]
+            body.add(f"{sums[i]} += {added(parts)}")
+
+
+def edges(term: Term, body: Body, add: Callable[[Body, Channels, int, int, str], None]) -> None:
+    """Hand one edge's gradients of attributes to `add`; store those of weights of its own.
+
+    `add(body, channels, j, v, value)` takes vectors over input channels, inside their loop.
+    """
+    u = inputs(term)
+    head, inner = _loop(body, u)
+    for v in range(term.sides[1].mul):
+        own = not term.context.spec.shared_weights
+        folded = _folded(term, inner, v, u, store=own)
+        for array, names in _varied(term, folded, "x", "o"):
+            products = term.open_attributes(
+                inner,
+                f"{array}m{term.index}_{v}_",
+                lambda i, array=array: term.feature(inner, array, i, u),
+                lambda k, names=names: names[k],
+            )
+            for j, value in products.items():
+                add(inner, u, j, v, value)
+    body.loop(head, inner)
+
+
+def _outer(term: Term, body: Body, v: int, u: Channels, q: Channels, source: Body) -> str:
+    factors = _products(term, source, v, u, varied=term.context.double)
+    return added(
+        f"{factors[k]}[:, None] * {term.cotangent(body, k, q)}[None, :]" for k in term.columns
+    )
+
+
+def shared_weights(
+    term: Term, body: Body, v: int, u: Channels, q: Channels
+) -> dict[str, tuple[str, str]]:
+    """Add one edge to the sum of one tile of the shared weights' gradient."""
+    name = f"s{term.index}_{v}"
+    body.add(f"{name} += {_outer(term, body, v, u, q, body)}")
+    return {name: (place(term, "gw", v, u, q), tile_mask(u, q))}

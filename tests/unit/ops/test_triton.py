@@ -1,0 +1,98 @@
+"""The GPU backend on a machine without a GPU: the interpreter, Triton's compiler, the choice."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from scitoolkit.core.errors import BackendError
+from scitoolkit.ops.codegen import triton_version
+from scitoolkit.ops.tensor_product import Edges, TensorProductSpec, tensor_product_convolution
+
+pytest.importorskip("e3nn")
+needs_triton = pytest.mark.skipif(not triton_version(), reason="triton is not installed")
+
+# Compiles every kernel of a spec down to machine code, with Triton's own ptxas.
+COMPILE = """
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from scitoolkit.ops.tensor_product import TensorProductSpec, triton_operators, triton_source
+
+target = GPUTarget("cuda", 80, 32)
+for kernel in triton_source.KERNELS:
+    shared = kernel == "weights"
+    spec = TensorProductSpec.channelwise("32x0e+32x1o", "0e+1o", "0e+1o", shared_weights=shared)
+    for double in (False, True):
+        module = triton_operators.kernel(spec.text, kernel, double, torch.float32)
+        names = triton_source.arguments(kernel, double).split(", ")
+        integers = ("sdx", "sdy", "sdw", "num_edges", "run")
+        types = {n: "i64" if n in integers else "*fp32" if n.isupper() else "*i64" for n in names}
+        done = triton.compile(ASTSource(module.kernel, types), target, triton_operators.LAUNCH)
+        assert len(done.asm["cubin"]) > 1000
+        assert "atom." not in done.asm["ptx"] and "red." not in done.asm["ptx"]
+        print("compiled", kernel, double)
+"""
+
+
+def _python(*arguments, **environment):
+    root = Path(__file__).parents[3]
+    inherited = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, env={**inherited, **environment}, cwd=root, capture_output=True, text=True
+    )
+
+
+@needs_triton
+def test_kernels_under_the_interpreter():
+    names = ("test_triton_kernels.py", "test_triton_harmonics.py")
+    files = [str(Path(__file__).with_name(name)) for name in names]
+    options = ("-q", "-x", "-p", "no:cacheprovider")
+    done = _python("-m", "pytest", *options, *files, TRITON_INTERPRET="1")
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert " passed" in done.stdout
+
+
+@needs_triton
+def test_kernels_compile_for_a_gpu_without_atomics(tmp_path):
+    done = _python("-W", "error", "-c", COMPILE, TRITON_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("compiled") == 8
+
+
+def _tiny(**options):
+    spec = TensorProductSpec.channelwise("4x0e", "0e", "0e")
+    edges = Edges.build(torch.tensor([0]), torch.tensor([1]), 2)
+    tensors = (torch.ones(2, 4), torch.ones(1, 1), torch.ones(1, 4))
+    return tensor_product_convolution(spec, *tensors, edges, **options)
+
+
+@pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes tensors on the CPU"
+)
+def test_triton_refuses_tensors_on_the_cpu():
+    with pytest.raises(BackendError, match=r"TRITON_INTERPRET=1|pip install triton"):
+        _tiny(backend="triton")
+
+
+def test_without_triton_a_gpu_gets_the_reference(monkeypatch):
+    """What is decided for tensors on cuda; nothing runs there."""
+    from scitoolkit.ops.codegen import gpu
+    from scitoolkit.ops.tensor_product import public
+
+    monkeypatch.setattr(gpu, "triton_version", lambda: "")
+    spec = TensorProductSpec.channelwise("3x0e", "0e", "0e")
+    reason = public._why_not(spec, torch.float32, "cuda", "triton")
+    assert "triton is not installed" in reason
+    assert "pip install triton" in reason
+
+
+def test_gradients_of_senders_have_an_order_of_their_own():
+    edges = Edges.build(torch.tensor([2, 0, 2, 0]), torch.tensor([0, 1, 1, 0]), 3)
+    ptr, order = edges.by_sender
+    assert ptr.tolist() == [0, 2, 2, 4]
+    assert order.tolist() == [1, 3, 0, 2]
