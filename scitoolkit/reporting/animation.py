@@ -61,7 +61,7 @@ def _drawn(figure: Figure, frame: Maps, fields: xr.Dataset) -> Image:
     for axes, panel in zip(figure.axes, frame.panels, strict=False):  # then colour bars
         values = map_values(panel, fields)
         axes.collections[0].set_array(values)
-    figure.suptitle(plain(frame.title), x=0.01, ha="left", weight="bold", size=10.5)
+    figure.suptitle(plain(frame.title), x=0.01, y=0.997, ha="left", weight="bold", size=10.5)
     figure.canvas.draw()
     pixels = np.asarray(figure.canvas.buffer_rgba())
     return Image.fromarray(np.ascontiguousarray(pixels[..., :3]))
