@@ -77,7 +77,10 @@ class Panel(_Part):
 
 
 class Maps(_Part):
-    """Panels side by side; NaN is drawn as land (or as missing) in grey."""
+    """Panels side by side; NaN is drawn as land (or as missing) in grey.
+
+    With `animate`, the maps run through that dim of `results.nc`; panels do not select along it.
+    """
 
     kind: Literal["maps"] = "maps"
     title: str
@@ -85,6 +88,7 @@ class Maps(_Part):
     unit: str = ""
     columns: int = 3
     note: str = ""
+    animate: str = ""
 
 
 class Points(_Part):

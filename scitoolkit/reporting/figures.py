@@ -132,16 +132,19 @@ def scale_norms(spec: Maps, fields: xr.Dataset) -> dict[str, Normalize]:
     return norms
 
 
-def draw_maps(spec: Maps, fields: xr.Dataset) -> Figure:
+def draw_maps(
+    spec: Maps, fields: xr.Dataset, norms: Mapping[str, Normalize] | None = None
+) -> Figure:
     """Draw panels of `results.nc` side by side, with one colour bar for each shared scale.
 
     Latitude is drawn north up whatever the order in the file; a 1-D selection becomes a line.
+    The scales are those of the panels' own values unless `norms` are given.
 
     Raises:
         DataError: a panel names a variable, dim or index that `fields` does not have.
     """
     with style():
-        norms = scale_norms(spec, fields)
+        norms = norms or scale_norms(spec, fields)
         columns = max(1, min(spec.columns, len(spec.panels)))
         rows = max(1, math.ceil(len(spec.panels) / columns))
         height = _panel_height(spec, fields)
@@ -158,9 +161,26 @@ def draw_maps(spec: Maps, fields: xr.Dataset) -> Figure:
             if mesh is not None:
                 meshes.setdefault(panel.scale, []).append((axes, mesh))
         for drawn in meshes.values():
-            _colour_bar(figure, drawn, spec.unit)
+            # Bars of several groups below the same row would lie on each other.
+            aside = len(drawn) == 1 and len(meshes) > 1
+            _colour_bar(figure, drawn, spec.unit, "right" if aside else "bottom")
         figure.suptitle(plain(spec.title), x=0.01, ha="left", weight="bold", size=10.5)
         return figure
+
+
+def map_values(panel: Panel, fields: xr.Dataset) -> np.ma.MaskedArray:
+    """Return the values of a map as `draw_maps` draws them.
+
+    Raises:
+        DataError: the panel is no map, or names what `fields` does not have.
+    """
+    field = _select(fields, panel)
+    if field.ndim != 2:
+        raise DataError(
+            f"a panel of {field.ndim} dims", where=f"results.nc, panel {panel.label!r}",
+            allowed="2 dims beside the one that is animated",
+        )  # fmt: skip
+    return np.ma.masked_invalid(_oriented(field).values)
 
 
 def to_png(figure: Figure) -> bytes:
@@ -479,7 +499,7 @@ def _degrees(value: float, kind: str) -> str:
     return f"{abs(value):g}°{side}"
 
 
-def _colour_bar(figure: Figure, drawn: list[tuple[Axes, Any]], unit: str) -> None:
+def _colour_bar(figure: Figure, drawn: list[tuple[Axes, Any]], unit: str, location: str) -> None:
     mesh = drawn[0][1]
     values = np.concatenate([np.ma.compressed(one.get_array()) for _, one in drawn])
     low = values.size > 0 and values.min() < mesh.norm.vmin
@@ -488,11 +508,12 @@ def _colour_bar(figure: Figure, drawn: list[tuple[Axes, Any]], unit: str) -> Non
     bar = figure.colorbar(
         mesh,
         ax=[axes for axes, _ in drawn],
-        location="bottom",
+        location=location,
         extend=extend,
         shrink=0.9 if len(drawn) == 1 else 0.6,
         aspect=28 if len(drawn) == 1 else 40,
         pad=0.04,
     )
-    bar.set_label(plain(unit))
+    if location == "bottom" or len(unit) > 1:  # a lone "1" beside a bar reads as a number
+        bar.set_label(plain(unit))
     bar.outline.set_visible(False)

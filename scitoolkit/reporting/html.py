@@ -137,6 +137,7 @@ def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]
     """Return name, PNG and description of every figure, curves first."""
     import xarray as xr
 
+    from scitoolkit.reporting.animation import animated_maps
     from scitoolkit.reporting.figures import draw_maps, to_png
     from scitoolkit.reporting.plots import draw_plot
 
@@ -144,8 +145,12 @@ def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]
     fields = _read_fields(path) if needs_fields else xr.Dataset()
     images: list[Image] = []
     for index, spec in enumerate([*curves, *figures]):
-        drawn = draw_maps(spec, fields) if isinstance(spec, Maps) else draw_plot(spec)
-        images.append((f"{index + 1:02d}-{_slug(spec.title)}.png", to_png(drawn), spec))
+        if isinstance(spec, Maps):
+            animated = spec.animate and spec.panels
+            image = animated_maps(spec, fields) if animated else to_png(draw_maps(spec, fields))
+        else:
+            image = to_png(draw_plot(spec))
+        images.append((f"{index + 1:02d}-{_slug(spec.title)}.png", image, spec))
     return images
 
 

@@ -119,16 +119,24 @@ class EncoderConfig(Config):
     """The U-Net.
 
     Attributes:
+        name: `unet`, or `resunet`: that of the MeshfreeFlowNet paper, without stages.
         widths: channels of each level; each level but the first is pooled by 2 from the one before.
-        blocks: residual blocks a level on the way down.
+        blocks: residual blocks a level on the way down; `resunet` has one.
         stages: refinements of the latent grid, before the continuous decoder.
         channels: latent channels.
     """
 
+    name: Literal["unet", "resunet"] = "unet"
     widths: list[PositiveInt] = Field(default=[16, 32, 64, 128, 256], min_length=1)
     blocks: PositiveInt = 1
     stages: list[StageConfig] = Field(default=[])
     channels: PositiveInt = 32
+
+    @model_validator(mode="after")
+    def _possible(self) -> EncoderConfig:
+        if self.name == "resunet" and (self.stages or self.blocks != 1 or len(self.widths) < 2):
+            raise ValueError("resunet takes no stages, 1 block a level and at least 2 widths")
+        return self
 
 
 @decoders.register("mlp")

@@ -342,12 +342,32 @@ def _maps(case: Case, found) -> tuple[xr.Dataset, list[Maps]]:
         drawn.append(Maps(title=f"{field}, halfway between two coarse frames", panels=panels,
                           unit=unit, columns=2))  # fmt: skip
     if len(grid.dims) > 2:
+        drawn.append(_animation(case, grid.dims[0], labels))
         drawn.append(_strip(case, grid.dims[0], frames))
     return dataset, drawn
 
 
+def _animation(case: Case, dim: str, labels: Mapping[str, str]) -> Maps:
+    field = _shown_over_time(case)
+    panels = [
+        Panel(variable=f"{field}_{key}", label=label, scale="error" if key == "error" else field,
+              diverging=key == "error")
+        for key, label in labels.items()
+    ]  # fmt: skip
+    return Maps(
+        title=f"{field} in motion", panels=panels, columns=2, animate=dim,
+        unit=case.units[case.fields.index(field)],
+        note=f"Coarse nodes are given once in {case.every[0]} frames; the nearest are shown.",
+    )  # fmt: skip
+
+
+def _shown_over_time(case: Case) -> str:
+    """Return the field whose frames are shown: the second, since the first often is pressure."""
+    return case.fields[min(1, len(case.fields) - 1)]
+
+
 def _strip(case: Case, dim: str, frames: int) -> Maps:
-    field = case.fields[min(1, len(case.fields) - 1)]
+    field = _shown_over_time(case)
     chosen = np.unique(np.linspace(0, frames - 1, _STRIP).astype(int))
     panels = [
         Panel(variable=f"{field}_{key}", select={dim: int(i)},

@@ -19,6 +19,7 @@ from scitoolkit.superresolution.blend import Weights, blend, gather, locate
 from scitoolkit.superresolution.convolution import resample
 from scitoolkit.superresolution.decoder import Decoder
 from scitoolkit.superresolution.encoder import Encoder
+from scitoolkit.superresolution.resunet import ResidualUNet
 
 _VALUES_AT_ONCE = 2**21
 """Values of the widest layer, all streams and corners, that are in work together: larger blocks
@@ -60,7 +61,7 @@ class MeshfreeFlowNet(nn.Module):
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: Encoder | ResidualUNet,
         decoder: Decoder,
         *,
         periods: Sequence[float | None],

@@ -19,7 +19,7 @@ from scitoolkit.core.errors import CheckpointError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.ops import taylor
-from scitoolkit.superresolution.config import ModelConfig
+from scitoolkit.superresolution.config import EncoderConfig, ModelConfig
 from scitoolkit.superresolution.crops import Layout
 from scitoolkit.superresolution.decoder import Decoder
 from scitoolkit.superresolution.encoder import Encoder
@@ -27,6 +27,7 @@ from scitoolkit.superresolution.equations import PDE
 from scitoolkit.superresolution.grid import Grid, grid_of, values_of
 from scitoolkit.superresolution.mirrors import Encoded, Image, images
 from scitoolkit.superresolution.model import MeshfreeFlowNet
+from scitoolkit.superresolution.resunet import ResidualUNet
 from scitoolkit.superresolution.task import Physics
 
 Array = np.ndarray
@@ -101,6 +102,20 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
 
 
+def build_encoder(
+    config: EncoderConfig, channels_in: int, dims: Sequence[str], periodic: Sequence[bool]
+) -> Encoder | ResidualUNet:
+    """Return an untrained encoder."""
+    widths, channels = config.widths, config.channels
+    if config.name == "resunet":
+        return ResidualUNet(channels_in, periodic, widths=widths, channels_out=channels)
+    stages = [(s.channels, [s.refine.get(d, 1) for d in dims]) for s in config.stages]
+    return Encoder(
+        channels_in, periodic, widths=widths, blocks=config.blocks, stages=stages,
+        channels_out=channels,
+    )  # fmt: skip
+
+
 def build(header: Header, config: ModelConfig) -> MeshfreeFlowNet:
     """Return an untrained model."""
     dims, closed = header.dims, header.closed
@@ -108,12 +123,8 @@ def build(header: Header, config: ModelConfig) -> MeshfreeFlowNet:
         extent if walled else None
         for extent, walled in zip(header.extents, header.layout.walled, strict=True)
     ]
-    stages = [(s.channels, [s.refine.get(d, 1) for d in dims]) for s in config.encoder.stages]
-    encoder = Encoder(
-        len(header.fields) + sum(e is not None for e in extents), closed,
-        widths=config.encoder.widths, blocks=config.encoder.blocks, stages=stages,
-        channels_out=config.encoder.channels,
-    )  # fmt: skip
+    channels_in = len(header.fields) + sum(e is not None for e in extents)
+    encoder = build_encoder(config.encoder, channels_in, dims, closed)
     decoder = Decoder(
         len(dims), config.encoder.channels, len(header.fields), **config.decoder.arguments()
     )

@@ -1,14 +1,16 @@
 """Figures: shared scales, orientation, missing values, and descriptions that do not fit."""
 
+import io
 import itertools
 
 import numpy as np
 import pytest
 import xarray as xr
+from PIL import Image
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Lines, Maps, Panel, Series
-from scitoolkit.reporting import figures
+from scitoolkit.reporting import animation, figures
 
 
 @pytest.fixture
@@ -135,3 +137,58 @@ def test_labels_are_moved_apart_and_stay_inside():
     assert all(b - a > 0.1 - 1e-12 for a, b in itertools.pairwise(moved))
     assert min(moved) >= 0
     assert max(moved) <= 1 + 1e-12
+
+
+def moving():
+    t, y, x = np.arange(4.0) / 2, np.arange(5.0), np.arange(6.0)
+    values = t[:, None, None] + np.add.outer(y, x)
+    dims = ("t", "y", "x")
+    return xr.Dataset(
+        {"truth": (dims, values), "error": (dims, values - 4), "mean": (dims[1:], values[0])},
+        coords={"t": t, "y": y, "x": x},
+    )
+
+
+def test_animated_maps_are_one_image_of_all_frames_under_one_scale(monkeypatch):
+    seen = []
+    draw = figures.draw_maps
+    monkeypatch.setattr(
+        animation, "draw_maps", lambda s, f, norms: seen.append(norms) or draw(s, f, norms)
+    )
+    panels = [Panel(variable=v, label=v) for v in ("truth", "mean")]
+    spec = Maps(title="u", panels=panels, animate="t")
+    data = animation.animated_maps(spec, moving())
+    assert data == animation.animated_maps(spec, moving())
+    with Image.open(io.BytesIO(data)) as image:
+        assert (image.format, image.n_frames) == ("PNG", 4)
+        first = np.asarray(image.convert("RGB"), int)
+        image.seek(3)
+        last = np.asarray(image.convert("RGB"), int)
+    assert np.abs(first - last).max() > 50
+    right = first.shape[1] // 2
+    unchanged = np.abs(first - last)[first.shape[0] // 5 :, right:]
+    assert unchanged.max() == 0  # `mean` has no t
+    assert (seen[0]["field"].vmin, seen[0]["field"].vmax) == (0.0, 1.5 + 4 + 5)
+
+
+@pytest.mark.parametrize(
+    ("variable", "dim", "said"),
+    [
+        ("truth", "z", "no dim 'z'"),
+        ("mean", "y", "a panel of 1 dims"),
+        ("none", "t", "no variable"),
+    ],
+)
+def test_what_cannot_be_animated_is_said(variable, dim, said):
+    spec = Maps(title="u", panels=[Panel(variable=variable, label="a")], animate=dim)
+    with pytest.raises(DataError, match=said):
+        animation.animated_maps(spec, moving())
+
+
+def test_bars_of_two_scales_do_not_lie_on_each_other():
+    panels = [Panel(variable=v, label=v, scale=v, select={"t": 0}) for v in ("truth", "error")]
+    panels.insert(0, panels[0])
+    figure = figures.draw_maps(Maps(title="u", panels=panels, columns=2), moving())
+    figure.canvas.draw()
+    one, two = (axes.get_window_extent() for axes in figure.axes[len(panels) :])
+    assert not one.overlaps(two)

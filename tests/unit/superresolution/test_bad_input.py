@@ -35,6 +35,9 @@ def low(**_):
         ({"pde": {"equations": {"e": "dif(u,t) - dif(u,x,x)"}, "weight": 0.1},
           "model": {"decoder": {"name": "mlp", "activation": "relu"}}}, "no derivative of order 2"),
         ({"pde": {"equations": {}, "weight": 0.1}}, "there are no equations"),
+        ({"pde": {"equations": {"e": "dif(u,t)"}, "constants": {"c": "speeed*2"}}},
+         "did you mean speed"),
+        ({"model": {"encoder": {"name": "resunet", "blocks": 2}}}, "resunet takes no stages"),
     ],
 )  # fmt: skip
 def test_jobs_that_cannot_be(job_file, sections, said):

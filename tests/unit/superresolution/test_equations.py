@@ -78,6 +78,40 @@ def test_residuals_of_analytic_fields(name, combine):
         np.testing.assert_allclose(as_tensors[equation].numpy(), wanted, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_text_to_residual_by_the_models_own_derivatives(name):
+    """A network of one layer of sines is an analytic field: sympy differentiates the same."""
+    dims, fields, texts, constants = SYSTEMS[name]
+    pde = PDE.parse(texts, fields=list(fields), dims=dims, constants=constants)
+    residuals = Residuals(pde)
+    plan = taylor.make_plan(len(dims), residuals.operators())
+    rng = np.random.default_rng(1)
+    points = rng.uniform(-1, 1, (20, len(dims)))
+    inner, shift = rng.normal(size=(7, len(dims))), rng.normal(size=7)
+    outer = rng.normal(size=(len(fields), 7))
+    layers = [torch.from_numpy(a) for a in (inner, shift, outer)]
+    hidden = taylor.linear(taylor.seed(torch.from_numpy(points), plan), layers[0], layers[1])
+    streams = taylor.linear(taylor.activation(hidden, "sin", plan), layers[2])
+    values = {k: streams[plan.index(k[1]), :, list(fields).index(k[0])] for k in residuals.keys}
+    coordinates = dict(zip(dims, torch.from_numpy(points).T, strict=True))
+    found = residuals.evaluate(values, coordinates)
+
+    symbols = [sympy.Symbol(d, real=True) for d in dims]
+    waves = [
+        sympy.sin(sum(w * s for w, s in zip(row, symbols, strict=True)) + b)
+        for row, b in zip(inner, shift, strict=True)
+    ]
+    own = {f: sum(c * w for c, w in zip(row, waves, strict=True))
+           for f, row in zip(fields, outer, strict=True)}  # fmt: skip
+    for equation, text in texts.items():
+        left, _, right = text.replace("^", "**").partition("=")
+        scope = {**own, **constants, **dict(zip(dims, symbols, strict=True)),
+                 "sin": sympy.sin, "dif": _dif}  # fmt: skip
+        expression = eval(left, scope) - eval(right or "0", scope)
+        wanted = sympy.lambdify(symbols, expression)(*points.T)
+        np.testing.assert_allclose(found[equation].numpy(), wanted, rtol=1e-9, atol=1e-9)
+
+
 def _dif(expression, *by):
     by = [by[0]] * by[1] if len(by) == 2 and isinstance(by[1], int) else by
     return sympy.diff(expression, *by)

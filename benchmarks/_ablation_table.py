@@ -1,0 +1,60 @@
+"""The table of docs/how-to/super-resolution.md, from the stored result of `superres_ablation`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "how-to" / "super-resolution.md"
+RESULTS = ROOT / "benchmarks" / "results" / "superres_ablation.json"
+BEGIN = "<!-- ablation: written by `python benchmarks/readme.py` -->"
+END = "<!-- end of ablation -->"
+ROWS = {
+    "multilinear": "multilinear interpolation",
+    "original": "the original's modules in its own training",
+    "original_modules": "the original's modules in our training",
+    "gamma_0": "our model, no equations",
+    "ours": "our model, our equations",
+    "swapped": "our model, the original's residual",
+}
+
+COLUMNS = (
+    "trained", "R² p", "b", "u", "w", "kinetic energy off by", "dissipation",
+    "spectrum, highest third (decades)", "residual/terms: continuity", "buoyancy", "momentum x",
+    "momentum z", "CPU-s",
+)  # fmt: skip
+
+
+def table() -> str:
+    """Return the table, empty when nothing is stored."""
+    if not RESULTS.exists():
+        return ""
+    figures = json.loads(RESULTS.read_text(encoding="utf-8"))
+    lines = [
+        f"{figures['steps']} steps each, one seed, {figures['date']}:",
+        "",
+        "| " + " | ".join(COLUMNS) + " |",
+        "|---" * len(COLUMNS) + "|",
+    ]
+    for name, text in ROWS.items():
+        if name in figures:
+            lines.append(f"| {text} | {' | '.join(_cells(figures[name]))} |")
+    return "\n".join(lines)
+
+
+def _cells(row: dict) -> list[str]:
+    cells = [f"{row[f'r2_{f}']:.4f}" for f in "pbuw"]
+    cells += [f"{row[f'{key}_error']:.1%}" for key in ("kinetic_energy", "dissipation")]
+    cells.append(f"{row['spectrum_error']:.2f}")
+    residual = row.get("residual", {})
+    names = ("continuity", "buoyancy", "momentum_x", "momentum_z")
+    cells += [f"{residual[n]:.2f}" if n in residual else "" for n in names]
+    return [*cells, f"{row['cpu_seconds']:.0f}" if "cpu_seconds" in row else ""]
+
+
+def updated(page: str) -> str:
+    """Return the page with its table written anew."""
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n{table()}\n{END}{tail}"

@@ -1,0 +1,189 @@
+"""Prediction streamed to file: memory, agreement with the direct query, points per second.
+
+`surrogates/rayleigh_benard_mfn` refines 4 x 8 x 32 nodes of seed 43 to FRAMES x 512 x 2048 nodes
+of four fields, float32, in a process of its own on one thread. Growth is the largest resident size
+while streaming, less that before it, the model being loaded and asked for one point. The file must
+equal direct queries along random rows of it to 1e-6, or nothing else is printed.
+
+Points per second are CPU time of the queries alone. `original` is the published evaluation path:
+its ImNet (209,924 parameters), and with every query all four residuals by 25 calls of
+`torch.autograd.grad`, as its `evaluation.py` asks for them (rebuilt from its description, see
+`_pde_engines`; its parameters are frozen here, which only helps it). `imnet` is the same decoder by
+our query, which makes derivatives when they are asked for: `imnet_residuals`.
+
+SUPERRES_FRAMES=N streams N time levels instead of 64; the figures say so.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import xarray as xr
+from _measure import alternate, machine, medians
+
+ROOT = Path(__file__).resolve().parents[1]
+SURROGATE = ROOT / "surrogates" / "rayleigh_benard_mfn"
+DATA = ROOT / "datasets" / "rayleigh_benard" / "rb2d_ra1e6_pr1_s43_t20-23.75.h5"
+FRAMES, LATERAL = 64, (512, 2048)
+SMALLER = ((4, 64, 512), (4, 256, 1024))
+"""Output sizes beside the full one, of which the cost per point is compared: 1/512 and 1/64."""
+SAMPLE, AGREEMENT_BAR = 200_000, 1e-6
+ORIGINAL_POINTS, OUR_POINTS, ROUNDS = 1024, 8192, 5
+
+
+def run() -> dict:
+    """Stream in a child process, compare with direct queries, time the original's path."""
+    frames = int(os.environ.get("SUPERRES_FRAMES", FRAMES))
+    with tempfile.TemporaryDirectory() as folder:
+        done = child(Path(folder) / "fine.nc", frames)
+    if not done["difference"] <= AGREEMENT_BAR:
+        raise SystemExit(f"the file differs from the query by {done['difference']:.1e}")
+    torch.set_num_threads(1)
+    rates = {"streamed": done["points"][-1] / done["seconds"][-1], **decoders()}
+    micro = [1e6 * s / p for s, p in zip(done["seconds"], done["points"], strict=True)]
+    return {
+        "growth_mib": done["growth_mib"],
+        "output_mib": done["points"][-1] * 4 * 4 / 2**20,
+        "output_shape": [frames, *LATERAL],
+        "frames": frames,
+        "frames_of_the_full_size": FRAMES,
+        "difference_from_query": done["difference"],
+        "points_compared": SAMPLE,
+        "speedup_vs_original": rates["streamed"] / rates["original"],
+        "speedup_vs_original_same_decoder": rates["imnet"] / rates["original"],
+        "speedup_vs_original_same_decoder_with_residuals": (
+            rates["imnet_residuals"] / rates["original"]
+        ),
+        "points_per_second": rates,
+        "microseconds_per_point": dict(zip(map(str, done["points"]), micro, strict=True)),
+        "cost_per_point_max_over_min": max(micro) / min(micro),
+        "stream_cpu_seconds": done["seconds"][-1],
+        "machine": machine(),
+    }
+
+
+def decoders() -> dict[str, float]:
+    """Return points per second of the paper's decoder, by the original's path and by ours."""
+    import _pde_engines as engines
+
+    few, many = (problem(engines, n) for n in (ORIGINAL_POINTS, OUR_POINTS))
+    with torch.no_grad():
+        grids = {p: p.model.encode(p.low, p.nodes) for p in (few, many)}
+
+    def ours(name: str) -> None:
+        with torch.no_grad():
+            getattr(many, name)(grids[many])
+
+    seconds = medians(
+        alternate({
+            "original": lambda: few.original(grids[few]),
+            "imnet": lambda: ours("none"),
+            "imnet_residuals": lambda: ours("ours"),
+        }, ROUNDS)
+    )  # fmt: skip
+    return {
+        name: (ORIGINAL_POINTS if name == "original" else OUR_POINTS) / s
+        for name, s in seconds.items()
+    }
+
+
+def problem(engines, points: int):
+    """Return the paper's model with so many random points to be asked for."""
+    made = engines.Problem(1)
+    made.model.requires_grad_(False)
+    made.points = torch.rand(1, points, 3)
+    return made
+
+
+def child(output: Path, frames: int) -> dict:
+    command = [sys.executable, __file__, str(output), str(frames)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return json.loads(done.stdout)
+
+
+def measure(output: Path, frames: int) -> dict:
+    """Stream three sizes, the full one last, and compare it with direct queries."""
+    from scitoolkit.superresolution import stream
+
+    torch.set_num_threads(1)
+    coarse = opened_coarse()
+    coarse.query(np.array([[n[0] for n in coarse.grid.nodes]]))
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
+    before = memory_mib("VmRSS")
+    points, seconds = [], []
+    for shape in (*SMALLER, (frames, *LATERAL)):
+        start = time.process_time()
+        stream(coarse, nodes_of(coarse, shape), output)
+        seconds.append(time.process_time() - start)
+        points.append(math.prod(shape))
+    growth = memory_mib("VmHWM") - before
+    return {
+        "growth_mib": growth, "points": points, "seconds": seconds,
+        "difference": difference(coarse, output),
+    }  # fmt: skip
+
+
+def opened_coarse():
+    """Return the coarse nodes of the test simulation with the shipped model."""
+    from scitoolkit.superresolution import SuperresolutionSurrogate
+    from scitoolkit.superresolution.evaluation import Case
+    from scitoolkit.superresolution.job import open_model, opened
+
+    config, folder = open_model(SURROGATE)
+    surrogate = SuperresolutionSurrogate.load(folder)
+    with opened(DATA, config) as dataset:
+        case = Case.of(surrogate, dataset, DATA.name)
+    return surrogate.coarse(case.coarse_dataset())
+
+
+def nodes_of(coarse, shape: tuple[int, ...]) -> list[np.ndarray]:
+    """Return even nodes of the whole domain."""
+    return [
+        np.linspace(nodes[0], nodes[-1], count) if period is None
+        else nodes[0] + period * np.arange(count) / count
+        for nodes, period, count in zip(coarse.grid.nodes, coarse.grid.periods, shape, strict=True)
+    ]  # fmt: skip
+
+
+def difference(coarse, output: Path) -> float:
+    """Return the largest difference of the file from direct queries at random nodes."""
+    fields = coarse.surrogate.header.fields
+    with xr.open_dataset(output, engine="h5netcdf", cache=False) as found:
+        sizes = [found.sizes[d] for d in coarse.grid.dims]
+        # Whole rows of the file: a random node is a seek of its own.
+        rows = SAMPLE // sizes[-1] + 1
+        rng = np.random.default_rng(0)
+        worst = 0.0
+        for _ in range(rows):
+            at = {
+                d: int(rng.integers(n)) for d, n in zip(coarse.grid.dims[:-1], sizes, strict=False)
+            }
+            row = found.isel(at)
+            points = np.stack(np.broadcast_arrays(*(row[d].values for d in coarse.grid.dims)), -1)
+            wanted = coarse.query(points)[0]
+            values = np.stack([row[f].values for f in fields], -1)
+            worst = max(worst, float(np.abs(values - wanted).max()))
+    return worst
+
+
+def memory_mib(kind: str) -> float:
+    """Return `VmRSS` or `VmHWM`; `ru_maxrss` would count the peak of the parent too."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    line = next(line for line in status.splitlines() if line.startswith(kind))
+    return int(line.split()[1]) / 1024
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(Path(sys.argv[1]), int(sys.argv[2]))))

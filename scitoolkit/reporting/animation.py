@@ -1,0 +1,79 @@
+"""Maps that run through a dim, as one animated PNG: browsers play it, and it needs no script."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.results import Maps
+from scitoolkit.reporting.figures import draw_maps, map_values, plain, scale_norms, style
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+    from PIL.Image import Image
+
+MOST_FRAMES = 16
+MILLISECONDS = 400
+DPI = 75
+"""A report holds its images, and an animation is many of them."""
+
+
+def animated_maps(spec: Maps, fields: xr.Dataset) -> bytes:
+    """Return an animated PNG of maps along `spec.animate`, under one colour scale for all frames.
+
+    Of more than `MOST_FRAMES` entries of the dim, so many are drawn, evenly chosen.
+
+    Raises:
+        DataError: `fields` has no such dim, or a panel names what `fields` does not have.
+    """
+    if spec.animate not in fields.sizes:
+        raise DataError(
+            f"no dim {spec.animate!r} to animate", where=f"figure {spec.title!r}",
+            allowed=", ".join(map(str, fields.sizes)),
+        )  # fmt: skip
+    count = fields.sizes[spec.animate]
+    chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_FRAMES)).astype(int))
+    frames = [_frame(spec, fields, int(index)) for index in chosen]
+    every = spec.model_copy(update={"panels": [panel for f in frames for panel in f.panels]})
+    norms = scale_norms(every, fields)
+    with style():
+        figure = draw_maps(frames[0], fields, norms)
+        figure.set_dpi(DPI)
+        figure.canvas.draw()
+        figure.set_layout_engine("none")  # the places of the first frame are those of all
+        images = [_drawn(figure, frame, fields) for frame in frames]
+    buffer = io.BytesIO()
+    images[0].save(
+        buffer, format="png", save_all=True, append_images=images[1:], duration=MILLISECONDS,
+        loop=0,
+    )  # fmt: skip
+    return buffer.getvalue()
+
+
+def _drawn(figure: Figure, frame: Maps, fields: xr.Dataset) -> Image:
+    """Return the figure with the values of a frame."""
+    from PIL import Image  # matplotlib depends on it
+
+    for axes, panel in zip(figure.axes, frame.panels, strict=False):  # then colour bars
+        values = map_values(panel, fields)
+        axes.collections[0].set_array(values)
+    figure.suptitle(plain(frame.title), x=0.01, y=0.997, ha="left", weight="bold", size=10.5)
+    figure.canvas.draw()
+    pixels = np.asarray(figure.canvas.buffer_rgba())
+    return Image.fromarray(np.ascontiguousarray(pixels[..., :3]))
+
+
+def _frame(spec: Maps, fields: xr.Dataset, index: int) -> Maps:
+    dim = spec.animate
+    place = f"{float(fields[dim].values[index]):g}" if dim in fields.coords else f"entry {index}"
+    panels = [
+        panel.model_copy(update={"select": {**panel.select, dim: index}})
+        if panel.variable in fields and dim in fields[panel.variable].dims
+        else panel
+        for panel in spec.panels
+    ]  # fmt: skip
+    return spec.model_copy(update={"title": f"{spec.title}, {dim} = {place}", "panels": panels})
