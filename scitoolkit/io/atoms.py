@@ -234,6 +234,10 @@ def in_standard_units(frame: Configuration, labels: LabelConfig) -> Configuratio
     )
 
 
+def _shape(array: np.ndarray | None) -> tuple[int, ...]:
+    return () if array is None else array.shape
+
+
 def checked(frame: Configuration) -> Configuration:
     """Return the frame itself.
 
@@ -245,8 +249,8 @@ def checked(frame: Configuration) -> Configuration:
         "positions": (frame.positions, (atoms, 3)), "cell": (frame.cell, (3, 3)),
         "forces": (frame.forces, (atoms, 3)), "virial": (frame.virial, (3, 3)),
         "energy": (frame.energy, ()),
-        "fparam": (frame.frame_parameters, np.shape(frame.frame_parameters)[:1]),
-        "aparam": (frame.atom_parameters, (atoms, *np.shape(frame.atom_parameters)[1:2])),
+        "fparam": (frame.frame_parameters, _shape(frame.frame_parameters)[:1]),
+        "aparam": (frame.atom_parameters, (atoms, *_shape(frame.atom_parameters)[1:2])),
     }  # fmt: skip
     if not atoms:
         raise DataError("a frame without atoms", where=frame.where)
