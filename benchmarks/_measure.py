@@ -7,6 +7,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 
 def alternate(
@@ -51,3 +52,10 @@ def machine() -> dict[str, object]:
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
+
+
+def memory_mib(kind: str = "VmHWM") -> float:
+    """Return `VmRSS` or `VmHWM` of this process; `ru_maxrss` would count the peak of its parent."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    line = next(line for line in status.splitlines() if line.startswith(kind))
+    return int(line.split()[1]) / 1024

@@ -12,11 +12,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import _pde_engines as engines
 import torch
-from _measure import alternate, machine, medians
+from _measure import alternate, machine, medians, memory_mib
 
 BATCH, ROUNDS = 2, 3
 RESIDUAL_BAR, GRADIENT_BAR = 1e-4, 1e-5
@@ -86,17 +85,10 @@ def _grown(engine: str) -> float:
     problem = engines.Problem(BATCH)
     with torch.no_grad():  # kernels and their buffers are loaded before the count starts
         problem.loss("none")
-    before = _peak_mib()
+    before = memory_mib()
     for _ in range(2):
         problem.step(engine)
-    return _peak_mib() - before
-
-
-def _peak_mib() -> float:
-    """Return the largest resident size so far; `ru_maxrss` would count that of the parent too."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) / 1024
+    return memory_mib() - before
 
 
 if __name__ == "__main__":

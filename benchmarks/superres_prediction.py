@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import xarray as xr
-from _measure import alternate, machine, medians
+from _measure import alternate, machine, medians, memory_mib
 
 ROOT = Path(__file__).resolve().parents[1]
 SURROGATE = ROOT / "surrogates" / "rayleigh_benard_mfn"
@@ -176,13 +176,6 @@ def difference(coarse, output: Path) -> float:
             values = np.stack([row[f].values for f in fields], -1)
             worst = max(worst, float(np.abs(values - wanted).max()))
     return worst
-
-
-def memory_mib(kind: str) -> float:
-    """Return `VmRSS` or `VmHWM`; `ru_maxrss` would count the peak of the parent too."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    line = next(line for line in status.splitlines() if line.startswith(kind))
-    return int(line.split()[1]) / 1024
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from scitoolkit.ops.tensor_product.public import (
     change_layout,
     tensor_product_convolution,
 )
+from scitoolkit.ops.tensor_product.radial import radial_convolution
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec, channelwise_instructions
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "TensorProductSpec",
     "change_layout",
     "channelwise_instructions",
+    "radial_convolution",
     "tensor_product_convolution",
 ]

@@ -15,6 +15,20 @@ EDGES_PER_CHUNK = 1024
 
 
 @dataclass(frozen=True)
+class EdgePart:
+    """All edges of some consecutive receivers, for kernels that see one part at a time.
+
+    Attributes:
+        index: the edges' places among all, by receiver: a slice where they stand side by side.
+        graph: index tensors as `Edges.tensors` has them, edges numbered within the part; kernels
+            touch the rows of the part's receivers alone, and all gradient rows of senders.
+    """
+
+    index: Tensor | slice
+    graph: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
 class Edges:
     """Edges from senders to receivers, with what deterministic parallel kernels need.
 
@@ -93,6 +107,20 @@ class Edges:
         receiver. GPU kernels sum the gradients of senders in this order."""
         return _sorted(self.sender, self.num_nodes)
 
+    @functools.cached_property
+    def _parts(self) -> dict[int, list[EdgePart]]:
+        return {}
+
+    def parts(self, most: int) -> list[EdgePart]:
+        """Return the edges in parts of at most `most`, or of one receiver; kept for the next call.
+
+        Args:
+            most: number of edges, at least 1.
+        """
+        if most not in self._parts:
+            self._parts[most] = _cut(self, most)
+        return self._parts[most]
+
     def tensors(self) -> tuple[Tensor, ...]:
         """The index tensors, in the order that the CPU's operators take them."""
         return (
@@ -103,6 +131,29 @@ class Edges:
             self.sender_row,
             self.extra_ptr,
         )
+
+
+def _cut(edges: Edges, most: int) -> list[EdgePart]:
+    ptr, order, parts = edges.receiver_ptr, edges.receiver_order, []
+    ordered = bool((order == torch.arange(len(order), device=order.device)).all())
+    begin = 0
+    while begin < edges.num_nodes:
+        # The last receiver up to which no more than `most` edges come, but one at the least.
+        end = int(torch.searchsorted(ptr, ptr[begin] + most, right=True)) - 1
+        end = min(max(end, begin + 1), edges.num_nodes)
+        first, last = int(ptr[begin]), int(ptr[end])
+        mine = order[first:last]
+        starts = (ptr - first).clamp(0, last - first)
+        chunk_ptr, chunk_of_node = _chunks(starts, EDGES_PER_CHUNK // 8)
+        chunk_ptr = chunk_ptr.clamp(begin, end)
+        sender = edges.sender[mine]
+        chunk = chunk_of_node[edges.receiver[mine]]
+        rows = _gradient_rows(sender, chunk, len(chunk_ptr) - 1, edges.num_nodes)
+        places = torch.arange(last - first, device=order.device)
+        graph = (sender, starts, places, chunk_ptr, *rows)
+        parts.append(EdgePart(slice(first, last) if ordered else mine, graph))
+        begin = end
+    return parts
 
 
 def _sorted(index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
@@ -116,10 +167,10 @@ def _starts(count: Tensor) -> Tensor:
     return start
 
 
-def _chunks(receiver_ptr: Tensor) -> tuple[Tensor, Tensor]:
+def _chunks(receiver_ptr: Tensor, edges_per_chunk: int = EDGES_PER_CHUNK) -> tuple[Tensor, Tensor]:
     """Cut nodes where edges are about equally shared; a power of two, for any thread count."""
     num_nodes, num_edges = receiver_ptr.shape[0] - 1, int(receiver_ptr[-1])
-    number = 2 ** min(8, round(math.log2(max(1, num_edges / EDGES_PER_CHUNK))))
+    number = 2 ** min(8, round(math.log2(max(1, num_edges / edges_per_chunk))))
     targets = torch.arange(number + 1, device=receiver_ptr.device) * num_edges // number
     start = torch.searchsorted(receiver_ptr, targets)
     start[0], start[-1] = 0, num_nodes

@@ -38,9 +38,10 @@ def _sums(like: Tensor, precise: bool) -> torch.dtype:
     return torch.float64 if precise else like.dtype
 
 
-def _launch(
+def launch(
     name: str, spec: str, precise: bool, graph: tuple[Tensor, ...], inputs: tuple, *rest
 ) -> None:
+    """Call a kernel on a graph, or a part of one; outputs come last and are written in place."""
     sender, ptr, order, chunk_ptr, row, extra = graph
     call(
         kernel(spec, name, inputs[0].dtype, precise), ptr.shape[0] - 1, sender.shape[0],
@@ -100,8 +101,29 @@ def _double_backward(
     ggrad = empty(grad.shape, grad, _sums(grad, precise))
     gradients = _gradients(parsed, precise, graph, x, y, weight)
     inputs = (x, y, weight, grad)
-    _launch("double_backward", spec, precise, graph, inputs, *cotangents, ggrad, *gradients)
+    launch("double_backward", spec, precise, graph, inputs, *cotangents, ggrad, *gradients)
     return ggrad.to(grad.dtype), *_finish(parsed, gradients)
+
+
+def gradients_of_part(
+    spec: str, graph: tuple[Tensor, ...], grad: Tensor, x: Tensor, y: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients with respect to x (all rows), and to y and the weights of a part of the edges."""
+    gradients = _gradients(TensorProductSpec.from_json(spec), False, graph, x, y, weight)
+    launch("backward", spec, False, graph, (x, y, weight, grad), *gradients)
+    return gradients[0], gradients[2], gradients[3]
+
+
+def second_gradients_of_part(
+    spec: str, graph: tuple[Tensor, ...], cotangents: tuple[Tensor, Tensor, Tensor],
+    grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, ggrad: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """As `_double_backward` for a part of the edges; its receivers' rows go into `ggrad`."""
+    gradients = _gradients(TensorProductSpec.from_json(spec), False, graph, x, y, weight)
+    strided = [each for pair in zip(cotangents, (x, y, weight), strict=True)
+               for each in _strided(*pair)]  # fmt: skip
+    launch("double_backward", spec, False, graph, (x, y, weight, grad), *strided, ggrad, *gradients)
+    return gradients[0], gradients[2], gradients[3]
 
 
 double_backward = operator("tensor_product_double_backward", fake=_fake_double)(_double_backward)
@@ -130,7 +152,7 @@ def _backward(
     parsed = TensorProductSpec.from_json(spec)
     graph = (sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
     gradients = _gradients(parsed, precise, graph, x, y, weight)
-    _launch("backward", spec, precise, graph, (x, y, weight, grad), *gradients)
+    launch("backward", spec, precise, graph, (x, y, weight, grad), *gradients)
     return _finish(parsed, gradients)
 
 
@@ -160,7 +182,7 @@ def _forward(
     graph = (sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
     rows = (x.shape[0], TensorProductSpec.from_json(spec).dim_out)
     out = empty(rows, x, _sums(x, precise))
-    _launch("forward", spec, precise, graph, (x, y, weight), out)
+    launch("forward", spec, precise, graph, (x, y, weight), out)
     return out.to(x.dtype)
 
 

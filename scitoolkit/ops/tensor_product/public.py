@@ -53,7 +53,7 @@ def _why_not_triton(spec: str, dtype: torch.dtype, device: str) -> str:
     return _why_not(TensorProductSpec.from_json(spec), dtype, device, "triton")
 
 
-def _choose(spec: TensorProductSpec, x: Tensor, backend: str) -> str:
+def choose(spec: TensorProductSpec, x: Tensor, backend: str) -> str:
     """Return the backend that runs: cpu, triton or reference."""
     if backend not in BACKENDS:
         raise ConfigError(f"backend={backend!r}", allowed=", ".join(BACKENDS))
@@ -73,7 +73,8 @@ def _choose(spec: TensorProductSpec, x: Tensor, backend: str) -> str:
     return "reference" if reason else kind
 
 
-def _check_tensor(name: str, value: Tensor, shape: tuple[int, ...], like: Tensor) -> None:
+def check_tensor(name: str, value: Tensor, shape: tuple[int, ...], like: Tensor) -> None:
+    """Raise DataError unless a tensor has a shape, and dtype and device of another."""
     if tuple(value.shape) != shape:
         raise DataError(f"expected {name} of shape {shape}, got {tuple(value.shape)}")
     if value.dtype != like.dtype or value.device != like.device:
@@ -85,9 +86,9 @@ def _check_tensor(name: str, value: Tensor, shape: tuple[int, ...], like: Tensor
 def _check(spec: TensorProductSpec, x: Tensor, y: Tensor, weight: Tensor, edges: Edges) -> None:
     num_edges = edges.num_edges
     wanted = (spec.weight_numel,) if spec.shared_weights else (num_edges, spec.weight_numel)
-    _check_tensor("x", x, (edges.num_nodes, spec.dim_in1), x)
-    _check_tensor("y", y, (num_edges, spec.dim_in2), x)
-    _check_tensor("weight", weight, wanted, x)
+    check_tensor("x", x, (edges.num_nodes, spec.dim_in1), x)
+    check_tensor("y", y, (num_edges, spec.dim_in2), x)
+    check_tensor("weight", weight, wanted, x)
     if edges.sender.device != x.device:
         raise DataError(f"expected edges on {x.device}, got them on {edges.sender.device}")
 
@@ -158,7 +159,7 @@ def tensor_product_convolution(
     if accumulate not in (None, x.dtype, torch.float64):
         raise ConfigError(f"accumulate={accumulate}", allowed=f"{x.dtype}, torch.float64")
     precise = accumulate == torch.float64
-    chosen = _choose(spec, x, backend)
+    chosen = choose(spec, x, backend)
     if chosen == "reference":
         return reference.tensor_product_convolution(
             spec, x, y, weight, edges.sender, edges.receiver, edges.num_nodes

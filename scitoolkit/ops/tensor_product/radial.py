@@ -1,0 +1,151 @@
+"""The convolution with the last layer of the radial network inside: weights are never stored.
+
+Weights w = h M of an edge are many (thousands of numbers from h, some tens), most of the bytes that
+an equivariant layer moves and, with gradients, keeps. Here they exist for one part of the edges at
+a time, as a product of matrices whose result stays in cache until the kernel has used it. Both
+derivatives make them anew in the same way, by the product rule:
+
+    forward    z = F(x, y, h M)
+    first      (gx, gy, gw) = B(g, x, y, h M);  gh = gw M^T;  gM = h^T gw
+    second     with cotangents (cx, cy, ch, cM):  dw = ch M + h cM and
+               (gg, gx', gy', gw') = D(cx, cy, dw, g, x, y, h M);
+               gh' = gw' M^T + gw cM^T;  gM' = h^T gw' + ch^T gw
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.ops.tensor_product import operators, public
+from scitoolkit.ops.tensor_product.edges import EdgePart, Edges
+from scitoolkit.ops.tensor_product.spec import TensorProductSpec
+
+WEIGHT_BYTES = 4 << 20  # of one part's weights: they and their gradients stay in the last cache
+FEWEST_EDGES = 64
+
+
+def radial_convolution(
+    spec: TensorProductSpec,
+    x: Tensor,
+    y: Tensor,
+    hidden: Tensor,
+    last: Tensor,
+    edges: Edges,
+    *,
+    backend: str = "auto",
+) -> Tensor:
+    """Equal `tensor_product_convolution` with the weights `hidden @ last`, which are not stored.
+
+    On the CPU's kernels; other backends store the weights. Twice differentiable in all tensors.
+
+    Args:
+        spec: the tensor product, with weights of each edge's own.
+        x: node features, shape (N, dim_in1), float32 or float64, ir_mul layout.
+        y: edge attributes, shape (E, dim_in2), ir_mul layout.
+        hidden: what enters the last layer of the radial network, shape (E, H).
+        last: matrix of that layer, which has no bias, shape (H, weight_numel).
+        edges: the graph, from `Edges.build`.
+        backend: as for `tensor_product_convolution`.
+
+    Returns:
+        Node features, shape (N, dim_out), ir_mul layout.
+
+    Raises:
+        ConfigError: a spec with shared weights.
+        DataError: a shape, dtype or device that does not fit.
+        BackendError: backend cpu or triton is asked for and cannot run.
+
+    Example:
+        >>> spec = TensorProductSpec.channelwise("8x0e + 8x1o", "0e + 1o", "0e + 1o")
+        >>> edges = Edges.build(torch.tensor([0, 1]), torch.tensor([1, 0]), num_nodes=3)
+        >>> hidden, last = torch.ones(2, 16), torch.ones(16, spec.weight_numel)
+        >>> radial_convolution(
+        ...     spec, torch.ones(3, 32), torch.ones(2, 4), hidden, last, edges
+        ... ).shape
+        torch.Size([3, 64])
+    """
+    if spec.shared_weights:
+        raise ConfigError("shared weights come from no radial network", allowed="per-edge weights")
+    if hidden.ndim != 2 or len(hidden) != edges.num_edges:
+        shape = tuple(hidden.shape)
+        raise DataError(f"expected hidden of shape ({edges.num_edges}, H), got {shape}")
+    public.check_tensor("hidden", hidden, tuple(hidden.shape), x)
+    public.check_tensor("last", last, (hidden.shape[1], spec.weight_numel), x)
+    public.check_tensor("x", x, (edges.num_nodes, spec.dim_in1), x)
+    public.check_tensor("y", y, (edges.num_edges, spec.dim_in2), x)
+    if torch.compiler.is_compiling() or public.choose(spec, x, backend) != "cpu":
+        weight = hidden @ last
+        return public.tensor_product_convolution(spec, x, y, weight, edges, backend=backend)
+    tensors = (each.contiguous() for each in (x, y, hidden, last))
+    return _Forward.apply(spec, edges, *tensors)
+
+
+def _parts(spec: TensorProductSpec, edges: Edges, like: Tensor) -> Iterator[EdgePart]:
+    row = max(1, spec.weight_numel) * like.element_size()
+    return iter(edges.parts(max(FEWEST_EDGES, WEIGHT_BYTES // row)))
+
+
+class _Forward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, spec, edges, x, y, hidden, last):
+        ctx.spec, ctx.edges = spec, edges
+        ctx.save_for_backward(x, y, hidden, last)
+        out = x.new_zeros(x.shape[0], spec.dim_out)
+        for part in _parts(spec, edges, x):
+            weight = hidden[part.index] @ last
+            inputs = (x, y[part.index], weight)
+            operators.launch("forward", spec.text, False, part.graph, inputs, out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None, None, *_Backward.apply(
+            ctx.spec, ctx.edges, grad.contiguous(), *ctx.saved_tensors
+        )  # fmt: skip
+
+
+class _Backward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, spec, edges, grad, x, y, hidden, last):
+        ctx.spec, ctx.edges = spec, edges
+        ctx.save_for_backward(grad, x, y, hidden, last)
+        sums = [torch.zeros_like(each) for each in (x, y, hidden, last)]
+        gx, gy, gh, gm = sums
+        for part in _parts(spec, edges, x):
+            h = hidden[part.index]
+            gx_part, gy_part, gw = operators.gradients_of_part(
+                spec.text, part.graph, grad, x, y[part.index], h @ last
+            )
+            gx += gx_part
+            gy[part.index] = gy_part
+            gh[part.index] = gw @ last.T
+            gm.addmm_(h.T, gw)
+        return tuple(sums)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, *cotangents):
+        spec, tensors = ctx.spec, ctx.saved_tensors
+        grad, x, y, hidden, last = tensors
+        cx, cy, ch, cm = (
+            torch.zeros_like(like) if each is None else each.contiguous()
+            for each, like in zip(cotangents, tensors[1:], strict=True)
+        )
+        sums = [torch.zeros_like(each) for each in tensors]
+        ggrad, gx, gy, gh, gm = sums
+        for part in _parts(spec, ctx.edges, x):
+            index, h, c = part.index, hidden[part.index], ch[part.index]
+            weight, y_part = h @ last, y[part.index]
+            dw = torch.addmm(c @ last, h, cm)
+            gw = operators.gradients_of_part(spec.text, part.graph, grad, x, y_part, weight)[2]
+            gx_part, gy[index], again = operators.second_gradients_of_part(
+                spec.text, part.graph, (cx, cy[index], dw), grad, x, y_part, weight, ggrad
+            )
+            gx += gx_part
+            gh[index] = torch.addmm(again @ last.T, gw, cm.T)
+            gm.addmm_(h.T, again).addmm_(c.T, gw)
+        return None, None, *sums
