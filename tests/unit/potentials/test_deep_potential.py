@@ -238,3 +238,20 @@ def test_missing_parameters_are_named(heated):
         ready.model(graph)
     with pytest.raises(DataError, match=r"1 frame parameters, the model takes 2"):
         prepare(job(heated, frame_parameters=2))
+
+
+def test_sel_is_counted_for_every_cutoff_and_too_small_ones_are_told(caplog):
+    settings = DeepPotentialConfig.model_validate(
+        {"descriptors": [{**PAIR, "sel": "auto"}, {**RADIAL, "sel": [1, 1], "cutoff": 2.0},
+                         {**ATTENTION, "sel": "auto"}, {**ATTENTION, "sel": 2}]}
+    )  # fmt: skip
+    graph = configuration_graph(from_ase(water()), ["O", "H"], 4.0)
+    pair, radial, attention, small = settings.counted([graph], ["O", "H"]).descriptors
+    counts = graph["segments"].diff().view(-1, 2)
+    assert all(s >= n for s, n in zip(pair.sel, counts.amax(0).tolist(), strict=True))
+    near = counts.sum(1).max()
+    assert attention.sel <= 1.1 * near + 4  # of a shorter cutoff
+    assert (radial.sel, small.sel) == ([1, 1], 2)
+    told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert any("type H" in line for line in told)
+    assert any("type any" in line for line in told)
