@@ -50,6 +50,12 @@ class DeepPotentialConfig(Config):
         precision: of parameters and arithmetic; energies are summed in float64.
         zbl: repulsion of nuclei added to what is learned, `{}` for its defaults; see `ZblConfig`.
         seed: of the initial weights.
+
+    Example:
+        >>> settings = {"descriptors": [{"name": "se_e2_a", "cutoff": 6.0, "sel": [46, 92]},
+        ...                             {"name": "se_atten", "cutoff": 4.0, "sel": 40}]}
+        >>> DeepPotentialConfig.model_validate(settings).cutoff
+        6.0
     """
 
     name: Literal["deep_potential"] = "deep_potential"
