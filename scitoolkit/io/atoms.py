@@ -234,10 +234,6 @@ def in_standard_units(frame: Configuration, labels: LabelConfig) -> Configuratio
     )
 
 
-def _shape(array: np.ndarray | None) -> tuple[int, ...]:
-    return () if array is None else array.shape
-
-
 def checked(frame: Configuration) -> Configuration:
     """Return the frame itself.
 
@@ -245,12 +241,13 @@ def checked(frame: Configuration) -> Configuration:
         DataError: it holds NaN, shapes that do not agree, or a periodic direction without cell.
     """
     atoms = len(frame.species)
+    given, each = frame.frame_parameters, frame.atom_parameters
     named: dict[str, tuple[Any, tuple[int, ...]]] = {
         "positions": (frame.positions, (atoms, 3)), "cell": (frame.cell, (3, 3)),
         "forces": (frame.forces, (atoms, 3)), "virial": (frame.virial, (3, 3)),
         "energy": (frame.energy, ()),
-        "fparam": (frame.frame_parameters, _shape(frame.frame_parameters)[:1]),
-        "aparam": (frame.atom_parameters, (atoms, *_shape(frame.atom_parameters)[1:2])),
+        "fparam": (given, () if given is None else given.shape[:1]),
+        "aparam": (each, () if each is None else (atoms, *each.shape[1:2])),
     }  # fmt: skip
     if not atoms:
         raise DataError("a frame without atoms", where=frame.where)

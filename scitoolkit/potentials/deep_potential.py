@@ -50,6 +50,12 @@ class DeepPotentialConfig(Config):
         precision: of parameters and arithmetic; energies are summed in float64.
         zbl: repulsion of nuclei added to what is learned, `{}` for its defaults; see `ZblConfig`.
         seed: of the initial weights.
+
+    Example:
+        >>> settings = {"descriptors": [{"name": "se_e2_a", "cutoff": 6.0, "sel": [46, 92]},
+        ...                             {"name": "se_atten", "cutoff": 4.0, "sel": 40}]}
+        >>> DeepPotentialConfig.model_validate(settings).cutoff
+        6.0
     """
 
     name: Literal["deep_potential"] = "deep_potential"
@@ -87,17 +93,27 @@ class DeepPotentialConfig(Config):
                 without_edges(g, edge_vectors(g).square().sum(1) < each.cutoff**2) for g in graphs
             ]
             most = most_neighbours(near, len(type_map))
+            names = type_map
+            if each.name == "se_atten":  # neighbours of all types share its places
+                most = [max(int(_neighbours(g, len(type_map)).max()) for g in near)]
+                names = ["any"]
             if each.sel == "auto":
                 descriptors.append(each.with_sel(chosen_sel(most)))
                 continue
-            if isinstance(each.sel, list) and len(each.sel) == len(most):
-                warn_of_overflow(most, each.sel, type_map)
+            sel = [each.sel] if isinstance(each.sel, int) else list(each.sel)
+            if len(sel) == len(most):
+                warn_of_overflow(most, sel, names)
             descriptors.append(each)
         return self.model_copy(update={"descriptors": descriptors})
 
     def build(self, type_map: Sequence[str]) -> DeepPotential:
         """Return the untrained model; every `sel` must be a number by now."""
         return DeepPotential(self, type_map)
+
+
+def _neighbours(graph: Batch, num_types: int) -> Tensor:
+    """Return the number of neighbours of each atom."""
+    return graph["segments"].diff().view(-1, num_types).sum(1)
 
 
 class DeepPotential(Potential):

@@ -51,6 +51,11 @@ class NequipConfig(Config):
         precision: of parameters and arithmetic; geometry and energies are kept in float64.
         zbl: repulsion of nuclei added to what is learned, `{}` for its defaults; see `ZblConfig`.
         seed: of the initial weights.
+
+    Example:
+        >>> model = NequipConfig(channels=4, layers=2, radial_widths=[8]).build(["O", "H"])
+        >>> model.type_map, model.cutoff
+        (('O', 'H'), 5.0)
     """
 
     name: Literal["nequip"] = "nequip"

@@ -25,6 +25,11 @@ class ZblConfig(Config):
     Attributes:
         inner: Å, up to where it acts in full; half of `outer` unless given.
         outer: Å, from where it is zero; the sum of the pair's covalent radii unless given.
+
+    Example:
+        >>> term = ZblConfig(inner=0.8, outer=1.4).build(["O", "Si"], cutoff=5.0)
+        >>> [round(float(each), 3) for each in term.pairs[2:, 0, 1]]
+        [0.8, 1.4]
     """
 
     inner: PositiveFloat | None = None

@@ -170,6 +170,33 @@ def test_training_gradients_of_the_kernels_are_those_of_the_reference(name):
         assert float((gradients[0][key] - value).abs().max() / scale) < 1e-9, key
 
 
+@pytest.mark.parametrize("name", ["attention", "stripped", "all"])
+def test_gradients_of_a_force_loss_are_its_slopes(name):
+    """Every kind of parameter, along one random direction each."""
+    graph = configuration_graph(from_ase(water(molecules=2, length=5.0)), ["O", "H"], 4.0)
+    model = potential(name).train()
+
+    def loss():
+        out = model(graph)
+        return out["forces"].square().sum() + 0.01 * out["energy"].square().sum()
+
+    loss().backward()
+    generator = torch.Generator().manual_seed(0)
+    for key, parameter in model.named_parameters():
+        direction = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        start, found = parameter.detach().clone(), []
+        for sign in (1, -1):
+            with torch.no_grad():
+                parameter.copy_(start + sign * 1e-5 * direction)
+            found.append(float(loss().detach()))
+        with torch.no_grad():
+            parameter.copy_(start)
+        slope = (found[0] - found[1]) / 2e-5
+        assert float((parameter.grad * direction).sum()) == pytest.approx(
+            slope, rel=1e-5, abs=1e-7
+        ), key
+
+
 def test_float32_is_near_float64():
     energy, forces = values(potential("all"), water())
     found = values(potential("all", precision="float32"), water())
@@ -238,3 +265,20 @@ def test_missing_parameters_are_named(heated):
         ready.model(graph)
     with pytest.raises(DataError, match=r"1 frame parameters, the model takes 2"):
         prepare(job(heated, frame_parameters=2))
+
+
+def test_sel_is_counted_for_every_cutoff_and_too_small_ones_are_told(caplog):
+    settings = DeepPotentialConfig.model_validate(
+        {"descriptors": [{**PAIR, "sel": "auto"}, {**RADIAL, "sel": [1, 1], "cutoff": 2.0},
+                         {**ATTENTION, "sel": "auto"}, {**ATTENTION, "sel": 2}]}
+    )  # fmt: skip
+    graph = configuration_graph(from_ase(water()), ["O", "H"], 4.0)
+    pair, radial, attention, small = settings.counted([graph], ["O", "H"]).descriptors
+    counts = graph["segments"].diff().view(-1, 2)
+    assert all(s >= n for s, n in zip(pair.sel, counts.amax(0).tolist(), strict=True))
+    near = counts.sum(1).max()
+    assert attention.sel <= 1.1 * near + 4  # of a shorter cutoff
+    assert (radial.sel, small.sel) == ([1, 1], 2)
+    told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert any("type H" in line for line in told)
+    assert any("type any" in line for line in told)
