@@ -17,7 +17,7 @@ from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, polynomial
 from scitoolkit.ops.symmetric_contraction.tree import Node, prefix_tree
 
-TILE = 4  # nodes of one program
+TILE = 2  # nodes of one program
 BLOCK = 32  # channels of one program
 SUMS = 24  # rows whose gradients one program sums
 RUNS = 16  # runs that the nodes of an element are cut into, for the gradients of coefficients
