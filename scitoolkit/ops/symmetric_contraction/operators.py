@@ -32,6 +32,7 @@ from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, polynomia
 # The source is straight lines of vector operations by the thousand: passes that look for more in
 # them take as long as all others together and gain nothing.
 LIGHT_FLAGS = ("-O1", "-fno-tree-fre", "-fno-tree-dse", "-fno-dse", *FLAGS[1:])
+LAUNCH = {"num_warps": 1, "enable_fp_fusion": True}
 
 
 @kernels_of("symmetric contraction")
@@ -67,26 +68,35 @@ def _run_compiled(
 def _run_triton(
     name: str, spec: str, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, *rest: Tensor
 ) -> None:
-    function, channels = getattr(gpu_kernels(spec, x.dtype), name), x.shape[2]
-    options = {"num_warps": 1, "enable_fp_fusion": True}
-    blocks = -(-channels // triton_source.BLOCK)
     if not x.numel() or not weight.shape[1]:  # no nodes, or nothing that couples
         for each in rest[-2:] if name == "double_backward" else rest[-1:]:
             each.zero_()
         return
+    module = gpu_kernels(spec, x.dtype)
     with on_device(x):
         if name.endswith("weight"):
-            *inputs, gradient = rest
-            elements, rows, _ = weight.shape
-            sums = weight.new_empty(elements, triton_source.RUNS, rows, channels)
             parts = triton_source.num_parts(ContractionSpec.from_json(spec))
-            grid = (elements * triton_source.RUNS, parts, blocks)
-            function[grid](x, *inputs, sums, channels, ptr, order, **options)
-            torch.sum(sums, 1, out=gradient)
+            _sum_runs(getattr(module, name), parts, x, *rest[:-1], ptr, order, gradient=rest[-1])
             return
         tiles, starts = _tiles(ptr, x.shape[0])
-        grid = (tiles.shape[0], blocks)
-        function[grid](x, weight, *rest, channels, ptr, order, tiles, starts, **options)
+        grid = (tiles.shape[0], -(-x.shape[2] // triton_source.BLOCK))
+        graph = (x.shape[2], ptr, order, tiles, starts)
+        if name == "double_backward":
+            grad, dx, ggrad, gx = rest
+            module.slopes[grid](x, weight, dx, ggrad, *graph, **LAUNCH)
+            module.curvatures[grid](x, weight, grad, dx, gx, *graph, **LAUNCH)
+        else:
+            getattr(module, name)[grid](x, weight, *rest, *graph, **LAUNCH)
+
+
+def _sum_runs(function, parts: int, *inputs: Tensor, gradient: Tensor) -> None:
+    """Gradients of coefficients, by runs of each element's nodes, added up in their order."""
+    *tensors, ptr, order = inputs
+    elements, rows, channels = gradient.shape
+    sums = gradient.new_empty(elements, triton_source.RUNS, rows, channels)
+    grid = (elements * triton_source.RUNS, parts, -(-channels // triton_source.BLOCK))
+    function[grid](*tensors, sums, channels, ptr, order, **LAUNCH)
+    torch.sum(sums, 1, out=gradient)
 
 
 def _tiles(ptr: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
@@ -100,8 +110,7 @@ def _tiles(ptr: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
 
 
 @functools.lru_cache(maxsize=64)
-def _mixing(spec: str, dtype: torch.dtype, device: str) -> Tensor:
-    """Coefficient of each row per unit of weight, shape (rows, paths)."""
+def _mixing_matrix(spec: str, dtype: torch.dtype, device: torch.device) -> Tensor:
     rows = polynomial(ContractionSpec.from_json(spec))
     paths = ContractionSpec.from_json(spec).num_paths
     matrix = torch.zeros(len(rows.monomials), paths, dtype=torch.float64)
@@ -109,9 +118,15 @@ def _mixing(spec: str, dtype: torch.dtype, device: str) -> Tensor:
     return matrix.to(device, dtype)
 
 
+@torch.compiler.assume_constant_result
+def _mixing(spec: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Coefficient of each row per unit of weight, shape (rows, paths)."""
+    return _mixing_matrix(spec, dtype, device)
+
+
 def contraction_on_gpu(x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str) -> Tensor:
     """Contraction of each node by the Triton kernels, shape (N, dim_out, C)."""
-    coefficients = _mixing(spec, x.dtype, str(x.device)) @ weight
+    coefficients = _mixing(spec, x.dtype, x.device) @ weight
     return gpu_forward(x, coefficients, ptr, order, spec)
 
 

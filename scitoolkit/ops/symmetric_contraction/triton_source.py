@@ -210,15 +210,16 @@ def generate(spec: ContractionSpec) -> str:
         >>> "def forward(X, W, Z, " in generate(ContractionSpec.build("0e", "0e", 2))
         True
     """
-    forward, backward, double = _tile(spec), _tile(spec), _tile(spec)
+    forward, backward, slopes, curvatures = (_tile(spec) for _ in range(4))
     _sums(forward, "Z", tangent=False)
     _store_gradients(backward, _gradients)
-    _sums(double, "GG", tangent=True)
-    _store_gradients(double, _curvatures)
+    _sums(slopes, "GG", tangent=True)
+    _store_gradients(curvatures, _curvatures)
     text = [
         *_function("forward", f"X, W, Z, {GRAPH}", forward.lines),
         *_function("backward", f"X, W, G, GX, {GRAPH}", backward.lines),
-        *_function("double_backward", f"X, W, G, DX, GG, GX, {GRAPH}", double.lines),
+        *_function("slopes", f"X, W, DX, GG, {GRAPH}", slopes.lines),
+        *_function("curvatures", f"X, W, G, DX, GX, {GRAPH}", curvatures.lines),
         *_coefficients(spec, "backward_weight", "G", tangent=False),
         *_coefficients(spec, "double_backward_weight", "G, DX", tangent=True),
     ]

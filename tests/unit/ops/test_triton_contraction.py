@@ -81,6 +81,19 @@ def test_parts_of_the_rows_and_two_runs_are_bit_identical(monkeypatch):
         assert (a - b).abs().max() <= 3e-6 * b.abs().max()
 
 
+def test_torch_compile_sees_the_operators():
+    spec = ContractionSpec.build("0e+1o", "0e", 2)
+    leaves, species = _inputs(spec, 3, torch.float64)
+
+    def function(x, weight):
+        return symmetric_contraction(spec, x, weight, species, backend="triton").square().sum()
+
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    want = torch.autograd.grad(function(*leaves), leaves)
+    for a, b in zip(torch.autograd.grad(compiled(*leaves), leaves), want, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_no_nodes():
     spec = ContractionSpec.build("0e+1o", "0e", 2)
     x = torch.zeros(0, 4, 3, device=DEVICE, requires_grad=True)
