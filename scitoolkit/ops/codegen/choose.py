@@ -49,7 +49,7 @@ def _why_not(operation: str, spec: str, dtype: torch.dtype, device: str, kind: s
     """Return why kernels of a kind cannot run, or an empty text; compiles them if need be."""
     kernels = (_KERNELS if kind == "cpu" else _GPU_KERNELS).get(operation)
     if kernels is None or (kind == "cpu" and device != "cpu"):
-        return f"there is no kernel for device {device if kind == 'cpu' else 'cuda'}"
+        return f"there is no kernel for device {device}"
     if dtype not in REAL:
         return f"there is no kernel for {dtype}"
     try:
@@ -85,11 +85,12 @@ def choose_backend(operation: str, spec: str, x: Tensor, backend: str) -> str:
         cpu, triton (only of operations with kernels in Triton) or reference.
 
     Raises:
-        ConfigError: an unknown backend.
+        ConfigError: an unknown backend, or triton for an operation without kernels in Triton.
         BackendError: backend cpu or triton is asked for and cannot run.
     """
-    if backend not in BACKENDS:
-        raise ConfigError(f"backend={backend!r}", allowed=", ".join(BACKENDS))
+    allowed = [each for each in BACKENDS if each != "triton" or operation in _GPU_KERNELS]
+    if backend not in allowed:
+        raise ConfigError(f"backend={backend!r}", allowed=", ".join(allowed))
     if backend == "reference":
         return backend
     return _decide(operation, spec, x.dtype, x.device.type, backend)

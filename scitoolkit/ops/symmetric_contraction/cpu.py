@@ -14,30 +14,12 @@ in their order, so there are no atomics and the bits do not depend on the number
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from scitoolkit.ops.codegen.vectors import PRELUDE
-from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, Polynomial, polynomial
+from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, polynomial
+from scitoolkit.ops.symmetric_contraction.tree import Node, prefix_tree
 
 ACCUMULATORS = 8  # independent sums that hide the latency of a multiply-add
-
-
-@dataclass
-class Node:
-    """A prefix of monomials: its rows, and its children by the next variable."""
-
-    rows: list[tuple[int, int]] = field(default_factory=list)  # (row, output component)
-    children: dict[int, Node] = field(default_factory=dict)
-
-
-def _tree(rows: Polynomial) -> Node:
-    root = Node()
-    for row, (monomial, component) in enumerate(zip(rows.monomials, rows.components, strict=True)):
-        node = root
-        for variable in monomial:
-            node = node.children.setdefault(variable, Node())
-        node.rows.append((row, component))
-    return root
 
 
 def _plus(parts: Iterable[str]) -> str:
@@ -48,7 +30,7 @@ class _Writer:
     """Walks the tree once and emits one function body; names carry the depth in the tree."""
 
     def __init__(self, spec: ContractionSpec) -> None:
-        self.tree = _tree(polynomial(spec))
+        self.tree = prefix_tree(spec)
         self.splits = max(1, ACCUMULATORS // spec.dim_out)
         self.spec = spec
         self.lines: list[str] = []

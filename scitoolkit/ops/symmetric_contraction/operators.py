@@ -1,24 +1,38 @@
 """The torch operators over the generated kernels, with first and second derivatives.
 
-Gradients of the weights are computed only when asked for: `want_weight` travels with the call.
+Gradients of the weights are computed only when asked for: `want_weight` travels with the call. On
+a GPU the kernels take the polynomial's coefficients in the place of the weights; both enter
+linearly, so the operators are the same.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import REAL, call, kernels_of, load_generated, operator
+from scitoolkit.ops.codegen import (
+    REAL,
+    call,
+    gpu_kernels_of,
+    kernels_of,
+    load_generated,
+    load_triton,
+    on_device,
+    operator,
+)
 from scitoolkit.ops.codegen.compile import FLAGS
-from scitoolkit.ops.symmetric_contraction import cpu
-from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec
+from scitoolkit.ops.symmetric_contraction import cpu, triton_source
+from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, polynomial
 
 # The source is straight lines of vector operations by the thousand: passes that look for more in
 # them take as long as all others together and gain nothing.
 LIGHT_FLAGS = ("-O1", "-fno-tree-fre", "-fno-tree-dse", "-fno-dse", *FLAGS[1:])
+LAUNCH = {"num_warps": 1, "enable_fp_fusion": True}
 
 
 @kernels_of("symmetric contraction")
@@ -36,10 +50,88 @@ def _source(spec: str, real: str) -> str:
     return cpu.generate(ContractionSpec.from_json(spec), real)
 
 
-def _run(name: str, spec: str, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, *rest):
+@gpu_kernels_of("symmetric contraction")
+@functools.lru_cache(maxsize=64)
+def gpu_kernels(spec: str, dtype: torch.dtype) -> ModuleType:
+    """Return the module of the kernels of a spec in Triton, the same for both precisions.
+
+    Raises:
+        BackendError: a spec that is too large.
+    """
+    return load_triton(triton_source.generate(ContractionSpec.from_json(spec)))
+
+
+def _run_compiled(
+    name: str, spec: str, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, *rest: Tensor
+) -> None:
     function = getattr(kernels(spec, x.dtype), name)
     sizes = weight.shape[0], weight.shape[2]
     call(function, *sizes, ptr, order, x, weight, *rest, torch.get_num_threads())
+
+
+def _run_triton(
+    name: str, spec: str, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, *rest: Tensor
+) -> None:
+    if not x.numel() or not weight.shape[1]:  # no nodes, or nothing that couples
+        for each in rest[-2:] if name == "double_backward" else rest[-1:]:
+            each.zero_()
+        return
+    module = gpu_kernels(spec, x.dtype)
+    with on_device(x):
+        if name.endswith("weight"):
+            parts = triton_source.num_parts(ContractionSpec.from_json(spec))
+            _sum_runs(getattr(module, name), parts, x, *rest[:-1], ptr, order, gradient=rest[-1])
+            return
+        tiles, starts = _tiles(ptr, x.shape[0])
+        grid = (tiles.shape[0], -(-x.shape[2] // triton_source.BLOCK))
+        graph = (x.shape[2], ptr, order, tiles, starts)
+        if name == "double_backward":
+            grad, dx, ggrad, gx = rest
+            module.slopes[grid](x, weight, dx, ggrad, *graph, **LAUNCH)
+            module.curvatures[grid](x, weight, grad, dx, gx, *graph, **LAUNCH)
+        else:
+            getattr(module, name)[grid](x, weight, *rest, *graph, **LAUNCH)
+
+
+def _sum_runs(function, parts: int, *inputs: Tensor, gradient: Tensor) -> None:
+    """Gradients of coefficients, by runs of each element's nodes, added up in their order."""
+    *tensors, ptr, order = inputs
+    elements, rows, channels = gradient.shape
+    sums = gradient.new_empty(elements, triton_source.RUNS, rows, channels)
+    grid = (elements * triton_source.RUNS, parts, -(-channels // triton_source.BLOCK))
+    function[grid](*tensors, sums, channels, ptr, order, **LAUNCH)
+    torch.sum(sums, 1, out=gradient)
+
+
+def _tiles(ptr: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """Element and first node of each tile; as many as there can be, without asking the GPU."""
+    elements = ptr.shape[0] - 1
+    ends = torch.cumsum(-(-ptr.diff() // triton_source.TILE), 0)
+    number = torch.arange(num_nodes // triton_source.TILE + elements, device=ptr.device)
+    element = torch.searchsorted(ends, number, right=True).clamp_max(elements - 1)
+    before = torch.cat([ends.new_zeros(1), ends])[element]
+    return element, ptr[element] + (number - before) * triton_source.TILE
+
+
+@functools.lru_cache(maxsize=64)
+def _mixing_matrix(spec: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+    rows = polynomial(ContractionSpec.from_json(spec))
+    paths = ContractionSpec.from_json(spec).num_paths
+    matrix = torch.zeros(len(rows.monomials), paths, dtype=torch.float64)
+    matrix[torch.as_tensor(rows.rows), torch.as_tensor(rows.paths)] = torch.as_tensor(rows.values)
+    return matrix.to(device, dtype)
+
+
+@torch.compiler.assume_constant_result
+def _mixing(spec: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Coefficient of each row per unit of weight, shape (rows, paths)."""
+    return _mixing_matrix(spec, dtype, device)
+
+
+def contraction_on_gpu(x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str) -> Tensor:
+    """Contraction of each node by the Triton kernels, shape (N, dim_out, C)."""
+    coefficients = _mixing(spec, x.dtype, x.device) @ weight
+    return gpu_forward(x, coefficients, ptr, order, spec)
 
 
 def _like_weight(weight: Tensor, want_weight: bool) -> Tensor:
@@ -48,20 +140,6 @@ def _like_weight(weight: Tensor, want_weight: bool) -> Tensor:
 
 def _fake_double(dx, grad, x, weight, ptr, order, spec, want_weight):
     return torch.empty_like(grad), torch.empty_like(x), _like_weight(weight, want_weight)
-
-
-@operator("symmetric_contraction_double_backward", fake=_fake_double)
-def double_backward(
-    dx: Tensor, grad: Tensor, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str,
-    want_weight: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of <dx, gx> with respect to (grad, x, weight)."""
-    ggrad, gx, gw = _fake_double(dx, grad, x, weight, ptr, order, spec, want_weight)
-    arguments = (spec, x, weight, ptr, order, grad, dx)
-    _run("double_backward", *arguments, ggrad, gx)
-    if want_weight:
-        _run("double_backward_weight", *arguments, gw)
-    return ggrad, gx, gw
 
 
 def _fake_backward(grad, x, weight, ptr, order, spec, want_weight):
@@ -79,63 +157,82 @@ def _sum(*parts: Tensor | None) -> Tensor | None:
     return functools.reduce(torch.add, given) if given else None
 
 
-def _backward_of_backward(ctx, dx, dw):
-    """The weights enter linearly: their cotangent is a forward and a backward with it."""
-    grad, x, weight, ptr, order = ctx.saved_tensors
-    ggrad = gx = gw = ggrad_dw = gx_dw = None
-    if dx is not None:
-        want = ctx.needs_input_grad[2]
-        ggrad, gx, gw = double_backward(
-            dx.contiguous(), grad, x, weight, ptr, order, ctx.spec, want
-        )
-        gw = gw if want else None
-    if dw is not None and dw.numel():
-        dw = dw.contiguous()
-        ggrad_dw = forward(x, dw, ptr, order, ctx.spec)
-        gx_dw, _ = backward(grad, x, dw, ptr, order, ctx.spec, False)
-    return _sum(ggrad, ggrad_dw), _sum(gx, gx_dw), gw, None, None, None, None
-
-
-@operator(
-    "symmetric_contraction_backward",
-    fake=_fake_backward,
-    setup_context=_save_backward,
-    backward=_backward_of_backward,
-)
-def backward(
-    grad: Tensor, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str,
-    want_weight: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Gradients with respect to (x, weight); the second is empty unless it is wanted."""
-    gx, gw = _fake_backward(grad, x, weight, ptr, order, spec, want_weight)
-    arguments = (spec, x, weight, ptr, order, grad)
-    _run("backward", *arguments, gx)
-    if want_weight:
-        _run("backward_weight", *arguments, gw)
-    return gx, gw
-
-
 def _save_forward(ctx, inputs, output) -> None:
     *tensors, ctx.spec = inputs
     ctx.save_for_backward(*tensors)
 
 
-def _backward_of_forward(ctx, grad):
-    want = ctx.needs_input_grad[1]
-    gx, gw = backward(grad.contiguous(), *ctx.saved_tensors, ctx.spec, want)
-    return gx, gw if want else None, None, None, None
+def _operators(name: str, run: Callable[..., None]) -> Callable:
+    """Register forward, backward and double backward over kernels; return the first."""
+
+    @operator(f"{name}_double_backward", fake=_fake_double)
+    def double_backward(
+        dx: Tensor, grad: Tensor, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str,
+        want_weight: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        """Gradients of <dx, gx> with respect to (grad, x, weight)."""
+        ggrad, gx, gw = _fake_double(dx, grad, x, weight, ptr, order, spec, want_weight)
+        arguments = (spec, x, weight, ptr, order, grad, dx)
+        run("double_backward", *arguments, ggrad, gx)
+        if want_weight:
+            run("double_backward_weight", *arguments, gw)
+        return ggrad, gx, gw
+
+    def _backward_of_backward(ctx, dx, dw):
+        """The weights enter linearly: their cotangent is a forward and a backward with it."""
+        grad, x, weight, ptr, order = ctx.saved_tensors
+        ggrad = gx = gw = ggrad_dw = gx_dw = None
+        if dx is not None:
+            want = ctx.needs_input_grad[2]
+            ggrad, gx, gw = double_backward(
+                dx.contiguous(), grad, x, weight, ptr, order, ctx.spec, want
+            )
+            gw = gw if want else None
+        if dw is not None and dw.numel():
+            dw = dw.contiguous()
+            ggrad_dw = forward(x, dw, ptr, order, ctx.spec)
+            gx_dw, _ = backward(grad, x, dw, ptr, order, ctx.spec, False)
+        return _sum(ggrad, ggrad_dw), _sum(gx, gx_dw), gw, None, None, None, None
+
+    @operator(
+        f"{name}_backward",
+        fake=_fake_backward,
+        setup_context=_save_backward,
+        backward=_backward_of_backward,
+    )
+    def backward(
+        grad: Tensor, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str,
+        want_weight: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Gradients with respect to (x, weight); the second is empty unless it is wanted."""
+        gx, gw = _fake_backward(grad, x, weight, ptr, order, spec, want_weight)
+        arguments = (spec, x, weight, ptr, order, grad)
+        run("backward", *arguments, gx)
+        if want_weight:
+            run("backward_weight", *arguments, gw)
+        return gx, gw
+
+    def _backward_of_forward(ctx, grad):
+        want = ctx.needs_input_grad[1]
+        gx, gw = backward(grad.contiguous(), *ctx.saved_tensors, ctx.spec, want)
+        return gx, gw if want else None, None, None, None
+
+    @operator(
+        name,
+        fake=lambda x, weight, ptr, order, spec: x.new_empty(
+            x.shape[0], ContractionSpec.from_json(spec).dim_out, x.shape[2]
+        ),
+        setup_context=_save_forward,
+        backward=_backward_of_forward,
+    )
+    def forward(x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str) -> Tensor:
+        """Contraction of each node, shape (N, dim_out, C)."""
+        out = x.new_empty(x.shape[0], ContractionSpec.from_json(spec).dim_out, x.shape[2])
+        run("forward", spec, x, weight, ptr, order, out)
+        return out
+
+    return forward
 
 
-@operator(
-    "symmetric_contraction",
-    fake=lambda x, weight, ptr, order, spec: x.new_empty(
-        x.shape[0], ContractionSpec.from_json(spec).dim_out, x.shape[2]
-    ),
-    setup_context=_save_forward,
-    backward=_backward_of_forward,
-)
-def forward(x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str) -> Tensor:
-    """Contraction of each node, shape (N, dim_out, C)."""
-    out = x.new_empty(x.shape[0], ContractionSpec.from_json(spec).dim_out, x.shape[2])
-    _run("forward", spec, x, weight, ptr, order, out)
-    return out
+forward = _operators("symmetric_contraction", _run_compiled)
+gpu_forward = _operators("symmetric_contraction_triton", _run_triton)

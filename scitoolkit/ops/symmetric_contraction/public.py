@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.ops.codegen import check_tensor, use_kernel
+from scitoolkit.ops.codegen import check_tensor, choose_backend
 from scitoolkit.ops.symmetric_contraction import operators, reference
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec
 
@@ -50,14 +50,15 @@ def symmetric_contraction(
         x: features, shape (N, dim_in, C), float32 or float64: the ir_mul layout of C copies.
         weight: shape (E, num_paths, C), blocks in the order of `spec.blocks`.
         species: element of each node, 0..E-1, shape (N,), integer.
-        backend: auto (kernel if it can run, else the reference, said once), cpu or reference.
+        backend: auto (the kernel of the tensors' device if it can run, else the reference, said
+            once), cpu, triton or reference.
 
     Returns:
         Features, shape (N, dim_out, C).
 
     Raises:
         DataError: a shape, dtype or element that does not fit.
-        BackendError: backend cpu is asked for and cannot run.
+        BackendError: backend cpu or triton is asked for and cannot run.
 
     Source: Batatia et al. 2022 (arXiv 2206.07697), equations 10 and 11.
 
@@ -69,9 +70,12 @@ def symmetric_contraction(
     """
     _check(spec, x, weight, species)
     text = _text(spec)
-    if not use_kernel("symmetric contraction", text, x, backend):
+    chosen = choose_backend("symmetric contraction", text, x, backend)
+    if chosen == "reference":
         return reference.symmetric_contraction(spec, x, weight, species.long())
     species = species.long()
     order = torch.argsort(species, stable=True)
-    ptr = torch.searchsorted(species[order], torch.arange(weight.shape[0] + 1))
-    return operators.forward(x.contiguous(), weight.contiguous(), ptr, order, text)
+    elements = torch.arange(weight.shape[0] + 1, device=x.device)
+    ptr = torch.searchsorted(species[order], elements)
+    run = operators.forward if chosen == "cpu" else operators.contraction_on_gpu
+    return run(x.contiguous(), weight.contiguous(), ptr, order, text)

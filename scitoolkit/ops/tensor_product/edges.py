@@ -82,7 +82,10 @@ class Edges:
         ptr, order = _sorted(receiver, num_nodes)
         chunk_ptr, chunk_of_node = _chunks(ptr)
         rows = _gradient_rows(sender, chunk_of_node[receiver], chunk_ptr.shape[0] - 1, num_nodes)
-        return cls(sender, receiver, ptr, order, chunk_ptr, *rows)
+        edges = cls(sender, receiver, ptr, order, chunk_ptr, *rows)
+        if sender.is_cuda:
+            _ = edges.by_sender  # now, because torch.compile cannot trace a count of edges
+        return edges
 
     @classmethod
     def rows(cls, num_rows: int, device: torch.device | str = "cpu") -> Edges:

@@ -29,7 +29,7 @@ def _say_once(reason: str) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _why_not(spec: TensorProductSpec, dtype: torch.dtype, device: str, kind: str) -> str:
+def _why_not_compiled(spec: TensorProductSpec, dtype: torch.dtype, device: str, kind: str) -> str:
     """Return why the kernels of a kind cannot run, or an empty text; compiles them if need be."""
     if dtype not in operators.REAL:
         return f"there is no kernel for {dtype}"
@@ -50,7 +50,7 @@ def _why_not(spec: TensorProductSpec, dtype: torch.dtype, device: str, kind: str
 # Found out while torch traces, too, where it is a constant: by text, as constants must be.
 @torch.compiler.assume_constant_result
 def _why_not_triton(spec: str, dtype: torch.dtype, device: str) -> str:
-    return _why_not(TensorProductSpec.from_json(spec), dtype, device, "triton")
+    return _why_not_compiled(TensorProductSpec.from_json(spec), dtype, device, "triton")
 
 
 def choose(spec: TensorProductSpec, x: Tensor, backend: str) -> str:
@@ -65,7 +65,7 @@ def choose(spec: TensorProductSpec, x: Tensor, backend: str) -> str:
     elif torch.compiler.is_compiling():  # C compilers cannot be tried out while torch traces
         return "cpu" if device == "cpu" and x.dtype in operators.REAL else "reference"
     else:
-        kind, reason = "cpu", _why_not(spec, x.dtype, device, "cpu")
+        kind, reason = "cpu", _why_not_compiled(spec, x.dtype, device, "cpu")
     if reason and backend != "auto":
         raise BackendError(reason, fix="backend='reference'")
     if reason:

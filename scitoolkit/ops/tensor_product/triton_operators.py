@@ -93,8 +93,9 @@ def _only(wanted: str, **gradients: Tensor) -> tuple[Tensor, ...]:
     return tuple(each if name in wanted else each.new_empty(0) for name, each in gradients.items())
 
 
-def _asked(ctx, first: int, names: str) -> str:
-    asked = ctx.needs_input_grad[first : first + len(names)]
+def _asked(ctx, names: str) -> str:
+    """The names of those first inputs whose gradients somebody asks for."""
+    asked = ctx.needs_input_grad[: len(names)]
     return "".join(name for name, yes in zip(names, asked, strict=True) if yes)
 
 
@@ -148,7 +149,7 @@ def _save(ctx, inputs, output) -> None:
 
 def _backward_of_backward(ctx, dx, dy, dw):
     arguments = (dx, dy, dw, *ctx.saved_tensors)
-    wanted = _asked(ctx, 0, "gxyw")
+    wanted = _asked(ctx, "gxyw")
     # As on the CPU: no wrapping, unless somebody asks for third derivatives, which do not exist.
     plain = is_eager(*arguments) and not torch.is_grad_enabled()
     grads = (_double_backward if plain else double_backward)(
@@ -180,7 +181,7 @@ _eager_backward = eager(_backward, _save, _backward_of_backward)
 def _backward_of_forward(ctx, grad):
     if grad is None:
         return (None,) * 11
-    arguments, wanted = (grad.contiguous(), *ctx.saved_tensors), _asked(ctx, 0, "xyw")
+    arguments, wanted = (grad.contiguous(), *ctx.saved_tensors), _asked(ctx, "xyw")
     grads = (_eager_backward if is_eager(*arguments) else backward)(
         *arguments, ctx.spec, ctx.precise, wanted
     )

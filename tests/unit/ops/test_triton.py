@@ -49,8 +49,8 @@ def _python(*arguments, **environment):
 
 @needs_triton
 def test_kernels_under_the_interpreter():
-    names = ("test_triton_kernels.py", "test_triton_harmonics.py")
-    files = [str(Path(__file__).with_name(name)) for name in names]
+    kinds = ("kernels", "harmonics", "contraction")
+    files = [str(Path(__file__).with_name(f"test_triton_{kind}.py")) for kind in kinds]
     options = ("-q", "-x", "-p", "no:cacheprovider")
     done = _python("-m", "pytest", *options, *files, TRITON_INTERPRET="1")
     assert done.returncode == 0, done.stdout[-4000:]
@@ -86,7 +86,7 @@ def test_without_triton_a_gpu_gets_the_reference(monkeypatch):
 
     monkeypatch.setattr(gpu, "triton_version", lambda: "")
     spec = TensorProductSpec.channelwise("3x0e", "0e", "0e")
-    reason = public._why_not(spec, torch.float32, "cuda", "triton")
+    reason = public._why_not_compiled(spec, torch.float32, "cuda", "triton")
     assert "triton is not installed" in reason
     assert "pip install triton" in reason
 
