@@ -46,7 +46,7 @@ ROWS = {
         "{trilinear[dissipation_error]:.0%}",
     ),
     "superres_prediction": (
-        "Prediction streamed to file, 64 x 512 x 2048 nodes x 4 fields",
+        "Prediction streamed to file, {frames} x 512 x 2048 nodes x 4 fields",
         "the shipped surrogate of convection, one thread",
         "{growth_mib:.0f} MiB of memory for {output_mib:.0f} MiB of output, equal to the direct "
         "query to {difference_from_query:.0e}; {points_per_second[one_image]:,.0f} points/s, "

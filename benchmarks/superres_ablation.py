@@ -23,8 +23,10 @@ import copy
 import json
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
+import xarray as xr
 import yaml
 from _measure import machine
 
@@ -155,8 +157,9 @@ def scores_of(path: Path) -> tuple[dict, dict]:
     true = config.pde.model_copy(update={k: own[k] for k in ("equations", "constants")})
     config = config.model_copy(update={"pde": true})
     surrogate = SuperresolutionSurrogate.load(folder)
+    asked = surrogate if all(surrogate.header.layout.whole[1:]) else Wrapped(surrogate)
     with opened(config.data.test, config) as dataset:
-        metrics = evaluate(surrogate, dataset, config, config.data.test.name).results.metrics
+        metrics = evaluate(asked, dataset, config, config.data.test.name).results.metrics
     record = json.loads((folder / "fit.json").read_text(encoding="utf-8"))
     interpolated = {name: metrics[f"{key}_multilinear"] for name, key in SCORES.items()}
     return {
@@ -167,3 +170,29 @@ def scores_of(path: Path) -> tuple[dict, dict]:
         "cpu_seconds": record["cpu_seconds"],
         "parameters": sum(p.numel() for p in surrogate.model.parameters()),
     }, interpolated
+
+
+class Wrapped:
+    """A model that was trained on parts of the periodic x, to be asked for all of it.
+
+    Its coarse nodes are given with the first one again at the end, one period on; its header says
+    that x is whole, so that it is scored at the same nodes, with the same spectra, as the others.
+    """
+
+    def __init__(self, surrogate: SuperresolutionSurrogate) -> None:
+        head = surrogate.header
+        self.period = head.periods[-1]
+        self.inner = SuperresolutionSurrogate(
+            replace(head, periods=(None, None, None)), surrogate.model, surrogate.config
+        )
+        nodes = round(self.period / head.spacing[-1]) * head.layout.every[-1]
+        whole = replace(head.layout, whole=(True,) * 3, size=(*head.layout.size[:-1], nodes))
+        self.header = replace(head, layout=whole)
+        self.physics = surrogate.physics
+
+    def coarse(self, dataset: xr.Dataset, where: str = "input"):
+        """Return the coarse fields, one period and a node long."""
+        dim = self.header.dims[-1]
+        first = dataset.isel({dim: [0]})
+        again = first.assign_coords({dim: first[dim] + self.period})
+        return self.inner.coarse(xr.concat([dataset, again], dim), where)
