@@ -13,7 +13,8 @@ the schedule of `workflows/rayleigh_benard/full.yaml`, so figures are below thos
   training: a quarter of the domain and 512 points a crop, 8 crops a step, Adam at 1e-2 (decayed as
   a cosine, by plateaus there), no averaged weights, no symmetries; without equations.
 
-One seed each: small differences between the first three are within what another seed changes.
+One seed each: how much of the differences between the first three another seed would change was not
+measured.
 SUPERRES_ABLATION=FOLDER keeps the runs there, and scores those that are finished.
 """
 
