@@ -67,7 +67,7 @@ def run() -> dict:
         "output_shape": list(SIZES["one_image"][-1]),
         "frames": SIZES["one_image"][-1][0],
         "frames_of_the_full_size": FRAMES,
-        "mirror_images_at_the_full_size": 1,
+        "mirror_images_streamed": 1,
         "shipped_growth_mib": shipped["growth_mib"],
         "shipped_output_shape": list(SIZES["shipped"][-1]),
         "shipped_mirror_images": 4,
