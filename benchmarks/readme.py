@@ -49,7 +49,7 @@ ROWS = {
         "Prediction streamed to file, {frames} x 512 x 2048 nodes x 4 fields",
         "the shipped surrogate of convection, one thread",
         "{growth_mib:.0f} MiB of memory for {output_mib:.0f} MiB of output, equal to the direct "
-        "query to {difference_from_query:.0e}; {points_per_second[one_image]:,.0f} points/s, "
+        "query to {difference_from_query:g}; {points_per_second[one_image]:,.0f} points/s, "
         "{points_per_second[shipped]:,.0f} as a mean over 4 mirror images; cost per point at 3 "
         "sizes within {cost_per_point_max_over_min:.2f} x",
         "MeshfreeFlowNet's evaluation path {points_per_second[original]:.0f} points/s; its decoder "
