@@ -12,8 +12,7 @@ BEGIN = "<!-- ablation: written by `python benchmarks/readme.py` -->"
 END = "<!-- end of ablation -->"
 ROWS = {
     "multilinear": "multilinear interpolation",
-    "original": "the original's modules in its own training",
-    "original_modules": "the original's modules in our training",
+    "original": "the original's modules and training",
     "gamma_0": "our model, no equations",
     "ours": "our model, our equations",
     "swapped": "our model, the original's residual",
