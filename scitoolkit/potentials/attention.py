@@ -255,8 +255,8 @@ class AttentionDescriptor(Descriptor):
         rows = reference.environment_rows(self.spec, vectors)
         rows = rows / self.deviation.to(self.dtype)[types[centre]]
         basis = self._basis(rows[:, :1], switch, types[centre], types[neighbour])
+        slots = Slots(centre, len(types), self.spec.sel[0])
         if self.layers:
-            slots = Slots(centre, len(types), self.spec.sel[0])
             directions = slots.spread(vectors / distance[:, None])
             cosines = None
             if config.angular_gate:
@@ -264,9 +264,9 @@ class AttentionDescriptor(Descriptor):
             fade = slots.spread(switch)
             for layer in self.layers:
                 basis = layer(basis, fade, cosines, slots)
-        products = basis[:, :, None] * rows[:, None, :]
-        total = products.new_zeros(len(types), *products.shape[1:])
-        return total.index_add(0, centre, products) / self.spec.sel[0]
+        # As products of small matrices: (E, M, 4) is never written.
+        total = torch.bmm(slots.spread(basis).transpose(1, 2), slots.spread(rows))
+        return total / self.spec.sel[0]
 
     def _basis(self, s: Tensor, switch: Tensor, own: Tensor, other: Tensor) -> Tensor:
         """Return (E, M) of the normalised s (E, 1) and the types of both atoms."""
