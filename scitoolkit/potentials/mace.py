@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from scitoolkit.core.config import Config
 from scitoolkit.core.contracts import Batch
 from scitoolkit.potentials.edge_geometry import EdgeGeometry
+from scitoolkit.potentials.equivariant import EquivariantPotential
 from scitoolkit.potentials.equivariant_layers import (
     Convolution,
     Factory,
@@ -21,9 +22,7 @@ from scitoolkit.potentials.equivariant_layers import (
     Readout,
     SpeciesLinear,
 )
-from scitoolkit.potentials.graph import edge_vectors
-from scitoolkit.potentials.model import Potential, autograd_edge_gradients, models
-from scitoolkit.potentials.statistics import equivariant_statistics
+from scitoolkit.potentials.model import models
 from scitoolkit.potentials.zbl import ZblConfig
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -119,39 +118,24 @@ class MaceLayer(nn.Module):
         return out + kept
 
 
-class Mace(Potential):
+class Mace(EquivariantPotential):
     """Energies from the scalars of every layer; see `MaceConfig`.
 
     Source: Batatia et al., NeurIPS 2022 (arXiv 2206.07697), equations 8-13.
     """
 
     def __init__(self, config: MaceConfig, type_map: Sequence[str]) -> None:
-        super().__init__(type_map, config.cutoff, config.zbl)
-        self.config, self.dtype = config, DTYPES[config.precision]
-        self.geometry = EdgeGeometry(
-            config.cutoff, config.harmonics_degree, config.num_basis, config.envelope, self.dtype,
+        dtype = DTYPES[config.precision]
+        geometry = EdgeGeometry(
+            config.cutoff, config.harmonics_degree, config.num_basis, config.envelope, dtype,
             tabulated=config.radial_table and config.precision == "float32",
         )  # fmt: skip
+        super().__init__(type_map, geometry, config.zbl)
+        self.config, self.dtype = config, dtype
         factory, types = Factory(self.dtype, config.seed), len(type_map)
         self.embedding = factory.normal(types, config.channels)
         self.layers = nn.ModuleList(
             MaceLayer(config, number, types, factory) for number in range(config.layers)
-        )
-        self.shift: Tensor
-        self.scale: Tensor
-        self.average_neighbours: Tensor
-        self.register_buffer("shift", torch.zeros(types, dtype=torch.float64))
-        self.register_buffer("scale", torch.ones((), dtype=torch.float64))
-        self.register_buffer("average_neighbours", torch.ones((), dtype=torch.float64))
-
-    def fit_statistics(self, graphs: Iterable[Batch]) -> None:
-        """Set each species' energy, the scale (rms force, eV/Å) and the mean neighbour number."""
-        equivariant_statistics(self, list(graphs))
-
-    def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return atomic energies, edge vectors and dE/d(edge vector); see `Potential`."""
-        return autograd_edge_gradients(
-            self, edge_vectors(graph), lambda vectors: self._atomic_energies(graph, vectors)
         )
 
     def _atomic_energies(self, graph: Batch, vectors: Tensor) -> Tensor:

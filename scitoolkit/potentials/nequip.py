@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -14,6 +14,7 @@ from torch.nn.functional import silu
 from scitoolkit.core.config import Config
 from scitoolkit.core.contracts import Batch
 from scitoolkit.potentials.edge_geometry import EdgeGeometry
+from scitoolkit.potentials.equivariant import EquivariantPotential
 from scitoolkit.potentials.equivariant_layers import (
     Convolution,
     DegreeLinear,
@@ -23,10 +24,8 @@ from scitoolkit.potentials.equivariant_layers import (
     SpeciesLinear,
     silu_scale,
 )
-from scitoolkit.potentials.graph import edge_vectors
-from scitoolkit.potentials.model import Potential, autograd_edge_gradients, models
+from scitoolkit.potentials.model import models
 from scitoolkit.potentials.se_e2_a import DTYPES
-from scitoolkit.potentials.statistics import equivariant_statistics
 from scitoolkit.potentials.zbl import ZblConfig
 
 
@@ -114,19 +113,20 @@ class NequipLayer(nn.Module):
         return torch.cat([scalars, out[:, 1:] * gates.repeat_interleave(sizes, dim=1)], dim=1)
 
 
-class Nequip(Potential):
+class Nequip(EquivariantPotential):
     """Energies from the scalars of the last layer; see `NequipConfig`.
 
     Source: Batzner et al., Nature Communications 13, 2453 (2022), arXiv 2101.03164.
     """
 
     def __init__(self, config: NequipConfig, type_map: Sequence[str]) -> None:
-        super().__init__(type_map, config.cutoff, config.zbl)
-        self.config, self.dtype = config, DTYPES[config.precision]
-        self.geometry = EdgeGeometry(
-            config.cutoff, config.degree, config.num_basis, config.envelope, self.dtype,
+        dtype = DTYPES[config.precision]
+        geometry = EdgeGeometry(
+            config.cutoff, config.degree, config.num_basis, config.envelope, dtype,
             tabulated=config.radial_table and config.precision == "float32",
         )  # fmt: skip
+        super().__init__(type_map, geometry, config.zbl)
+        self.config, self.dtype = config, dtype
         factory, types = Factory(self.dtype, config.seed), len(type_map)
         self.embedding = factory.normal(types, config.channels)
         self.layers = nn.ModuleList(
@@ -134,22 +134,6 @@ class Nequip(Potential):
         )
         self.hidden = factory.normal(config.channels, config.readout_width)
         self.output = factory.normal(config.readout_width, 1)
-        self.shift: Tensor
-        self.scale: Tensor
-        self.average_neighbours: Tensor
-        self.register_buffer("shift", torch.zeros(types, dtype=torch.float64))
-        self.register_buffer("scale", torch.ones((), dtype=torch.float64))
-        self.register_buffer("average_neighbours", torch.ones((), dtype=torch.float64))
-
-    def fit_statistics(self, graphs: Iterable[Batch]) -> None:
-        """Set each species' energy, the scale (rms force, eV/Å) and the mean neighbour number."""
-        equivariant_statistics(self, list(graphs))
-
-    def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return atomic energies, edge vectors and dE/d(edge vector); see `Potential`."""
-        return autograd_edge_gradients(
-            self, edge_vectors(graph), lambda vectors: self._atomic_energies(graph, vectors)
-        )
 
     def _atomic_energies(self, graph: Batch, vectors: Tensor) -> Tensor:
         types = graph["types"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from scitoolkit.ops.tensor_product.cpu_terms import signed_rows
+from scitoolkit.ops.tensor_product.cpu_terms import signed_rows, signed_sum
 from scitoolkit.ops.tensor_product.spec import Path, Segment, TensorProductSpec
 
 # Channels of one program: two of a lane of a warp, or one when they take twice the registers.
@@ -116,12 +116,6 @@ class Body:
 def indent(lines: Iterable[str]) -> list[str]:
     """Return the lines one level deeper."""
     return ["    " + line for line in lines]
-
-
-def signed_sum(parts: Iterable[tuple[int, str]]) -> str:
-    """Return the sum of (sign, expression) as text."""
-    text = "".join((" + " if sign > 0 else " - ") + part for sign, part in parts)
-    return text[3:] if text.startswith(" + ") else text.lstrip()
 
 
 def added(parts: Iterable[str]) -> str:

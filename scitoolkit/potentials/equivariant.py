@@ -1,0 +1,53 @@
+"""What equivariant potentials share: geometry of edges, shifts, scales, gradients of energies."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.potentials.edge_geometry import EdgeGeometry
+from scitoolkit.potentials.graph import edge_vectors
+from scitoolkit.potentials.model import Potential, autograd_edge_gradients
+from scitoolkit.potentials.statistics import equivariant_statistics
+from scitoolkit.potentials.zbl import ZblConfig
+
+
+class EquivariantPotential(Potential):
+    """Atomic energies shift[type] + scale · network, differentiated by autograd.
+
+    Attributes:
+        geometry: from edge vectors to harmonics and radial functions.
+        shift: energy of each species, eV, shape (T,), float64.
+        scale: rms force of the training frames, eV/Å.
+        average_neighbours: of an atom of the training frames.
+    """
+
+    def __init__(
+        self, type_map: Sequence[str], geometry: EdgeGeometry, zbl: ZblConfig | None
+    ) -> None:
+        super().__init__(type_map, geometry.cutoff, zbl)
+        self.geometry = geometry
+        self.shift: Tensor
+        self.scale: Tensor
+        self.average_neighbours: Tensor
+        self.register_buffer("shift", torch.zeros(len(type_map), dtype=torch.float64))
+        self.register_buffer("scale", torch.ones((), dtype=torch.float64))
+        self.register_buffer("average_neighbours", torch.ones((), dtype=torch.float64))
+
+    @abstractmethod
+    def _atomic_energies(self, graph: Batch, vectors: Tensor) -> Tensor:
+        """Return the energies of atoms, shape (N,), float64, from edge vectors, shape (E, 3)."""
+
+    def fit_statistics(self, graphs: Iterable[Batch]) -> None:
+        """Set each species' energy, the scale (rms force, eV/Å) and the mean neighbour number."""
+        equivariant_statistics(self, list(graphs))
+
+    def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return atomic energies, edge vectors and dE/d(edge vector); see `Potential`."""
+        return autograd_edge_gradients(
+            self, edge_vectors(graph), lambda vectors: self._atomic_energies(graph, vectors)
+        )
