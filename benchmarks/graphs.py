@@ -276,7 +276,7 @@ def _epochs(graph: Graph) -> dict:
         optimizer.step()
         losses[name] = float(loss.detach())
 
-    times = medians(alternate({name: lambda n=name: epoch(n) for name in calls}, rounds=3))
+    times = medians(alternate({name: lambda n=name: epoch(n) for name in calls}, rounds=5))
     if max(losses.values()) - min(losses.values()) > 1e-4:
         raise AssertionError(f"the losses differ: {losses}")
     return {
