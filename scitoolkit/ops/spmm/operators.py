@@ -13,7 +13,7 @@ import functools
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import REAL, call, kernels_of, load_library, operator
+from scitoolkit.ops.codegen import REAL, call, empty, kernels_of, load_library, operator
 from scitoolkit.ops.spmm import cpu
 
 
@@ -33,7 +33,7 @@ def run_product(
     bias: Tensor | None = None, into: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Call the kernel; with `into`, add to it. No derivative, arguments as the operators check."""
-    out = x.new_empty(len(pointer) - 1, x.shape[1]) if into is None else into
+    out = empty((len(pointer) - 1, x.shape[1]), x) if into is None else into
     none = x.new_empty(0)
     call(
         kernels(str(x.shape[1]), x.dtype).spmm, len(pointer) - 1, pointer, column,
