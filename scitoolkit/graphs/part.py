@@ -44,7 +44,8 @@ class GraphPart:
         self._graph, self._owner = graph, np.asarray(owner)
         self.grid, self.ranks = grid, ranks
         self._order = cache_order(graph)
-        self.nodes = torch.from_numpy(self._order[self._owner[self._order] == ranks.rank])
+        every = np.arange(len(self._owner)) if self._order is None else self._order
+        self.nodes = torch.from_numpy(every[self._owner[every] == ranks.rank])
 
     @property
     def num_nodes(self) -> int:

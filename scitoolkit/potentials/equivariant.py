@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -12,12 +13,29 @@ from scitoolkit.core.contracts import Batch
 from scitoolkit.potentials.edge_geometry import EdgeGeometry
 from scitoolkit.potentials.graph import edge_vectors
 from scitoolkit.potentials.model import Potential, autograd_edge_gradients
+from scitoolkit.potentials.se_e2_a import DTYPES
 from scitoolkit.potentials.statistics import equivariant_statistics
 from scitoolkit.potentials.zbl import ZblConfig
 
 
+class EquivariantConfig(Protocol):
+    """What the configurations of equivariant models have in common; see `MaceConfig`."""
+
+    cutoff: float
+    num_basis: int
+    envelope: int
+    radial_table: bool
+    precision: Literal["float32", "float64"]
+    zbl: ZblConfig | None
+
+
 class EquivariantPotential(Potential):
     """Atomic energies shift[type] + scale · network, differentiated by autograd.
+
+    Args:
+        config: of the model.
+        type_map: species by type index.
+        degree: largest degree of the spherical harmonics.
 
     Attributes:
         geometry: from edge vectors to harmonics and radial functions.
@@ -26,11 +44,13 @@ class EquivariantPotential(Potential):
         average_neighbours: of an atom of the training frames.
     """
 
-    def __init__(
-        self, type_map: Sequence[str], geometry: EdgeGeometry, zbl: ZblConfig | None
-    ) -> None:
-        super().__init__(type_map, geometry.cutoff, zbl)
-        self.geometry = geometry
+    def __init__(self, config: EquivariantConfig, type_map: Sequence[str], degree: int) -> None:
+        super().__init__(type_map, config.cutoff, config.zbl)
+        self.config, self.dtype = config, DTYPES[config.precision]
+        self.geometry = EdgeGeometry(
+            config.cutoff, degree, config.num_basis, config.envelope, self.dtype,
+            tabulated=config.radial_table and config.precision == "float32",
+        )  # fmt: skip
         self.shift: Tensor
         self.scale: Tensor
         self.average_neighbours: Tensor

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.contracts import Batch
-from scitoolkit.potentials.edge_geometry import EdgeGeometry
 from scitoolkit.potentials.equivariant import EquivariantPotential
 from scitoolkit.potentials.equivariant_layers import (
     Convolution,
@@ -125,13 +124,7 @@ class Mace(EquivariantPotential):
     """
 
     def __init__(self, config: MaceConfig, type_map: Sequence[str]) -> None:
-        dtype = DTYPES[config.precision]
-        geometry = EdgeGeometry(
-            config.cutoff, config.harmonics_degree, config.num_basis, config.envelope, dtype,
-            tabulated=config.radial_table and config.precision == "float32",
-        )  # fmt: skip
-        super().__init__(type_map, geometry, config.zbl)
-        self.config, self.dtype = config, dtype
+        super().__init__(config, type_map, config.harmonics_degree)
         factory, types = Factory(self.dtype, config.seed), len(type_map)
         self.embedding = factory.normal(types, config.channels)
         self.layers = nn.ModuleList(

@@ -13,7 +13,6 @@ from torch.nn.functional import silu
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.contracts import Batch
-from scitoolkit.potentials.edge_geometry import EdgeGeometry
 from scitoolkit.potentials.equivariant import EquivariantPotential
 from scitoolkit.potentials.equivariant_layers import (
     Convolution,
@@ -25,7 +24,6 @@ from scitoolkit.potentials.equivariant_layers import (
     silu_scale,
 )
 from scitoolkit.potentials.model import models
-from scitoolkit.potentials.se_e2_a import DTYPES
 from scitoolkit.potentials.zbl import ZblConfig
 
 
@@ -120,13 +118,7 @@ class Nequip(EquivariantPotential):
     """
 
     def __init__(self, config: NequipConfig, type_map: Sequence[str]) -> None:
-        dtype = DTYPES[config.precision]
-        geometry = EdgeGeometry(
-            config.cutoff, config.degree, config.num_basis, config.envelope, dtype,
-            tabulated=config.radial_table and config.precision == "float32",
-        )  # fmt: skip
-        super().__init__(type_map, geometry, config.zbl)
-        self.config, self.dtype = config, dtype
+        super().__init__(config, type_map, config.degree)
         factory, types = Factory(self.dtype, config.seed), len(type_map)
         self.embedding = factory.normal(types, config.channels)
         self.layers = nn.ModuleList(
