@@ -221,6 +221,6 @@ def load_generated(
     source = generator(*arguments)
     library = load_library(source, flags)
     with tempfile.NamedTemporaryFile("w", dir=note.parent, delete=False) as scratch:
-        scratch.write(compiled_path(source, flags).name)
+        scratch.write(Path(library._name).name)
     os.replace(scratch.name, note)
     return library
