@@ -31,19 +31,27 @@ class Lane:
         return f"gather({place}, {stride})" if self.type == "vec" else f"ld1({place})"
 
     def store_weight(
-        self, array: str, offset: int, stride: int, value: str, add: bool, t: int = 0
+        self, offset: int, stride: int, value: str, numel: int, add: bool, t: int = 0
     ) -> str:
-        """Write (or add) a gradient of weights; whole rows of vectors bypass the caches."""
+        """Write (or add) a gradient of uvu weights, in a row of `numel`."""
         kind = "add" if add else "put"
         vector = self.type == "vec"
         if stride > 1:
-            place = f"{array}+{offset}+v+({self.at('u', t)})*{stride}"
+            place = f"gw+{offset}+v+({self.at('u', t)})*{stride}"
             return (
                 f"{kind}_scatter({place}, {stride}, {value});"
                 if vector
-                else (f"{kind}1({place}, {value});")
+                else f"{kind}1({place}, {value});"
             )
-        return f"{kind}{'' if vector else '1'}({self.at(f'{array}+{offset}+u', t)}, {value});"
+        place = self.at(f"gw+{offset}+u", t)
+        return self.store(place, value, add, f"{numel} % LANES == 0 && {offset} % LANES == 0")
+
+    def store(self, place: str, value: str, add: bool, fits: str) -> str:
+        """Write (or add) gradients; whole aligned vectors, where `fits` holds, pass the caches."""
+        kind = "add" if add else "put"
+        if self.type == "vec":
+            return f"{kind}({place}, {value}, {fits});"
+        return f"{kind}1({place}, {value});"
 
     def accumulator(self, address: str, t: int = 0) -> str:
         """An lvalue in rows of accumulators, stored as `acc`."""
@@ -59,17 +67,16 @@ SCALAR = Lane("acc", 1)
 
 
 def channel_loops(mul: int, width: int, body: Callable[[Lane], str], index: str = "u") -> str:
-    """Loops over `mul` channels: `width` vectors at once, then one, then single channels.
+    """Loops over `mul` channels: `width` vectors at once, then half as many, then single channels.
 
     All bounds are constants of the compilation, so loops that do not run leave no code.
     """
     parts, begin = [], "0"
-    for lane, step in ((Lane("vec", width), f"{width}*LANES"), (Lane("vec", 1), "LANES")):
-        if lane.width == 1 and width == 1 and parts:
-            continue
+    while width:
+        step = f"{width}*LANES"
         end = f"{mul}/({step})*({step})"
-        parts.append(_loop(index, begin, end, step, lane, body))
-        begin = end
+        parts.append(_loop(index, begin, end, step, Lane("vec", width), body))
+        begin, width = end, width // 2
     parts.append(_loop(index, begin, str(mul), "1", SCALAR, body))
     return "\n".join(parts)
 

@@ -201,3 +201,24 @@ def signed_sum(parts: Iterable[tuple[int, str]]) -> str:
     """Return C for the sum of (sign, term)."""
     text = "".join((" + " if sign > 0 else " - ") + part for sign, part in parts)
     return text[3:] if text.startswith(" + ") else text.lstrip()
+
+
+def with_sums(term: Term, slots: list[int], copies: int, loops: str) -> str:
+    """Wrap loops that add to sm{slot}_{copy} (vectors) and sn{slot} (single channels).
+
+    What they sum over the channels are gradients of the slots, which become those of y.
+    """
+    begin = [f"acc sn{slot} = 0; (void)sn{slot};" for slot in slots]
+    begin += [f"vec sm{slot}_{t} = {{0}};" for slot in slots for t in range(copies)]
+    end = [
+        f"const vec sm{slot} = {' + '.join(f'sm{slot}_{t}' for t in range(copies))};"
+        for slot in slots
+    ]
+    rest = f"if ({term.muls[0]} % LANES) "
+    for j in range(term.spec.in2[term.path.in2].components):
+        vectors = term.into_attributes(j, slots, "sm")
+        singles = term.into_attributes(j, slots, "sn")
+        if vectors:
+            end.append(f"sums[e][{term.y(j)}] += {vectors};")
+            end.append(f"{rest}gys[e][{term.y(j)}] += {singles};")
+    return "\n".join([*begin, loops, *end])

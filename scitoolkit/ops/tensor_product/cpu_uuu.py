@@ -96,9 +96,8 @@ def edges(term: Term, double: bool) -> str:
             lines.append(f"{lane.accumulator(place)} += {value};")
         if term.path.has_weight:
             add = term.spec.shared_weights
-            lines.append(
-                lane.store_weight("gw", term.path.weight_offset, 1, " + ".join(products), add)
-            )
+            numel, value = term.spec.weight_numel, " + ".join(products)
+            lines.append(lane.store_weight(term.path.weight_offset, 1, value, numel, add))
         return "\n".join(lines)
 
     return _frame(term, double, body, "acc *gx = gxs[e], *gy = gys[e]; gradw *gw = gws[e];")

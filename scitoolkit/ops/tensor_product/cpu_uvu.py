@@ -13,7 +13,7 @@ The double backward is the same with x -> (dx, x), w -> (dw, w), a -> (b, a) by 
 from __future__ import annotations
 
 from scitoolkit.ops.tensor_product.cpu_lanes import Lane, channel_loops
-from scitoolkit.ops.tensor_product.cpu_terms import Term
+from scitoolkit.ops.tensor_product.cpu_terms import Term, with_sums
 
 NAME = {True: "b", False: "a"}
 # Accumulators that fit in registers beside what they are made from (16 registers with AVX2).
@@ -38,7 +38,7 @@ def _weights(term: Term, lane: Lane, double: bool, ahead: bool = False) -> list[
         for name in ("w", "dw") if double else ("w",):
             place = f"(const char *)({name}+{term.path.weight_offset}+u+ahead)"
             lines.append(
-                f"for (int l = 0; l < {lane.width}*BYTES; l += 64) __builtin_prefetch({place}+l);"
+                f"for (int l = 0; l < {lane.width}*BYTES; l += 64) __builtin_prefetch({place}+l, 0, 2);"
             )
     for name, without in (("w", "1"), ("dw", "0")) if double else (("w", "1"),):
         for t in lane.indices:
@@ -154,7 +154,7 @@ def edges(term: Term, double: bool) -> str:
     loops = channel_loops(term.muls[0], width, body)
     inner = [_scalars(term, double), "acc *gx = gxs[e]; gradw *gw = gws[e]; (void)gw;"]
     if folded:
-        loops = _with_sums(term, term.slots, loops)
+        loops = with_sums(term, term.slots, _copies(len(term.slots)), loops)
     return _each_edge("\n".join([*inner, loops]), *arrays)
 
 
@@ -165,7 +165,9 @@ def _store_edges(term: Term, lane: Lane, gx: dict[tuple[int, int], str], gw: lis
     if term.path.has_weight:
         shared = term.spec.shared_weights
         lines += [
-            lane.store_weight("gw", term.path.weight_offset, term.muls[1], value, shared, t)
+            lane.store_weight(
+                term.path.weight_offset, term.muls[1], value, term.spec.weight_numel, shared, t
+            )
             for t, value in enumerate(gw)
         ]
     return lines
@@ -174,8 +176,8 @@ def _store_edges(term: Term, lane: Lane, gx: dict[tuple[int, int], str], gw: lis
 def _sum_name(term: Term, lane: Lane, slot: int, t: int) -> str:
     """The accumulator of a slot: as many as registers allow, to hide the latency of addition."""
     if lane.type != "vec":
-        return f"n{slot}"
-    return f"m{slot}_{t % _copies(len(term.slots))}"
+        return f"sn{slot}"
+    return f"sm{slot}_{t % _copies(len(term.slots))}"
 
 
 def _copies(slots: int) -> int:
@@ -288,21 +290,6 @@ def _edges_last(term: Term, lane: Lane, double: bool, folded: bool) -> list[str]
     return lines + _store_edges(term, lane, gx, gw)
 
 
-def _with_sums(term: Term, slots: list[int], loops: str) -> str:
-    """Wrap loops that add to m (vectors) and n (single channels) with their start and end."""
-    copies = range(_copies(len(term.slots)))
-    begin = [f"acc n{slot} = 0; (void)n{slot};" for slot in slots]
-    begin += [f"vec m{slot}_{t} = {{0}};" for slot in slots for t in copies]
-    end = [f"const vec m{slot} = {' + '.join(f'm{slot}_{t}' for t in copies)};" for slot in slots]
-    rest = f"if ({term.muls[0]} % LANES) "
-    for j in range(term.spec.in2[term.path.in2].components):
-        vectors, singles = term.into_attributes(j, slots, "m"), term.into_attributes(j, slots, "n")
-        if vectors:
-            end.append(f"sums[e][{term.y(j)}] += {vectors};")
-            end.append(f"{rest}gy[{term.y(j)}] += {singles};")
-    return "\n".join([*begin, loops, "acc *gy = gys[e];", *end])
-
-
 def attributes(term: Term, double: bool) -> str:
     """Write one path's gradients of the attributes where the edges' pass did not."""
     if _is_folded(term):
@@ -320,6 +307,8 @@ def attributes(term: Term, double: bool) -> str:
                 lines += _left(term, lane, double, i, 0)
             return "\n".join([*lines, *_sum_lines(term, lane, slots)])
 
-        blocks.append("{" + _with_sums(term, slots, channel_loops(term.muls[0], 1, body)) + "}")
+        loops = channel_loops(term.muls[0], 1, body)
+        copies = _copies(len(term.slots))
+        blocks.append("{" + with_sums(term, slots, copies, loops) + "}")
     arrays = ("x", "w", "dx", "dw") if double else ("x", "w")
     return _each_edge("\n".join(blocks), *arrays)

@@ -1,44 +1,68 @@
-"""Emitters of C for uvw paths: vectors run over the output channels, named q here."""
+"""Emitters of C for uvw paths: each edge is a product of its matrix of weights with vectors.
+
+The attributes turn the features of channel u into m[k, u] = sum_i a[i, k] x[i, u]. Then
+
+    nodes   z[k, q] += sum_u w[u, q] m[k, u]
+    edges   r[k, u]  = sum_q w[u, q] g[k, q];  gw[u, q] = sum_k m[k, u] g[k, q]
+            gx[i, u] += sum_k a[i, k] r[k, u];  p[i, k] = sum_u x[i, u] r[k, u]
+
+Vectors run over the output channels q, along the rows of the weights, which are read once, in
+order. Sums over q end in lanes; those of LANES rows are added up together. The double backward
+is the same with x -> (dx, x), w -> (dw, w), a -> (b, a) by the product rule: n and e stand beside
+m and r.
+"""
 
 from __future__ import annotations
 
 from scitoolkit.ops.tensor_product.cpu_lanes import Lane, channel_loops
-from scitoolkit.ops.tensor_product.cpu_terms import Term
+from scitoolkit.ops.tensor_product.cpu_terms import Term, with_sums
 
 ARRAYS = {False: ("x", "w"), True: ("x", "w", "dx", "dw")}
+MAX_SUMS = 8  # accumulators that fit in registers beside what they are made from
+AHEAD = 2048  # bytes of weights asked for ahead of their use: rows of edges follow one another
 
 
-def _frame(term: Term, double: bool, lines: list[str], tail: str = "") -> str:
+def _each_edge(term: Term, double: bool, body: str) -> str:
     rows = " ".join(f"const real *{name} = {name}s[e];" for name in ARRAYS[double])
     scalars = term.scalars("a", "as[e]") + (term.scalars("b", "bs[e]") if double else "")
-    inner = "\n".join(lines)
-    return (
-        f"for (int e = 0; e < ne; e++) {{\n{rows}\n{scalars}\n"
-        f"for (int u = 0; u < {term.muls[0]}; u++) {{\n{inner}\n}}\n{tail}\n}}"
-    )
+    return f"for (int e = 0; e < ne; e++) {{\n{rows}\n{scalars}\n{body}\n}}"
 
 
-def _before_channels(text: str, lines: str) -> str:
-    """Put what starts the sums over u before the loop over u."""
-    marker = "for (int u = 0;"
-    return text.replace(marker, f"{lines}\n{marker}", 1)
-
-
-def _place(term: Term) -> str:
+def _weights_place(term: Term, row: str = "u") -> str:
     _, mul2, mul3 = term.muls
-    return f"{term.path.weight_offset}+(u*{mul2}+v)*{mul3}+q"
+    return f"{term.path.weight_offset}+({row}*{mul2}+v)*{mul3}+q"
 
 
-def _products(term: Term, double: bool) -> list[str]:
-    """Scalars of one input channel: what each output component gets per unit of weight."""
-    lines = [f"const acc x{i} = x[{term.x(i)}+u];" for i in term.rows]
-    lines += [f"const acc m{k} = {term.over_rows(k, 'a', 'x')};" for k in term.columns]
-    if double:
-        lines += [f"const acc o{i} = dx[{term.x(i)}+u];" for i in term.rows]
-        for k in term.columns:
-            both = f"{term.over_rows(k, 'a', 'o')} + {term.over_rows(k, 'b', 'x')}"
-            lines.append(f"const acc n{k} = {both};")
+def _load_weights(term: Term, lane: Lane, double: bool, row: str, name: str, t: int) -> list[str]:
+    lines = []
+    for array in ("w", "dw") if double else ("w",):
+        place = f"{array}+{_weights_place(term, row)}"
+        if lane.type == "vec":
+            far = f"(const char *)({lane.at(place, t)})+{AHEAD}"
+            lines.append(f"if ({t}*BYTES % 64 == 0) __builtin_prefetch({far}, 0, 2);")
+        lines.append(f"const T {array}{name} = {lane.load(place, t)};")
     return lines
+
+
+def _products(term: Term, double: bool) -> str:
+    """Fill m (and n): what each output component gets of channel u per unit of weight."""
+    mul1 = term.muls[0]
+    place = {k: f"{number * mul1}+u" for number, k in enumerate(term.columns)}
+
+    def body(lane: Lane) -> str:
+        lines = [f"const T x{i} = {lane.load(f'x+{term.x(i)}+u')};" for i in term.rows]
+        if double:
+            lines += [f"const T o{i} = {lane.load(f'dx+{term.x(i)}+u')};" for i in term.rows]
+        for k in term.columns:
+            lines.append(f"{lane.accumulator(f'm+{place[k]}')} = {term.over_rows(k, 'a', 'x')};")
+            if double:
+                both = f"{term.over_rows(k, 'a', 'o')} + {term.over_rows(k, 'b', 'x')}"
+                lines.append(f"{lane.accumulator(f'n+{place[k]}')} = {both};")
+        return "\n".join(lines)
+
+    size = len(term.columns) * mul1
+    arrays = ", ".join(f"{name}[{size}]" for name in (("m", "n") if double else ("m",)))
+    return f"acc {arrays};\n{channel_loops(mul1, 1, body)}"
 
 
 def nodes(term: Term, double: bool) -> str:
@@ -47,69 +71,113 @@ def nodes(term: Term, double: bool) -> str:
     The sum over u of an edge is formed before it joins the row: float32 rounds a short sum and a
     sum of sums less than one long sum over the input channels of all edges.
     """
-    width = term.muls[2]
-    sums = {k: f"s+{n * width}+q" for n, k in enumerate(term.columns)}
+    mul1, _, mul3 = term.muls
+    numbered = list(enumerate(term.columns))
 
     def body(lane: Lane) -> str:
-        lines = [f"const T w_ = {lane.load(f'w+{_place(term)}')};"]
-        if double:
-            lines.append(f"const T dw_ = {lane.load(f'dw+{_place(term)}')};")
-        for k in term.columns:
-            value = f"w_*n{k} + dw_*m{k}" if double else f"w_*m{k}"
-            lines.append(f"{lane.accumulator(sums[k])} += {value};")
+        places = [(number, k, t) for number, k in numbered for t in lane.indices]
+        lines = [f"T s{k}_{t} = {lane.zero};" for _, k, t in places]
+        lines.append(f"for (int u = 0; u < {mul1}; u++) {{")
+        for t in lane.indices:
+            lines += _load_weights(term, lane, double, "u", f"_{t}", t)
+        for number, k, t in places:
+            here = f"[{number * mul1}+u]"
+            value = f"w_{t}*n{here} + dw_{t}*m{here}" if double else f"w_{t}*m{here}"
+            lines.append(f"s{k}_{t} += {value};")
+        lines.append("}")
+        for _, k, t in places:
+            lines.append(f"{lane.accumulator(f'z+{term.z(k)}+q', t)} += s{k}_{t};")
         return "\n".join(lines)
 
-    def into_row(lane: Lane) -> str:
-        return "\n".join(
-            f"{lane.accumulator(f'z+{term.z(k)}+q')} += {lane.accumulator(sums[k])};"
-            for k in term.columns
-        )
+    width = _power_of_two(MAX_SUMS // len(numbered))
+    loops = channel_loops(mul3, width, body, "q")
+    return _each_edge(term, double, f"{_products(term, double)}\n{loops}")
 
-    loops = channel_loops(width, 1, body, "q")
-    lines = [*_products(term, double), loops]
-    text = _frame(term, double, lines, channel_loops(width, 1, into_row, "q"))
-    return _before_channels(text, f"acc s[{len(sums) * width}] = {{0}};")
+
+def _power_of_two(most: int) -> int:
+    return 1 << max(most, 1).bit_length() - 1
 
 
 def edges(term: Term, double: bool) -> str:
     """Write one path's gradients of the tile's edges: features, weights, attributes."""
-    shared, factor = term.spec.shared_weights, "n" if double else "m"
+    mul1, _, mul3 = term.muls
+    sums = ("r", "h") if double else ("r",)
+    together = _power_of_two(MAX_SUMS // (len(term.columns) * len(sums)))
+    while mul1 % together:  # rows of weights that share what is read of g
+        together //= 2
+    block = [f"vec {s}v[{len(term.columns)}][LANES];" for s in sums]
+    block += [f"acc {s}t[{len(term.columns)}][LANES];" for s in sums]
+    block += [f"for (int l = 0; l < count; l += {together}) {{", "const int row = begin + l;"]
+    block += [_rows(term, double, together, sums), "}"]
+    text = f"""
+for (int begin = 0; begin < {mul1}; begin += LANES) {{
+const int count = {mul1} - begin < LANES ? {mul1} - begin : LANES;
+{chr(10).join(block)}
+if (count == LANES) {{ typedef vec T; const int u = begin;
+{_after(term, double, Lane("vec", 1), sums)}
+}} else for (int u = begin; u < {mul1}; u++) {{ typedef acc T; const int l = u - begin;
+{_after(term, double, Lane("acc", 1), sums)}
+}}
+}}"""
+    head = "acc *gx = gxs[e]; gradw *gw = gws[e];"
+    body = with_sums(term, term.slots, 1, text)
+    return _each_edge(term, double, f"{head}\n{_products(term, double)}\n{body}")
+
+
+def _rows(term: Term, double: bool, together: int, sums: tuple[str, ...]) -> str:
+    """Rows `row` .. `row + together - 1` of the weights: their gradients, and sums over q."""
+    mul1, mul2, mul3 = term.muls
+    shared, numel = term.spec.shared_weights, term.spec.weight_numel
+    numbered = list(enumerate(term.columns))
+    fits = f"{numel} % LANES == 0 && {term.path.weight_offset} % LANES == 0 && {mul3} % LANES == 0"
+    factor = "n" if double else "m"
+    places = [(s, k, b) for s in sums for k in term.columns for b in range(together)]
 
     def body(lane: Lane) -> str:
-        suffix = "v" if lane.type == "vec" else "t"
-        lines = [f"const T w_ = {lane.load(f'w+{_place(term)}')};"]
-        if double:
-            lines.append(f"const T dw_ = {lane.load(f'dw+{_place(term)}')};")
-        lines += [f"const T q{k} = {lane.load(f'g+{term.z(k)}+q')};" for k in term.columns]
-        lines += [f"r{suffix}{k} += w_*q{k};" for k in term.columns]
-        if double:
-            lines += [f"e{suffix}{k} += dw_*q{k};" for k in term.columns]
-        kind = ("add" if shared else "put") + ("" if lane.type == "vec" else "1")
-        products = " + ".join(f"{factor}{k}*q{k}" for k in term.columns)
-        return "\n".join([*lines, f"{kind}(gw+{_place(term)}, {products});"])
+        kind = "v" if lane.type == "vec" else "t"
+        lines = [f"const T q{k} = {lane.load(f'g+{term.z(k)}+q')};" for k in term.columns]
+        for b in range(together):
+            row = f"(row+{b})"
+            lines += _load_weights(term, lane, double, row, f"_{b}", 0)
+            for s, array in zip(sums, ("w", "dw"), strict=False):
+                lines += [f"{s}{kind}{k}_{b} += {array}_{b}*q{k};" for k in term.columns]
+            value = " + ".join(f"{factor}[{n * mul1}+row+{b}]*q{k}" for n, k in numbered)
+            lines.append(lane.store(f"gw+{_weights_place(term, row)}", value, shared, fits))
+        return "\n".join(lines)
 
-    names = ("r", "e") if double else ("r",)
-    begin = [f"vec {n}v{k} = {{0}}; acc {n}t{k} = 0;" for n in names for k in term.columns]
-    end = [f"const acc {n}{k} = total({n}v{k}) + {n}t{k};" for n in names for k in term.columns]
+    begin = [f"vec {s}v{k}_{b} = {{0}}; acc {s}t{k}_{b} = 0;" for s, k, b in places]
+    column = {k: number for number, k in numbered}
+    end = [
+        f"{s}v[{column[k]}][l+{b}] = {s}v{k}_{b}; {s}t[{column[k]}][l+{b}] = {s}t{k}_{b};"
+        for s, k, b in places
+    ]
+    return "\n".join([*begin, channel_loops(mul3, 1, body, "q"), *end])
+
+
+def _after(term: Term, double: bool, lane: Lane, sums: tuple[str, ...]) -> str:
+    """What channels u get of their sums over q: gradients of features, small sums."""
+    lines = []
+    for number, k in enumerate(term.columns):
+        for s in sums:
+            value = (
+                f"totals({s}v[{number}]) + *(const vecu *){s}t[{number}]"
+                if lane.type == "vec"
+                else f"total({s}v[{number}][l]) + {s}t[{number}][l]"
+            )
+            lines.append(f"const T {s}{k} = {value};")
+    lines += [f"const T x{i} = {lane.load(f'x+{term.x(i)}+u')};" for i in term.rows]
+    if double:
+        lines += [f"const T o{i} = {lane.load(f'dx+{term.x(i)}+u')};" for i in term.rows]
     for i in term.rows:
         value = term.over_columns(i, "a", "r")
         if double:
-            value = f"{term.over_columns(i, 'b', 'r')} + {term.over_columns(i, 'a', 'e')}"
-        end.append(f"gx[{term.x(i)}+u] += {value};")
+            value = f"{term.over_columns(i, 'b', 'r')} + {term.over_columns(i, 'a', 'h')}"
+        lines.append(f"{lane.accumulator(f'gx+{term.x(i)}+u')} += {value};")
+    name = "m{}_0" if lane.type == "vec" else "n{}"
     for (i, k), (slot, sign) in term.pairs.items():
-        value = f"o{i}*r{k} + x{i}*e{k}" if double else f"x{i}*r{k}"
-        end.append(f"p{slot} {'+=' if sign > 0 else '-='} {value};")
-    start = [f"acc p{slot} = 0;" for slot in term.slots]
-    finish = []
-    for j in range(term.spec.in2[term.path.in2].components):
-        value = term.into_attributes(j, term.slots, "p")
-        if value:
-            finish.append(f"gy[{term.y(j)}] += {value};")
-    body_lines = [*_products(term, double), *begin]
-    body_lines += [channel_loops(term.muls[2], 1, body, "q"), *end]
-    head = "acc *gx = gxs[e], *gy = gys[e]; gradw *gw = gws[e];"
-    text = _frame(term, double, body_lines, "\n".join(finish))
-    return _before_channels(text, "\n".join([head, *start]))
+        value = f"o{i}*r{k} + x{i}*h{k}" if double else f"x{i}*r{k}"
+        lines.append(f"s{name.format(slot)} {'+=' if sign > 0 else '-='} {value};")
+    return "\n".join(lines)
 
 
 def attributes(term: Term, double: bool) -> str:

@@ -12,6 +12,9 @@ from torch import Tensor
 from scitoolkit.core.errors import DataError
 
 EDGES_PER_CHUNK = 1024
+# Rows without a graph: what a chunk writes stays in the second cache until it is handed over.
+ROWS_PER_CHUNK = 64
+MOST_CHUNKS = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -22,10 +25,12 @@ class EdgePart:
         index: the edges' places among all, by receiver: a slice where they stand side by side.
         graph: index tensors as `Edges.tensors` has them, edges numbered within the part; kernels
             touch the rows of the part's receivers alone, and all gradient rows of senders.
+        most_slots: as `Edges.most_slots`, within the part.
     """
 
     index: Tensor | slice
     graph: tuple[Tensor, ...]
+    most_slots: int
 
 
 @dataclass(frozen=True)
@@ -35,16 +40,18 @@ class Edges:
     Make one per neighbour list and use it for every layer, forward and backward. Edges may come
     in any order, fastest is ordered by receiver. Receivers are cut into chunks of about equal
     numbers of edges, a number that depends on the number of edges alone. A chunk adds gradients
-    of senders to rows of its own: the first chunk that meets a sender has the sender's row, the
-    others have extra rows. All orders are stable, so equal input gives bit-equal output.
+    of senders to rows of its own, one slot for each sender that it meets, and hands them over in
+    its turn. All orders are stable, so equal input gives bit-equal output.
 
     Attributes:
         sender, receiver: node of each edge, shape (E,), int64.
         receiver_ptr: start of each node's incoming edges in the order, shape (N + 1,), int64.
         receiver_order: edges by receiver, shape (E,), int64.
         chunk_ptr: first receiver of each chunk, shape (C + 1,), int64.
-        sender_row: gradient row of each edge, shape (E,), int64: its sender, or N + extra row.
-        extra_ptr: first extra row of each node, shape (N + 1,), int64.
+        slot: place of each edge's sender among the senders of its chunk, shape (E,), int64.
+        slot_ptr: first slot of each chunk among all slots, shape (C + 1,), int64.
+        slot_node: sender of each slot, in rising order within a chunk, shape (S,), int64.
+        most_slots: the largest number of slots of a chunk.
 
     Example:
         >>> edges = Edges.build(torch.tensor([1, 0, 0]), torch.tensor([0, 2, 0]), num_nodes=3)
@@ -57,8 +64,10 @@ class Edges:
     receiver_ptr: Tensor
     receiver_order: Tensor
     chunk_ptr: Tensor
-    sender_row: Tensor
-    extra_ptr: Tensor
+    slot: Tensor
+    slot_ptr: Tensor
+    slot_node: Tensor
+    most_slots: int
 
     @classmethod
     def build(cls, sender: Tensor, receiver: Tensor, num_nodes: int) -> Edges:
@@ -81,8 +90,8 @@ class Edges:
         sender, receiver = sender.long().contiguous(), receiver.long().contiguous()
         ptr, order = _sorted(receiver, num_nodes)
         chunk_ptr, chunk_of_node = _chunks(ptr)
-        rows = _gradient_rows(sender, chunk_of_node[receiver], chunk_ptr.shape[0] - 1, num_nodes)
-        edges = cls(sender, receiver, ptr, order, chunk_ptr, *rows)
+        slots = _slots(sender, chunk_of_node[receiver], chunk_ptr.shape[0] - 1, num_nodes)
+        edges = cls(sender, receiver, ptr, order, chunk_ptr, *slots)
         if sender.is_cuda:
             _ = edges.by_sender  # now, because torch.compile cannot trace a count of edges
         return edges
@@ -92,7 +101,10 @@ class Edges:
         """One edge from each row to itself: the tensor product without a graph."""
         index = torch.arange(num_rows + 1, device=device)
         row = index[:num_rows]
-        return cls(row, row, index, row, _chunks(index)[0], row, torch.zeros_like(index))
+        chunk_ptr, chunk_of_node = _chunks(index, ROWS_PER_CHUNK)
+        slot = row - chunk_ptr[chunk_of_node]
+        most = int(chunk_ptr.diff().max())
+        return cls(row, row, index, row, chunk_ptr, slot, chunk_ptr, row, most)
 
     @property
     def num_nodes(self) -> int:
@@ -131,8 +143,9 @@ class Edges:
             self.receiver_ptr,
             self.receiver_order,
             self.chunk_ptr,
-            self.sender_row,
-            self.extra_ptr,
+            self.slot,
+            self.slot_ptr,
+            self.slot_node,
         )
 
 
@@ -151,10 +164,10 @@ def _cut(edges: Edges, most: int) -> list[EdgePart]:
         chunk_ptr = chunk_ptr.clamp(begin, end)
         sender = edges.sender[mine]
         chunk = chunk_of_node[edges.receiver[mine]]
-        rows = _gradient_rows(sender, chunk, len(chunk_ptr) - 1, edges.num_nodes)
+        *slots, most_slots = _slots(sender, chunk, len(chunk_ptr) - 1, edges.num_nodes)
         places = torch.arange(last - first, device=order.device)
-        graph = (sender, starts, places, chunk_ptr, *rows)
-        parts.append(EdgePart(slice(first, last) if ordered else mine, graph))
+        graph = (sender, starts, places, chunk_ptr, *slots)
+        parts.append(EdgePart(slice(first, last) if ordered else mine, graph, most_slots))
         begin = end
     return parts
 
@@ -173,7 +186,8 @@ def _starts(count: Tensor) -> Tensor:
 def _chunks(receiver_ptr: Tensor, edges_per_chunk: int = EDGES_PER_CHUNK) -> tuple[Tensor, Tensor]:
     """Cut nodes where edges are about equally shared; a power of two, for any thread count."""
     num_nodes, num_edges = receiver_ptr.shape[0] - 1, int(receiver_ptr[-1])
-    number = 2 ** min(8, round(math.log2(max(1, num_edges / edges_per_chunk))))
+    wanted = round(math.log2(max(1, num_edges / edges_per_chunk)))
+    number = min(2**wanted, MOST_CHUNKS)
     targets = torch.arange(number + 1, device=receiver_ptr.device) * num_edges // number
     start = torch.searchsorted(receiver_ptr, targets)
     start[0], start[-1] = 0, num_nodes
@@ -183,18 +197,15 @@ def _chunks(receiver_ptr: Tensor, edges_per_chunk: int = EDGES_PER_CHUNK) -> tup
     return start, chunk_of_node
 
 
-def _gradient_rows(
+def _slots(
     sender: Tensor, chunk: Tensor, num_chunks: int, num_nodes: int
-) -> tuple[Tensor, Tensor]:
-    pairs, edge_pair = torch.unique(sender * num_chunks + chunk, return_inverse=True)
-    node = pairs // num_chunks
-    rank = torch.arange(pairs.shape[0], device=sender.device)
-    first = torch.ones_like(node, dtype=torch.bool)
-    first[1:] = node[1:] != node[:-1]
-    extra_row = rank - torch.cumsum(first, 0)
-    row = torch.where(first, node, num_nodes + extra_row)
-    extra = _starts(torch.bincount(node[~first], minlength=num_nodes))
-    return row[edge_pair], extra
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Number the senders of each chunk: (slot, slot_ptr, slot_node, most_slots) of `Edges`."""
+    nodes = max(num_nodes, 1)
+    pairs, edge_pair = torch.unique(chunk * nodes + sender, return_inverse=True)
+    count = torch.bincount(pairs // nodes, minlength=num_chunks)
+    slot_ptr = _starts(count)
+    return edge_pair - slot_ptr[chunk], slot_ptr, pairs % nodes, int(count.max())
 
 
 def _check_index(name: str, index: Tensor, num_nodes: int) -> None:

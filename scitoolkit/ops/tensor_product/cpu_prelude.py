@@ -1,0 +1,152 @@
+"""The C that every kernel of the tensor product begins with: types, vectors, loads and stores."""
+
+from __future__ import annotations
+
+from scitoolkit.ops.tensor_product.spec import TensorProductSpec
+
+SIZES = {"float": 4, "double": 8}
+WIDEST = 64  # bytes of the widest vectors there are
+# Writing past the caches pays when the rows do not stay in them until somebody reads them.
+STREAM_BYTES = 4 << 20
+
+TYPES = """
+#include <stdint.h>
+#include <string.h>
+typedef int64_t i64;
+typedef {real} real;
+typedef {acc} acc;
+typedef {gradw} gradw;
+#if defined(__AVX512F__) && {widest} >= 64
+#define BYTES 64
+#elif defined(__AVX__) && {widest} >= 32
+#define BYTES 32
+#else
+#define BYTES 16
+#endif
+#define LANES (BYTES / {acc_size})
+#define PART (LANES * {real_size})
+#define TILE {tile}
+#define STREAM_BYTES {stream_bytes}
+typedef acc vec __attribute__((vector_size(BYTES), may_alias));
+typedef acc vecu __attribute__((vector_size(BYTES), aligned(sizeof(acc)), may_alias));
+typedef real part __attribute__((vector_size(PART)));
+typedef real partu __attribute__((vector_size(PART), aligned(sizeof(real)), may_alias));
+typedef int{bits}_t ivec __attribute__((vector_size(BYTES)));
+#define ld(p) __builtin_convertvector(*(const partu *)(p), vec)
+#define ld1(p) ((acc)*(p))
+#define add(p, v, fits) (*(vecu *)(p) += (v))
+#define add1(p, v) (*(p) += (v))
+#define put1(p, v) (*(p) = (real)(v))
+"""
+
+# Stores past the caches want whole aligned vectors: `fits` says so of the place, where the
+# compiler knows it, `stream` of the array.
+STREAMS = """
+#if defined(__clang__)
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define NONTEMPORAL(p, v) __builtin_nontemporal_store(v, (part *)(p))
+#else
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (ivec){{__VA_ARGS__}})
+#if !defined(__SSE2__) || PART < 16
+#define NONTEMPORAL(p, v) (*(partu *)(p) = (v))
+#elif PART == 16
+#define NONTEMPORAL(p, v) __builtin_ia32_movnt{kind}(({real} *)(p), v)
+#elif PART == 32
+#define NONTEMPORAL(p, v) __builtin_ia32_movnt{kind}256(({real} *)(p), v)
+#else
+#define NONTEMPORAL(p, v) __builtin_ia32_movnt{kind}512(({real} *)(p), v)
+#endif
+#endif
+#define put(p, v, fits) do {{ const partu v_ = __builtin_convertvector((v), part); \\
+  if ((fits) && stream) NONTEMPORAL(p, v_); else *(partu *)(p) = v_; }} while (0)
+"""
+
+FUNCTIONS = """
+static inline vec gather(const real *p, int stride) {
+  vec v; for (int l = 0; l < LANES; l++) v[l] = p[l*stride]; return v;
+}
+#define put_scatter(p, stride, v) do { const vec v_ = (v); \\
+  for (int l = 0; l < LANES; l++) (p)[l*(stride)] = (real)v_[l]; } while (0)
+#define add_scatter(p, stride, v) do { const vec v_ = (v); \\
+  for (int l = 0; l < LANES; l++) (p)[l*(stride)] += v_[l]; } while (0)
+static inline void prefetch(const void *p, i64 bytes) {
+  for (i64 b = 0; b < bytes; b += 64) __builtin_prefetch((const char *)p + b);
+}
+static inline void add_row(acc *restrict to, const acc *restrict from, i64 size) {
+  i64 i = 0;
+  for (; i + LANES <= size; i += LANES) *(vecu *)(to + i) += *(const vecu *)(from + i);
+  for (; i < size; i++) to[i] += from[i];
+}
+static inline void store_row(real *restrict to, const acc *restrict from, i64 size, int stream) {
+  i64 i = 0;
+  for (; i + LANES <= size; i += LANES) put(to + i, *(const vecu *)(from + i), 1);
+  for (; i < size; i++) put1(to + i, from[i]);
+}
+static inline acc total(vec v) { acc s = 0; for (int l = 0; l < LANES; l++) s += v[l]; return s; }
+/* Lane l of the result is the sum over the lanes of a[l]. */
+static inline vec totals(const vec *a) {
+"""
+
+
+def _totals(lanes: int) -> str:
+    """Halve the number of vectors round by round: each keeps the sums of two half as wide."""
+    lines = [f"vec v[{lanes}]; for (int l = 0; l < {lanes}; l++) v[l] = a[l];"]
+    count = lanes
+    while count > 1:
+        count //= 2
+        low = [
+            (lanes if lane // count % 2 else 0) + lane // (2 * count) * 2 * count + lane % count
+            for lane in range(lanes)
+        ]
+        texts = [", ".join(str(lane + shift) for lane in low) for shift in (0, count)]
+        for j in range(count):
+            pair = f"v[{j}], v[{j + count}]"
+            lines.append(f"v[{j}] = SHUFFLE({pair}, {texts[0]}) + SHUFFLE({pair}, {texts[1]});")
+    return "\n".join([*lines, "return v[0];"])
+
+
+def lanes_wanted(spec: TensorProductSpec, acc: str) -> int:
+    """Return how many channels a vector should hold: what leaves the fewest single channels.
+
+    Example:
+        >>> lanes_wanted(TensorProductSpec.channelwise("24x0e", "0e", "0e"), "float")
+        8
+    """
+    channels = [
+        (spec.out if path.mode == "uvw" else spec.in1)[path.out if path.mode == "uvw" else path.in1]
+        for path in spec.paths
+    ]
+    widest = WIDEST // SIZES[acc]
+    steps = {
+        lanes: sum(each.mul // lanes + each.mul % lanes for each in channels)
+        for lanes in (widest, widest // 2, widest // 4)
+    }
+    return min(steps, key=lambda lanes: (steps[lanes], -lanes))
+
+
+def prelude(spec: TensorProductSpec, real: str, acc: str, tile: int) -> str:
+    """Return the C that a kernel of `spec` begins with.
+
+    Args:
+        spec: the tensor product.
+        real: float or double, what arrays are stored as.
+        acc: float or double, what is computed and summed in.
+        tile: edges of one receiver that a path sees before the next path.
+    """
+    size = SIZES[acc]
+    names = {
+        "real": real,
+        "acc": acc,
+        "gradw": "acc" if spec.shared_weights else "real",
+        "acc_size": size,
+        "real_size": SIZES[real],
+        "bits": 8 * size,
+        "kind": {"float": "ps", "double": "pd"}[real],
+        "widest": lanes_wanted(spec, acc) * size,
+        "tile": tile,
+        "stream_bytes": STREAM_BYTES,
+    }
+    sums = "\n".join(
+        f"#if LANES == {lanes}\n{_totals(lanes)}\n#endif" for lanes in (2, 4, 8, 16)
+    )
+    return (TYPES + STREAMS).format(**names) + FUNCTIONS + sums + "\n}\n"
