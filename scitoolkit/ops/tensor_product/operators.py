@@ -27,7 +27,7 @@ def kernel(spec: str, name: str, dtype: torch.dtype, precise: bool = False) -> C
         BackendError: no compiler, one that fails, or a spec that is too wide.
     """
     arguments = (spec, name, REAL[dtype], "double" if precise else "")
-    return getattr(load_generated(_source, *arguments, depends=("e3nn",)), name)
+    return getattr(load_generated(_source, *arguments), name)
 
 
 def _source(spec: str, name: str, real: str, accumulate: str) -> str:

@@ -1,7 +1,9 @@
-"""Irreps as text, lists and e3nn's objects: one reading, one order."""
+"""Irreps as text, lists and e3nn's objects: one reading, one order; nobody imports e3nn."""
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -82,3 +84,19 @@ def test_all_ways_to_write_irreps():
 def test_a_wrong_term_is_named(irreps, term):
     with pytest.raises(ConfigError, match=f"irrep '{term}'. Allowed: .*degree.* Fix: .*'32x0e"):
         Irreps(irreps)
+
+
+def test_nothing_imports_e3nn():
+    code = (
+        "import sys, torch;"
+        "from scitoolkit.ops.spherical_harmonics import spherical_harmonics;"
+        "from scitoolkit.ops.symmetric_contraction import ContractionSpec;"
+        "from scitoolkit.ops.tensor_product import TensorProduct, channelwise_instructions;"
+        "sides = '4x0e+4x1o', '0e+1o';"
+        "product = TensorProduct(*sides, *channelwise_instructions(*sides, '0e+1o'));"
+        "harmonics = spherical_harmonics('0e+1o', torch.randn(3, 3), True);"
+        "product(torch.randn(3, 16), harmonics).sum().backward();"
+        "ContractionSpec.build('0e+1o', '0e', 2).num_paths;"
+        "sys.exit('e3nn' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -303,6 +303,19 @@ def test_module_replaces_e3nn_in_two_lines():
     assert [p.scale for p in spec.paths] == pytest.approx([p.scale for p in ours.spec.paths])
 
 
+def test_constants_of_an_older_e3nn_keep_their_sign(monkeypatch):
+    arguments = ("8x2e+8x1o", "1o", "8x2o+8x0e", [(0, 0, 0, "uvu", True), (1, 0, 1, "uvu", True)])
+    new = TensorProductSpec.from_e3nn(o3.TensorProduct(*arguments))
+    constants = o3.wigner_3j
+
+    def older(l1, l2, l3):
+        return constants(l1, l2, l3) * (-1 if (l1, l2, l3) == (2, 1, 2) else 1)
+
+    monkeypatch.setattr(o3, "wigner_3j", older)
+    old = TensorProductSpec.from_e3nn(o3.TensorProduct(*arguments))
+    assert [p.scale for p in old.paths] == [-new.paths[0].scale, new.paths[1].scale]
+
+
 def test_operators_pass_torch_opcheck():
     spec = TensorProductSpec.channelwise("4x0e+4x1o", "0e+1o", "0e+1o")
     inputs, index = _inputs(spec, 4, 5, torch.float64)
