@@ -86,6 +86,35 @@ def _fake_double(dx, dy, dw, grad, x, y, weight, *rest):
     return tuple(torch.empty_like(each) for each in (grad, x, y, weight))
 
 
+def first_derivatives(
+    spec: str, precise: bool, graph: tuple[Tensor, ...], grad: Tensor, x: Tensor, y: Tensor,
+    weight: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients with respect to x (all rows), y and weight, of a graph or a part of one."""
+    parsed = TensorProductSpec.from_json(spec)
+    gradients = _gradients(parsed, precise, graph, x, y, weight)
+    launch("backward", spec, precise, graph, (x, y, weight, grad), *gradients)
+    return _finish(parsed, gradients)
+
+
+def second_derivatives(
+    spec: str, precise: bool, graph: tuple[Tensor, ...], cotangents: tuple[Tensor | None, ...],
+    grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, ggrad: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of <dx, gx> + <dy, gy> + <dw, gw>, of a graph or a part of one.
+
+    The gradient with respect to `grad` is written into `ggrad`, in the rows of the graph's
+    receivers; those of x (all rows), y and weight are returned.
+    """
+    parsed = TensorProductSpec.from_json(spec)
+    gradients = _gradients(parsed, precise, graph, x, y, weight)
+    pairs = zip(cotangents, (x, y, weight), strict=True)
+    strided = [each for pair in pairs for each in _strided(*pair)]
+    inputs = (x, y, weight, grad)
+    launch("double_backward", spec, precise, graph, inputs, *strided, ggrad, *gradients)
+    return _finish(parsed, gradients)
+
+
 def _double_backward(
     dx: Tensor | None, dy: Tensor | None, dw: Tensor | None, grad: Tensor, x: Tensor, y: Tensor,
     weight: Tensor, sender: Tensor, receiver_ptr: Tensor, receiver_order: Tensor,
@@ -93,37 +122,10 @@ def _double_backward(
     precise: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of <dx, gx> + <dy, gy> + <dw, gw> with respect to (grad, x, y, weight)."""
-    parsed = TensorProductSpec.from_json(spec)
     graph = (sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
-    cotangents = [
-        each for value, like in ((dx, x), (dy, y), (dw, weight)) for each in _strided(value, like)
-    ]
     ggrad = empty(grad.shape, grad, _sums(grad, precise))
-    gradients = _gradients(parsed, precise, graph, x, y, weight)
-    inputs = (x, y, weight, grad)
-    launch("double_backward", spec, precise, graph, inputs, *cotangents, ggrad, *gradients)
-    return ggrad.to(grad.dtype), *_finish(parsed, gradients)
-
-
-def gradients_of_part(
-    spec: str, graph: tuple[Tensor, ...], grad: Tensor, x: Tensor, y: Tensor, weight: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients with respect to x (all rows), and to y and the weights of a part of the edges."""
-    gradients = _gradients(TensorProductSpec.from_json(spec), False, graph, x, y, weight)
-    launch("backward", spec, False, graph, (x, y, weight, grad), *gradients)
-    return gradients[0], gradients[2], gradients[3]
-
-
-def second_gradients_of_part(
-    spec: str, graph: tuple[Tensor, ...], cotangents: tuple[Tensor, Tensor, Tensor],
-    grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, ggrad: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """As `_double_backward` for a part of the edges; its receivers' rows go into `ggrad`."""
-    gradients = _gradients(TensorProductSpec.from_json(spec), False, graph, x, y, weight)
-    strided = [each for pair in zip(cotangents, (x, y, weight), strict=True)
-               for each in _strided(*pair)]  # fmt: skip
-    launch("double_backward", spec, False, graph, (x, y, weight, grad), *strided, ggrad, *gradients)
-    return gradients[0], gradients[2], gradients[3]
+    others = second_derivatives(spec, precise, graph, (dx, dy, dw), grad, x, y, weight, ggrad)
+    return ggrad.to(grad.dtype), *others
 
 
 double_backward = operator("tensor_product_double_backward", fake=_fake_double)(_double_backward)
@@ -149,11 +151,8 @@ def _backward(
     precise: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients with respect to (x, y, weight), each shaped as its argument."""
-    parsed = TensorProductSpec.from_json(spec)
     graph = (sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
-    gradients = _gradients(parsed, precise, graph, x, y, weight)
-    launch("backward", spec, precise, graph, (x, y, weight, grad), *gradients)
-    return _finish(parsed, gradients)
+    return first_derivatives(spec, precise, graph, grad, x, y, weight)
 
 
 backward = operator(

@@ -117,8 +117,8 @@ class _Backward(torch.autograd.Function):
         gx, gy, gh, gm = sums
         for part in _parts(spec, edges, x):
             h = hidden[part.index]
-            gx_part, gy_part, gw = operators.gradients_of_part(
-                spec.text, part.graph, grad, x, y[part.index], h @ last
+            gx_part, gy_part, gw = operators.first_derivatives(
+                spec.text, False, part.graph, grad, x, y[part.index], h @ last
             )
             gx += gx_part
             gy[part.index] = gy_part
@@ -141,9 +141,10 @@ class _Backward(torch.autograd.Function):
             index, h, c = part.index, hidden[part.index], ch[part.index]
             weight, y_part = h @ last, y[part.index]
             dw = torch.addmm(c @ last, h, cm)
-            gw = operators.gradients_of_part(spec.text, part.graph, grad, x, y_part, weight)[2]
-            gx_part, gy[index], again = operators.second_gradients_of_part(
-                spec.text, part.graph, (cx, cy[index], dw), grad, x, y_part, weight, ggrad
+            of_part = (spec.text, False, part.graph)
+            gw = operators.first_derivatives(*of_part, grad, x, y_part, weight)[2]
+            gx_part, gy[index], again = operators.second_derivatives(
+                *of_part, (cx, cy[index], dw), grad, x, y_part, weight, ggrad
             )
             gx += gx_part
             gh[index] = torch.addmm(again @ last.T, gw, cm.T)
