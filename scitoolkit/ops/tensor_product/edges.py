@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.ops.tensor_product.graph import Graph
 
 EDGES_PER_CHUNK = 1024
 
@@ -20,12 +21,12 @@ class EdgePart:
 
     Attributes:
         index: the edges' places among all, by receiver: a slice where they stand side by side.
-        graph: index tensors as `Edges.tensors` has them, edges numbered within the part; kernels
-            touch the rows of the part's receivers alone, and all gradient rows of senders.
+        graph: what kernels take, edges numbered within the part; they touch the rows of the
+            part's receivers alone, and all gradient rows of senders.
     """
 
     index: Tensor | slice
-    graph: tuple[Tensor, ...]
+    graph: Graph
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,11 @@ class Edges:
             self._parts[most] = _cut(self, most)
         return self._parts[most]
 
+    @functools.cached_property
+    def graph(self) -> Graph:
+        """What kernels on the CPU take; sizes are read from the tensors when first asked for."""
+        return Graph.of(*self.tensors())
+
     def tensors(self) -> tuple[Tensor, ...]:
         """The index tensors, in the order that the CPU's operators take them."""
         return (
@@ -153,7 +159,7 @@ def _cut(edges: Edges, most: int) -> list[EdgePart]:
         chunk = chunk_of_node[edges.receiver[mine]]
         rows = _gradient_rows(sender, chunk, len(chunk_ptr) - 1, edges.num_nodes)
         places = torch.arange(last - first, device=order.device)
-        graph = (sender, starts, places, chunk_ptr, *rows)
+        graph = Graph.of(sender, starts, places, chunk_ptr, *rows)
         parts.append(EdgePart(slice(first, last) if ordered else mine, graph))
         begin = end
     return parts

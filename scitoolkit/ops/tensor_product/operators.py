@@ -1,7 +1,8 @@
-"""The torch operators over the generated kernels, with first and second derivatives.
+"""The generated kernels called from torch, and the registered operators over them.
 
 Three operators, each the derivative of the one before: forward, backward, double_backward. The
-spec travels as text, so that torch.compile and export see plain arguments.
+spec travels as text, so that torch.compile and export see plain arguments. Where nobody traces,
+`autograd.py` knows shorter ways to the same three functions.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import call, eager, empty, is_eager, load_generated, operator
+from scitoolkit.ops.codegen import call, empty, load_generated, operator
 from scitoolkit.ops.tensor_product import cpu
+from scitoolkit.ops.tensor_product.graph import Graph
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
 REAL = {torch.float32: "float", torch.float64: "double"}
@@ -34,36 +36,39 @@ def _source(spec: str, name: str, real: str, accumulate: str) -> str:
     return cpu.generate(TensorProductSpec.from_json(spec), name, real, accumulate)
 
 
-def _sums(like: Tensor, precise: bool) -> torch.dtype:
-    return torch.float64 if precise else like.dtype
+def _sums(precise: bool) -> torch.dtype | None:
+    return torch.float64 if precise else None  # none: that of the inputs
 
 
-def launch(
-    name: str, spec: str, precise: bool, graph: tuple[Tensor, ...], inputs: tuple, *rest
-) -> None:
+def launch(name: str, spec: str, precise: bool, graph: Graph, inputs: tuple, *rest) -> None:
     """Call a kernel on a graph, or a part of one; outputs come last and are written in place."""
-    sender, ptr, order, chunk_ptr, row, extra = graph
+    sender, ptr, order, chunk_ptr, row, extra = graph.tensors
     call(
-        kernel(spec, name, inputs[0].dtype, precise), ptr.shape[0] - 1, sender.shape[0],
-        chunk_ptr.shape[0] - 1, chunk_ptr, ptr, order, sender, row, extra,
+        kernel(spec, name, inputs[0].dtype, precise), graph.num_nodes, graph.num_edges,
+        graph.num_chunks, chunk_ptr, ptr, order, sender, row, extra,
         *inputs, *rest, torch.get_num_threads(),
     )  # fmt: skip
 
 
-def _gradients(spec: TensorProductSpec, precise: bool, graph, x, y, weight) -> tuple:
+def _gradients(spec: TensorProductSpec, precise: bool, graph: Graph, x, y, weight) -> tuple:
     """Buffers (gx, extra rows of gx, gy, gw); of shared weights one row per chunk of nodes."""
-    extra = int(graph[-1][-1])
-    gx = empty((x.shape[0] + extra, spec.dim_in1), x, _sums(x, precise))
-    shape = (graph[3].shape[0] - 1, spec.weight_numel) if spec.shared_weights else weight.shape
-    gw = empty(shape, weight, _sums(x, precise) if spec.shared_weights else x.dtype)
+    nodes = x.shape[0]
+    gx = empty((nodes + graph.num_extra, spec.dim_in1), x, _sums(precise))
+    extra = gx  # where there are no extra rows nobody looks for them
+    if graph.num_extra:
+        gx, extra = gx[:nodes], gx[nodes:]
     if spec.shared_weights:
-        gw.zero_()
-    return gx[: x.shape[0]], gx[x.shape[0] :], torch.empty_like(y), gw
+        gw = empty((graph.num_chunks, spec.weight_numel), weight, _sums(precise)).zero_()
+    else:
+        gw = empty(weight.shape, weight)
+    return gx, extra, torch.empty_like(y), gw
 
 
 def _finish(spec: TensorProductSpec, gradients: tuple) -> tuple[Tensor, Tensor, Tensor]:
     gx, _, gy, gw = gradients
-    return gx.to(gy.dtype), gy, gw.sum(0).to(gy.dtype) if spec.shared_weights else gw
+    if gx.dtype != gy.dtype:
+        gx = gx.to(gy.dtype)
+    return gx, gy, gw.sum(0).to(gy.dtype) if spec.shared_weights else gw
 
 
 def _strided(cotangent: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
@@ -72,6 +77,42 @@ def _strided(cotangent: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
     if cotangent is None:
         return like.new_zeros(max(row, 1)), 0
     return cotangent.contiguous(), row if like.ndim == 2 else 0
+
+
+def rows(x: Tensor, y: Tensor, weight: Tensor, graph: Graph, spec: str, precise: bool) -> Tensor:
+    """Sum over each receiver's edges of the tensor product, shape (N, dim_out), ir_mul layout."""
+    shape = (x.shape[0], TensorProductSpec.from_json(spec).dim_out)
+    out = empty(shape, x, _sums(precise))
+    launch("forward", spec, precise, graph, (x, y, weight), out)
+    return out.to(x.dtype) if precise else out
+
+
+def first_derivatives(
+    grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, graph: Graph, spec: str, precise: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients with respect to x (all rows), y and weight, of a graph or a part of one."""
+    parsed = TensorProductSpec.from_json(spec)
+    gradients = _gradients(parsed, precise, graph, x, y, weight)
+    launch("backward", spec, precise, graph, (x, y, weight, grad), *gradients)
+    return _finish(parsed, gradients)
+
+
+def second_derivatives(
+    dx: Tensor | None, dy: Tensor | None, dw: Tensor | None, grad: Tensor, x: Tensor, y: Tensor,
+    weight: Tensor, graph: Graph, spec: str, precise: bool, ggrad: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of <dx, gx> + <dy, gy> + <dw, gw> with respect to (grad, x, y, weight).
+
+    Of a part of a graph the rows of its receivers are written into `ggrad`, the others left.
+    """
+    parsed = TensorProductSpec.from_json(spec)
+    if ggrad is None:
+        ggrad = empty(grad.shape, grad, _sums(precise))
+    gradients = _gradients(parsed, precise, graph, x, y, weight)
+    cotangents = (*_strided(dx, x), *_strided(dy, y), *_strided(dw, weight))
+    inputs = (x, y, weight, grad)
+    launch("double_backward", spec, precise, graph, inputs, *cotangents, ggrad, *gradients)
+    return ggrad.to(grad.dtype) if precise else ggrad, *_finish(parsed, gradients)
 
 
 def _fake_forward(x, y, weight, sender, ptr, order, chunk_ptr, row, extra, spec, precise):
@@ -92,38 +133,8 @@ def _double_backward(
     chunk_ptr: Tensor, sender_row: Tensor, extra_ptr: Tensor, spec: str,
     precise: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of <dx, gx> + <dy, gy> + <dw, gw> with respect to (grad, x, y, weight)."""
-    parsed = TensorProductSpec.from_json(spec)
-    graph = (sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
-    cotangents = [
-        each for value, like in ((dx, x), (dy, y), (dw, weight)) for each in _strided(value, like)
-    ]
-    ggrad = empty(grad.shape, grad, _sums(grad, precise))
-    gradients = _gradients(parsed, precise, graph, x, y, weight)
-    inputs = (x, y, weight, grad)
-    launch("double_backward", spec, precise, graph, inputs, *cotangents, ggrad, *gradients)
-    return ggrad.to(grad.dtype), *_finish(parsed, gradients)
-
-
-def gradients_of_part(
-    spec: str, graph: tuple[Tensor, ...], grad: Tensor, x: Tensor, y: Tensor, weight: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients with respect to x (all rows), and to y and the weights of a part of the edges."""
-    gradients = _gradients(TensorProductSpec.from_json(spec), False, graph, x, y, weight)
-    launch("backward", spec, False, graph, (x, y, weight, grad), *gradients)
-    return gradients[0], gradients[2], gradients[3]
-
-
-def second_gradients_of_part(
-    spec: str, graph: tuple[Tensor, ...], cotangents: tuple[Tensor, Tensor, Tensor],
-    grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, ggrad: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """As `_double_backward` for a part of the edges; its receivers' rows go into `ggrad`."""
-    gradients = _gradients(TensorProductSpec.from_json(spec), False, graph, x, y, weight)
-    strided = [each for pair in zip(cotangents, (x, y, weight), strict=True)
-               for each in _strided(*pair)]  # fmt: skip
-    launch("double_backward", spec, False, graph, (x, y, weight, grad), *strided, ggrad, *gradients)
-    return gradients[0], gradients[2], gradients[3]
+    graph = Graph.of(sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
+    return second_derivatives(dx, dy, dw, grad, x, y, weight, graph, spec, precise)
 
 
 double_backward = operator("tensor_product_double_backward", fake=_fake_double)(_double_backward)
@@ -135,11 +146,7 @@ def _save(ctx, inputs, output) -> None:
 
 
 def _backward_of_backward(ctx, dx, dy, dw):
-    arguments = (dx, dy, dw, *ctx.saved_tensors)
-    # Third derivatives do not exist, so the implementation is called without any wrapping, but
-    # only where nobody asks for them: the operator then says so.
-    plain = is_eager(*arguments) and not torch.is_grad_enabled()
-    grads = (_double_backward if plain else double_backward)(*arguments, ctx.spec, ctx.precise)
+    grads = double_backward(dx, dy, dw, *ctx.saved_tensors, ctx.spec, ctx.precise)
     return (*grads, *[None] * 8)
 
 
@@ -148,12 +155,8 @@ def _backward(
     receiver_order: Tensor, chunk_ptr: Tensor, sender_row: Tensor, extra_ptr: Tensor, spec: str,
     precise: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients with respect to (x, y, weight), each shaped as its argument."""
-    parsed = TensorProductSpec.from_json(spec)
-    graph = (sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
-    gradients = _gradients(parsed, precise, graph, x, y, weight)
-    launch("backward", spec, precise, graph, (x, y, weight, grad), *gradients)
-    return _finish(parsed, gradients)
+    graph = Graph.of(sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
+    return first_derivatives(grad, x, y, weight, graph, spec, precise)
 
 
 backward = operator(
@@ -162,14 +165,10 @@ backward = operator(
     setup_context=_save,
     backward=_backward_of_backward,
 )(_backward)
-_eager_backward = eager(_backward, _save, _backward_of_backward)
 
 
 def _backward_of_forward(ctx, grad):
-    arguments = (grad.contiguous(), *ctx.saved_tensors)
-    grads = (_eager_backward if is_eager(*arguments) else backward)(
-        *arguments, ctx.spec, ctx.precise
-    )
+    grads = backward(grad.contiguous(), *ctx.saved_tensors, ctx.spec, ctx.precise)
     return (*grads, *[None] * 8)
 
 
@@ -178,12 +177,8 @@ def _forward(
     receiver_order: Tensor, chunk_ptr: Tensor, sender_row: Tensor, extra_ptr: Tensor, spec: str,
     precise: bool,
 ) -> Tensor:  # fmt: skip
-    """Sum over each receiver's edges of the tensor product, shape (N, dim_out), ir_mul layout."""
-    graph = (sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
-    rows = (x.shape[0], TensorProductSpec.from_json(spec).dim_out)
-    out = empty(rows, x, _sums(x, precise))
-    launch("forward", spec, precise, graph, (x, y, weight), out)
-    return out.to(x.dtype)
+    graph = Graph.of(sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
+    return rows(x, y, weight, graph, spec, precise)
 
 
 forward = operator(
@@ -192,9 +187,3 @@ forward = operator(
     setup_context=_save,
     backward=_backward_of_forward,
 )(_forward)
-_eager_forward = eager(_forward, _save, _backward_of_forward)
-
-
-def convolution(*arguments) -> Tensor:
-    """The forward operator with its derivatives, by the shortest way that the caller allows."""
-    return (_eager_forward if is_eager(*arguments[:-2]) else forward)(*arguments)

@@ -59,6 +59,11 @@ class TensorProductSpec:
     Make one with `TensorProductSpec.build` (e3nn's arguments), `TensorProductSpec.channelwise`
     (all uvu paths to wanted irreps) or `TensorProductSpec.from_e3nn`.
 
+    Attributes:
+        dim_in1, dim_in2, dim_out: length of a row of features, edge attributes, output.
+        weight_numel: number of weights of one row, in e3nn's order.
+        text: the spec as JSON, which `from_json` reads.
+
     Example:
         >>> spec = TensorProductSpec.channelwise("32x0e + 32x1o", "0e + 1o", "0e + 1o")
         >>> spec.dim_in1, spec.dim_in2, spec.dim_out, spec.weight_numel
@@ -72,8 +77,16 @@ class TensorProductSpec:
     shared_weights: bool
 
     def __post_init__(self) -> None:
-        # What operators take: an attribute, so that torch.compile finds a constant.
-        object.__setattr__(self, "text", json.dumps(asdict(self)))
+        # What every call asks for: attributes, so that torch.compile finds constants. The text,
+        # which operators take, is the same object in equal specs, so that caches compare no text.
+        for name, value in (
+            ("text", sys.intern(json.dumps(asdict(self)))),
+            ("dim_in1", _dim(self.in1)),
+            ("dim_in2", _dim(self.in2)),
+            ("dim_out", _dim(self.out)),
+            ("weight_numel", sum(self.num_weights(path) for path in self.paths)),
+        ):
+            object.__setattr__(self, name, value)
 
     @classmethod
     def build(
@@ -156,26 +169,6 @@ class TensorProductSpec:
             muls = (in1[each.i_in1].mul, in2[each.i_in2].mul, out[each.i_out].mul)
             offset += _num_weights(mode, *muls) if each.has_weight else 0
         return cls(in1, in2, out, tuple(paths), module.shared_weights)
-
-    @property
-    def dim_in1(self) -> int:
-        """Length of a feature row."""
-        return _dim(self.in1)
-
-    @property
-    def dim_in2(self) -> int:
-        """Length of a row of edge attributes."""
-        return _dim(self.in2)
-
-    @property
-    def dim_out(self) -> int:
-        """Length of an output row."""
-        return _dim(self.out)
-
-    @property
-    def weight_numel(self) -> int:
-        """Number of weights of one row, in e3nn's order."""
-        return sum(self.num_weights(path) for path in self.paths)
 
     def num_weights(self, path: Path) -> int:
         """Number of weights of one path."""
