@@ -386,7 +386,7 @@ def _in_this_interpreter() -> dict:
 def _where_the_peers_are() -> dict:
     if importlib.util.find_spec("cuequivariance_torch") or not PEER.exists():
         if importlib.util.find_spec("e3nn") is None:
-            raise SystemExit("the peer e3nn is not installed. Fix: pip install 'scitoolkit[ops]'")
+            raise SystemExit("the peer e3nn is not installed. Fix: pip install e3nn")
         return _in_this_interpreter()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2"}
     command = [str(PEER), __file__]

@@ -17,7 +17,6 @@ _OPTIONAL = {
     "zarr": ("zarr", "reading Zarr stores"),
     "dask": ("dask", "fields as dask arrays"),
     "tensorboard": ("tensorboard", "TensorBoard logs"),
-    "e3nn": ("ops", "generating equivariant kernels"),
 }
 
 
@@ -130,19 +129,13 @@ def _compilers() -> Iterator[Check]:
 
 def _kernels() -> Iterator[Check]:
     """Compile and run one kernel: the way from generated C to a result, or why it is closed."""
-    from importlib.util import find_spec
-
-    from scitoolkit.core.errors import ScitoolkitError
-
-    name = "tensor_product"
-    if find_spec("e3nn") is None:
-        yield Check(name, "off", "needs e3nn", "pip install 'scitoolkit[ops]'")
-        return
     import torch
 
+    from scitoolkit.core.errors import ScitoolkitError
     from scitoolkit.ops.codegen import cache_directory
     from scitoolkit.ops.tensor_product import TensorProduct
 
+    name = "tensor_product"
     product = TensorProduct("8x0e", "0e", "8x0e", [(0, 0, 0, "uvu", True)], backend="cpu")
     try:
         product(torch.ones(1, 8), torch.ones(1, 1))

@@ -18,7 +18,16 @@ from scitoolkit.ops.codegen.compile import (
     load_library,
 )
 from scitoolkit.ops.codegen.gpu import check_triton, load_triton, on_device, triton_version
-from scitoolkit.ops.codegen.operator import call, eager, is_eager, operator
+from scitoolkit.ops.codegen.operator import (
+    call,
+    eager,
+    functional,
+    is_eager,
+    is_recorded,
+    is_traced_transform,
+    is_transformed,
+    operator,
+)
 
 __all__ = [
     "BACKENDS",
@@ -32,8 +41,12 @@ __all__ = [
     "eager",
     "empty",
     "find_compiler",
+    "functional",
     "gpu_kernels_of",
     "is_eager",
+    "is_recorded",
+    "is_traced_transform",
+    "is_transformed",
     "kernels_of",
     "load_generated",
     "load_library",

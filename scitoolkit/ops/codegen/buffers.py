@@ -12,7 +12,6 @@ import math
 import mmap
 import os
 import threading
-import weakref
 
 import numpy as np
 import torch
@@ -76,6 +75,16 @@ def _map(size: int) -> mmap.mmap:
     return block
 
 
+class _Lease(np.ndarray):
+    """What a tensor holds on to: goes with the last tensor of this memory, and returns the block.
+
+    As a method it costs a fraction of what `weakref.finalize` does.
+    """
+
+    def __del__(self) -> None:
+        POOL.give_back(self.base)
+
+
 def empty(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Return an uninitialised CPU tensor of the device and dtype of `like`, from the pool if large.
 
@@ -88,14 +97,11 @@ def empty(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None
         >>> empty((2, 3), torch.zeros(1)).shape
         torch.Size([2, 3])
     """
-    dtype = dtype or like.dtype
-    count = math.prod(shape)
-    size = count * dtype.itemsize
-    poisoned = torch.are_deterministic_algorithms_enabled()
-    if size < SMALLEST or like.device.type != "cpu" or dtype not in NUMPY or poisoned:
-        return like.new_empty(shape, dtype=dtype)
-    block = POOL.take(size)
-    # The array is what the tensor holds on to; it dies with the last tensor of this memory.
-    array = np.frombuffer(block, dtype=NUMPY[dtype], count=count)
-    weakref.finalize(array, POOL.give_back, block).atexit = False
-    return torch.from_numpy(array).view(shape)
+    size = math.prod(shape) * (dtype or like).itemsize
+    kept = (
+        NUMPY.get(dtype or like.dtype) if size >= SMALLEST and like.device.type == "cpu" else None
+    )
+    # Where algorithms must be deterministic torch fills its memory, so that tests see what is read.
+    if kept is None or torch.are_deterministic_algorithms_enabled():
+        return like.new_empty(shape) if dtype is None else like.new_empty(shape, dtype=dtype)
+    return torch.from_numpy(_Lease(shape, kept, POOL.take(size)))

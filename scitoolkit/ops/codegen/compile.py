@@ -13,7 +13,6 @@ import contextlib
 import ctypes
 import functools
 import hashlib
-import importlib.metadata
 import os
 import platform
 import shlex
@@ -190,30 +189,25 @@ def _digest(folder: Path) -> str:
 
 
 def load_generated(
-    generator: Callable[..., str],
-    *arguments: str,
-    flags: tuple[str, ...] = FLAGS,
-    depends: tuple[str, ...] = (),
+    generator: Callable[..., str], *arguments: str, flags: tuple[str, ...] = FLAGS
 ) -> ctypes.CDLL:
     """Load the library of `generator(*arguments)`; once it is compiled, generate nothing.
 
     The cache remembers which library came of which arguments, for as long as the modules of the
-    generator's package and of this one stay what they are.
+    generator's package, of this one and of `ops` itself (the constants) stay what they are.
 
     Args:
         generator: gives C source for its arguments; a function of a module.
         arguments: what it is called with.
         flags: as for `compiled_path`.
-        depends: distributions whose version the source may depend on.
 
     Raises:
         BackendError: see `load_library`.
     """
     module = sys.modules[generator.__module__]
-    folders = {Path(str(module.__file__)).parent, Path(__file__).parent}
+    folders = {Path(str(module.__file__)).parent, *Path(__file__).parents[:2]}
     digests = [_digest(each) for each in sorted(folders)]
-    versions = [importlib.metadata.version(each) for each in depends]
-    made_of = (generator.__qualname__, *digests, *versions, *arguments)
+    made_of = (generator.__qualname__, *digests, *arguments)
     _, _, key = _compilation("\0".join(made_of), flags)
     note = cache_directory() / f"{key}.of"
     with contextlib.suppress(OSError):  # no note yet, or its library is gone

@@ -6,6 +6,8 @@ import ctypes
 from collections.abc import Callable
 
 import torch
+from torch.autograd import forward_ad
+from torch.nn import Parameter
 
 
 def call(function: Callable, *arguments: torch.Tensor | int) -> None:
@@ -13,7 +15,7 @@ def call(function: Callable, *arguments: torch.Tensor | int) -> None:
 
     The caller answers for contiguity, dtypes and sizes: C cannot check them.
     """
-    values = [a.data_ptr() if isinstance(a, torch.Tensor) else a for a in arguments]
+    values = [a if type(a) is int else a.data_ptr() for a in arguments]
     if function.argtypes is None:  # known types spare an object per argument and call
         function.argtypes = [
             ctypes.c_void_p if isinstance(a, torch.Tensor) else ctypes.c_int64 for a in arguments
@@ -71,12 +73,64 @@ def eager(function: Callable, setup_context: Callable, backward: Callable) -> Ca
     return type(f"Eager{function.__name__}", (torch.autograd.Function,), members).apply
 
 
+def functional(
+    function: Callable, setup_context: Callable, backward: Callable, vmap: Callable, **others
+) -> Callable:
+    """Return what `eager` does, for tensors under the transforms of torch.func.
+
+    Args:
+        function: the undecorated implementation; it sees plain tensors.
+        setup_context: as in `operator`.
+        backward: as in `operator`.
+        vmap: `vmap(apply, size, in_dims, arguments)`, one output or a tuple of them, the batch
+            first in each; `apply` is what is returned here.
+        others: further static methods, such as `jvp`.
+    """
+
+    def forward(*arguments):  # torch would bind default arguments of the function itself
+        return function(*arguments)
+
+    def rule(info, in_dims, *arguments):
+        outputs = vmap(made.apply, info.batch_size, in_dims, arguments)
+        return outputs, (0,) * len(outputs) if isinstance(outputs, tuple) else 0
+
+    members = {"forward": forward, "setup_context": setup_context, "backward": backward,
+               "vmap": rule, **others}  # fmt: skip
+    static = {name: staticmethod(each) for name, each in members.items()}
+    made = type(f"Functional{function.__name__}", (torch.autograd.Function,), static)
+    return made.apply
+
+
 def is_eager(*tensors: torch.Tensor | None) -> bool:
     """Tell whether nobody but autograd watches: no compiler, export, subclass or transform."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
+    if torch._C._len_torch_dispatch_stack():
+        return False
+    for each in tensors:  # a loop, because a generator takes longer than all of the rest
+        if each is not None and type(each) is not torch.Tensor and type(each) is not Parameter:
+            return False
+    return True
+
+
+def is_transformed() -> bool:
+    """Tell whether torch.func or forward-mode differentiation is at work, and nobody traces."""
     return (
-        all(each is None or type(each) in (torch.Tensor, torch.nn.Parameter) for each in tensors)
-        and not torch._C._are_functorch_transforms_active()
+        (torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0)
+        and not torch.compiler.is_compiling()
         and not torch._C._len_torch_dispatch_stack()
     )
+
+
+def is_traced_transform() -> bool:
+    """Tell whether somebody traces a transform, for which registered operators have no rules."""
+    return torch._C._are_functorch_transforms_active() and not is_transformed()
+
+
+def is_recorded(*tensors: torch.Tensor | None) -> bool:
+    """Tell whether autograd records what is done to some of these plain tensors."""
+    if torch.is_grad_enabled():
+        for each in tensors:
+            if each is not None and each.requires_grad:
+                return True
+    return False

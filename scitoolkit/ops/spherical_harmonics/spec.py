@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.ops.irreps import Irreps
 
 MAX_DEGREE = 7
+_SEQUENCES = (list, tuple, range)  # exact types: an irrep is a tuple of two integers as well
 NORMALIZATIONS = {
     "norm": lambda degree: 1.0,
     "component": lambda degree: math.sqrt(2 * degree + 1),
@@ -95,30 +96,18 @@ def degrees_of(irreps: object) -> tuple[int, ...]:
     """
     if isinstance(irreps, int):
         return (irreps,)
-    if isinstance(irreps, Sequence) and not isinstance(irreps, str):
-        if all(isinstance(each, int) for each in irreps):
-            return tuple(irreps)
-        terms = [str(each) for each in irreps]
-    else:
-        terms = str(irreps).split("+")
+    if type(irreps) in _SEQUENCES and all(isinstance(each, int) for each in irreps):
+        return tuple(irreps)
     found, parities = [], set()
-    for term in terms:
-        mul, degree, parity = _parse(term.strip())
-        found += [degree] * mul
-        if degree % 2:
-            parities.add(parity)
-        elif parity != "e":
-            raise ConfigError(f"irrep {term.strip()!r}", allowed="even parity for an even degree")
+    for mul, irrep in Irreps(irreps):
+        found += [irrep.degree] * mul
+        if irrep.degree % 2:
+            parities.add(irrep.parity)
+        elif irrep.parity != 1:
+            raise ConfigError(f"irrep {irrep}", allowed="even parity for an even degree")
     if len(parities) > 1:
         raise ConfigError(f"irreps {irreps}", allowed="one parity for all odd degrees")
     return tuple(found)
-
-
-def _parse(term: str) -> tuple[int, int, str]:
-    mul, _, irrep = term.rpartition("x")
-    if not (irrep[:-1].isdigit() and irrep[-1:] in ("e", "o") and (mul or "1").isdigit()):
-        raise ConfigError(f"irrep {term!r}", allowed="like 1o or 2x1o")
-    return int(mul or 1), int(irrep[:-1]), irrep[-1]
 
 
 def index(degree: int, m: int) -> int:

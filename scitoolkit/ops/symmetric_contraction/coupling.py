@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from scitoolkit.ops.tensor_product.spec import wigner_3j
+from scitoolkit.ops.wigner import wigner_3j
 
 Irrep = tuple[int, int]  # degree, parity (+1 or -1)
 # Beyond this order the intermediate irreps are limited to those of spherical harmonics, as in

@@ -43,7 +43,7 @@ def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
     Raises:
         BackendError: no compiler, or one that fails.
     """
-    return load_generated(_source, spec, REAL[dtype], flags=LIGHT_FLAGS, depends=("e3nn",))
+    return load_generated(_source, spec, REAL[dtype], flags=LIGHT_FLAGS)
 
 
 def _source(spec: str, real: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.ops.irreps import Irreps
 from scitoolkit.ops.symmetric_contraction.coupling import Irrep, basis, dim, monomials
 
 MAX_CORRELATION = 4
@@ -132,12 +132,10 @@ def polynomial(spec: ContractionSpec) -> Polynomial:
 
 
 def _irreps(name: str, irreps: object) -> tuple[Irrep, ...]:
-    found = []
-    for term in str(irreps).split("+"):
-        match = re.fullmatch(r"(?:\d+x)?(\d+)([eo])", term.strip())
-        if match is None or int(match[1]) > MAX_DEGREE:
-            raise ConfigError(
-                f"irrep {term.strip()!r} in {name}", allowed=f"like 1o, degree at most {MAX_DEGREE}"
-            )
-        found.append((int(match[1]), 1 if match[2] == "e" else -1))
-    return tuple(found)
+    found = tuple(irrep for _, irrep in Irreps(irreps))
+    if not found:
+        raise ConfigError("no irreps", where=name, allowed="at least one, like 1o")
+    for irrep in found:
+        if irrep.degree > MAX_DEGREE:
+            raise ConfigError(f"irrep {irrep}", where=name, allowed=f"degree at most {MAX_DEGREE}")
+    return found

@@ -138,16 +138,18 @@ def _kernel(spec: TensorProductSpec, table: ScalarTable, kernel: str) -> str:
         tail.append(end)
         work.append(_passes(spec, table, "nodes", double))
     if grads:
-        streams = "0" if spec.shared_weights else (
-            f"num_edges*{spec.weight_numel}*sizeof(real) > STREAM_BYTES && (uintptr_t)GW % PART == 0"
-        )
+        size = f"num_edges*{spec.weight_numel}*sizeof(real)"
+        past = f"{size} > STREAM_BYTES && (uintptr_t)GW % PART == 0"
+        streams = "0" if spec.shared_weights else past
         head.append(f"const int stream = {streams}; (void)stream;")
         node.append(f"const real *g = G + n*{spec.dim_out};")
         work += [_passes(spec, table, each, double) for each in ("edges", "attributes")]
         work.append(_store_attributes(spec))
     parameters = SIGNATURES[kernel]
     names = ", ".join(each.replace("*", " ").split()[-1] for each in parameters.split(","))
-    scratch, arguments = (", acc *own, acc *own_weights", ", own, own_weights") if grads else ("", "")
+    scratch, arguments = (
+        (", acc *own, acc *own_weights", ", own, own_weights") if grads else ("", "")
+    )
     call = f"{kernel}_chunk(chunk, {names}{arguments});"
     return f"""
 #define ATTRIBUTES (({max(1, spec.dim_in2)} + LANES - 1) / LANES * LANES)

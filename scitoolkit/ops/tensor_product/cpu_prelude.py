@@ -146,7 +146,5 @@ def prelude(spec: TensorProductSpec, real: str, acc: str, tile: int) -> str:
         "tile": tile,
         "stream_bytes": STREAM_BYTES,
     }
-    sums = "\n".join(
-        f"#if LANES == {lanes}\n{_totals(lanes)}\n#endif" for lanes in (2, 4, 8, 16)
-    )
+    sums = "\n".join(f"#if LANES == {lanes}\n{_totals(lanes)}\n#endif" for lanes in (2, 4, 8, 16))
     return (TYPES + STREAMS).format(**names) + FUNCTIONS + sums + "\n}\n"

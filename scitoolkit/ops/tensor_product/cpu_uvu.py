@@ -36,9 +36,10 @@ def _weights(term: Term, lane: Lane, double: bool, ahead: bool = False) -> list[
     streamed = term.path.has_weight and term.muls[1] == 1 and not term.spec.shared_weights
     if ahead and streamed and lane.type == "vec":
         for name in ("w", "dw") if double else ("w",):
-            place = f"(const char *)({name}+{term.path.weight_offset}+u+ahead)"
+            place = f"(const char *)({name}+{term.path.weight_offset}+u+ahead)+l"
             lines.append(
-                f"for (int l = 0; l < {lane.width}*BYTES; l += 64) __builtin_prefetch({place}+l, 0, 2);"
+                f"for (int l = 0; l < {lane.width}*BYTES; l += 64) "
+                f"__builtin_prefetch({place}, 0, 2);"
             )
     for name, without in (("w", "1"), ("dw", "0")) if double else (("w", "1"),):
         for t in lane.indices:

@@ -100,7 +100,7 @@ def _power_of_two(most: int) -> int:
 
 def edges(term: Term, double: bool) -> str:
     """Write one path's gradients of the tile's edges: features, weights, attributes."""
-    mul1, _, mul3 = term.muls
+    mul1 = term.muls[0]
     sums = ("r", "h") if double else ("r",)
     together = _power_of_two(MAX_SUMS // (len(term.columns) * len(sums)))
     while mul1 % together:  # rows of weights that share what is read of g
@@ -126,7 +126,7 @@ if (count == LANES) {{ typedef vec T; const int u = begin;
 
 def _rows(term: Term, double: bool, together: int, sums: tuple[str, ...]) -> str:
     """Rows `row` .. `row + together - 1` of the weights: their gradients, and sums over q."""
-    mul1, mul2, mul3 = term.muls
+    mul1, _, mul3 = term.muls
     shared, numel = term.spec.shared_weights, term.spec.weight_numel
     numbered = list(enumerate(term.columns))
     fits = f"{numel} % LANES == 0 && {term.path.weight_offset} % LANES == 0 && {mul3} % LANES == 0"
@@ -135,14 +135,24 @@ def _rows(term: Term, double: bool, together: int, sums: tuple[str, ...]) -> str
 
     def body(lane: Lane) -> str:
         kind = "v" if lane.type == "vec" else "t"
-        lines = [f"const T q{k} = {lane.load(f'g+{term.z(k)}+q')};" for k in term.columns]
+        lines = [
+            f"const T q{k}_{t} = {lane.load(f'g+{term.z(k)}+q', t)};"
+            for k in term.columns
+            for t in lane.indices
+        ]
+        # Both halves of a line of gradients at once: a half written past the caches costs a whole.
         for b in range(together):
             row = f"(row+{b})"
-            lines += _load_weights(term, lane, double, row, f"_{b}", 0)
-            for s, array in zip(sums, ("w", "dw"), strict=False):
-                lines += [f"{s}{kind}{k}_{b} += {array}_{b}*q{k};" for k in term.columns]
-            value = " + ".join(f"{factor}[{n * mul1}+row+{b}]*q{k}" for n, k in numbered)
-            lines.append(lane.store(f"gw+{_weights_place(term, row)}", value, shared, fits))
+            for t in lane.indices:
+                lines += _load_weights(term, lane, double, row, f"_{b}_{t}", t)
+                for s, array in zip(sums, ("w", "dw"), strict=False):
+                    lines += [
+                        f"{s}{kind}{k}_{b} += {array}_{b}_{t}*q{k}_{t};" for k in term.columns
+                    ]
+            for t in lane.indices:
+                value = " + ".join(f"{factor}[{n * mul1}+row+{b}]*q{k}_{t}" for n, k in numbered)
+                place = lane.at(f"gw+{_weights_place(term, row)}", t)
+                lines.append(lane.store(place, value, shared, fits))
         return "\n".join(lines)
 
     begin = [f"vec {s}v{k}_{b} = {{0}}; acc {s}t{k}_{b} = 0;" for s, k, b in places]
@@ -151,7 +161,7 @@ def _rows(term: Term, double: bool, together: int, sums: tuple[str, ...]) -> str
         f"{s}v[{column[k]}][l+{b}] = {s}v{k}_{b}; {s}t[{column[k]}][l+{b}] = {s}t{k}_{b};"
         for s, k, b in places
     ]
-    return "\n".join([*begin, channel_loops(mul3, 1, body, "q"), *end])
+    return "\n".join([*begin, channel_loops(mul3, 2, body, "q"), *end])
 
 
 def _after(term: Term, double: bool, lane: Lane, sums: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.ops.tensor_product.graph import Graph
 
 EDGES_PER_CHUNK = 1024
 # Rows without a graph: what a chunk writes stays in the second cache until it is handed over.
@@ -23,14 +24,12 @@ class EdgePart:
 
     Attributes:
         index: the edges' places among all, by receiver: a slice where they stand side by side.
-        graph: index tensors as `Edges.tensors` has them, edges numbered within the part; kernels
-            touch the rows of the part's receivers alone, and all gradient rows of senders.
-        most_slots: as `Edges.most_slots`, within the part.
+        graph: what kernels take, edges numbered within the part; they touch the rows of the
+            part's receivers alone, and all gradient rows of senders.
     """
 
     index: Tensor | slice
-    graph: tuple[Tensor, ...]
-    most_slots: int
+    graph: Graph
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,6 @@ class Edges:
         slot: place of each edge's sender among the senders of its chunk, shape (E,), int64.
         slot_ptr: first slot of each chunk among all slots, shape (C + 1,), int64.
         slot_node: sender of each slot, in rising order within a chunk, shape (S,), int64.
-        most_slots: the largest number of slots of a chunk.
 
     Example:
         >>> edges = Edges.build(torch.tensor([1, 0, 0]), torch.tensor([0, 2, 0]), num_nodes=3)
@@ -67,7 +65,6 @@ class Edges:
     slot: Tensor
     slot_ptr: Tensor
     slot_node: Tensor
-    most_slots: int
 
     @classmethod
     def build(cls, sender: Tensor, receiver: Tensor, num_nodes: int) -> Edges:
@@ -103,8 +100,7 @@ class Edges:
         row = index[:num_rows]
         chunk_ptr, chunk_of_node = _chunks(index, ROWS_PER_CHUNK)
         slot = row - chunk_ptr[chunk_of_node]
-        most = int(chunk_ptr.diff().max())
-        return cls(row, row, index, row, chunk_ptr, slot, chunk_ptr, row, most)
+        return cls(row, row, index, row, chunk_ptr, slot, chunk_ptr, row)
 
     @property
     def num_nodes(self) -> int:
@@ -136,6 +132,11 @@ class Edges:
             self._parts[most] = _cut(self, most)
         return self._parts[most]
 
+    @functools.cached_property
+    def graph(self) -> Graph:
+        """What kernels on the CPU take; sizes are read from the tensors when first asked for."""
+        return Graph.of(*self.tensors())
+
     def tensors(self) -> tuple[Tensor, ...]:
         """The index tensors, in the order that the CPU's operators take them."""
         return (
@@ -164,10 +165,10 @@ def _cut(edges: Edges, most: int) -> list[EdgePart]:
         chunk_ptr = chunk_ptr.clamp(begin, end)
         sender = edges.sender[mine]
         chunk = chunk_of_node[edges.receiver[mine]]
-        *slots, most_slots = _slots(sender, chunk, len(chunk_ptr) - 1, edges.num_nodes)
+        slots = _slots(sender, chunk, len(chunk_ptr) - 1, edges.num_nodes)
         places = torch.arange(last - first, device=order.device)
-        graph = (sender, starts, places, chunk_ptr, *slots)
-        parts.append(EdgePart(slice(first, last) if ordered else mine, graph, most_slots))
+        graph = Graph.of(sender, starts, places, chunk_ptr, *slots)
+        parts.append(EdgePart(slice(first, last) if ordered else mine, graph))
         begin = end
     return parts
 
@@ -199,13 +200,12 @@ def _chunks(receiver_ptr: Tensor, edges_per_chunk: int = EDGES_PER_CHUNK) -> tup
 
 def _slots(
     sender: Tensor, chunk: Tensor, num_chunks: int, num_nodes: int
-) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Number the senders of each chunk: (slot, slot_ptr, slot_node, most_slots) of `Edges`."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Number the senders of each chunk: (slot, slot_ptr, slot_node) of `Edges`."""
     nodes = max(num_nodes, 1)
     pairs, edge_pair = torch.unique(chunk * nodes + sender, return_inverse=True)
-    count = torch.bincount(pairs // nodes, minlength=num_chunks)
-    slot_ptr = _starts(count)
-    return edge_pair - slot_ptr[chunk], slot_ptr, pairs % nodes, int(count.max())
+    slot_ptr = _starts(torch.bincount(pairs // nodes, minlength=num_chunks))
+    return edge_pair - slot_ptr[chunk], slot_ptr, pairs % nodes
 
 
 def _check_index(name: str, index: Tensor, num_nodes: int) -> None:

@@ -1,7 +1,8 @@
-"""The torch operators over the generated kernels, with first and second derivatives.
+"""The generated kernels called from torch, and the registered operators over them.
 
 Three operators, each the derivative of the one before: forward, backward, double_backward. The
-spec travels as text, so that torch.compile and export see plain arguments.
+spec travels as text, so that torch.compile and export see plain arguments. Where nobody traces,
+`autograd.py` knows shorter ways to the same three functions.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import call, eager, empty, is_eager, load_generated, operator
+from scitoolkit.ops.codegen import call, empty, load_generated, operator
 from scitoolkit.ops.tensor_product import cpu
+from scitoolkit.ops.tensor_product.graph import Graph
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
 REAL = {torch.float32: "float", torch.float64: "double"}
@@ -27,43 +29,42 @@ def kernel(spec: str, name: str, dtype: torch.dtype, precise: bool = False) -> C
         BackendError: no compiler, one that fails, or a spec that is too wide.
     """
     arguments = (spec, name, REAL[dtype], "double" if precise else "")
-    return getattr(load_generated(_source, *arguments, depends=("e3nn",)), name)
+    return getattr(load_generated(_source, *arguments), name)
 
 
 def _source(spec: str, name: str, real: str, accumulate: str) -> str:
     return cpu.generate(TensorProductSpec.from_json(spec), name, real, accumulate)
 
 
-def _sums(like: Tensor, precise: bool) -> torch.dtype:
-    return torch.float64 if precise else like.dtype
+def _sums(precise: bool) -> torch.dtype | None:
+    return torch.float64 if precise else None  # none: that of the inputs
 
 
-def launch(
-    name: str, spec: str, precise: bool, graph: tuple[Tensor, ...], inputs: tuple, *rest
-) -> None:
+def launch(name: str, spec: str, precise: bool, graph: Graph, inputs: tuple, *rest) -> None:
     """Call a kernel on a graph, or a part of one; outputs come last and are written in place."""
-    sender, ptr, order, chunk_ptr, row, extra = graph
+    sender, ptr, order, chunk_ptr, slot, slot_ptr, slot_node = graph.tensors
     call(
-        kernel(spec, name, inputs[0].dtype, precise), ptr.shape[0] - 1, sender.shape[0],
-        chunk_ptr.shape[0] - 1, chunk_ptr, ptr, order, sender, row, extra,
+        kernel(spec, name, inputs[0].dtype, precise), graph.num_nodes, graph.num_edges,
+        graph.num_chunks, chunk_ptr, ptr, order, sender, slot, slot_ptr, slot_node,
         *inputs, *rest, torch.get_num_threads(),
     )  # fmt: skip
 
 
-def _gradients(spec: TensorProductSpec, precise: bool, graph, x, y, weight) -> tuple:
-    """Buffers (gx, extra rows of gx, gy, gw); of shared weights one row per chunk of nodes."""
-    extra = int(graph[-1][-1])
-    gx = empty((x.shape[0] + extra, spec.dim_in1), x, _sums(x, precise))
-    shape = (graph[3].shape[0] - 1, spec.weight_numel) if spec.shared_weights else weight.shape
-    gw = empty(shape, weight, _sums(x, precise) if spec.shared_weights else x.dtype)
+def _gradients(spec: TensorProductSpec, precise: bool, graph: Graph, x, y, weight, gx) -> tuple:
+    """What kernels take to write gradients; gx, and gw of shared weights, are added to."""
+    dtype = _sums(precise)
+    gx = empty(x.shape, x, dtype).zero_() if gx is None else gx
+    gw = empty(weight.shape, weight, dtype if spec.shared_weights else None)
     if spec.shared_weights:
         gw.zero_()
-    return gx[: x.shape[0]], gx[x.shape[0] :], torch.empty_like(y), gw
+    size = cpu.own_size(spec, graph.most_slots)
+    own = empty((torch.get_num_threads() * size,), x, dtype)
+    return gx, torch.empty_like(y), gw, own, size
 
 
-def _finish(spec: TensorProductSpec, gradients: tuple) -> tuple[Tensor, Tensor, Tensor]:
-    gx, _, gy, gw = gradients
-    return gx.to(gy.dtype), gy, gw.sum(0).to(gy.dtype) if spec.shared_weights else gw
+def _finish(gradients: tuple) -> tuple[Tensor, Tensor, Tensor]:
+    gx, gy, gw, *_ = gradients
+    return gx.to(gy.dtype), gy, gw.to(gy.dtype)
 
 
 def _strided(cotangent: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
@@ -74,11 +75,57 @@ def _strided(cotangent: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
     return cotangent.contiguous(), row if like.ndim == 2 else 0
 
 
-def _fake_forward(x, y, weight, sender, ptr, order, chunk_ptr, row, extra, spec, precise):
+def rows(x: Tensor, y: Tensor, weight: Tensor, graph: Graph, spec: str, precise: bool) -> Tensor:
+    """Sum over each receiver's edges of the tensor product, shape (N, dim_out), ir_mul layout."""
+    shape = (x.shape[0], TensorProductSpec.from_json(spec).dim_out)
+    out = empty(shape, x)
+    launch("forward", spec, precise, graph, (x, y, weight), out)
+    return out
+
+
+def first_derivatives(
+    grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, graph: Graph, spec: str, precise: bool,
+    gx: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients with respect to x (all rows), y and weight, of a graph or a part of one.
+
+    Where `gx` is given, the gradients with respect to x are added to it.
+    """
+    parsed = TensorProductSpec.from_json(spec)
+    gradients = _gradients(parsed, precise, graph, x, y, weight, gx)
+    launch("backward", spec, precise, graph, (x, y, weight, grad), *gradients)
+    return _finish(gradients)
+
+
+def second_derivatives(
+    dx: Tensor | None, dy: Tensor | None, dw: Tensor | None, grad: Tensor, x: Tensor, y: Tensor,
+    weight: Tensor, graph: Graph, spec: str, precise: bool, ggrad: Tensor | None = None,
+    gx: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of <dx, gx> + <dy, gy> + <dw, gw> with respect to (grad, x, y, weight).
+
+    Of a part of a graph the rows of its receivers are written into `ggrad`, the others left;
+    where `gx` is given, the gradients with respect to x are added to it.
+    """
+    parsed = TensorProductSpec.from_json(spec)
+    if ggrad is None:
+        ggrad = empty(grad.shape, grad)
+    gradients = _gradients(parsed, precise, graph, x, y, weight, gx)
+    cotangents = (*_strided(dx, x), *_strided(dy, y), *_strided(dw, weight))
+    inputs = (x, y, weight, grad)
+    launch("double_backward", spec, precise, graph, inputs, *cotangents, ggrad, *gradients)
+    return ggrad, *_finish(gradients)
+
+
+def _fake_forward(
+    x, y, weight, sender, ptr, order, chunk_ptr, slot, slot_ptr, slot_node, spec, precise
+):
     return x.new_empty(x.shape[0], TensorProductSpec.from_json(spec).dim_out)
 
 
-def _fake_backward(grad, x, y, weight, sender, ptr, order, chunk_ptr, row, extra, spec, precise):
+def _fake_backward(
+    grad, x, y, weight, sender, ptr, order, chunk_ptr, slot, slot_ptr, slot_node, spec, precise
+):
     return torch.empty_like(x), torch.empty_like(y), torch.empty_like(weight)
 
 
@@ -89,41 +136,10 @@ def _fake_double(dx, dy, dw, grad, x, y, weight, *rest):
 def _double_backward(
     dx: Tensor | None, dy: Tensor | None, dw: Tensor | None, grad: Tensor, x: Tensor, y: Tensor,
     weight: Tensor, sender: Tensor, receiver_ptr: Tensor, receiver_order: Tensor,
-    chunk_ptr: Tensor, sender_row: Tensor, extra_ptr: Tensor, spec: str,
-    precise: bool,
+    chunk_ptr: Tensor, slot: Tensor, slot_ptr: Tensor, slot_node: Tensor, spec: str, precise: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of <dx, gx> + <dy, gy> + <dw, gw> with respect to (grad, x, y, weight)."""
-    parsed = TensorProductSpec.from_json(spec)
-    graph = (sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
-    cotangents = [
-        each for value, like in ((dx, x), (dy, y), (dw, weight)) for each in _strided(value, like)
-    ]
-    ggrad = empty(grad.shape, grad, _sums(grad, precise))
-    gradients = _gradients(parsed, precise, graph, x, y, weight)
-    inputs = (x, y, weight, grad)
-    launch("double_backward", spec, precise, graph, inputs, *cotangents, ggrad, *gradients)
-    return ggrad.to(grad.dtype), *_finish(parsed, gradients)
-
-
-def gradients_of_part(
-    spec: str, graph: tuple[Tensor, ...], grad: Tensor, x: Tensor, y: Tensor, weight: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients with respect to x (all rows), and to y and the weights of a part of the edges."""
-    gradients = _gradients(TensorProductSpec.from_json(spec), False, graph, x, y, weight)
-    launch("backward", spec, False, graph, (x, y, weight, grad), *gradients)
-    return gradients[0], gradients[2], gradients[3]
-
-
-def second_gradients_of_part(
-    spec: str, graph: tuple[Tensor, ...], cotangents: tuple[Tensor, Tensor, Tensor],
-    grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, ggrad: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """As `_double_backward` for a part of the edges; its receivers' rows go into `ggrad`."""
-    gradients = _gradients(TensorProductSpec.from_json(spec), False, graph, x, y, weight)
-    strided = [each for pair in zip(cotangents, (x, y, weight), strict=True)
-               for each in _strided(*pair)]  # fmt: skip
-    launch("double_backward", spec, False, graph, (x, y, weight, grad), *strided, ggrad, *gradients)
-    return gradients[0], gradients[2], gradients[3]
+    graph = Graph.of(sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node)
+    return second_derivatives(dx, dy, dw, grad, x, y, weight, graph, spec, precise)
 
 
 double_backward = operator("tensor_product_double_backward", fake=_fake_double)(_double_backward)
@@ -135,25 +151,17 @@ def _save(ctx, inputs, output) -> None:
 
 
 def _backward_of_backward(ctx, dx, dy, dw):
-    arguments = (dx, dy, dw, *ctx.saved_tensors)
-    # Third derivatives do not exist, so the implementation is called without any wrapping, but
-    # only where nobody asks for them: the operator then says so.
-    plain = is_eager(*arguments) and not torch.is_grad_enabled()
-    grads = (_double_backward if plain else double_backward)(*arguments, ctx.spec, ctx.precise)
-    return (*grads, *[None] * 8)
+    grads = double_backward(dx, dy, dw, *ctx.saved_tensors, ctx.spec, ctx.precise)
+    return (*grads, *[None] * 9)
 
 
 def _backward(
     grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver_ptr: Tensor,
-    receiver_order: Tensor, chunk_ptr: Tensor, sender_row: Tensor, extra_ptr: Tensor, spec: str,
-    precise: bool,
+    receiver_order: Tensor, chunk_ptr: Tensor, slot: Tensor, slot_ptr: Tensor, slot_node: Tensor,
+    spec: str, precise: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients with respect to (x, y, weight), each shaped as its argument."""
-    parsed = TensorProductSpec.from_json(spec)
-    graph = (sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
-    gradients = _gradients(parsed, precise, graph, x, y, weight)
-    launch("backward", spec, precise, graph, (x, y, weight, grad), *gradients)
-    return _finish(parsed, gradients)
+    graph = Graph.of(sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node)
+    return first_derivatives(grad, x, y, weight, graph, spec, precise)
 
 
 backward = operator(
@@ -162,28 +170,20 @@ backward = operator(
     setup_context=_save,
     backward=_backward_of_backward,
 )(_backward)
-_eager_backward = eager(_backward, _save, _backward_of_backward)
 
 
 def _backward_of_forward(ctx, grad):
-    arguments = (grad.contiguous(), *ctx.saved_tensors)
-    grads = (_eager_backward if is_eager(*arguments) else backward)(
-        *arguments, ctx.spec, ctx.precise
-    )
-    return (*grads, *[None] * 8)
+    grads = backward(grad.contiguous(), *ctx.saved_tensors, ctx.spec, ctx.precise)
+    return (*grads, *[None] * 9)
 
 
 def _forward(
     x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver_ptr: Tensor,
-    receiver_order: Tensor, chunk_ptr: Tensor, sender_row: Tensor, extra_ptr: Tensor, spec: str,
-    precise: bool,
+    receiver_order: Tensor, chunk_ptr: Tensor, slot: Tensor, slot_ptr: Tensor, slot_node: Tensor,
+    spec: str, precise: bool,
 ) -> Tensor:  # fmt: skip
-    """Sum over each receiver's edges of the tensor product, shape (N, dim_out), ir_mul layout."""
-    graph = (sender, receiver_ptr, receiver_order, chunk_ptr, sender_row, extra_ptr)
-    rows = (x.shape[0], TensorProductSpec.from_json(spec).dim_out)
-    out = empty(rows, x, _sums(x, precise))
-    launch("forward", spec, precise, graph, (x, y, weight), out)
-    return out.to(x.dtype)
+    graph = Graph.of(sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node)
+    return rows(x, y, weight, graph, spec, precise)
 
 
 forward = operator(
@@ -192,9 +192,3 @@ forward = operator(
     setup_context=_save,
     backward=_backward_of_forward,
 )(_forward)
-_eager_forward = eager(_forward, _save, _backward_of_forward)
-
-
-def convolution(*arguments) -> Tensor:
-    """The forward operator with its derivatives, by the shortest way that the caller allows."""
-    return (_eager_forward if is_eager(*arguments[:-2]) else forward)(*arguments)

@@ -16,6 +16,7 @@ from scitoolkit.ops.tensor_product import (
     triton_operators,
     triton_source,
 )
+from scitoolkit.ops.tensor_product.autograd import convolution
 from scitoolkit.ops.tensor_product.edges import Edges
 from scitoolkit.ops.tensor_product.spec import Segment, TensorProductSpec
 
@@ -29,7 +30,7 @@ def _say_once(reason: str) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _why_not_compiled(spec: TensorProductSpec, dtype: torch.dtype, device: str, kind: str) -> str:
+def _why_not_compiled(spec: str, dtype: torch.dtype, device: str, kind: str) -> str:
     """Return why the kernels of a kind cannot run, or an empty text; compiles them if need be."""
     if dtype not in operators.REAL:
         return f"there is no kernel for {dtype}"
@@ -37,9 +38,9 @@ def _why_not_compiled(spec: TensorProductSpec, dtype: torch.dtype, device: str, 
         if kind == "triton":
             check_triton(device)
             for kernel in triton_source.KERNELS:
-                triton_operators.kernel(spec.text, kernel, False, dtype)
+                triton_operators.kernel(spec, kernel, False, dtype)
         elif device == "cpu":
-            operators.kernel(spec.text, "forward", dtype)
+            operators.kernel(spec, "forward", dtype)
         else:
             return f"the kernels in C do not run on {device}"
     except BackendError as error:
@@ -50,7 +51,7 @@ def _why_not_compiled(spec: TensorProductSpec, dtype: torch.dtype, device: str, 
 # Found out while torch traces, too, where it is a constant: by text, as constants must be.
 @torch.compiler.assume_constant_result
 def _why_not_triton(spec: str, dtype: torch.dtype, device: str) -> str:
-    return _why_not_compiled(TensorProductSpec.from_json(spec), dtype, device, "triton")
+    return _why_not_compiled(spec, dtype, device, "triton")
 
 
 def choose(spec: TensorProductSpec, x: Tensor, backend: str) -> str:
@@ -65,7 +66,7 @@ def choose(spec: TensorProductSpec, x: Tensor, backend: str) -> str:
     elif torch.compiler.is_compiling():  # C compilers cannot be tried out while torch traces
         return "cpu" if device == "cpu" and x.dtype in operators.REAL else "reference"
     else:
-        kind, reason = "cpu", _why_not_compiled(spec, x.dtype, device, "cpu")
+        kind, reason = "cpu", _why_not_compiled(spec.text, x.dtype, device, "cpu")
     if reason and backend != "auto":
         raise BackendError(reason, fix="backend='reference'")
     if reason:
@@ -75,9 +76,9 @@ def choose(spec: TensorProductSpec, x: Tensor, backend: str) -> str:
 
 def check_tensor(name: str, value: Tensor, shape: tuple[int, ...], like: Tensor) -> None:
     """Raise DataError unless a tensor has a shape, and dtype and device of another."""
-    if tuple(value.shape) != shape:
+    if value.shape != shape:
         raise DataError(f"expected {name} of shape {shape}, got {tuple(value.shape)}")
-    if value.dtype != like.dtype or value.device != like.device:
+    if value is not like and (value.dtype != like.dtype or value.device != like.device):
         raise DataError(
             f"expected {name} of {like.dtype} on {like.device}, got {value.dtype} on {value.device}"
         )
@@ -167,7 +168,7 @@ def tensor_product_convolution(
     arguments = (x.contiguous(), y.contiguous(), weight.contiguous())
     if chosen == "triton":
         return triton_operators.convolution(*arguments, edges, spec.text, precise)
-    return operators.convolution(*arguments, *edges.tensors(), spec.text, precise)
+    return convolution(*arguments, edges, spec.text, precise)
 
 
 class TensorProduct(nn.Module):

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.ops.codegen import is_transformed
 from scitoolkit.ops.tensor_product import operators, public
 from scitoolkit.ops.tensor_product.edges import EdgePart, Edges
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
@@ -40,7 +41,8 @@ def radial_convolution(
 ) -> Tensor:
     """Equal `tensor_product_convolution` with the weights `hidden @ last`, which are not stored.
 
-    On the CPU's kernels; other backends store the weights. Twice differentiable in all tensors.
+    On the CPU's kernels; other backends, torch.compile and torch.func store the weights. Twice
+    differentiable in all tensors.
 
     Args:
         spec: the tensor product, with weights of each edge's own.
@@ -77,7 +79,8 @@ def radial_convolution(
     public.check_tensor("last", last, (hidden.shape[1], spec.weight_numel), x)
     public.check_tensor("x", x, (edges.num_nodes, spec.dim_in1), x)
     public.check_tensor("y", y, (edges.num_edges, spec.dim_in2), x)
-    if torch.compiler.is_compiling() or public.choose(spec, x, backend) != "cpu":
+    watched = torch.compiler.is_compiling() or is_transformed()
+    if watched or public.choose(spec, x, backend) != "cpu":
         weight = hidden @ last
         return public.tensor_product_convolution(spec, x, y, weight, edges, backend=backend)
     tensors = (each.contiguous() for each in (x, y, hidden, last))
@@ -117,11 +120,9 @@ class _Backward(torch.autograd.Function):
         gx, gy, gh, gm = sums
         for part in _parts(spec, edges, x):
             h = hidden[part.index]
-            gx_part, gy_part, gw = operators.gradients_of_part(
-                spec.text, part.graph, grad, x, y[part.index], h @ last
+            _, gy[part.index], gw = operators.first_derivatives(
+                grad, x, y[part.index], h @ last, part.graph, spec.text, False, gx
             )
-            gx += gx_part
-            gy[part.index] = gy_part
             gh[part.index] = gw @ last.T
             gm.addmm_(h.T, gw)
         return tuple(sums)
@@ -141,11 +142,11 @@ class _Backward(torch.autograd.Function):
             index, h, c = part.index, hidden[part.index], ch[part.index]
             weight, y_part = h @ last, y[part.index]
             dw = torch.addmm(c @ last, h, cm)
-            gw = operators.gradients_of_part(spec.text, part.graph, grad, x, y_part, weight)[2]
-            gx_part, gy[index], again = operators.second_gradients_of_part(
-                spec.text, part.graph, (cx, cy[index], dw), grad, x, y_part, weight, ggrad
+            of_part = (grad, x, y_part, weight, part.graph, spec.text, False)
+            gw = operators.first_derivatives(*of_part)[2]
+            _, _, gy[index], again = operators.second_derivatives(
+                cx, cy[index], dw, *of_part, ggrad, gx
             )
-            gx += gx_part
             gh[index] = torch.addmm(again @ last.T, gw, cm.T)
             gm.addmm_(h.T, again).addmm_(c.T, gw)
         return None, None, *sums

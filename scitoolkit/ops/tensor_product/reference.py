@@ -9,13 +9,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.tensor_product.spec import Path, Segment, TensorProductSpec
+from scitoolkit.ops.tensor_product.spec import Path, Segment, TensorProductSpec, wigner_3j
 
 EQUATIONS = {
     "uvu": "eiu,ejv,ijk,{e}uv->eku",
     "uvw": "eiu,ejv,ijk,{e}uvw->ekw",
     "uuu": "eiu,eju,ijk,{e}u->eku",
 }
+
+
+@torch.compiler.assume_constant_result
+def _couplings(l1: int, l2: int, l3: int) -> list:
+    return wigner_3j(l1, l2, l3).tolist()  # numbers, because constants of compile have no arrays
 
 
 def _view(row: Tensor, segment: Segment) -> Tensor:
@@ -45,7 +50,9 @@ def tensor_product(spec: TensorProductSpec, x: Tensor, y: Tensor, weight: Tensor
     rows = x.shape[0]
     parts = [x.new_zeros(rows, each.components, each.mul) for each in spec.out]
     for path in spec.paths:
-        constants = torch.as_tensor(spec.coefficients(path), dtype=x.dtype, device=x.device)
+        degrees = spec.in1[path.in1].degree, spec.in2[path.in2].degree, spec.out[path.out].degree
+        couplings = torch.tensor(_couplings(*degrees), dtype=torch.float64, device=x.device)
+        constants = (couplings * path.scale).to(x.dtype)
         weights = _weights(spec, path, weight)
         if not spec.shared_weights:
             weights = weights.expand(rows, *weights.shape[1:])

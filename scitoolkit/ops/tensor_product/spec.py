@@ -9,24 +9,19 @@ from __future__ import annotations
 import functools
 import json
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from scitoolkit.core.errors import ConfigError, missing_extra
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.ops.irreps import Irreps
+from scitoolkit.ops.wigner import wigner_3j
 
 MODES = ("uvu", "uvw", "uuu")
 MAX_DEGREE = 7
 CG_ZERO = 1e-9  # below this a Clebsch-Gordan coefficient is rounding noise of an exact zero
-
-
-def _o3():
-    try:
-        from e3nn import o3
-    except ImportError as error:
-        raise missing_extra("e3nn", "ops", "Clebsch-Gordan coefficients") from error
-    return o3
 
 
 @dataclass(frozen=True)
@@ -64,6 +59,11 @@ class TensorProductSpec:
     Make one with `TensorProductSpec.build` (e3nn's arguments), `TensorProductSpec.channelwise`
     (all uvu paths to wanted irreps) or `TensorProductSpec.from_e3nn`.
 
+    Attributes:
+        dim_in1, dim_in2, dim_out: length of a row of features, edge attributes, output.
+        weight_numel: number of weights of one row, in e3nn's order.
+        text: the spec as JSON, which `from_json` reads.
+
     Example:
         >>> spec = TensorProductSpec.channelwise("32x0e + 32x1o", "0e + 1o", "0e + 1o")
         >>> spec.dim_in1, spec.dim_in2, spec.dim_out, spec.weight_numel
@@ -77,8 +77,16 @@ class TensorProductSpec:
     shared_weights: bool
 
     def __post_init__(self) -> None:
-        # What operators take: an attribute, so that torch.compile finds a constant.
-        object.__setattr__(self, "text", json.dumps(asdict(self)))
+        # What every call asks for: attributes, so that torch.compile finds constants. The text,
+        # which operators take, is the same object in equal specs, so that caches compare no text.
+        for name, value in (
+            ("text", sys.intern(json.dumps(asdict(self)))),
+            ("dim_in1", _dim(self.in1)),
+            ("dim_in2", _dim(self.in2)),
+            ("dim_out", _dim(self.out)),
+            ("weight_numel", sum(self.num_weights(path) for path in self.paths)),
+        ):
+            object.__setattr__(self, name, value)
 
     @classmethod
     def build(
@@ -142,7 +150,11 @@ class TensorProductSpec:
 
     @classmethod
     def from_e3nn(cls, module: object) -> TensorProductSpec:
-        """Return the spec of an existing `e3nn.o3.TensorProduct`, with its exact path weights."""
+        """Return the spec of an existing `e3nn.o3.TensorProduct`, with its exact path weights.
+
+        The signs of its constants are kept as well: e3nn before 0.5, which mace-torch pins, has
+        some that differ from ours.
+        """
         in1, in2, out = (
             _segments(each) for each in (module.irreps_in1, module.irreps_in2, module.irreps_out)
         )
@@ -151,30 +163,12 @@ class TensorProductSpec:
             mode = each.connection_mode
             bare = (each.i_in1, each.i_in2, each.i_out, mode, each.has_weight, 1.0)
             _check_instruction(position, bare, in1, in2, out)
-            paths.append(Path(*bare[:3], mode, each.has_weight, offset, float(each.path_weight)))
+            degrees = (in1[each.i_in1].degree, in2[each.i_in2].degree, out[each.i_out].degree)
+            scale = float(each.path_weight) * _sign_in_e3nn(*degrees)
+            paths.append(Path(*bare[:3], mode, each.has_weight, offset, scale))
             muls = (in1[each.i_in1].mul, in2[each.i_in2].mul, out[each.i_out].mul)
             offset += _num_weights(mode, *muls) if each.has_weight else 0
         return cls(in1, in2, out, tuple(paths), module.shared_weights)
-
-    @property
-    def dim_in1(self) -> int:
-        """Length of a feature row."""
-        return _dim(self.in1)
-
-    @property
-    def dim_in2(self) -> int:
-        """Length of a row of edge attributes."""
-        return _dim(self.in2)
-
-    @property
-    def dim_out(self) -> int:
-        """Length of an output row."""
-        return _dim(self.out)
-
-    @property
-    def weight_numel(self) -> int:
-        """Number of weights of one row, in e3nn's order."""
-        return sum(self.num_weights(path) for path in self.paths)
 
     def num_weights(self, path: Path) -> int:
         """Number of weights of one path."""
@@ -203,7 +197,7 @@ class TensorProductSpec:
 
 def channelwise_instructions(
     irreps_in1: object, irreps_in2: object, irreps_wanted: object
-) -> tuple[object, list[tuple]]:
+) -> tuple[Irreps, list[tuple]]:
     """Return (irreps_out, instructions) of all uvu paths into `irreps_wanted`, sorted.
 
     Example:
@@ -211,34 +205,36 @@ def channelwise_instructions(
         >>> str(irreps), instructions
         ('4x0e+4x0e', [(0, 0, 0, 'uvu', True), (1, 1, 1, 'uvu', True)])
     """
-    o3 = _o3()
-    first, second, wanted = (o3.Irreps(each) for each in (irreps_in1, irreps_in2, irreps_wanted))
+    first, second = Irreps(irreps_in1), Irreps(irreps_in2)
+    wanted = {irrep for _, irrep in Irreps(irreps_wanted)}
     found = [
         (mul, irrep, i, j)
         for i, (mul, left) in enumerate(first)
         for j, (_, right) in enumerate(second)
-        for irrep in left * right
+        for irrep in left.product(right)
         if irrep in wanted
     ]
-    order = o3.Irreps([(mul, irrep) for mul, irrep, _, _ in found]).sort()
+    order = Irreps([(mul, irrep) for mul, irrep, _, _ in found]).sort()
     numbered = [(i, j, order.p[k], "uvu", True) for k, (_, _, i, j) in enumerate(found)]
     return order.irreps, sorted(numbered, key=lambda each: each[2])
 
 
-@functools.cache
-def wigner_3j(l1: int, l2: int, l3: int) -> np.ndarray:
-    """Return the real Clebsch-Gordan tensor of unit norm in e3nn's convention, float64."""
-    import torch
-
-    return _o3().wigner_3j(l1, l2, l3, dtype=torch.float64).numpy()
+def _sign_in_e3nn(l1: int, l2: int, l3: int) -> float:
+    """Sign of the constants of the imported e3nn, which a module of it holds, against ours."""
+    theirs = sys.modules["e3nn.o3"].wigner_3j(l1, l2, l3).numpy()
+    return math.copysign(1.0, float((theirs * wigner_3j(l1, l2, l3)).sum()))
 
 
 def _segments(irreps: object) -> tuple[Segment, ...]:
     segments, offset = [], 0
-    for mul, irrep in _o3().Irreps(irreps):
-        if irrep.l > MAX_DEGREE:
-            raise ConfigError(f"irrep {irrep} is too large", allowed=f"l <= {MAX_DEGREE}")
-        segments.append(Segment(mul, irrep.l, irrep.p, offset))
+    for mul, irrep in Irreps(irreps):
+        if irrep.degree > MAX_DEGREE:
+            raise ConfigError(
+                f"irrep {irrep} is too large",
+                where=f"irreps {str(irreps)!r}",
+                allowed=f"l <= {MAX_DEGREE}",
+            )
+        segments.append(Segment(mul, irrep.degree, irrep.parity, offset))
         offset += mul * irrep.dim
     return tuple(segments)
 

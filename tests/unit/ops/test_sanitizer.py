@@ -28,7 +28,7 @@ int main(void) {{
   {graph}
   float *X = array({n}*{d1}, 1), *Y = array({e}*{d2}, 2), *W = array({e}*{w}, 3);
   float *G = array({n}*{d3}, 1), *DX = array({n}*{d1}, 1), *DY = array({e}*{d2}, 1), *DW = array({e}*{w}, 1);
-  float *Z = array({n}*{d3}, NAN), *GX = array({n}*{d1}, NAN), *EX = array({extra}*{d1}, NAN);
+  float *Z = array({n}*{d3}, NAN), *GX = array({n}*{d1}, 0), *OWN = array(2*{own}, NAN);
   float *GY = array({e}*{d2}, NAN), *GW = array({e}*{w}, NAN);
   {call};
   const int wrong = {checks};
@@ -39,22 +39,26 @@ int main(void) {{
 INPUTS = "X, Y, W"
 CALLS = {
     "forward": (f"{INPUTS}, Z", "Z"),
-    "backward": (f"{INPUTS}, G, GX, EX, GY, GW", "GX GY GW"),
+    "backward": (f"{INPUTS}, G, GX, GY, GW, OWN, {{own}}", "GX GY GW"),
     "double_backward": (
-        f"{INPUTS}, G, DX, {{d1}}, DY, {{d2}}, DW, {{w}}, Z, GX, EX, GY, GW",
+        f"{INPUTS}, G, DX, {{d1}}, DY, {{d2}}, DW, {{w}}, Z, GX, GY, GW, OWN, {{own}}",
         "Z GX GY GW",
     ),
 }
 
 
+NODES, EDGES = 6, 1500  # of two chunks, so that one hands over to the other
+
+
 def _program(spec, kernel):
-    index = torch.randint(0, 5, (2, 23), generator=torch.Generator().manual_seed(0))
-    edges = Edges.build(*index, 6)
-    sender, ptr, order, chunk_ptr, row, extra = edges.tensors()
-    sizes = {"n": 6, "e": 23, "d1": spec.dim_in1, "d2": spec.dim_in2, "d3": spec.dim_out}
-    sizes |= {"w": spec.weight_numel, "extra": int(extra[-1])}
-    lists = {"chunk_ptr": chunk_ptr, "ptr": ptr, "order": order}
-    lists |= {"sender": sender, "row": row, "extra_ptr": extra}
+    index = torch.randint(0, NODES - 1, (2, EDGES), generator=torch.Generator().manual_seed(0))
+    edges = Edges.build(*index, NODES)
+    assert edges.graph.num_chunks == 2
+    sender, ptr, order, chunk_ptr, slot, slot_ptr, slot_node = edges.tensors()
+    sizes = {"n": NODES, "e": EDGES, "d1": spec.dim_in1, "d2": spec.dim_in2, "d3": spec.dim_out}
+    sizes |= {"w": spec.weight_numel, "own": cpu.own_size(spec, edges.graph.most_slots)}
+    lists = {"chunk_ptr": chunk_ptr, "ptr": ptr, "order": order, "sender": sender}
+    lists |= {"slot": slot, "slot_ptr": slot_ptr, "slot_node": slot_node}
     graph = "\n".join(
         f"const i64 {name}_[] = {{{','.join(map(str, values.tolist()))}}}; "
         f"i64 *{name} = numbers({values.numel()}, {name}_);"
@@ -63,7 +67,7 @@ def _program(spec, kernel):
     arguments, outputs = CALLS[kernel]
     counts = {"Z": "{n}*{d3}", "GX": "{n}*{d1}", "GY": "{e}*{d2}", "GW": "{e}*{w}"}
     checks = " + ".join(f"bad({name}, {counts[name]})" for name in outputs.split()).format(**sizes)
-    call = f"{kernel}(6, 23, {chunk_ptr.numel() - 1}, {', '.join(lists)}, {arguments}, 2)"
+    call = f"{kernel}({NODES}, {EDGES}, 2, {', '.join(lists)}, {arguments}, 2)"
     main = MAIN.format(graph=graph, call=call.format(**sizes), checks=checks, **sizes)
     return cpu.generate(spec, kernel, "float") + main
 

@@ -200,8 +200,9 @@ def test_paths_are_counted_as_in_mace():
     ("arguments", "message"),
     [
         (("0e", "0e", 5), "correlation=5"),
-        (("0e", "1x", 2), "irrep '1x' in irreps_out"),
-        (("0e+9o", "0e", 2), "irrep '9o' in irreps_in"),
+        (("0e", "1x", 2), "irreps '1x': irrep '1x'"),
+        (("0e+9o", "0e", 2), "irreps_in: irrep 9o"),
+        (("0e", "", 2), "irreps_out: no irreps"),
     ],
 )
 def test_wrong_specs_are_named(arguments, message):

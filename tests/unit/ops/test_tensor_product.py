@@ -230,8 +230,9 @@ def test_long_sums_in_float32_stay_exact():
 @pytest.mark.parametrize("shared", [False, True])
 def test_bits_do_not_depend_on_threads(shared):
     spec = TensorProductSpec.channelwise("9x0e+9x1o", "0e+1o", "0e+1o", shared_weights=shared)
-    inputs, index = _inputs(spec, 70, 500, torch.float32)
+    inputs, index = _inputs(spec, 70, 8000, torch.float32)
     edges = Edges.build(*index, 70)
+    assert edges.graph.num_chunks == 8  # which hand over to one another
 
     def ours(*arguments):
         return tensor_product_convolution(spec, *arguments, edges, backend="cpu")
@@ -301,6 +302,19 @@ def test_module_replaces_e3nn_in_two_lines():
     torch.testing.assert_close(ours(x, y), peer(x, y), rtol=1e-5, atol=1e-5)
     spec = TensorProductSpec.from_e3nn(peer)
     assert [p.scale for p in spec.paths] == pytest.approx([p.scale for p in ours.spec.paths])
+
+
+def test_constants_of_an_older_e3nn_keep_their_sign(monkeypatch):
+    arguments = ("8x2e+8x1o", "1o", "8x2o+8x0e", [(0, 0, 0, "uvu", True), (1, 0, 1, "uvu", True)])
+    new = TensorProductSpec.from_e3nn(o3.TensorProduct(*arguments))
+    constants = o3.wigner_3j
+
+    def older(l1, l2, l3):
+        return constants(l1, l2, l3) * (-1 if (l1, l2, l3) == (2, 1, 2) else 1)
+
+    monkeypatch.setattr(o3, "wigner_3j", older)
+    old = TensorProductSpec.from_e3nn(o3.TensorProduct(*arguments))
+    assert [p.scale for p in old.paths] == [-new.paths[0].scale, new.paths[1].scale]
 
 
 def test_operators_pass_torch_opcheck():

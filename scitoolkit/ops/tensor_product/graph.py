@@ -1,0 +1,77 @@
+"""What the kernels on the CPU are told of a graph: index tensors, and the sizes they tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch._C import _functorch
+
+from scitoolkit.core.errors import DataError
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Index tensors as `Edges.tensors` has them, with sizes as numbers, which are read once.
+
+    Function transforms take it for a constant, because it is neither tensor nor container. Make
+    one with `Graph.of`.
+
+    Attributes:
+        tensors: sender, receiver_ptr, receiver_order, chunk_ptr, slot, slot_ptr, slot_node.
+        num_nodes, num_edges, num_chunks: their number.
+        most_slots: the largest number of slots of a chunk.
+    """
+
+    tensors: tuple[Tensor, ...]
+    num_nodes: int
+    num_edges: int
+    num_chunks: int
+    most_slots: int
+
+    @classmethod
+    def of(cls, *tensors: Tensor) -> Graph:
+        """Read the sizes of a graph's index tensors, in the order of `Edges.tensors`.
+
+        Raises:
+            DataError: index tensors that differ from element to element under torch.func.vmap.
+        """
+        bare = tuple(_bare(each) for each in tensors)
+        sender, ptr, _, chunk_ptr, _, slot_ptr, _ = bare
+        sizes = ptr.shape[0] - 1, sender.shape[0], chunk_ptr.shape[0] - 1
+        return cls(bare, *sizes, int(slot_ptr.diff().max()))
+
+    def copies(self, number: int) -> Graph:
+        """Return the graph of `number` copies side by side, chunks and all sums as in one."""
+        sender, ptr, order, chunk_ptr, slot, slot_ptr, slot_node = self.tensors
+        nodes, edges = self.num_nodes, self.num_edges
+        copy = torch.arange(number, device=sender.device)[:, None]
+        tensors = (
+            (sender + copy * nodes).flatten(),
+            _joined(ptr, copy * edges),
+            (order + copy * edges).flatten(),
+            _joined(chunk_ptr, copy * nodes),
+            slot.repeat(number),
+            _joined(slot_ptr, copy * slot_node.shape[0]),
+            (slot_node + copy * nodes).flatten(),
+        )
+        sizes = (number * each for each in (nodes, edges, self.num_chunks))
+        return Graph(tuple(_bare(each) for each in tensors), *sizes, self.most_slots)
+
+
+def _joined(starts: Tensor, offsets: Tensor) -> Tensor:
+    """Starts of all copies; the end of one is the start of the next."""
+    return torch.cat([(starts[:-1] + offsets).flatten(), (starts[-1:] + offsets[-1])])
+
+
+def _bare(index: Tensor) -> Tensor:
+    """The tensor inside what torch.func.grad and jvp wrap everything in that is made under them."""
+    while _functorch.is_gradtrackingtensor(index):
+        index = _functorch.get_unwrapped(index)
+    if _functorch.is_batchedtensor(index):
+        raise DataError(
+            "edges differ between the elements of torch.func.vmap",
+            fix="build Edges outside of vmap, or one Edges of all graphs side by side",
+        )
+    return index
