@@ -37,6 +37,29 @@ for kernel in triton_source.KERNELS:
         print("compiled", kernel, double)
 """
 
+# The same of operations on rows, whose kernels are plain functions of arrays.
+COMPILE_ROWS = """
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from scitoolkit.ops.codegen import load_triton
+from scitoolkit.ops.radial import RadialSpec, triton_source as radial
+from scitoolkit.ops.spherical_harmonics import HarmonicsSpec, triton_source as harmonics
+
+target = GPUTarget("cuda", 90, 32)
+sources = [harmonics.generate(HarmonicsSpec((0, 1, 2), "component", True))]
+sources += [radial.generate(RadialSpec(kind, 4, 5.0, 6)) for kind in ("bessel", "gaussian")]
+for source in sources:
+    module = load_triton(source)
+    for name in ("forward", "backward", "double_backward"):
+        kernel = getattr(module, name)
+        for real in ("*fp32", "*fp64"):
+            types = {each: "i64" if each == "N" else real for each in kernel.arg_names}
+            done = triton.compile(ASTSource(kernel, types), target, {"enable_fp_fusion": True})
+            assert len(done.asm["cubin"]) > 1000
+            print("compiled", name, real)
+"""
+
 
 def _python(*arguments, **environment):
     root = Path(__file__).parents[3]
@@ -49,7 +72,7 @@ def _python(*arguments, **environment):
 
 @needs_triton
 def test_kernels_under_the_interpreter():
-    kinds = ("kernels", "harmonics", "contraction")
+    kinds = ("kernels", "harmonics", "radial", "contraction")
     files = [str(Path(__file__).with_name(f"test_triton_{kind}.py")) for kind in kinds]
     options = ("-q", "-x", "-p", "no:cacheprovider")
     done = _python("-m", "pytest", *options, *files, TRITON_INTERPRET="1")
@@ -62,6 +85,13 @@ def test_kernels_compile_for_a_gpu_without_atomics(tmp_path):
     done = _python("-W", "error", "-c", COMPILE, TRITON_CACHE_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("compiled") == 8
+
+
+@needs_triton
+def test_kernels_on_rows_compile_for_a_gpu(tmp_path):
+    done = _python("-W", "error", "-c", COMPILE_ROWS, TRITON_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("compiled") == 18
 
 
 def _tiny(**options):
