@@ -5,9 +5,9 @@
 
 All run alternately in one process on one symmetric graph, in float32 and float64, through autograd
 with given cotangents; CUDA events around each call, the second-level cache overwritten before it;
-the figure is the ratio of medians to the fastest peer that is installed. Before any timing,
-ours is compared with the reference in float64 on part of the edges, and the outputs of the peers
-with ours.
+the figure is the ratio of medians to the fastest peer that is installed. Ours run twice,
+deterministic and with atomics (`deterministic=False`). Before any timing both are compared with the
+reference in float64 on part of the edges, and the outputs of the peers with ours.
 """
 
 from __future__ import annotations
@@ -68,14 +68,19 @@ class GpuProblem:
             for shape in ((self.nodes, spec.dim_out), *shapes)
         ]
         edges = Edges.build(self.sender, self.receiver, self.nodes)
-        self.ours = lambda x, y, w: convolution(spec, x, y, w, edges, backend="triton")
+        self.ours, self.atomic = (
+            functools.partial(
+                convolution, spec, edges=edges, backend="triton", deterministic=deterministic
+            )
+            for deterministic in (True, False)
+        )
         self.to_ours = lambda rows, side: change_layout(rows, getattr(spec, side), "ir_mul")
         self.to_e3nn = lambda rows, side: change_layout(rows, getattr(spec, side), "mul_ir")
         self.peers: dict[str, tuple[Callable, list, list]] = {}
         if importlib.util.find_spec("openequivariance"):
             self._add_openequivariance(in1, in2, out, listed)
-        if importlib.util.find_spec("cuequivariance_ops_torch") and mode != "uvw":
-            self._add_cuequivariance(in1, in2, wanted)
+        if importlib.util.find_spec("cuequivariance_ops_torch"):
+            self._add_cuequivariance(in1, in2, wanted, mode)
 
     def _add_openequivariance(self, in1, in2, out, instructions) -> None:
         import numpy as np
@@ -100,15 +105,22 @@ class GpuProblem:
             inputs = [self.to_e3nn(x, "in1"), y, weights]
             self.peers[name] = (lambda *a, m=module, o=order: m(*a, *o), inputs, cotangents)
 
-    def _add_cuequivariance(self, in1, in2, wanted) -> None:
+    def _add_cuequivariance(self, in1, in2, wanted, mode) -> None:
         import cuequivariance as cue
         import cuequivariance_torch as cuet
+        from cuequivariance.group_theory.experimental.e3nn import O3_e3nn
 
-        filtered = [each.ir for each in cue.Irreps("O3", wanted)]
-        module = cuet.ChannelWiseTensorProduct(
-            cue.Irreps("O3", in1), cue.Irreps("O3", in2), filtered, layout=cue.ir_mul,
-            shared_weights=False, internal_weights=False, device=DEVICE, dtype=self.dtype,
-        )  # fmt: skip
+        # e3nn's order of irreps, and with it of outputs and weights.
+        irreps = [cue.Irreps(O3_e3nn, each) for each in (in1, in2, wanted)]
+        options = {
+            "layout": cue.ir_mul, "shared_weights": False, "internal_weights": False,
+            "device": DEVICE, "dtype": self.dtype,
+        }  # fmt: skip
+        if mode == "uvw":
+            module = cuet.FullyConnectedTensorProduct(*irreps, **options)
+        else:
+            filtered = [each.ir for each in irreps[2]]
+            module = cuet.ChannelWiseTensorProduct(*irreps[:2], filtered, **options)
         if module.weight_numel != self.spec.weight_numel:
             return
         if module.method == "uniform_1d":  # with gather and scatter in the kernel
@@ -140,20 +152,22 @@ class GpuProblem:
                 for each in tensors
             ]
 
-        def results(call, backend, dtype):
+        def results(call, dtype, **options):
             return call(
-                lambda *a: tensor_product_convolution(self.spec, *a, edges, backend=backend),
+                lambda *a: tensor_product_convolution(self.spec, *a, edges, **options),
                 cut(self.inputs, dtype), cut(self.cotangents, dtype),
             )  # fmt: skip
 
         found = {}
         for name, call in work.items():
-            got = results(call, "triton", self.dtype)
-            want = results(call, "reference", torch.float64)
-            pairs = [(got, want)] if name == "forward" else zip(got, want, strict=True)
-            found[name] = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
-            if not found[name] <= LIMITS[self.dtype][name]:
-                raise SystemExit(f"{self.name} {name}: error {found[name]:.2e} is too large")
+            want = results(call, torch.float64, backend="reference")
+            for label, deterministic in ((name, True), (f"{name}_atomic", False)):
+                got = results(call, self.dtype, backend="triton", deterministic=deterministic)
+                pairs = [(got, want)] if name == "forward" else zip(got, want, strict=True)
+                error = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+                if not error <= LIMITS[self.dtype][name]:
+                    raise SystemExit(f"{self.name} {label}: error {error:.2e} is too large")
+                found[label] = error
         return found
 
     def check_peers(self) -> None:
@@ -207,20 +221,27 @@ def measure(problem: GpuProblem, work: dict[str, Callable], passes: dict, rates:
     """Return times, ratios and bandwidth of one problem."""
     figures = {"edges": problem.num_edges, "errors": problem.errors(work)}
     problem.check_peers()
-    contestants = {"ours": (problem.ours, problem.inputs, problem.cotangents), **problem.peers}
+    contestants = {
+        "ours": (problem.ours, problem.inputs, problem.cotangents),
+        "atomic": (problem.atomic, problem.inputs, problem.cotangents),
+        **problem.peers,
+    }
     for name, call in work.items():
         times = _alternate(
             {each: functools.partial(call, *given) for each, given in contestants.items()}
         )
-        ours = times.pop("ours")
+        ours, atomic = times.pop("ours"), times.pop("atomic")
         moved = sum(_traffic(problem, touched) for touched, _ in passes[name])
         figures[name] = {
             "ours_ms": 1e3 * ours,
+            "atomic_ms": 1e3 * atomic,
             **{f"{peer}_ms": 1e3 * each for peer, each in times.items()},
             "gb_per_second": moved / ours / 1e9,
             "share_of_copy": moved / ours / rates["bytes"],
-            **({"speedup": min(times.values()) / ours} if times else {}),
         }
+        if times:
+            fastest = min(times.values())
+            figures[name] |= {"speedup": fastest / ours, "atomic_speedup": fastest / atomic}
     return figures
 
 
@@ -257,8 +278,9 @@ def run(tables: dict, make: dict[str, Callable], work: dict[str, Callable], pass
 def _summary(found: dict, work: dict) -> dict[str, float]:
     summary = {}
     for name in work:
-        ratios = [each[name]["speedup"] for each in found.values() if "speedup" in each[name]]
-        if ratios:
-            summary[f"{name}_speedup_min"] = min(ratios)
-            summary[f"{name}_speedup_mean"] = math.exp(statistics.mean(map(math.log, ratios)))
+        for kind in ("speedup", "atomic_speedup"):
+            ratios = [each[name][kind] for each in found.values() if kind in each[name]]
+            if ratios:
+                summary[f"{name}_{kind}_min"] = min(ratios)
+                summary[f"{name}_{kind}_mean"] = math.exp(statistics.mean(map(math.log, ratios)))
     return summary

@@ -14,11 +14,16 @@ from __future__ import annotations
 import contextlib
 import copy
 import datetime
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+
+# Its functions have the group as default argument: imported by torch while there is one, it would
+# keep that group, and the threads of gloo, until the interpreter is gone.
+import torch.distributed.nn
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -119,6 +124,9 @@ def process_group(config: TrainingConfig) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
+        # torch's DDP is a cycle of references that holds the group. A thread of gloo that frees a
+        # tensor while the interpreter shuts down aborts the process.
+        gc.collect()
 
 
 def _store(place: Any, timeout: float) -> Any:

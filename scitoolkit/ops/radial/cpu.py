@@ -1,24 +1,17 @@
 """Generator of the C kernels of radial bases: value, first and second derivative in one sweep.
 
-Everything is evaluated in float64 whatever the dtype of the distances, one edge a lane. All three
-families obey a three-term recursion (or a shared exponential) that is differentiated term by
-term, so no term divides by r and r = 0 needs no special case:
-
-    bessel     s_n = sin(n t)/t:  s_{n+1} = 2 cos(t) s_n - s_{n-1},  t = pi r/c in [0, pi)
-    chebyshev  T_{n+1} = 2 t T_n - T_{n-1},  t = 2 r/c - 1
+Everything is evaluated in float64 whatever the dtype of the distances, one edge a lane.
 """
 
 from __future__ import annotations
 
-import math
-
 from scitoolkit.ops.codegen.vectors import over_blocks, prelude
-from scitoolkit.ops.radial.spec import RadialSpec, envelope_coefficients
-
-NUM_TERMS = 17  # the series in t^2 at t = pi then ends below 1e-17
+from scitoolkit.ops.radial import formulas
+from scitoolkit.ops.radial.spec import RadialSpec
 
 # exp by 2^k times a polynomial; arguments are never positive.
-EXPONENTIAL = """
+FUNCTIONS = """
+static inline vec within(vec a, ivec outside) { return (vec)((ivec)a & ~outside); }
 static inline vec exponential(vec a) {
   vec k = a * 0x1.71547652b82fep+0 + 0x1.8p52;
   const vec whole = k - 0x1.8p52;
@@ -34,103 +27,22 @@ static inline vec exponential(vec a) {
 """
 
 
-def _horner(coefficients: list[float], variable: str) -> str:
-    """Return the polynomial as nested C, lowest coefficient first."""
-    text = f"((vec){{0}} + {coefficients[-1].hex()})"
-    for each in reversed(coefficients[:-1]):
-        text = f"({text}*{variable} + {each.hex()})"
-    return text
-
-
-def _sinc_series(order: int) -> list[float]:
-    """Coefficients in t^2 of sin(t)/t, of its derivative over t, and of its second derivative."""
-    found = []
-    for k in range(NUM_TERMS):
-        if order == 0:
-            found.append((-1) ** k / math.factorial(2 * k + 1))
-        elif order == 1:
-            found.append((-1) ** (k + 1) * (2 * k + 2) / math.factorial(2 * k + 3))
-        else:
-            found.append((-1) ** (k + 1) * (2 * k + 2) * (2 * k + 1) / math.factorial(2 * k + 3))
-    return found
-
-
-def _bessel(spec: RadialSpec) -> list[str]:
-    rate = math.pi / spec.cutoff
-    scale = math.sqrt(2 / spec.cutoff) * rate
-    cosine = [(-1) ** k / math.factorial(2 * k) for k in range(NUM_TERMS)]
-    lines = [
-        f"const vec t = r*{rate.hex()}, tt = t*t, cosine = {_horner(cosine, 'tt')};",
-        f"vec f0 = {{0}}, f1 = {_horner(_sinc_series(0), 'tt')}, sine = t*f1;",
-        f"vec d0 = {{0}}, d1 = t*{_horner(_sinc_series(1), 'tt')};",
-        f"vec e0 = {{0}}, e1 = {_horner(_sinc_series(2), 'tt')};",
-    ]
-    step = (
-        "{ const vec f2 = 2*cosine*f1 - f0, d2 = 2*cosine*d1 - 2*sine*f1 - d0,"
-        " e2 = 2*cosine*e1 - 4*sine*d1 - 2*cosine*f1 - e0;"
-        " f0 = f1; f1 = f2; d0 = d1; d1 = d2; e0 = e1; e1 = e2; }"
-    )
-    for n in range(spec.num_basis):
-        lines.append(_product(n, *(scale * rate**k for k in range(3))) + step)
-    return lines
-
-
-def _chebyshev(spec: RadialSpec) -> list[str]:
-    rate = 2 / spec.cutoff
-    lines = [
-        f"const vec t = r*{rate.hex()} - 1.0, zero = {{0}};",
-        "vec f1 = zero + 1.0, f0 = t, d1 = zero, d0 = zero + 1.0, e1 = zero, e0 = zero;",
-    ]
-    step = (
-        "{ const vec f2 = 2*t*f1 - f0, d2 = 2*f1 + 2*t*d1 - d0, e2 = 4*d1 + 2*t*e1 - e0;"
-        " f0 = f1; f1 = f2; d0 = d1; d1 = d2; e0 = e1; e1 = e2; }"
-    )
-    for n in range(spec.num_basis):
-        lines.append(_product(n, 1.0, rate, rate**2) + step)
-    return lines
-
-
-def _gaussian(spec: RadialSpec) -> list[str]:
-    a = spec.gaussian_exponent
-    lines = ["vec f1, d1, e1;"]
-    for n in range(spec.num_basis):
-        center = spec.cutoff * n / (spec.num_basis - 1)
-        lines.append(
-            f"{{ const vec x = r - {center.hex()}; f1 = exponential({a.hex()}*x*x);"
-            f" d1 = {(2 * a).hex()}*x*f1; e1 = {(2 * a).hex()}*(f1 + x*d1); }}"
-            + _product(n, 1.0, 1.0, 1.0)
-        )
-    return lines
-
-
-def _product(n: int, value: float, first: float, second: float) -> str:
-    """Write basis function n times the cutoff, with derivatives, from f1, d1, e1."""
-    return (
-        f"{{ const vec f = f1*{value.hex()}, d = d1*{first.hex()}, e = e1*{second.hex()};"
-        f" F[{n}] = f*w; D[{n}] = d*w + f*w1; E[{n}] = e*w + 2*d*w1 + f*w2; }}\n"
-    )
+def _declared(lines: formulas.Lines) -> list[str]:
+    return [f"const vec {name} = {value};" for name, value in lines]
 
 
 def _sweep(spec: RadialSpec) -> str:
     """The function that fills F, F', F'' of every basis function from the distances r."""
-    p = spec.envelope
-    slope = -p * (p + 1) * (p + 2) / 2
-    rate = 1 / spec.cutoff
-    powers = "\n".join(f"const vec u{k} = u{k - 1}*u;" for k in range(2, p))
-    below = "((vec){0} + 1.0)" if p == 2 else f"u{p - 2}"
-    body = {"bessel": _bessel, "gaussian": _gaussian, "chebyshev": _chebyshev}[spec.kind](spec)
-    lines = "\n".join(body)
+    lines = _declared(formulas.start(spec))
+    for n in range(spec.num_basis):
+        lines += _declared(formulas.function(spec, n))
+        lines += [f"{name}[{n}] = {name}{n};" for name in "FDE"]
+    text = "\n".join(lines)
     return f"""
 static inline void sweep(vec r, vec *F, vec *D, vec *E) {{
-const ivec inside = ~(r >= {spec.cutoff.hex()}); /* NaN stays NaN */
-r = (vec)((ivec)r & inside);
-const vec u = r*{rate.hex()}, u1 = u, v = 1.0 - u;
-{powers}
-vec w = v*v*v*{_horner(envelope_coefficients(p), "u")};
-vec w1 = {(slope * rate).hex()}*u{p - 1}*v*v;
-vec w2 = {(slope * rate * rate).hex()}*({float(p - 1).hex()}*{below}*v*v - 2.0*u{p - 1}*v);
-w = (vec)((ivec)w & inside); w1 = (vec)((ivec)w1 & inside); w2 = (vec)((ivec)w2 & inside);
-{lines}
+const ivec outside = r >= {spec.cutoff!r}; /* NaN stays NaN */
+r = within(r, outside);
+{text}
 }}
 """
 
@@ -179,4 +91,4 @@ def generate(spec: RadialSpec, real: str) -> str:
             f"sum *= d; store(gg_rows, D, {n}); store(gx_rows, &sum, 1);",
         ),
     ]
-    return prelude("double", element=real) + EXPONENTIAL + ROWS + _sweep(spec) + "\n".join(kernels)
+    return prelude("double", element=real) + FUNCTIONS + ROWS + _sweep(spec) + "\n".join(kernels)

@@ -8,27 +8,8 @@ from __future__ import annotations
 
 import math
 
-from scitoolkit.ops.codegen.rows import GPU_ROWS
+from scitoolkit.ops.codegen.triton_rows import HEAD, kernel, load, store
 from scitoolkit.ops.spherical_harmonics.spec import HarmonicsSpec, derivative, index, sectoral
-
-HEAD = """
-import triton
-import triton.language as tl
-"""
-
-# Row r of the block, and how to load and store component i of a row of n.
-BEGIN = [
-    f"r = tl.program_id(0).to(tl.int64) * {GPU_ROWS} + tl.arange(0, {GPU_ROWS})",
-    "inside = r < N",
-]
-
-
-def _load(name: str, size: int, i: int) -> str:
-    return f"tl.load({name} + r * {size} + {i}, mask=inside, other=0.0)"
-
-
-def _store(name: str, size: int, i: int, value: str) -> str:
-    return f"tl.store({name} + r * {size} + {i}, {value}, mask=inside)"
 
 
 def _sum(terms: list[str]) -> str:
@@ -37,7 +18,7 @@ def _sum(terms: list[str]) -> str:
 
 def _vector(spec: HarmonicsSpec) -> list[str]:
     """Load x, y, z, and for normalised vectors divide by the length; zero stays zero."""
-    lines = [f"{name} = {_load('X', 3, k)}" for k, name in enumerate("xyz")]
+    lines = [f"{name} = {load('X', 3, k)}" for k, name in enumerate("xyz")]
     lines.append("zero = x * 0.0")
     if spec.normalize:
         lines += [
@@ -94,7 +75,7 @@ def _incoming(spec: HarmonicsSpec) -> list[str]:
     lines = []
     for degree, m in _components(spec.max_degree):
         loads = [
-            _load("G", spec.dim_out, column)
+            load("G", spec.dim_out, column)
             for n, mm, column in _places(spec)
             if (n, mm) == (degree, m)
         ]
@@ -147,7 +128,7 @@ def _forward(spec: HarmonicsSpec) -> list[str]:
         *_vector(spec),
         *_values(spec.max_degree),
         *(
-            _store("Z", spec.dim_out, column, f"{spec.scale(n)!r} * Y{index(n, m)}")
+            store("Z", spec.dim_out, column, f"{spec.scale(n)!r} * Y{index(n, m)}")
             for n, m, column in _places(spec)
         ),
     ]
@@ -169,12 +150,12 @@ def _backward(spec: HarmonicsSpec) -> list[str]:
     if spec.normalize:
         lines += UNIT + _across("g", "a")
         names = [f"a{k} * inverse" for k in range(3)]
-    return lines + [_store("GX", 3, k, name) for k, name in enumerate(names)]
+    return lines + [store("GX", 3, k, name) for k, name in enumerate(names)]
 
 
 def _double_backward(spec: HarmonicsSpec) -> list[str]:
     """Gradients of <d, gradient> with respect to G and the vectors."""
-    lines = [*_gradient(spec), *(f"d{k} = {_load('DX', 3, k)}" for k in range(3))]
+    lines = [*_gradient(spec), *(f"d{k} = {load('DX', 3, k)}" for k in range(3))]
     if spec.normalize:  # the unit vector's change along d
         lines += UNIT + _across("d", "dp") + [f"v{k} = dp{k} * inverse" for k in range(3)]
     else:
@@ -186,7 +167,7 @@ def _double_backward(spec: HarmonicsSpec) -> list[str]:
             if (terms := derivative(axis, degree, m) if degree else ())
         ]
         value = f"{spec.scale(degree)!r} * ({_sum(parts)})"
-        lines.append(_store("GG", spec.dim_out, column, value))
+        lines.append(store("GG", spec.dim_out, column, value))
     for each in _components(spec.max_degree - 1):
         i = index(*each)
         lines.append(f"q{i} = v0 * h0_{i} + v1 * h1_{i} + v2 * h2_{i}")
@@ -199,13 +180,7 @@ def _double_backward(spec: HarmonicsSpec) -> list[str]:
             f"inverse * (tp{k} - inverse * (u{k} * mixed + dp_along * gp{k} + gp_along * dp{k}))"
             for k in range(3)
         ]
-    return lines + [_store("GX", 3, k, value) for k, value in enumerate(results)]
-
-
-def _kernel(name: str, arguments: str, lines: list[str]) -> str:
-    body = "\n".join("    " + line for line in [*BEGIN, *lines])
-    head = '\n\n@triton.jit(do_not_specialize=["N"])'
-    return f"{head}\ndef {name}(N, {arguments}):\n{body}\n"
+    return lines + [store("GX", 3, k, value) for k, value in enumerate(results)]
 
 
 def generate(spec: HarmonicsSpec) -> str:
@@ -217,7 +192,7 @@ def generate(spec: HarmonicsSpec) -> str:
     """
     return (
         HEAD
-        + _kernel("forward", "X, Z", _forward(spec))
-        + _kernel("backward", "X, G, GX", _backward(spec))
-        + _kernel("double_backward", "X, G, DX, GG, GX", _double_backward(spec))
+        + kernel("forward", "X, Z", _forward(spec))
+        + kernel("backward", "X, G, GX", _backward(spec))
+        + kernel("double_backward", "X, G, DX, GG, GX", _double_backward(spec))
     )

@@ -30,14 +30,16 @@ def _say_once(reason: str) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _why_not_compiled(spec: str, dtype: torch.dtype, device: str, kind: str) -> str:
+def _why_not_compiled(
+    spec: str, dtype: torch.dtype, device: str, kind: str, atomic: bool = False
+) -> str:
     """Return why the kernels of a kind cannot run, or an empty text; compiles them if need be."""
     if dtype not in operators.REAL:
         return f"there is no kernel for {dtype}"
     try:
         if kind == "triton":
             check_triton(device)
-            for kernel in triton_source.KERNELS:
+            for kernel in triton_source.ATOMIC_KERNELS if atomic else triton_source.KERNELS:
                 triton_operators.kernel(spec, kernel, False, dtype)
         elif device == "cpu":
             operators.kernel(spec, "forward", dtype)
@@ -50,11 +52,11 @@ def _why_not_compiled(spec: str, dtype: torch.dtype, device: str, kind: str) -> 
 
 # Found out while torch traces, too, where it is a constant: by text, as constants must be.
 @torch.compiler.assume_constant_result
-def _why_not_triton(spec: str, dtype: torch.dtype, device: str) -> str:
-    return _why_not_compiled(spec, dtype, device, "triton")
+def _why_not_triton(spec: str, dtype: torch.dtype, device: str, atomic: bool) -> str:
+    return _why_not_compiled(spec, dtype, device, "triton", atomic)
 
 
-def choose(spec: TensorProductSpec, x: Tensor, backend: str) -> str:
+def choose(spec: TensorProductSpec, x: Tensor, backend: str, *, deterministic: bool = True) -> str:
     """Return the backend that runs: cpu, triton or reference."""
     if backend not in BACKENDS:
         raise ConfigError(f"backend={backend!r}", allowed=", ".join(BACKENDS))
@@ -62,7 +64,8 @@ def choose(spec: TensorProductSpec, x: Tensor, backend: str) -> str:
         return backend
     device = x.device.type
     if backend == "triton" or (backend == "auto" and device == "cuda"):
-        kind, reason = "triton", _why_not_triton(spec.text, x.dtype, device)
+        kind = "triton"
+        reason = _why_not_triton(spec.text, x.dtype, device, not deterministic)
     elif torch.compiler.is_compiling():  # C compilers cannot be tried out while torch traces
         return "cpu" if device == "cpu" and x.dtype in operators.REAL else "reference"
     else:
@@ -125,11 +128,12 @@ def tensor_product_convolution(
     *,
     backend: str = "auto",
     accumulate: torch.dtype | None = None,
+    deterministic: bool = True,
 ) -> Tensor:
     """Gather sender features, multiply by edge attributes and weights, sum at the receivers.
 
-    One fused kernel, deterministic for any number of threads, twice differentiable in x, y and
-    weight. Messages are never stored.
+    One fused kernel, twice differentiable in x, y and weight; equal input gives equal bits, for any
+    number of threads. Messages are never stored.
 
     Args:
         spec: the tensor product.
@@ -141,6 +145,10 @@ def tensor_product_convolution(
         backend: auto (the kernel of the tensors' device if it can run, else the reference, said
             once), cpu, triton or reference.
         accumulate: torch.float64 to multiply and sum in float64 what is stored in float32.
+        deterministic: False lets Triton's kernels add to rows of nodes by atomics, in forward,
+            backward and double backward: inputs are read once for all gradients, nodes with many
+            edges do not hold up others, and the order of edges by sender is not read. The last
+            bits then differ from call to call. On a CPU it changes nothing.
 
     Returns:
         Node features, shape (N, dim_out), ir_mul layout; zero for nodes without edges.
@@ -160,14 +168,16 @@ def tensor_product_convolution(
     if accumulate not in (None, x.dtype, torch.float64):
         raise ConfigError(f"accumulate={accumulate}", allowed=f"{x.dtype}, torch.float64")
     precise = accumulate == torch.float64
-    chosen = choose(spec, x, backend)
+    chosen = choose(spec, x, backend, deterministic=deterministic)
     if chosen == "reference":
         return reference.tensor_product_convolution(
             spec, x, y, weight, edges.sender, edges.receiver, edges.num_nodes
         )
     arguments = (x.contiguous(), y.contiguous(), weight.contiguous())
     if chosen == "triton":
-        return triton_operators.convolution(*arguments, edges, spec.text, precise)
+        return triton_operators.convolution(
+            *arguments, edges, spec.text, precise, not deterministic
+        )
     return convolution(*arguments, edges, spec.text, precise)
 
 

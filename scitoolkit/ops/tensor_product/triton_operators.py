@@ -2,7 +2,8 @@
 
 As on the CPU there are three operators, each the derivative of the one before. What nobody asks
 for is not computed: `wanted` names gradients by letters, and those that are not wanted come back
-empty.
+empty. With `atomic` the kernels add to receivers and senders by atomics, and the order of the edges
+by sender is empty.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 REAL = {torch.float32: "float32", torch.float64: "float64"}
 MAX_RUNS = 1024  # partial sums of shared weights; a number that the graph alone decides
 SMALLEST_RUN = 64
+ATOMIC_RUN = 16  # edges of one program, which adds to a receiver's row once or twice
 # Stated, because Triton is about to change what it takes for contraction when nobody says.
 LAUNCH = {"num_warps": 1, "enable_fp_fusion": True}
 
@@ -55,21 +57,49 @@ def _strided(cotangent: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
     return cotangent.contiguous(), row if like.ndim == 2 else 0
 
 
+def _zeros(shape: tuple[int, int], like: Tensor, precise: bool) -> Tensor:
+    """Rows that atomics add to, in what is summed in."""
+    return like.new_zeros(shape, dtype=torch.float64 if precise else like.dtype)
+
+
+def _at_receivers(
+    spec: str, precise: bool, atomic: bool, graph: tuple[Tensor, ...], inputs: tuple
+) -> Tensor:
+    """Sums over the edges of each receiver: z, or its variation by the cotangents in `inputs`."""
+    sender, receiver, receiver_ptr, receiver_order, _, _ = graph
+    x = inputs[0]
+    shape = (x.shape[0], TensorProductSpec.from_json(spec).dim_out)
+    if not atomic:
+        out = x.new_empty(shape)
+        order = (receiver_ptr, receiver_order, sender)
+        _launch("nodes", spec, precise, x.shape[0], inputs, out, *order)
+        return out
+    out, num_edges = _zeros(shape, x, precise), sender.shape[0]
+    order = (receiver_order, sender, receiver, num_edges, ATOMIC_RUN)
+    _launch("scatter", spec, precise, -(-num_edges // ATOMIC_RUN), inputs, out, *order)
+    return out.to(x.dtype)
+
+
 def _gradients(
-    spec: str, precise: bool, wanted: str, graph: tuple[Tensor, ...], inputs: tuple, grad: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+    spec: str, precise: bool, atomic: bool, wanted: str, graph: tuple[Tensor, ...], inputs: tuple,
+    grad: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x, y and weight, from the kernels that the wanted ones need."""
     sender, receiver, _, receiver_order, sender_ptr, sender_order = graph
     x, y, weight = inputs[:3]
     parsed = TensorProductSpec.from_json(spec)
-    gx = torch.empty_like(x if "x" in wanted else x[:0, 0])
-    gy, gw = torch.zeros_like(y), torch.empty_like(weight)
-    if "x" in wanted:
-        order = (sender_ptr, sender_order, receiver)
-        _launch("senders", spec, precise, x.shape[0], inputs, grad, gx, *order)
+    gx, gy, gw = x.new_empty(0), torch.zeros_like(y), torch.empty_like(weight)
     order = (receiver_order, sender, receiver)
     num_edges = sender.shape[0]
-    if "y" in wanted or ("w" in wanted and not parsed.shared_weights):
+    if "x" in wanted and atomic:
+        gx = _zeros(x.shape, x, precise)
+        _launch("gradients", spec, precise, num_edges, inputs, grad, gx, gy, gw, *order)
+        gx = gx.to(x.dtype)
+    elif "x" in wanted:
+        gx, by_sender = torch.empty_like(x), (sender_ptr, sender_order, receiver)
+        _launch("senders", spec, precise, x.shape[0], inputs, grad, gx, *by_sender)
+    by_edge = "y" in wanted or ("w" in wanted and not parsed.shared_weights)
+    if by_edge and not (atomic and "x" in wanted):
         _launch("edges", spec, precise, num_edges, inputs, grad, gy, gw, *order)
     if "w" in wanted and parsed.shared_weights:
         run = max(SMALLEST_RUN, -(-num_edges // MAX_RUNS))
@@ -119,7 +149,7 @@ def _double_backward(
     dx: Tensor | None, dy: Tensor | None, dw: Tensor | None, grad: Tensor, x: Tensor, y: Tensor,
     weight: Tensor, sender: Tensor, receiver: Tensor, receiver_ptr: Tensor,
     receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor, spec: str, precise: bool,
-    wanted: str,
+    atomic: bool, wanted: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of <dx, gx> + <dy, gy> + <dw, gw> with respect to (grad, x, y, weight)."""
     graph = (sender, receiver, receiver_ptr, receiver_order, sender_ptr, sender_order)
@@ -127,11 +157,10 @@ def _double_backward(
         each for value, like in ((dx, x), (dy, y), (dw, weight)) for each in _strided(value, like)
     ]
     inputs = (x, y, weight, *cotangents)
-    ggrad = torch.empty_like(grad)
+    ggrad = grad
     if "g" in wanted:
-        order = (receiver_ptr, receiver_order, sender)
-        _launch("nodes", spec, precise, x.shape[0], inputs, ggrad, *order)
-    gx, gy, gw = _gradients(spec, precise, wanted, graph, inputs, grad)
+        ggrad = _at_receivers(spec, precise, atomic, graph, inputs)
+    gx, gy, gw = _gradients(spec, precise, atomic, wanted, graph, inputs, grad)
     return _only(wanted, g=ggrad, x=gx, y=gy, w=gw)
 
 
@@ -142,7 +171,7 @@ double_backward = operator("tensor_product_triton_double_backward", fake=_fake_d
 
 def _save(ctx, inputs, output) -> None:
     tensors = [each for each in inputs if isinstance(each, Tensor)]
-    ctx.spec, ctx.precise = inputs[len(tensors) : len(tensors) + 2]
+    ctx.options = inputs[len(tensors) : len(tensors) + 3]  # spec, precise, atomic
     ctx.save_for_backward(*tensors)
     ctx.set_materialize_grads(False)
 
@@ -152,20 +181,18 @@ def _backward_of_backward(ctx, dx, dy, dw):
     wanted = _asked(ctx, "gxyw")
     # As on the CPU: no wrapping, unless somebody asks for third derivatives, which do not exist.
     plain = is_eager(*arguments) and not torch.is_grad_enabled()
-    grads = (_double_backward if plain else double_backward)(
-        *arguments, ctx.spec, ctx.precise, wanted
-    )
-    return (*_given(wanted, "gxyw", grads), *[None] * 9)
+    grads = (_double_backward if plain else double_backward)(*arguments, *ctx.options, wanted)
+    return (*_given(wanted, "gxyw", grads), *[None] * 10)
 
 
 def _backward(
     grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver: Tensor,
     receiver_ptr: Tensor, receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor,
-    spec: str, precise: bool, wanted: str,
+    spec: str, precise: bool, atomic: bool, wanted: str,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients with respect to (x, y, weight), each shaped as its argument, empty if unwanted."""
     graph = (sender, receiver, receiver_ptr, receiver_order, sender_ptr, sender_order)
-    gx, gy, gw = _gradients(spec, precise, wanted, graph, (x, y, weight), grad)
+    gx, gy, gw = _gradients(spec, precise, atomic, wanted, graph, (x, y, weight), grad)
     return _only(wanted, x=gx, y=gy, w=gw)
 
 
@@ -180,23 +207,22 @@ _eager_backward = eager(_backward, _save, _backward_of_backward)
 
 def _backward_of_forward(ctx, grad):
     if grad is None:
-        return (None,) * 11
+        return (None,) * 12
     arguments, wanted = (grad.contiguous(), *ctx.saved_tensors), _asked(ctx, "xyw")
     grads = (_eager_backward if is_eager(*arguments) else backward)(
-        *arguments, ctx.spec, ctx.precise, wanted
+        *arguments, *ctx.options, wanted
     )
-    return (*_given(wanted, "xyw", grads), *[None] * 8)
+    return (*_given(wanted, "xyw", grads), *[None] * 9)
 
 
 def _forward(
     x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver: Tensor, receiver_ptr: Tensor,
     receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor, spec: str, precise: bool,
+    atomic: bool,
 ) -> Tensor:  # fmt: skip
     """Sum over each receiver's edges of the tensor product, shape (N, dim_out), ir_mul layout."""
-    out = x.new_empty(x.shape[0], TensorProductSpec.from_json(spec).dim_out)
-    order = (receiver_ptr, receiver_order, sender)
-    _launch("nodes", spec, precise, x.shape[0], (x, y, weight), out, *order)
-    return out
+    graph = (sender, receiver, receiver_ptr, receiver_order, sender_ptr, sender_order)
+    return _at_receivers(spec, precise, atomic, graph, (x, y, weight))
 
 
 forward = operator(
@@ -209,11 +235,12 @@ _eager_forward = eager(_forward, _save, _backward_of_forward)
 
 
 def convolution(
-    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: str, precise: bool
+    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: str, precise: bool, atomic: bool
 ) -> Tensor:
     """The forward operator with its derivatives, by the shortest way that the caller allows."""
+    unused = edges.sender.new_empty(0)
     arguments = (
         x, y, weight, edges.sender, edges.receiver, edges.receiver_ptr, edges.receiver_order,
-        *edges.by_sender,
+        *((unused, unused) if atomic else edges.by_sender),
     )  # fmt: skip
-    return (_eager_forward if is_eager(*arguments) else forward)(*arguments, spec, precise)
+    return (_eager_forward if is_eager(*arguments) else forward)(*arguments, spec, precise, atomic)

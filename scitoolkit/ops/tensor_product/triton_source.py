@@ -13,6 +13,12 @@ A program owns what it writes, and reads edges in an order that the graph fixes,
 atomics and equal input gives bit-equal output. A program is one warp with a block of channels;
 the rows of a receiver or sender are cut into parts whose sums fit in registers, the second index
 of the grid. The messages are never stored.
+
+Two more kernels give up equal bits: nodes with many edges do not hold them up, and x, y, w and g
+are read once for all gradients. They add to rows that start as zeros:
+
+    scatter    as nodes, by atomics when the receiver changes     one program per run of edges
+    gradients  as senders and edges, gx by atomics                one program per edge
 """
 
 from __future__ import annotations
@@ -32,6 +38,7 @@ from scitoolkit.ops.tensor_product.triton_terms import (
 )
 
 KERNELS = ("nodes", "senders", "edges", "weights")
+ATOMIC_KERNELS = ("scatter", "gradients", "edges", "weights")
 MAX_SUMS = 32  # blocks that one program sums at a time, of two registers a lane each
 MAX_LINES = 30_000  # beyond this Triton would compile for many minutes
 
@@ -42,8 +49,13 @@ OUTPUTS = {
     "senders": "G, GX, ptr, order, receiver",
     "edges": "G, GY, GW, order, sender, receiver",
     "weights": "G, GW, order, sender, receiver, num_edges, run",
+    "scatter": "Z, order, sender, receiver, num_edges, run",
+    "gradients": "G, GX, GY, GW, order, sender, receiver",
 }
-NUMBER = {"nodes": "n", "senders": "n", "edges": "p", "weights": "c"}
+NUMBER = {
+    "nodes": "n", "senders": "n", "edges": "p", "weights": "c", "scatter": "c", "gradients": "p",
+}  # fmt: skip
+RUN = "range(c * run, tl.minimum(c * run + run, num_edges))"
 
 
 def arguments(kernel: str, double: bool) -> str:
@@ -61,10 +73,11 @@ def _rows(context: Context, kernel: str) -> list[str]:
     lines.append(f"y = Y + e * {spec.dim_in2}")
     lines.append("w = W" if spec.shared_weights else f"w = W + e * {spec.weight_numel}")
     lines += ["dy = DY + e * sdy", "dw = DW + e * sdw"] if double else []
-    if kernel != "nodes":
+    if kernel not in ("nodes", "scatter"):
         lines.append(f"g = G + tl.load(receiver + e) * {spec.dim_out}")
-    if kernel == "edges":
+    if kernel in ("edges", "gradients"):
         lines += [f"gy = GY + e * {spec.dim_in2}", f"gw = GW + e * {spec.weight_numel}"]
+    lines += [f"gx = GX + s * {spec.dim_in1}"] if kernel == "gradients" else []
     return lines
 
 
@@ -86,7 +99,7 @@ def _parts(segments: tuple[Segment, ...], limit: int) -> list[list[int]]:
 
 def _by_rows(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
     """Programs that sum over the edges of a node: (blocks of channels, lines) of each part."""
-    spec, is_nodes = context.spec, kernel == "nodes"
+    spec, is_nodes = context.spec, kernel != "senders"
     segments = spec.out if is_nodes else spec.in1
     size, target = (spec.dim_out, "Z") if is_nodes else (spec.dim_in1, "GX")
     found = []
@@ -97,23 +110,50 @@ def _by_rows(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
             if (path.out if is_nodes else path.in1) in part
         ]
         u = _block(context, segments[part[0]].mul, kernel, terms)
-        begin, end = u.begin(f"part * {u.width}"), []
-        for number in part:
-            each = segments[number]
-            for i in range(each.components):
-                name = f"z{number}_{i}"
-                begin.append(f"{name} = {context.zeros(u.width)}")
-                place = f"{target} + n * {size} + {each.offset + i * each.mul} + u"
-                end.append(f"tl.store({place}, {name}{f', mask={u.mask}' if u.mask else ''})")
+        written = {
+            f"z{number}_{i}": f"{target} + n * {size} + {each.offset + i * each.mul} + u"
+            for number in part
+            for each in [segments[number]]
+            for i in range(each.components)
+        }
         edge = Body(context, lines=_rows(context, kernel))
         for term in terms:
             number = term.path.out if is_nodes else term.path.in1
             sums = {i: f"z{number}_{i}" for i in range(segments[number].components)}
             emitters = triton_uvw if term.path.mode == "uvw" else triton_uvu
-            getattr(emitters, kernel)(term, edge, u, sums)
-        loop = ["for p in range(tl.load(ptr + n), tl.load(ptr + n + 1)):", *indent(edge.lines)]
-        found.append((u.blocks, [*begin, *loop, *end]))
+            (emitters.nodes if is_nodes else emitters.senders)(term, edge, u, sums)
+        zeros = [f"{name} = {context.zeros(u.width)}" for name in written]
+        body = (_scattered if kernel == "scatter" else _owned)(edge.lines, zeros, written, u.mask)
+        found.append((u.blocks, [*u.begin(f"part * {u.width}"), *body]))
     return found
+
+
+def _owned(edge: list[str], zeros: list[str], written: dict[str, str], mask: str) -> list[str]:
+    """The edges of a node, whose row nobody else writes."""
+    head = "for p in range(tl.load(ptr + n), tl.load(ptr + n + 1)):"
+    return [*zeros, head, *indent(edge), *_out("tl.store", written, mask)]
+
+
+def _scattered(edge: list[str], zeros: list[str], written: dict[str, str], mask: str) -> list[str]:
+    """A run of edges: sums are added to the row of a receiver when the next one comes."""
+    flush = _out("tl.atomic_add", written, mask)
+    return [
+        "n = tl.load(receiver + tl.load(order + c * run))",
+        *zeros,
+        f"for p in {RUN}:",
+        "    here = tl.load(receiver + tl.load(order + p))",
+        "    if here != n:",
+        *indent(indent([*flush, *zeros, "n = here"])),
+        *indent(edge),
+        *flush,
+    ]
+
+
+def _out(function: str, written: dict[str, str], mask: str) -> list[str]:
+    """Lines that store or atomically add each name at its place."""
+    options = f", mask={mask}" if mask else ""
+    options += ", sem='relaxed'" if function == "tl.atomic_add" else ""
+    return [f"{function}({place}, {name}{options})" for name, place in written.items()]
 
 
 def _block(context: Context, mul: int, kernel: str, terms: list[Term]) -> Channels:
@@ -171,16 +211,17 @@ def _check_attributes(spec: TensorProductSpec) -> None:
         raise BackendError("no GPU kernel for attributes shared by uuu and other modes")
 
 
-def _edges(context: Context) -> list[tuple[int, list[str]]]:
-    """The program of one edge."""
+def _edges(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
+    """The program of one edge: gradients of attributes and weights, in `gradients` of features."""
     _check_attributes(context.spec)
-    edge = Body(context, lines=_rows(context, "edges"))
+    edge, atomic = Body(context, lines=_rows(context, kernel)), kernel == "gradients"
     sums = _AttributeSums(edge)
     for mul, terms in _families(context).items():
         u = context.channels(f"c{mul}", mul)
         inner = Body(context, edge)
         inner.add(*u.begin(f"c{mul}_0"))
         rows: dict[str, str] = {}
+        features: dict[str, str] = {}
         for term in terms:
 
             def add(j, v, value, term=term, u=u, inner=inner, rows=rows) -> None:
@@ -193,8 +234,13 @@ def _edges(context: Context) -> list[tuple[int, list[str]]]:
                 rows[name] = f"gy + {side.offset + j * side.mul} + {u.name}"
 
             triton_uvu.edges(term, inner, u, add)
-        mask = f", mask={u.mask}" if u.mask else ""
-        inner.add(*(f"tl.store({place}, {name}{mask})" for name, place in rows.items()))
+            if atomic:
+                side, sums_x = term.sides[0], {}
+                for i in term.rows:
+                    sums_x[i] = inner.let(f"gx{term.path.in1}_{i}", context.zeros(u.width))
+                    features[sums_x[i]] = f"gx + {side.offset + i * side.mul} + {u.name}"
+                triton_uvu.senders(term, inner, u, sums_x)
+        inner.add(*_out("tl.store", rows, u.mask), *_out("tl.atomic_add", features, u.mask))
         edge.loop(f"for c{mul}_0 in range(0, {mul}, {u.width}):", inner)
     for term in _wide(context):
 
@@ -202,7 +248,12 @@ def _edges(context: Context) -> list[tuple[int, list[str]]]:
             side = term.sides[1]
             sums.add(body, u, side.offset + j * side.mul + v, value)
 
-        triton_uvw.edges(term, edge, add_wide)
+        def add_features(body, u, i, value, term=term) -> None:
+            side = term.sides[0]
+            place = f"gx + {side.offset + i * side.mul} + {u.name}"
+            body.add(*_out("tl.atomic_add", {value: place}, u.mask))
+
+        triton_uvw.edges(term, edge, add_wide, add_features if atomic else None)
     return [(1, [*edge.lines, *sums.store()])]
 
 
@@ -210,7 +261,7 @@ def _run(context: Context, edge: Body, zeros: list[str], emit: Callable) -> list
     places = emit()
     return [
         *(f"{name} = {zero}" for name, zero in zip(places, zeros, strict=True)),
-        "for p in range(c * run, tl.minimum(c * run + run, num_edges)):",
+        f"for p in {RUN}:",
         *indent(edge.lines),
         f"gw = GW + c * {context.spec.weight_numel}",
         *(
@@ -252,9 +303,9 @@ def _weights(context: Context) -> list[tuple[int, list[str]]]:
 
 
 def _programs(context: Context, kernel: str) -> list[tuple[int, list[str]]]:
-    if kernel in ("nodes", "senders"):
+    if kernel in ("nodes", "senders", "scatter"):
         return _by_rows(context, kernel)
-    return _edges(context) if kernel == "edges" else _weights(context)
+    return _weights(context) if kernel == "weights" else _edges(context, kernel)
 
 
 def generate(
@@ -264,7 +315,7 @@ def generate(
 
     Args:
         spec: a tensor product.
-        kernel: nodes, senders, edges or weights.
+        kernel: one of KERNELS or ATOMIC_KERNELS.
         double: the variant of the double backward.
         real: float32 or float64, what inputs and gradients are stored as.
         accumulate: what is computed and summed in, `real` when empty.
@@ -297,7 +348,7 @@ def generate(
     head = ["import triton", "import triton.language as tl", "", f"parts = {first}"]
     jit = (
         '@triton.jit(do_not_specialize=["num_edges", "run"])'
-        if kernel == "weights"
+        if kernel in ("weights", "scatter")
         else "@triton.jit"
     )
     return "\n".join([*head, *text, "", "", jit, f"def kernel({names}):", *indent(entry), ""])

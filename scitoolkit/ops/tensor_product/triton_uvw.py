@@ -123,19 +123,31 @@ def _varied(
 def senders(term: Term, body: Body, u: Channels, sums: dict[int, str]) -> None:
     """Add one edge to the accumulators `sums[i]` of its sender's gradient."""
     for v in range(term.sides[1].mul):
-        folded = _folded(term, body, v, u)
-        for i in term.rows:
-            parts = [
-                term.over_columns(body, i, a, v, lambda k, names=names: names[k])
-                for a, names in _varied(term, folded, "a", "b")
-            ]
-            body.add(f"{sums[i]} += {added(parts)}")
+        for i, value in _features(term, body, v, _folded(term, body, v, u)).items():
+            body.add(f"{sums[i]} += {value}")
 
 
-def edges(term: Term, body: Body, add: Callable[[Body, Channels, int, int, str], None]) -> None:
+def _features(term: Term, body: Body, v: int, folded: list[dict[int, str]]) -> dict[int, str]:
+    """What one channel of the attributes adds to the gradient of each component of features."""
+    return {
+        i: added(
+            term.over_columns(body, i, a, v, lambda k, names=names: names[k])
+            for a, names in _varied(term, folded, "a", "b")
+        )
+        for i in term.rows
+    }
+
+
+def edges(
+    term: Term,
+    body: Body,
+    add: Callable[[Body, Channels, int, int, str], None],
+    add_features: Callable[[Body, Channels, int, str], None] | None = None,
+) -> None:
     """Hand one edge's gradients of attributes to `add`; store those of weights of its own.
 
-    `add(body, channels, j, v, value)` takes vectors over input channels, inside their loop.
+    `add(body, channels, j, v, value)` takes vectors over input channels, inside their loop;
+    `add_features(body, channels, i, value)` gets the gradient of features, if it is given.
     """
     u = inputs(term)
     head, inner = _loop(body, u)
@@ -151,6 +163,9 @@ def edges(term: Term, body: Body, add: Callable[[Body, Channels, int, int, str],
             )
             for j, value in products.items():
                 add(inner, u, j, v, value)
+        if add_features is not None:
+            for i, value in _features(term, inner, v, folded).items():
+                add_features(inner, u, i, value)
     body.loop(head, inner)
 
 

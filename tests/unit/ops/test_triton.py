@@ -23,7 +23,7 @@ from triton.compiler import ASTSource
 from scitoolkit.ops.tensor_product import TensorProductSpec, triton_operators, triton_source
 
 target = GPUTarget("cuda", 80, 32)
-for kernel in triton_source.KERNELS:
+for kernel in {*triton_source.KERNELS, *triton_source.ATOMIC_KERNELS}:
     shared = kernel == "weights"
     spec = TensorProductSpec.channelwise("32x0e+32x1o", "0e+1o", "0e+1o", shared_weights=shared)
     for double in (False, True):
@@ -33,8 +33,32 @@ for kernel in triton_source.KERNELS:
         types = {n: "i64" if n in integers else "*fp32" if n.isupper() else "*i64" for n in names}
         done = triton.compile(ASTSource(module.kernel, types), target, triton_operators.LAUNCH)
         assert len(done.asm["cubin"]) > 1000
-        assert "atom." not in done.asm["ptx"] and "red." not in done.asm["ptx"]
+        assert "atom." not in done.asm["ptx"]
+        assert ("red." in done.asm["ptx"]) == (kernel not in triton_source.KERNELS)
         print("compiled", kernel, double)
+"""
+
+# The same of operations on rows, whose kernels are plain functions of arrays.
+COMPILE_ROWS = """
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from scitoolkit.ops.codegen import load_triton
+from scitoolkit.ops.radial import RadialSpec, triton_source as radial
+from scitoolkit.ops.spherical_harmonics import HarmonicsSpec, triton_source as harmonics
+
+target = GPUTarget("cuda", 90, 32)
+sources = [harmonics.generate(HarmonicsSpec((0, 1, 2), "component", True))]
+sources += [radial.generate(RadialSpec(kind, 4, 5.0, 6)) for kind in ("bessel", "gaussian")]
+for source in sources:
+    module = load_triton(source)
+    for name in ("forward", "backward", "double_backward"):
+        kernel = getattr(module, name)
+        for real in ("*fp32", "*fp64"):
+            types = {each: "i64" if each == "N" else real for each in kernel.arg_names}
+            done = triton.compile(ASTSource(kernel, types), target, {"enable_fp_fusion": True})
+            assert len(done.asm["cubin"]) > 1000
+            print("compiled", name, real)
 """
 
 
@@ -49,7 +73,7 @@ def _python(*arguments, **environment):
 
 @needs_triton
 def test_kernels_under_the_interpreter():
-    kinds = ("kernels", "harmonics", "contraction")
+    kinds = ("kernels", "harmonics", "radial", "contraction")
     files = [str(Path(__file__).with_name(f"test_triton_{kind}.py")) for kind in kinds]
     options = ("-q", "-x", "-p", "no:cacheprovider")
     done = _python("-m", "pytest", *options, *files, TRITON_INTERPRET="1")
@@ -58,10 +82,17 @@ def test_kernels_under_the_interpreter():
 
 
 @needs_triton
-def test_kernels_compile_for_a_gpu_without_atomics(tmp_path):
+def test_kernels_compile_for_a_gpu_with_atomics_only_where_asked_for(tmp_path):
     done = _python("-W", "error", "-c", COMPILE, TRITON_CACHE_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("compiled") == 8
+    assert done.stdout.count("compiled") == 12
+
+
+@needs_triton
+def test_kernels_on_rows_compile_for_a_gpu(tmp_path):
+    done = _python("-W", "error", "-c", COMPILE_ROWS, TRITON_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("compiled") == 18
 
 
 def _tiny(**options):
@@ -69,6 +100,10 @@ def _tiny(**options):
     edges = Edges.build(torch.tensor([0]), torch.tensor([1]), 2)
     tensors = (torch.ones(2, 4), torch.ones(1, 1), torch.ones(1, 4))
     return tensor_product_convolution(spec, *tensors, edges, **options)
+
+
+def test_on_a_cpu_all_is_deterministic():
+    assert torch.equal(_tiny(deterministic=False), _tiny())
 
 
 @pytest.mark.skipif(

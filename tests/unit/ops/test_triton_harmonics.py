@@ -7,7 +7,7 @@ import torch
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops.codegen import triton_version
-from scitoolkit.ops.radial import radial_basis
+from scitoolkit.ops.interpolation import Grid, Placement, piecewise_polynomial
 from scitoolkit.ops.spherical_harmonics import spherical_harmonics
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -54,5 +54,8 @@ def test_no_rows_and_degree_zero():
 
 
 def test_an_operation_without_gpu_kernels_says_so():
+    grid = Grid(2.0, 10)
+    values = grid.coefficients(grid.nodes()[:, None], torch.float64)
+    place = Placement.build(grid, grid.nodes())
     with pytest.raises(ConfigError, match="auto, cpu, reference"):
-        radial_basis(_rows(2).norm(dim=1), cutoff=5.0, backend="triton")
+        piecewise_polynomial(values, place, backend="triton")

@@ -67,9 +67,9 @@ def _inputs(spec, num_nodes, num_edges, dtype):
     return leaves, Edges.build(*index.to(DEVICE), num_nodes)
 
 
-def _derivatives(spec, leaves, edges, backend, accumulate=None):
+def _derivatives(spec, leaves, edges, backend, **options):
     """The output, its gradients, and the gradients of a scalar of these."""
-    out = tensor_product_convolution(spec, *leaves, edges, backend=backend, accumulate=accumulate)
+    out = tensor_product_convolution(spec, *leaves, edges, backend=backend, **options)
     probe = torch.linspace(-1, 1, out.numel(), dtype=out.dtype, device=out.device)
     probe = probe.reshape(out.shape).requires_grad_()
     first = torch.autograd.grad(out, leaves, probe, create_graph=True)
@@ -103,24 +103,44 @@ def test_equals_the_reference_in_all_derivatives(case, shared, dtype, tolerance)
     _check(_derivatives(spec, leaves, edges, "triton"), _exact(spec, leaves, edges), tolerance)
 
 
+# Runs of three edges: receivers change within runs and between them.
+@pytest.mark.parametrize(
+    ("case", "shared", "dtype", "tolerance"),
+    [
+        *((case, False, torch.float64, 1e-12) for case in ("unsorted", "several blocks")),
+        *((case, True, torch.float64, 1e-12) for case in ("one channel", "uvw")),
+        *((case, False, torch.float32, 5e-6) for case in ("wide attributes", "uvw", "uuu")),
+    ],
+)
+def test_atomics_equal_the_reference_in_all_derivatives(
+    case, shared, dtype, tolerance, monkeypatch
+):
+    monkeypatch.setattr(triton_operators, "ATOMIC_RUN", 3)
+    spec = _spec(case, shared)
+    leaves, edges = _inputs(spec, 4, 8, dtype)
+    got = _derivatives(spec, leaves, edges, "triton", deterministic=False)
+    _check(got, _exact(spec, leaves, edges), tolerance)
+
+
 @pytest.mark.parametrize(("num_nodes", "num_edges"), [(0, 0), (3, 0), (1, 2)])
-@pytest.mark.parametrize("shared", [False, True])
-def test_empty_graphs(num_nodes, num_edges, shared):
+@pytest.mark.parametrize(("shared", "deterministic"), [(False, True), (True, True), (False, False)])
+def test_empty_graphs(num_nodes, num_edges, shared, deterministic):
     spec = TensorProductSpec.channelwise("8x0e+8x1o", "0e+1o", "0e+1o", shared_weights=shared)
     leaves, edges = _inputs(spec, num_nodes, num_edges, torch.float32)
-    got = _derivatives(spec, leaves, edges, "triton")
+    got = _derivatives(spec, leaves, edges, "triton", deterministic=deterministic)
     for a, b in zip(got, _exact(spec, leaves, edges), strict=True):
         torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=1e-5)
 
 
-def test_every_element_is_written():
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_every_element_is_written(deterministic):
     """Fresh memory is NaN; in1, in2 and out hold segments that no path touches."""
     spec = TensorProductSpec.build("3x0e+8x1o", "0e+1o+2e", "8x0e+2x2e", [(1, 1, 0, "uvu", True)])
     leaves, edges = _inputs(spec, 4, 5, torch.float64)
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)  # which fills fresh memory with NaN
     try:
-        got = _derivatives(spec, leaves, edges, "triton")
+        got = _derivatives(spec, leaves, edges, "triton", deterministic=deterministic)
     finally:
         torch.use_deterministic_algorithms(before)
     _check(got, _exact(spec, leaves, edges), 1e-12)
@@ -133,15 +153,17 @@ def test_paths_without_weights():
     _check(_derivatives(spec, leaves, edges, "triton"), _exact(spec, leaves, edges), 1e-12)
 
 
+@pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_any_subset_of_inputs_may_require_gradients(position):
+def test_any_subset_of_inputs_may_require_gradients(position, deterministic):
     spec = TensorProductSpec.channelwise("4x0e+4x1o", "0e+1o", "0e+1o")
     leaves, edges = _inputs(spec, 4, 5, torch.float64)
     chosen = [each.detach() for each in leaves]
     chosen[position].requires_grad_()
     results = []
     for backend in ("triton", "reference"):
-        out = tensor_product_convolution(spec, *chosen, edges, backend=backend)
+        options = {"backend": backend, "deterministic": deterministic}
+        out = tensor_product_convolution(spec, *chosen, edges, **options)
         grads = torch.autograd.grad(out.square().sum(), chosen[position], create_graph=True)
         results.append((*grads, *torch.autograd.grad(grads[0].square().sum(), chosen[position])))
     _check(*results, 1e-12)
@@ -155,10 +177,12 @@ def test_two_runs_are_bit_identical(shared):
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_accumulation_in_float64():
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_accumulation_in_float64(deterministic):
     spec = TensorProductSpec.channelwise("8x0e+8x1o", "0e+1o", "0e+1o")
     leaves, edges = _inputs(spec, 2, 6, torch.float32)
-    got = _derivatives(spec, leaves, edges, "triton", accumulate=torch.float64)
+    options = {"accumulate": torch.float64, "deterministic": deterministic}
+    got = _derivatives(spec, leaves, edges, "triton", **options)
     assert all(each.dtype == torch.float32 for each in got)
     # Only what is stored is rounded to float32: half an ulp where nothing rounded follows.
     want = _exact(spec, leaves, edges)
@@ -173,17 +197,19 @@ def test_shared_weights_of_many_runs(monkeypatch):
     _check(_derivatives(spec, leaves, edges, "triton"), _exact(spec, leaves, edges), 1e-12)
 
 
-def test_operators_pass_torch_opcheck_and_compile():
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_operators_pass_torch_opcheck_and_compile(deterministic):
     spec = TensorProductSpec.channelwise("4x0e", "0e", "0e")
     leaves, edges = _inputs(spec, 3, 4, torch.float64)
     index = (edges.sender, edges.receiver, edges.receiver_ptr, edges.receiver_order)
-    arguments = (*leaves, *index, *edges.by_sender, spec.text, False)
+    arguments = (*leaves, *index, *edges.by_sender, spec.text, False, not deterministic)
     torch.library.opcheck(
         triton_operators.forward, arguments, test_utils=("test_schema", "test_faketensor")
     )
 
     def function(*leaves):
-        return tensor_product_convolution(spec, *leaves, edges, backend="triton").square().sum()
+        options = {"backend": "triton", "deterministic": deterministic}
+        return tensor_product_convolution(spec, *leaves, edges, **options).square().sum()
 
     compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
     want = torch.autograd.grad(function(*leaves), leaves)
@@ -202,10 +228,12 @@ def test_what_has_no_kernel_is_said():
 
 
 @pytest.mark.skipif(INTERPRETED, reason="the interpreter is too slow for it")
+@pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_large_graph_on_the_gpu(dtype, tolerance):
+def test_large_graph_on_the_gpu(dtype, tolerance, deterministic):
     in1, in2 = "128x0e+128x1o+128x2e", "0e+1o+2e+3o"
     spec = TensorProductSpec.channelwise(in1, in2, "128x0e+128x1o+128x2e+128x3o")
     leaves, edges = _inputs(spec, 200, 4000, dtype)
     assert triton_operators.kernel(spec.text, "nodes", False, dtype).parts > 1
-    _check(_derivatives(spec, leaves, edges, "auto"), _exact(spec, leaves, edges), tolerance)
+    got = _derivatives(spec, leaves, edges, "auto", deterministic=deterministic)
+    _check(got, _exact(spec, leaves, edges), tolerance)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +66,30 @@ def test_every_rank_knows_its_place_and_its_arguments(module, capfd):
     assert launch(2, ["a", "b=1"], module=name) == 0
     lines = sorted(capfd.readouterr().out.splitlines())
     assert lines == ["0 2 ['a', 'b=1']", "1 2 ['a', 'b=1']"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no threads in /proc")
+def test_leaving_the_group_ends_its_threads_though_ddp_held_it():
+    code = (
+        "import os, torch\n"
+        "from scitoolkit.training import TrainingConfig\n"
+        "from scitoolkit.training.strategy import process_group\n"
+        "def threads():\n"
+        "    return len(os.listdir('/proc/self/task'))\n"
+        "def step():\n"
+        "    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 3))\n"
+        "    net(torch.ones(2, 3)).sum().backward()\n"
+        "with process_group(TrainingConfig(strategy='sharded', device='cpu')):\n"
+        "    step()\n"
+        "    joined = threads()\n"
+        "print(joined, threads())\n"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    joined, left = map(int, done.stdout.split())
+    assert left <= joined - 3  # gloo's
 
 
 @pytest.mark.multiproc

@@ -17,8 +17,9 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.loader import SurrogateBatchSampler, SurrogateLoader, open_source
 
 WORKER = """
-import json, sys
+import gc, json, sys
 sys.path.insert(0, sys.argv[1])
+import torch.distributed.nn  # before there is a group, which it would keep otherwise
 from torch import distributed
 from test_ranks import gradients
 path, init, rank = sys.argv[2], sys.argv[3], int(sys.argv[4])
@@ -31,6 +32,7 @@ except Exception as error:
 if rank == 0:
     print(json.dumps(found))
 distributed.destroy_process_group()
+gc.collect()  # DDP is a cycle of references; a thread of gloo must not outlive the interpreter
 """
 
 
