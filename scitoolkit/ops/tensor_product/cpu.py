@@ -21,6 +21,7 @@ EMITTERS = {"uvu": cpu_uvu, "uvw": cpu_uvw, "uuu": cpu_uuu}
 TILE = 4  # edges of one receiver that a path sees before the next path
 MAX_STACK = 1 << 20  # bytes of one thread's tile; threads of OpenMP may have stacks of 2 MiB
 KERNELS = ("forward", "backward", "double_backward")
+SPINS = 4096  # looks at the turn before a waiting thread lets others run: some tens of microseconds
 
 GRAPH = (
     "i64 nodes, i64 num_edges, i64 chunks, const i64 *chunk_ptr, const i64 *ptr, "
@@ -50,42 +51,78 @@ def own_size(spec: TensorProductSpec, most_slots: int) -> int:
     return -(-size // WIDEST) * WIDEST  # threads share no line of cache
 
 
-def _passes(spec: TensorProductSpec, table: ScalarTable, kind: str, double: bool) -> str:
-    blocks = []
-    for path in spec.paths:
-        text = getattr(EMITTERS[path.mode], kind)(Term(spec, table, path), double)
-        if text:
-            count = spec.in2[path.in2].mul
-            blocks.append(f"for (int v = 0; v < {count}; v++) {{\n{text}\n}}")
-    return "\n".join(blocks)
+def _passes(spec: TensorProductSpec, table: ScalarTable, kernel: str) -> tuple[str, str]:
+    """One function for each pass of each path over a tile, and the calls of all of them.
+
+    One function for all would take the compiler twice as long.
+    """
+    double = kernel == "double_backward"
+    kinds = {
+        "forward": ["nodes"],
+        "backward": ["edges", "attributes"],
+        "double_backward": ["nodes", "edges", "attributes"],
+    }[kernel]
+    functions, calls = [], []
+    for kind in kinds:
+        for number, path in enumerate(spec.paths):
+            text = getattr(EMITTERS[path.mode], kind)(Term(spec, table, path), double)
+            if text:
+                count = spec.in2[path.in2].mul
+                functions.append(
+                    f"static __attribute__((noinline)) void {kind}_{number}(struct tile *T) {{\n"
+                    f"OPEN\nfor (int v = 0; v < {count}; v++) {{\n{text}\n}}\n}}"
+                )
+                calls.append(f"{kind}_{number}(&tile);")
+    return "\n".join(functions), "\n".join(calls)
+
+
+# What the passes over a tile take: rows of its edges, their scalars, rows of their receiver.
+TILE_OF_EDGES = """
+#define ATTRIBUTES (({attributes} + LANES - 1) / LANES * LANES)
+struct tile {{
+  int ne, stream; i64 ahead;
+  const real *xs[TILE], *ys[TILE], *ws[TILE], *dxs[TILE], *dys[TILE], *dws[TILE], *g;
+  acc *gxs[TILE], *gys[TILE], *z; gradw *gws[TILE];
+  acc as[TILE][{scalars}] __attribute__((aligned(64)));
+  acc bs[TILE][{cotangent_scalars}] __attribute__((aligned(64)));
+  acc gyr[TILE][ATTRIBUTES]; vec sums[TILE][ATTRIBUTES];
+}};
+#define OPEN const int ne = T->ne, stream = T->stream; const i64 ahead = T->ahead; \\
+  const real *const *xs = T->xs, *const *ys = T->ys, *const *ws = T->ws; \\
+  const real *const *dxs = T->dxs, *const *dys = T->dys, *const *dws = T->dws, *g = T->g; \\
+  acc *const *gxs = T->gxs, *const *gys = T->gys, *z = T->z; gradw *const *gws = T->gws; \\
+  acc (*as)[{scalars}] = T->as, (*bs)[{cotangent_scalars}] = T->bs; \\
+  vec (*sums)[ATTRIBUTES] = T->sums;
+"""
 
 
 def _tile(spec: TensorProductSpec, table: ScalarTable, kernel: str) -> str:
-    """Declare and fill the rows and scalars of the tile's edges."""
+    """Fill the rows and scalars of the tile's edges."""
     double, grads = kernel == "double_backward", kernel != "forward"
-    arrays = ["xs", "ys", "ws"] + (["dxs", "dys", "dws"] if double else [])
-    lines = [f"const real *{', *'.join(f'{name}[TILE]' for name in arrays)};"]
-    aligned = "__attribute__((aligned(64)))"
-    lines.append(f"acc as[TILE][{table.size}] {aligned};")
-    if double:
-        lines.append(f"acc bs[TILE][{table.size}] {aligned};")
-    if grads:
-        lines.append("acc *gxs[TILE], *gys[TILE]; gradw *gws[TILE];")
-        lines.append("acc gyr[TILE][ATTRIBUTES]; vec sums[TILE][ATTRIBUTES];")
-        lines.append("memset(gyr, 0, sizeof(gyr)); memset(sums, 0, sizeof(sums));")
     own = "0" if spec.shared_weights else f"i*{spec.weight_numel}"
+    lines = [
+        "tile.ne = ptr[n+1] - t < TILE ? (int)(ptr[n+1] - t) : TILE;",
+        "const int ne = tile.ne;",
+        f"tile.ahead = t + ne < last ? (order[t+ne] - order[t])*{spec.weight_numel} : 0;",
+    ]
+    if grads:
+        lines.append(
+            "for (int e = 0; e < ne; e++) for (int j = 0; j < ATTRIBUTES; j++) "
+            "{ tile.sums[e][j] = (vec){0}; tile.gyr[e][j] = 0; }"
+        )
     lines += [
         "for (int e = 0; e < ne; e++) {",
         "const i64 i = order[t+e], s = sender[i];",
-        f"xs[e] = X + s*{spec.dim_in1}; ys[e] = Y + i*{spec.dim_in2}; ws[e] = W + {own};",
-        "scalars(ys[e], as[e]);",
+        f"tile.xs[e] = X + s*{spec.dim_in1}; tile.ys[e] = Y + i*{spec.dim_in2};",
+        f"tile.ws[e] = W + {own};",
+        "scalars(tile.ys[e], tile.as[e]);",
     ]
     if double:
-        lines.append("dxs[e] = DX + s*sdx; dys[e] = DY + i*sdy; dws[e] = DW + i*sdw;")
-        lines.append("scalars(dys[e], bs[e]);")
+        lines.append("tile.dxs[e] = DX + s*sdx; tile.dys[e] = DY + i*sdy;")
+        lines.append("tile.dws[e] = DW + i*sdw; scalars(tile.dys[e], tile.bs[e]);")
     if grads:
-        lines.append(f"gxs[e] = own + slot[i]*{spec.dim_in1}; gys[e] = gyr[e];")
-        lines.append(f"gws[e] = {'own_weights' if spec.shared_weights else f'GW + {own}'};")
+        lines.append(f"tile.gxs[e] = own + slot[i]*{spec.dim_in1}; tile.gys[e] = tile.gyr[e];")
+        lines.append(f"tile.gws[e] = {'own_weights' if spec.shared_weights else f'GW + {own}'};")
     lines.append("}")
     ahead = [f"prefetch(X + s*{spec.dim_in1}, {spec.dim_in1}*sizeof(real));"]
     if double:
@@ -105,54 +142,48 @@ def _store_attributes(spec: TensorProductSpec) -> str:
 for (int e = 0; e < ne; e++) {{
 real *gy = GY + order[t+e]*{size};
 for (int j = 0; j < {size}; j += LANES) {{
-const vec s = totals(sums[e] + j) + *(const vecu *)(gyr[e] + j);
+const vec s = totals(tile.sums[e] + j) + *(const vecu *)(tile.gyr[e] + j);
 for (int l = 0; l < LANES && j + l < {size}; l++) gy[j+l] = (real)s[l];
 }}
 }}"""
 
 
-def _row(spec: TensorProductSpec) -> tuple[str, str]:
-    """Where a receiver's row is summed, and how it is stored.
-
-    Rows are summed where they belong, unless they are rounded or written past the caches.
-    """
-    size = spec.dim_out
-    begin = f"""
-acc *z = direct ? (acc *)(Z + n*{size}) : row;
-memset(z, 0, {size}*sizeof(acc));"""
-    return begin, f"if (!direct) store_row(Z + n*{size}, row, {size}, past);"
-
-
 def _kernel(spec: TensorProductSpec, table: ScalarTable, kernel: str) -> str:
-    double, grads = kernel == "double_backward", kernel != "forward"
-    head, node, tail, work = [], [], [], [_tile(spec, table, kernel)]
-    if kernel != "backward":
-        begin, end = _row(spec)
-        size = spec.dim_out
+    double, grads, rows = kernel == "double_backward", kernel != "forward", kernel != "backward"
+    functions, calls = _passes(spec, table, kernel)
+    head, node, tail = ["struct tile tile;"], [], ""
+    work = [_tile(spec, table, kernel), calls]
+    size = spec.dim_out
+    if rows:
+        # Rows are summed where they belong, unless they are rounded or written past the caches.
         head.append(
             f"acc row[{max(1, size)}] __attribute__((aligned(64))); "
             f"const int past = nodes*{size}*sizeof(real) > STREAM_BYTES && {size} % LANES == 0"
             " && (uintptr_t)Z % PART == 0; const int direct = sizeof(acc) == sizeof(real) && !past;"
         )
-        node.append(begin)
-        tail.append(end)
-        work.append(_passes(spec, table, "nodes", double))
+        node.append(f"acc *z = tile.z = direct ? (acc *)(Z + n*{size}) : row;")
+        node.append(f"memset(z, 0, {size}*sizeof(acc));")
+        tail = f"if (!direct) store_row(Z + n*{size}, row, {size}, past);"
     if grads:
-        size = f"num_edges*{spec.weight_numel}*sizeof(real)"
-        past = f"{size} > STREAM_BYTES && (uintptr_t)GW % PART == 0"
-        streams = "0" if spec.shared_weights else past
-        head.append(f"const int stream = {streams}; (void)stream;")
-        node.append(f"const real *g = G + n*{spec.dim_out};")
-        work += [_passes(spec, table, each, double) for each in ("edges", "attributes")]
+        weights = f"num_edges*{spec.weight_numel}*sizeof(real)"
+        past = f"{weights} > STREAM_BYTES && (uintptr_t)GW % PART == 0"
+        head.append(f"tile.stream = {'0' if spec.shared_weights else past};")
+        node.append(f"tile.g = G + n*{size};")
         work.append(_store_attributes(spec))
     parameters = SIGNATURES[kernel]
     names = ", ".join(each.replace("*", " ").split()[-1] for each in parameters.split(","))
-    scratch, arguments = (
-        (", acc *own, acc *own_weights", ", own, own_weights") if grads else ("", "")
+    scratch, own = (", acc *own, acc *own_weights", ", own, own_weights") if grads else ("", "")
+    call = f"{kernel}_chunk(chunk, {names}{own});"
+    # Each kernel starts with the weights that the one before it has left in the caches.
+    order = "chunks - 1 - c" if kernel == "backward" else "c"
+    struct = TILE_OF_EDGES.format(
+        attributes=max(1, spec.dim_in2) if grads else 0,
+        scalars=table.size,
+        cotangent_scalars=table.size if double else 0,
     )
-    call = f"{kernel}_chunk(chunk, {names}{arguments});"
     return f"""
-#define ATTRIBUTES (({max(1, spec.dim_in2)} + LANES - 1) / LANES * LANES)
+{struct}
+{functions}
 extern int omp_get_thread_num(void);
 static void {kernel}_chunk(i64 chunk, {parameters}{scratch}) {{
 {chr(10).join(head)}
@@ -160,17 +191,17 @@ const i64 last = ptr[chunk_ptr[chunk+1]];
 for (i64 n = chunk_ptr[chunk]; n < chunk_ptr[chunk+1]; n++) {{
 {chr(10).join(node)}
 for (i64 t = ptr[n]; t < ptr[n+1]; t += TILE) {{
-const int ne = ptr[n+1] - t < TILE ? (int)(ptr[n+1] - t) : TILE;
-const i64 ahead = t + ne < last ? (order[t+ne] - order[t])*{spec.weight_numel} : 0; (void)ahead;
 {chr(10).join(work)}
 }}
-{chr(10).join(tail)}
+{tail}
 }}
 __sync_synchronize(); /* stores past the caches are seen by whoever reads next */
 }}
 void {kernel}({parameters}, i64 threads) {{
-#pragma omp parallel for ordered num_threads(threads) if(threads > 1) schedule(dynamic, 1)
-for (i64 chunk = 0; chunk < chunks; chunk++) {{
+i64 turn = 0; (void)turn; /* who may hand over; a thread takes its turns in rising order */
+#pragma omp parallel for num_threads(threads) if(threads > 1) schedule(monotonic:dynamic, 1)
+for (i64 c = 0; c < chunks; c++) {{
+const i64 chunk = {order};
 {_with_own_rows(spec, call) if grads else call}
 }}
 }}
@@ -187,11 +218,11 @@ acc *own = OWN + omp_get_thread_num()*own_size, *own_weights = own + own_size - 
 memset(own, 0, count*{size}*sizeof(acc));
 memset(own_weights, 0, {shared}*sizeof(acc));
 {call}
-#pragma omp ordered
-{{
+for (int spins = 0; __atomic_load_n(&turn, __ATOMIC_ACQUIRE) != c; spins++)
+  if (spins < {SPINS}) PAUSE; else sched_yield();
 for (i64 s = 0; s < count; s++) add_row(GX + slot_node[first+s]*{size}, own + s*{size}, {size});
 {f"add_row(GW, own_weights, {shared});" if shared else ""}
-}}"""
+__atomic_store_n(&turn, c + 1, __ATOMIC_RELEASE);"""
 
 
 def _check_stack(spec: TensorProductSpec, table: ScalarTable) -> None:

@@ -69,7 +69,7 @@ SCALAR = Lane("acc", 1)
 def channel_loops(mul: int, width: int, body: Callable[[Lane], str], index: str = "u") -> str:
     """Loops over `mul` channels: `width` vectors at once, then half as many, then single channels.
 
-    All bounds are constants of the compilation, so loops that do not run leave no code.
+    All bounds are constants of the preprocessor, so loops that do not run cost no compilation.
     """
     parts, begin = [], "0"
     while width:
@@ -82,8 +82,8 @@ def channel_loops(mul: int, width: int, body: Callable[[Lane], str], index: str 
 
 
 def _loop(index: str, begin: str, end: str, step: str, lane: Lane, body) -> str:
+    head = f"for (int {index} = {begin}; {index} < {end}; {index} += {step})"
     return (
-        f'if ({begin} < {end}) _Pragma("GCC unroll 1") '
-        f"for (int {index} = {begin}; {index} < {end}; {index} += {step}) {{\n"
-        f"typedef {lane.type} T;\n{body(lane)}\n}}"
+        f'\n#if {begin} < {end}\n_Pragma("GCC unroll 1") {head} {{'
+        f"\ntypedef {lane.type} T;\n{body(lane)}\n}}\n#endif\n"
     )

@@ -10,13 +10,20 @@ WIDEST = 64  # bytes of the widest vectors there are
 STREAM_BYTES = 4 << 20
 
 TYPES = """
+#include <sched.h>
 #include <stdint.h>
 #include <string.h>
+#if defined(__x86_64__)
+#define PAUSE __builtin_ia32_pause()
+#else
+#define PAUSE
+#endif
 typedef int64_t i64;
 typedef {real} real;
 typedef {acc} acc;
 typedef {gradw} gradw;
-#if defined(__AVX512F__) && {widest} >= 64
+#if defined(BYTES) /* of a vector: tests ask for widths that the machine may not have */
+#elif defined(__AVX512F__) && {widest} >= 64
 #define BYTES 64
 #elif defined(__AVX__) && {widest} >= 32
 #define BYTES 32
@@ -26,7 +33,9 @@ typedef {gradw} gradw;
 #define LANES (BYTES / {acc_size})
 #define PART (LANES * {real_size})
 #define TILE {tile}
+#ifndef STREAM_BYTES
 #define STREAM_BYTES {stream_bytes}
+#endif
 typedef acc vec __attribute__((vector_size(BYTES), may_alias));
 typedef acc vecu __attribute__((vector_size(BYTES), aligned(sizeof(acc)), may_alias));
 typedef real part __attribute__((vector_size(PART)));
@@ -51,10 +60,12 @@ STREAMS = """
 #define NONTEMPORAL(p, v) (*(partu *)(p) = (v))
 #elif PART == 16
 #define NONTEMPORAL(p, v) __builtin_ia32_movnt{kind}(({real} *)(p), v)
-#elif PART == 32
+#elif PART == 32 && defined(__AVX__)
 #define NONTEMPORAL(p, v) __builtin_ia32_movnt{kind}256(({real} *)(p), v)
-#else
+#elif PART == 64 && defined(__AVX512F__)
 #define NONTEMPORAL(p, v) __builtin_ia32_movnt{kind}512(({real} *)(p), v)
+#else
+#define NONTEMPORAL(p, v) (*(partu *)(p) = (v))
 #endif
 #endif
 #define put(p, v, fits) do {{ const partu v_ = __builtin_convertvector((v), part); \\

@@ -214,11 +214,12 @@ def with_sums(term: Term, slots: list[int], copies: int, loops: str) -> str:
         f"const vec sm{slot} = {' + '.join(f'sm{slot}_{t}' for t in range(copies))};"
         for slot in slots
     ]
-    rest = f"if ({term.muls[0]} % LANES) "
+    singles_end = []
     for j in range(term.spec.in2[term.path.in2].components):
         vectors = term.into_attributes(j, slots, "sm")
         singles = term.into_attributes(j, slots, "sn")
         if vectors:
             end.append(f"sums[e][{term.y(j)}] += {vectors};")
-            end.append(f"{rest}gys[e][{term.y(j)}] += {singles};")
-    return "\n".join([*begin, loops, *end])
+            singles_end.append(f"gys[e][{term.y(j)}] += {singles};")
+    rest = [f"#if {term.muls[0]} % LANES", *singles_end, "#endif\n"]
+    return "\n".join([*begin, loops, *end, *rest])

@@ -10,6 +10,7 @@ from scitoolkit.ops.tensor_product import (
     TensorProductSpec,
     change_layout,
     channelwise_instructions,
+    operators,
     tensor_product_convolution,
 )
 
@@ -149,6 +150,52 @@ def test_optimised_kernels_equal_the_reference(monkeypatch):
         torch.testing.assert_close(
             got, want, rtol=1e-4, atol=1e-5 * float(want.detach().abs().max())
         )
+
+
+@pytest.fixture
+def compiled_with(monkeypatch):
+    """Compile kernels with other flags; kernels that are loaded already are forgotten."""
+
+    def compiled(flags):
+        monkeypatch.setenv("SCITOOLKIT_CFLAGS", f"-O1 {flags}")
+        operators.kernel.cache_clear()
+
+    yield compiled
+    operators.kernel.cache_clear()
+
+
+@pytest.mark.parametrize("num_bytes", [16, 32, 64])
+@pytest.mark.parametrize("channels", [8, 20, 32])
+@pytest.mark.parametrize(
+    ("dtype", "accumulate"),
+    [(torch.float64, None), (torch.float32, None), (torch.float32, torch.float64)],
+)
+def test_vectors_of_any_width_and_stores_past_the_caches(
+    compiled_with, num_bytes, channels, dtype, accumulate
+):
+    """Widths that this machine may lack; rows that are whole aligned vectors and rows that are not.
+
+    Whatever the size, outputs and gradients of weights are written past the caches where they can.
+    """
+    compiled_with(f"-DBYTES={num_bytes} -DSTREAM_BYTES=0")
+    irreps = f"{channels}x0e + {channels}x1o"
+    instructions = [(0, 0, 0, "uvu", True), (1, 0, 1, "uvu", True), (1, 1, 1, "uvu", True)]
+    instructions += [(0, 0, 0, "uvw", True), (1, 1, 1, "uvw", True)]
+    spec = TensorProductSpec.build(irreps, "0e+1e", irreps, instructions)
+    inputs, index = _inputs(spec, 6, 17, dtype)
+    edges = Edges.build(*index, 6)
+
+    def results(backend, leaves, **options):
+        return _derivatives(
+            lambda *a: tensor_product_convolution(spec, *a, edges, backend=backend, **options),
+            leaves,
+        )
+
+    got = results("cpu", inputs, accumulate=accumulate)
+    want = results("reference", [each.detach().double().requires_grad_() for each in inputs])
+    tolerance = 1e-12 if dtype == torch.float64 else 5e-6
+    for a, b in zip(got, want, strict=True):
+        assert (a - b).abs().max() <= tolerance * b.abs().max()
 
 
 @pytest.mark.parametrize("case", ["channels-11", "wide-attributes", "uvw", "uuu"])
