@@ -58,8 +58,8 @@ static void take(element *to, const element *from, int count, int width) {
 """
 
 
-def _transpose(lanes: int) -> str:
-    """Return the body that transposes lanes x lanes values in log2(lanes) rounds of exchanges."""
+def transposed_in_place(lanes: int) -> str:
+    """Return C that transposes lanes x lanes values in a[], in log2(lanes) rounds."""
     lines, step = [], 1
     while step < lanes:
         low = [lane if not lane & step else lanes + (lane ^ step) for lane in range(lanes)]
@@ -89,7 +89,8 @@ def prelude(real: str, element: str | None = None) -> str:
     """
     width = {"float": 4, "double": 8}[real]
     cases = "\n".join(
-        f"#if BYTES == {size}\n{_transpose(size // width)}\n#endif" for size in (16, 32, 64)
+        f"#if BYTES == {size}\n{transposed_in_place(size // width)}\n#endif"
+        for size in (16, 32, 64)
     )
     transpose = (
         f"static inline __attribute__((always_inline)) void transpose(vec *a) {{\n{cases}\n}}"

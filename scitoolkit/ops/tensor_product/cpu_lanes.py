@@ -58,10 +58,6 @@ class Lane:
         kind = "vecu" if self.type == "vec" else "acc"
         return f"(*({kind} *)({self.at(address, t)}))"
 
-    @property
-    def zero(self) -> str:
-        return "{0}" if self.type == "vec" else "0"
-
 
 SCALAR = Lane("acc", 1)
 

@@ -68,6 +68,22 @@ class ScalarTable:
             PADDING, sum(self.padded(each) * self.spec.in2[each].mul for each in self.groups)
         )
 
+    def source_over_edges(self) -> str:
+        """C: `scalars(y, a)`, where each number is a vector over edges."""
+        lines = []
+        for segment, rows in sorted(self.groups.items()):
+            side = self.spec.in2[segment]
+            for v in range(side.mul):
+                for slot, row in enumerate(rows):
+                    terms = " + ".join(
+                        f"(num){value.hex()}*y[{side.offset + j * side.mul + v}]"
+                        for j, value in enumerate(row)
+                        if value
+                    )
+                    lines.append(f"a[{self.offset(segment, v) + slot}] = {terms};")
+        body = "\n".join(lines)
+        return f"static void scalars(const vec *y, vec *a) {{\n{body}\n}}\n"
+
     def source(self) -> str:
         """C: the constants and `scalars(y, a)`, which fills the row of one edge."""
         tables, code = [], []
@@ -191,7 +207,7 @@ class Term:
     def into_attributes(self, j: int, slots: Iterable[int], name: str) -> str:
         """sum over slots of C[slot, j] name_slot, empty when none has a constant."""
         return " + ".join(
-            f"(acc){self.constants[slot][j].hex()}*{name}{slot}"
+            f"(num){self.constants[slot][j].hex()}*{name}{slot}"
             for slot in slots
             if self.constants[slot][j]
         )
@@ -208,18 +224,18 @@ def with_sums(term: Term, slots: list[int], copies: int, loops: str) -> str:
 
     What they sum over the channels are gradients of the slots, which become those of y.
     """
-    begin = [f"acc sn{slot} = 0; (void)sn{slot};" for slot in slots]
+    begin = [f"acc sn{slot} = {{0}}; (void)sn{slot};" for slot in slots]
     begin += [f"vec sm{slot}_{t} = {{0}};" for slot in slots for t in range(copies)]
-    end = [
+    vectors = [
         f"const vec sm{slot} = {' + '.join(f'sm{slot}_{t}' for t in range(copies))};"
         for slot in slots
     ]
-    singles_end = []
+    singles = []
     for j in range(term.spec.in2[term.path.in2].components):
-        vectors = term.into_attributes(j, slots, "sm")
-        singles = term.into_attributes(j, slots, "sn")
-        if vectors:
-            end.append(f"sums[e][{term.y(j)}] += {vectors};")
-            singles_end.append(f"gys[e][{term.y(j)}] += {singles};")
-    rest = [f"#if {term.muls[0]} % LANES", *singles_end, "#endif\n"]
-    return "\n".join([*begin, loops, *end, *rest])
+        of_vectors = term.into_attributes(j, slots, "sm")
+        if of_vectors:
+            vectors.append(f"sums[e][{term.y(j)}] += {of_vectors};")
+            singles.append(f"gys[e][{term.y(j)}] += {term.into_attributes(j, slots, 'sn')};")
+    mul = term.muls[0]
+    end = [f"#if {mul} >= LANES", *vectors, "#endif", f"#if {mul} % LANES", *singles, "#endif\n"]
+    return "\n".join([*begin, loops, *end])

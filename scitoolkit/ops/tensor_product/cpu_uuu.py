@@ -13,7 +13,7 @@ def _entries(term: Term) -> list[tuple[int, int, int, str]]:
     constants = term.spec.coefficients(term.path)
     bound = CG_ZERO * max(term.path.scale, 1e-30)
     return [
-        (i, j, k, f"(acc){float(constants[i, j, k]).hex()}")
+        (i, j, k, f"(num){float(constants[i, j, k]).hex()}")
         for i in range(constants.shape[0])
         for j in range(constants.shape[1])
         for k in range(constants.shape[2])
@@ -29,7 +29,7 @@ def _loads(term: Term, lane: Lane, double: bool) -> list[str]:
         value = (
             lane.load(f"{name}+{path.weight_offset}+u")
             if path.has_weight
-            else (f"(T){lane.zero} + (acc){without}")
+            else (f"(T){{0}} + (num){without}")
         )
         lines.append(f"const T {name}_ = {value};")
     for name, (side, plain, cotangent) in sides.items():

@@ -46,7 +46,7 @@ def _weights(term: Term, lane: Lane, double: bool, ahead: bool = False) -> list[
             value = (
                 lane.load_weight(name, term.path.weight_offset, term.muls[1], t)
                 if term.path.has_weight
-                else f"(T){lane.zero} + (acc){without}"
+                else f"(T){{0}} + (num){without}"
             )
             lines.append(f"const T {name}_{t} = {value};")
     return lines

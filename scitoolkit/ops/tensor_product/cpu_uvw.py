@@ -76,7 +76,7 @@ def nodes(term: Term, double: bool) -> str:
 
     def body(lane: Lane) -> str:
         places = [(number, k, t) for number, k in numbered for t in lane.indices]
-        lines = [f"T s{k}_{t} = {lane.zero};" for _, k, t in places]
+        lines = [f"T s{k}_{t} = {{0}};" for _, k, t in places]
         lines.append(f"for (int u = 0; u < {mul1}; u++) {{")
         for t in lane.indices:
             lines += _load_weights(term, lane, double, "u", f"_{t}", t)

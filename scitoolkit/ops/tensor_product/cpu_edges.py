@@ -1,0 +1,159 @@
+"""The walk of a chunk with vectors over edges, for features of a few channels.
+
+Vectors over channels would stay empty, so numbers become vectors: rows of as many edges of one
+receiver as a vector holds are transposed into buffers, and the passes of the paths run on these
+as they run on single channels, a channel at a time. Edges that fill up the last vector have no
+attributes, hence add nothing.
+"""
+
+from __future__ import annotations
+
+from scitoolkit.ops.codegen.vectors import transposed_in_place
+from scitoolkit.ops.tensor_product.cpu_prelude import WIDEST, steps_over_edges
+from scitoolkit.ops.tensor_product.cpu_terms import ScalarTable
+from scitoolkit.ops.tensor_product.spec import TensorProductSpec
+
+MODES = ("uvu", "uuu")
+MOST_BYTES = 1 << 17  # of the stack: buffers that leave the second cache gain nothing
+
+_TRANSPOSE = "\n".join(
+    f"#if WIDTH == {lanes}\n{transposed_in_place(lanes)}\n#endif" for lanes in (2, 4, 8, 16)
+)
+FUNCTIONS = f"""
+static inline void transpose(vec *a) {{
+{_TRANSPOSE}
+}}
+/* Rows of WIDTH edges to one vector for each number of a row. */
+static void gather_rows(vec *to, const real *const *rows, i64 size) {{
+  i64 j = 0;
+  for (; j + WIDTH <= size; j += WIDTH) {{
+    for (int l = 0; l < WIDTH; l++) to[j + l] = ld(rows[l] + j);
+    transpose(to + j);
+  }}
+  for (; j < size; j++) for (int l = 0; l < WIDTH; l++) to[j][l] = rows[l][j];
+}}
+/* The first `count` edges' rows back again: written, or added one by one, as rows may be equal. */
+#define BACK(name, type, WHOLE, ONE) \\
+static void name(type *const *rows, const vec *from, i64 size, int count) {{ \\
+  i64 j = 0; \\
+  for (; j + WIDTH <= size; j += WIDTH) {{ \\
+    vec v[WIDTH]; \\
+    for (int l = 0; l < WIDTH; l++) v[l] = from[j + l]; \\
+    transpose(v); \\
+    for (int l = 0; l < count; l++) WHOLE; \\
+  }} \\
+  for (; j < size; j++) for (int l = 0; l < count; l++) ONE; \\
+}}
+BACK(put_rows, real, *(partu *)(rows[l] + j) = __builtin_convertvector(v[l], part),
+     rows[l][j] = (real)from[j][l])
+BACK(add_rows, acc, *(vecu *)(rows[l] + j) += v[l], rows[l][j] += from[j][l])
+"""
+
+
+def suits(spec: TensorProductSpec, table: ScalarTable, acc: str) -> bool:
+    """Tell whether vectors over edges serve a spec better than vectors over channels."""
+    over_channels, over_edges = steps_over_edges(spec, acc)
+    return (
+        all(path.mode in MODES for path in spec.paths)
+        and over_edges < over_channels
+        and stack_bytes(spec, table) <= MOST_BYTES
+    )
+
+
+def numbers_are_vectors(passes: str) -> str:
+    """Return the C of passes in which each number is a vector, and no vector holds channels."""
+    names = ("real", "acc", "gradw")
+    begin = [f"#define {name} vec" for name in names]
+    end = [f"#undef {name}" for name in (*names, "LANES")]
+    return "\n".join([*begin, "#undef LANES", "#define LANES 65536", passes, *end])
+
+
+def walk(spec: TensorProductSpec, kernel: str, calls: str) -> str:
+    """Return the C that runs the passes over all edges of a chunk's receivers, WIDTH at a time."""
+    double, grads, rows = kernel == "double_backward", kernel != "forward", kernel != "backward"
+    own = "0" if spec.shared_weights else f"i*{spec.weight_numel}"
+    inputs = {
+        "x": (f"X + s*{spec.dim_in1}", spec.dim_in1),
+        "y": (f"Y + i*{spec.dim_in2}", spec.dim_in2),
+        "w": (f"W + {own}", spec.weight_numel),
+    }
+    if double:
+        inputs["dx"] = ("DX + s*sdx", spec.dim_in1)
+        inputs["dy"] = ("DY + i*sdy", spec.dim_in2)
+        inputs["dw"] = ("DW + i*sdw", spec.weight_numel)
+    head = ["struct tile tile; tile.ne = 1; tile.stream = 0; tile.ahead = 0;"]
+    for name, (_, size) in inputs.items():
+        head.append(f"vec {name}_[{max(1, size)}]; const real *r{name}[WIDTH];")
+        head.append(f"tile.{name}s[0] = {name}_;")
+    node, fill, store, end, finish = [], [], [], "", ""
+    for name, (place, size) in inputs.items():
+        fill.append(f"r{name}[l] = {place};")
+        store.append(f"gather_rows({name}_, r{name}, {size});")
+    for name in ("y", "dy") if double else ("y",):
+        scalars = "as" if name == "y" else "bs"
+        store.append(
+            f"for (int j = 0; j < {spec.dim_in2}; j++) "
+            f"for (int l = count; l < WIDTH; l++) {name}_[j][l] = 0;\n"
+            f"scalars({name}_, tile.{scalars}[0]);"
+        )
+    if rows:
+        head.append(f"vec z[{_whole(spec.dim_out)}]; tile.z = z;")
+        node.append(f"for (int k = 0; k < {_whole(spec.dim_out)}; k++) z[k] = (vec){{0}};")
+        end = f"""
+for (int k = 0; k < {spec.dim_out}; k += WIDTH) {{
+const vec s = totals(z + k);
+for (int l = 0; l < WIDTH && k + l < {spec.dim_out}; l++) Z[n*{spec.dim_out}+k+l] = (real)s[l];
+}}"""
+    back = []
+    if grads:
+        of_weights = max(1, spec.weight_numel)
+        head.append(
+            f"vec g_[{max(1, spec.dim_out)}], gx_[{max(1, spec.dim_in1)}], gw_[{of_weights}];\n"
+            "tile.g = g_; tile.gxs[0] = gx_; tile.gws[0] = gw_; tile.gys[0] = tile.gyr[0];\n"
+            "acc *rgx[WIDTH]; real *rgy[WIDTH];"
+        )
+        node.append(
+            f"for (int k = 0; k < {spec.dim_out}; k++) "
+            f"g_[k] = (vec){{0}} + (num)G[n*{spec.dim_out}+k];"
+        )
+        fill.append(f"rgx[l] = own + slot[i]*{spec.dim_in1}; rgy[l] = GY + i*{spec.dim_in2};")
+        store.append(f"for (int j = 0; j < {spec.dim_in1}; j++) gx_[j] = (vec){{0}};")
+        store.append("for (int j = 0; j < ATTRIBUTES; j++) tile.gyr[0][j] = (vec){0};")
+        back.append(f"add_rows(rgx, gx_, {spec.dim_in1}, count);")
+        back.append(f"put_rows(rgy, tile.gyr[0], {spec.dim_in2}, count);")
+        if spec.shared_weights:
+            head.append(f"for (int j = 0; j < {of_weights}; j++) gw_[j] = (vec){{0}};")
+            finish = (
+                f"for (int j = 0; j < {spec.weight_numel}; j++) own_weights[j] = total(gw_[j]);"
+            )
+        else:
+            head.append("real *rgw[WIDTH];")
+            fill.append(f"rgw[l] = GW + {own};")
+            back.append(f"put_rows(rgw, gw_, {spec.weight_numel}, count);")
+    return f"""
+{chr(10).join(head)}
+for (i64 n = chunk_ptr[chunk]; n < chunk_ptr[chunk+1]; n++) {{
+{chr(10).join(node)}
+for (i64 t = ptr[n]; t < ptr[n+1]; t += WIDTH) {{
+const int count = ptr[n+1] - t < WIDTH ? (int)(ptr[n+1] - t) : WIDTH;
+for (int l = 0; l < WIDTH; l++) {{
+const i64 i = order[t + (l < count ? l : count - 1)], s = sender[i]; (void)s;
+{chr(10).join(fill)}
+}}
+{chr(10).join(store)}
+{calls}
+{chr(10).join(back)}
+}}
+{end}
+}}
+{finish}"""
+
+
+def _whole(size: int) -> str:
+    return f"(({max(1, size)} + WIDTH - 1) / WIDTH * WIDTH)"
+
+
+def stack_bytes(spec: TensorProductSpec, table: ScalarTable) -> int:
+    """Bytes of the stack that a chunk takes, in the widest kernel."""
+    rows = 3 * spec.dim_in1 + 4 * spec.dim_in2 + 3 * spec.weight_numel + 2 * spec.dim_out
+    return WIDEST * (rows + 2 * table.size + 64)
