@@ -55,7 +55,8 @@ def own_size(spec: TensorProductSpec, most_slots: int) -> int:
 def _passes(spec: TensorProductSpec, table: ScalarTable, kernel: str) -> tuple[str, str]:
     """One function for each pass of each path over a tile, and the calls of all of them.
 
-    One function for all would take the compiler twice as long.
+    One function for all would take the compiler twice as long. `noipa`: GCC 12 takes small passes
+    for functions without effects, because all they write is behind pointers in the tile.
     """
     double = kernel == "double_backward"
     kinds = {
@@ -70,7 +71,8 @@ def _passes(spec: TensorProductSpec, table: ScalarTable, kernel: str) -> tuple[s
             if text:
                 count = spec.in2[path.in2].mul
                 functions.append(
-                    f"static __attribute__((noinline)) void {kind}_{number}(struct tile *T) {{\n"
+                    "static __attribute__((noinline, noipa)) "
+                    f"void {kind}_{number}(struct tile *T) {{\n"
                     f"OPEN\nfor (int v = 0; v < {count}; v++) {{\n{text}\n}}\n}}"
                 )
                 calls.append(f"{kind}_{number}(&tile);")

@@ -30,9 +30,9 @@ struct tile {{
 def struct(spec: TensorProductSpec, table: ScalarTable, kernel: str) -> str:
     """Return the C of a tile, and of `OPEN`, by which a pass names what is in it."""
     return STRUCT.format(
-        attributes=max(1, spec.dim_in2) if kernel != "forward" else 0,
+        attributes=max(1, spec.dim_in2) if kernel != "forward" else 1,
         scalars=table.size,
-        cotangent_scalars=table.size if kernel == "double_backward" else 0,
+        cotangent_scalars=table.size if kernel == "double_backward" else 1,
     )
 
 
