@@ -52,7 +52,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-PEER_NAMES := trainers e3nn mace deepmd loaders
+PEER_NAMES := trainers e3nn mace nequip deepmd loaders
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
@@ -68,6 +68,11 @@ $(PEERS)/e3nn/.installed: constraints.txt
 $(PEERS)/mace/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) -e . mace-torch
+	touch $@
+
+$(PEERS)/nequip/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) -e . nequip
 	touch $@
 
 $(PEERS)/loaders/.installed: constraints.txt

@@ -1,6 +1,6 @@
 """Equivariant tensor products and their graph convolution, as generated kernels."""
 
-from scitoolkit.ops.tensor_product.drop_in import TensorProductConvolution
+from scitoolkit.ops.tensor_product.drop_in import TensorProductConvolution, TensorProductScatter
 from scitoolkit.ops.tensor_product.edges import Edges
 from scitoolkit.ops.tensor_product.public import (
     TensorProduct,
@@ -14,6 +14,7 @@ __all__ = [
     "Edges",
     "TensorProduct",
     "TensorProductConvolution",
+    "TensorProductScatter",
     "TensorProductSpec",
     "change_layout",
     "channelwise_instructions",

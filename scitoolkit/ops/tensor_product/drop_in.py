@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import DataError
@@ -54,3 +55,43 @@ class TensorProductConvolution(nn.Module):
         x, y = change_layout(x, spec.in1, "ir_mul"), change_layout(y, spec.in2, "ir_mul")
         out = tensor_product_convolution(spec, x, y, weight, edges, backend=self.backend)
         return change_layout(out, spec.out, "mul_ir")
+
+
+class TensorProductScatter(nn.Module):
+    """Gather, tensor product and scatter, called as NequIP calls its module of this name.
+
+    Set `block.tp_scatter` of NequIP's interaction blocks to this module, made from the old one's
+    `tp`. The state dict stays the same, so checkpoints load with and without it. For eager mode:
+    neither TorchScript nor NequIP's `compile_mode: compile` takes it.
+
+    Args:
+        tp: the `e3nn.o3.TensorProduct` to replace; kept, because NequIP asks it for `weight_numel`
+            and its buffers belong to the state dict.
+        backend: see `tensor_product_convolution`.
+
+    Example:
+        >>> from e3nn import o3
+        >>> paths = [(0, 0, 0, "uvu", True)]
+        >>> tp = o3.TensorProduct("4x0e", "0e", "4x0e", paths, shared_weights=False)
+        >>> layer, index = TensorProductScatter(tp), torch.tensor([[0, 1], [1, 0]])
+        >>> layer(torch.ones(2, 4), torch.ones(2, 1), torch.ones(2, 4), *index).shape
+        torch.Size([2, 4])
+    """
+
+    def __init__(self, tp: nn.Module, backend: str = "auto") -> None:
+        super().__init__()
+        self.tp = tp
+        self.convolution = TensorProductConvolution.from_e3nn(tp, backend)
+
+    def forward(
+        self, x: Tensor, edge_attr: Tensor, edge_weight: Tensor, edge_dst: Tensor, edge_src: Tensor
+    ) -> Tensor:
+        """Return node features, shape (N, dim_out).
+
+        Args:
+            x: node features, shape (N, dim_in1), mul_ir layout.
+            edge_attr: shape (E, dim_in2), mul_ir layout.
+            edge_weight: shape (E, weight_numel).
+            edge_dst, edge_src: receivers and senders, each of shape (E,).
+        """
+        return self.convolution(x, edge_attr, edge_weight, torch.stack((edge_src, edge_dst)))
