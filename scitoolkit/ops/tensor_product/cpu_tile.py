@@ -125,4 +125,10 @@ __sync_synchronize(); /* stores past the caches are seen by whoever reads next *
 
 def stack_bytes(spec: TensorProductSpec, table: ScalarTable) -> int:
     """Bytes of the stack that a chunk takes, in the widest kernel."""
-    return 8 * (TILE * (2 * table.size + (spec.dim_in2 + 16) * 17) + spec.dim_out)
+    of_uvw = [  # products of features with attributes, of a path and of its cotangents
+        2 * spec.in1[path.in1].mul * spec.out[path.out].components
+        for path in spec.paths
+        if path.mode == "uvw"
+    ]
+    tile = TILE * (2 * table.size + (spec.dim_in2 + 16) * 17)
+    return 8 * (tile + spec.dim_out + max(of_uvw, default=0))

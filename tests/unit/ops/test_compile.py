@@ -3,6 +3,7 @@
 import ctypes
 import logging
 import multiprocessing
+import os
 
 import pytest
 import torch
@@ -98,3 +99,12 @@ def test_many_processes_share_one_library(cache):
         rank.join()
     assert len(paths) == 1
     assert ctypes.CDLL(paths.pop()).answer() == 42
+
+
+def test_modules_that_changed_while_running_share_nothing(tmp_path):
+    (tmp_path / "generator.py").write_text("# of another version than what runs")
+    changed = [compiling._digest.__wrapped__(tmp_path) for _ in range(2)]
+    assert changed[0] != changed[1]
+    os.utime(tmp_path / "generator.py", (0, 0))
+    settled = [compiling._digest.__wrapped__(tmp_path) for _ in range(2)]
+    assert settled[0] == settled[1]
