@@ -119,7 +119,7 @@ def signed_rows(
 ) -> dict[tuple[int, int], tuple[tuple[float, ...], int]]:
     """Map each pair (i, k) that couples to its row of constants over j, and the row's sign."""
     constants = spec.coefficients(path)
-    constants = np.where(abs(constants) > CG_ZERO * max(path.scale, 1e-30), constants, 0.0)
+    constants = np.where(abs(constants) > CG_ZERO * max(abs(path.scale), 1e-30), constants, 0.0)
     rows = {}
     for i in range(constants.shape[0]):
         for k in range(constants.shape[2]):

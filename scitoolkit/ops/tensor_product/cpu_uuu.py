@@ -11,7 +11,7 @@ ARRAYS = {False: ("x", "y", "w"), True: ("x", "y", "w", "dx", "dy", "dw")}
 
 def _entries(term: Term) -> list[tuple[int, int, int, str]]:
     constants = term.spec.coefficients(term.path)
-    bound = CG_ZERO * max(term.path.scale, 1e-30)
+    bound = CG_ZERO * max(abs(term.path.scale), 1e-30)
     return [
         (i, j, k, f"(num){float(constants[i, j, k]).hex()}")
         for i in range(constants.shape[0])
