@@ -37,15 +37,17 @@ def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
 
 def machine() -> dict[str, object]:
     """Return processor, cores, load and versions, for the record beside every figure."""
-    model = platform.processor() or platform.machine()
+    model, flags = platform.processor() or platform.machine(), set()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo", encoding="utf-8") as file:
-            lines = [line for line in file if line.startswith("model name")]
-        model = lines[0].split(":", 1)[1].strip() if lines else model
+            pairs = [line.split(":", 1) for line in file if ":" in line]
+        told = {key.strip(): value.strip() for key, value in pairs}
+        model, flags = told.get("model name", model), set(told.get("flags", "").split())
     import torch
 
     return {
         "processor": model,
+        "vectors": next((name for name in ("avx512f", "avx2", "avx") if name in flags), ""),
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
         "threads": torch.get_num_threads(),
