@@ -20,9 +20,10 @@ def table() -> str:
     figures = json.loads(RESULTS.read_text(encoding="utf-8"))
     machine = figures["machine"]
     lines = [
-        f"{figures['date']}, {machine['processor']}, one thread, load {machine['load']} on "
-        f"{machine['cores']} cores, torch {machine['torch']}, float32; sgemm "
-        f"{figures['sgemm_gflops']:.0f} GFLOP/s, copy {figures['copy_gb_s']:.0f} GB/s. No GPU.",
+        f"{figures['date']}, {machine['processor']} ({machine['vectors']}), one thread, "
+        f"load {machine['load']} on {machine['cores']} cores, torch {machine['torch']}, float32; "
+        f"sgemm {figures['sgemm_gflops']:.0f} GFLOP/s, copy {figures['copy_gb_s']:.0f} GB/s. "
+        "No GPU.",
         "",
         "| problem | edges | "
         + " | ".join(f"{text}: ms (fastest peer / ours; bound)" for text in WORK.values())
