@@ -41,11 +41,6 @@ SIGNATURES = {
 }
 
 
-def supports(spec: TensorProductSpec) -> bool:
-    """Tell whether every path of `spec` has a generated kernel."""
-    return all(path.mode in EMITTERS for path in spec.paths)
-
-
 def own_size(spec: TensorProductSpec, most_slots: int) -> int:
     """Elements of scratch that a thread needs for chunks of at most `most_slots` senders."""
     size = most_slots * spec.dim_in1 + (spec.weight_numel if spec.shared_weights else 0)
@@ -55,7 +50,7 @@ def own_size(spec: TensorProductSpec, most_slots: int) -> int:
 def _passes(spec: TensorProductSpec, table: ScalarTable, kernel: str) -> tuple[str, str]:
     """One function for each pass of each path over a tile, and the calls of all of them.
 
-    One function for all would take the compiler twice as long. `noipa`: GCC 12 takes small passes
+    One function for all would take the compiler far longer. `noipa`: GCC 12 takes small passes
     for functions without effects, because all they write is behind pointers in the tile.
     """
     double = kernel == "double_backward"
@@ -127,7 +122,7 @@ def generate(spec: TensorProductSpec, kernel: str, real: str, accumulate: str = 
     """Return the C source of one kernel of `spec`.
 
     Args:
-        spec: a tensor product that `supports` accepts.
+        spec: a tensor product of any modes.
         kernel: forward, backward or double_backward.
         real: float or double, what inputs and gradients are stored as.
         accumulate: what is computed and summed in, `real` when empty.

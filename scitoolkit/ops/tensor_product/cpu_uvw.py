@@ -19,6 +19,7 @@ from scitoolkit.ops.tensor_product.cpu_terms import Term, with_sums
 
 ARRAYS = {False: ("x", "w"), True: ("x", "w", "dx", "dw")}
 MAX_SUMS = 8  # accumulators that fit in registers beside what they are made from
+BLOCK = 16  # channels u whose sums wait for one another: whole vectors of any width
 AHEAD = 2048  # bytes of weights asked for ahead of their use: rows of edges follow one another
 
 
@@ -105,17 +106,19 @@ def edges(term: Term, double: bool) -> str:
     together = _power_of_two(MAX_SUMS // (len(term.columns) * len(sums)))
     while mul1 % together:  # rows of weights that share what is read of g
         together //= 2
-    block = [f"vec {s}v[{len(term.columns)}][LANES];" for s in sums]
-    block += [f"acc {s}t[{len(term.columns)}][LANES];" for s in sums]
+    block = [f"vec {s}v[{len(term.columns)}][{BLOCK}];" for s in sums]
+    block += [f"acc {s}t[{len(term.columns)}][{BLOCK}];" for s in sums]
     block += [f"for (int l = 0; l < count; l += {together}) {{", "const int row = begin + l;"]
     block += [_rows(term, double, together, sums), "}"]
     text = f"""
-for (int begin = 0; begin < {mul1}; begin += LANES) {{
-const int count = {mul1} - begin < LANES ? {mul1} - begin : LANES;
+for (int begin = 0; begin < {mul1}; begin += {BLOCK}) {{
+const int count = {mul1} - begin < {BLOCK} ? {mul1} - begin : {BLOCK};
 {chr(10).join(block)}
-if (count == LANES) {{ typedef vec T; const int u = begin;
+int l = 0;
+for (; l + LANES <= count; l += LANES) {{ typedef vec T; const int u = begin + l;
 {_after(term, double, Lane("vec", 1), sums)}
-}} else for (int u = begin; u < {mul1}; u++) {{ typedef acc T; const int l = u - begin;
+}}
+for (; l < count; l++) {{ typedef acc T; const int u = begin + l;
 {_after(term, double, Lane("acc", 1), sums)}
 }}
 }}"""
@@ -170,7 +173,7 @@ def _after(term: Term, double: bool, lane: Lane, sums: tuple[str, ...]) -> str:
     for number, k in enumerate(term.columns):
         for s in sums:
             value = (
-                f"totals({s}v[{number}]) + *(const vecu *){s}t[{number}]"
+                f"totals({s}v[{number}]+l) + *(const vecu *)({s}t[{number}]+l)"
                 if lane.type == "vec"
                 else f"total({s}v[{number}][l]) + {s}t[{number}][l]"
             )

@@ -20,8 +20,7 @@ from scitoolkit.ops.tensor_product.graph import Graph
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
 REAL = {torch.float32: "float", torch.float64: "double"}
-# Vectors are written out, so what -O3 does beyond these gains at most a tenth, in cache, and takes
-# GCC 12 1.4 times as long.
+# Vectors are written out, so -O3 gains little beyond these and takes much longer.
 GCC_PASSES = ("-fexpensive-optimizations", "-fschedule-insns2", "-funswitch-loops")
 QUICK_FLAGS = ("-O1", *GCC_PASSES, *FLAGS[1:])
 

@@ -72,19 +72,21 @@ def _program(spec, kernel):
     return cpu.generate(spec, kernel, "float") + main
 
 
+@pytest.mark.parametrize("num_bytes", [16, 32])
 @pytest.mark.parametrize("kernel", list(cpu.KERNELS))
-def test_no_read_or_write_outside_and_every_output_is_written(kernel, tmp_path):
+def test_no_read_or_write_outside_and_every_output_is_written(kernel, num_bytes, tmp_path):
     try:
         compiler = find_compiler()
     except BackendError:
         pytest.skip("no C compiler")
-    in1, in2 = "19x0e+11x1o", "0e+2x1o"
+    in1, in2 = "19x0e+11x1o+16x0e", "0e+2x1o"
     irreps, instructions = channelwise_instructions(in1, in2, "0e+1o+1e")
     instructions.append((1, 1, len(irreps), "uvw", True))
+    instructions.append((2, 0, len(irreps), "uvw", True))  # rows of weights eight at a time
     spec = TensorProductSpec.build(in1, in2, irreps + type(irreps)("9x0e"), instructions)
     source, program = tmp_path / "kernel.c", tmp_path / "kernel"
     source.write_text(_program(spec, kernel))
-    command = [compiler, *FLAGS, str(source), "-o", str(program), "-lm"]
+    command = [compiler, *FLAGS, f"-DBYTES={num_bytes}", str(source), "-o", str(program), "-lm"]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     if "sanitize" in built.stderr or "asan" in built.stderr:
         pytest.skip("the compiler has no AddressSanitizer")
