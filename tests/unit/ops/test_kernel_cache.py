@@ -35,19 +35,25 @@ def only(folder, pattern):
     return path
 
 
+def replace(path, data):
+    """Put a damaged file in the place of one that this process has mapped."""
+    path.unlink()
+    path.write_bytes(data)
+
+
 def halve(library, note):
-    os.truncate(library, library.stat().st_size // 2)
+    replace(library, library.read_bytes()[: library.stat().st_size // 2])
 
 
 def flip(library, note):
     data = bytearray(library.read_bytes())
     for place in range(len(data) // 3, len(data) // 3 + 3000, 7):
         data[place] ^= 0xFF
-    library.write_bytes(data)
+    replace(library, data)
 
 
 def empty(library, note):
-    library.write_bytes(b"")
+    replace(library, b"")
 
 
 def empty_note(library, note):
