@@ -33,6 +33,7 @@ class SearchJob:
     """A search over the configuration of another job; fulfils `contracts.Job`."""
 
     config_class: ClassVar[type[SearchConfig]] = SearchConfig
+    continues_from = "trials.jsonl"
 
     def check(self, config: SearchConfig) -> Mapping[str, Any]:
         """Draw configurations and check each against the schema; train and write nothing."""
