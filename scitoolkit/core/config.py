@@ -171,6 +171,30 @@ class Document:
             key = key.rpartition(".")[0]
         return str(self.path) if self.path else ""
 
+    def override(self, text: str) -> None:
+        """Apply one `section.key=value` setting of the command line; its value is YAML.
+
+        Raises:
+            ConfigError: it is not `key=value`, or goes through a value that is no section.
+        """
+        dotted, sign, value_text = text.partition("=")
+        if not sign or not dotted or any(not part for part in dotted.split(".")):
+            raise ConfigError(
+                f"{text!r} is not a setting", where="command line", allowed="section.key=value"
+            )
+        value = parse_yaml(value_text, Path.cwd(), f"command line: {dotted}").value
+        section: Any = self.raw
+        *parents, leaf = dotted.split(".")
+        for depth, part in enumerate(parents):
+            section = section.setdefault(part, {})
+            if not isinstance(section, dict):
+                raise ConfigError(
+                    f"{dotted!r}: {'.'.join(parents[: depth + 1])!r} is a value, not a section",
+                    where="command line",
+                )
+        section[leaf] = value
+        self.origins[dotted] = "command line"
+
     def validate(self, schema: type[C]) -> C:
         """Return the `schema` instance of this document.
 
@@ -202,7 +226,7 @@ def read_document(path: Path | str | None, overrides: Sequence[str] = ()) -> Doc
     """
     document = Document(raw={}) if path is None else _read_document(Path(path))
     for text in overrides:
-        _apply_override(document, text)
+        document.override(text)
     return document
 
 
@@ -265,26 +289,6 @@ def _read_document(path: Path) -> Document:
     for name in [name for name in raw if name.startswith(ANCHORS)]:
         del raw[name]
     return Document(raw, path, {key: f"{path}:{line}" for key, line in parsed.lines.items()})
-
-
-def _apply_override(document: Document, text: str) -> None:
-    dotted, sign, value_text = text.partition("=")
-    if not sign or not dotted or any(not part for part in dotted.split(".")):
-        raise ConfigError(
-            f"{text!r} is not a setting", where="command line", allowed="section.key=value"
-        )
-    value = parse_yaml(value_text, Path.cwd(), f"command line: {dotted}").value
-    section: Any = document.raw
-    *parents, leaf = dotted.split(".")
-    for depth, part in enumerate(parents):
-        section = section.setdefault(part, {})
-        if not isinstance(section, dict):
-            raise ConfigError(
-                f"{dotted!r}: {'.'.join(parents[: depth + 1])!r} is a value, not a section",
-                where="command line",
-            )
-    section[leaf] = value
-    document.origins[dotted] = "command line"
 
 
 def _problems(

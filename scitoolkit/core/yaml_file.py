@@ -177,7 +177,7 @@ def _entries(node: yaml.MappingNode, key: str) -> dict[str, tuple[yaml.Node, yam
 
 def _merged(value: yaml.Node, key: str) -> list[tuple[str, tuple[yaml.Node, yaml.Node]]]:
     """Return the entries of the sections that a merge key names; of two the first one wins."""
-    found = []
+    found: list[tuple[str, tuple[yaml.Node, yaml.Node]]] = []
     for section in value.value if isinstance(value, yaml.SequenceNode) else [value]:
         if not isinstance(section, yaml.MappingNode):
             raise _refusal("`<<` merges sections only", section.start_mark)
