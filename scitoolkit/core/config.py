@@ -242,14 +242,15 @@ def config_keys(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, info in schema.model_fields.items():
         key = f"{prefix}{name}"
         yield key
-        for model in _models_in(info.annotation, info.metadata):
+        for model in models_in(info.annotation, info.metadata):
             for inner in config_keys(model, f"{key}."):
                 if inner not in seen:
                     seen.add(inner)
                     yield inner
 
 
-def _models_in(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[type[BaseModel]]:
+    """Yield the sections that a field of this annotation may hold, members of a kind included."""
     for choice in metadata:
         if isinstance(choice, Choice):
             yield from (choice.kind.get(name) for name in choice.kind)
@@ -259,10 +260,10 @@ def _models_in(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[type[B
     origin = typing.get_origin(annotation)
     if origin is Annotated:
         inner, *extra = typing.get_args(annotation)
-        yield from _models_in(inner, extra)
+        yield from models_in(inner, extra)
     elif origin in (typing.Union, types.UnionType):
         for member in typing.get_args(annotation):
-            yield from _models_in(member)
+            yield from models_in(member)
 
 
 class _Loader(yaml.SafeLoader):
