@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -21,6 +21,7 @@ from scitoolkit.compression.field import Encoded, codec_of
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import BackendError, ConfigError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.plugins import Choice
 
 log = get_logger(__name__)
 # Bytes of header and table that a stream has in any case; matters for tiny fields alone.
@@ -46,14 +47,16 @@ class Options(Config):
         Sz3(name='sz3')
     """
 
-    codec: codecs.union("auto") = "auto"  # type: ignore[valid-type]
-    enhancer: enhancers.union("auto", "none") = "auto"  # type: ignore[valid-type]
+    codec: Annotated[ErrorBoundedCodec | Literal["auto"], Choice(codecs, ("auto",))] = "auto"
+    enhancer: Annotated[Enhancer | Literal["auto", "none"], Choice(enhancers, ("auto", "none"))] = (
+        "auto"
+    )
     guarantee: Literal["strict", "relaxed"] = "strict"
     train_seconds: float = Field(default=0.0, ge=0)
 
     def tried_codecs(self) -> list[ErrorBoundedCodec]:
         """Return the codecs to try on a field, with their settings."""
-        if self.codec != "auto":
+        if not isinstance(self.codec, str):
             return [self.codec]
         return [member() for member in map(codecs.get, codecs) if member.automatic]
 
@@ -62,7 +65,7 @@ class Options(Config):
         if self.enhancer == "none":
             return []
         found = {name: enhancers.get(name)() for name in enhancers}
-        if self.enhancer != "auto":
+        if not isinstance(self.enhancer, str):
             found[self.enhancer.name] = self.enhancer
         wanted = [e for e in found.values() if self._wants(e) and not e.unavailable()]
         return sorted(wanted, key=lambda e: e.trained)

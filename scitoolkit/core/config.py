@@ -66,7 +66,7 @@ class Config(BaseModel, metaclass=_ConfigMeta):
 
     renamed: ClassVar[Mapping[str, str]] = {}
 
-    model_config = ConfigDict(
+    model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid",
         frozen=True,
         validate_default=True,
@@ -251,9 +251,10 @@ def config_keys(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 def models_in(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[type[BaseModel]]:
     """Yield the sections that a field of this annotation may hold, members of a kind included."""
-    for choice in metadata:
-        if isinstance(choice, Choice):
-            yield from (choice.kind.get(name) for name in choice.kind)
+    choices = [choice for choice in metadata if isinstance(choice, Choice)]
+    if choices:  # the annotation is only the members' base class
+        yield from (choice.kind.get(name) for choice in choices for name in choice.kind)
+        return
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
         return
