@@ -319,7 +319,7 @@ def _dotted(loc: tuple[int | str, ...], raw: Any, *, tagged: bool) -> str:
             raw = raw[part] if part < len(raw) else None
         else:
             break
-    if tagged:
+    if tagged and not isinstance(raw, str):
         parts.append("name")
     return ".".join(parts)
 

@@ -154,7 +154,11 @@ class Choice:
     """Field annotation: a value is the configuration of one member of `kind`, picked by `name:`.
 
     Members are looked up when a value is validated, so one that is registered after the field was
-    declared is accepted too.
+    declared is accepted too. A string is short for `{name: string}`.
+
+    Args:
+        kind: the plug-in kind.
+        words: strings that are kept as they are, such as "auto".
 
     Example:
         >>> from scitoolkit.core.config import Config
@@ -171,6 +175,7 @@ class Choice:
     """
 
     kind: Kind[Any]
+    words: tuple[str, ...] = ()
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         """Return the schema that validates by the member that `name` picks."""
@@ -178,11 +183,16 @@ class Choice:
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         """Return the JSON schema of any member."""
-        return {"anyOf": [self.kind.get(name).model_json_schema() for name in self.kind]}
+        members = [self.kind.get(name).model_json_schema() for name in self.kind]
+        return {"anyOf": [*({"const": word} for word in self.words), *members]}
 
     def _validate(self, value: Any) -> Any:
         names = self.kind.names()
-        expected = ", ".join(names)
+        expected = ", ".join([*self.words, *names])
+        if isinstance(value, str):
+            if value in self.words:
+                return str(value)
+            value = {"name": str(value)}
         if isinstance(value, dict):
             name = value.get("name", names[0] if len(names) == 1 else None)
         else:
