@@ -91,6 +91,28 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         return out
 
 
+def refuse_unused(section: Config, reason: str, *keys: str) -> None:
+    """Refuse settings that nothing reads because of another setting.
+
+    For a validator of `section`. A key at its default may be written, as a resolved configuration
+    writes all of them.
+
+    Args:
+        section: the section that holds the keys.
+        reason: the setting that makes them unused.
+        keys: fields of `section`.
+
+    Raises:
+        ValueError: one of them differs from its default.
+    """
+    fields = type(section).model_fields
+    written = [
+        k for k in keys if getattr(section, k) != fields[k].get_default(call_default_factory=True)
+    ]
+    if written:
+        raise ValueError(f"{', '.join(written)}: not used with {reason}; leave out")
+
+
 def _without_former_keys(schema: type[Config], data: Mapping[str, Any]) -> dict[str, Any]:
     out = dict(data)
     for former in schema.renamed.keys() & data.keys():
