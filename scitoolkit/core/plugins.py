@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, distributions
-from typing import Annotated, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic_core import PydanticCustomError, core_schema
 
@@ -148,23 +148,37 @@ class Kind(Generic[T]):
         """Return the description of every member."""
         return [self.member(name) for name in self.names()]
 
-    def union(self) -> Any:
-        """Return the field type that accepts any member's configuration, picked by `name:`.
-
-        The members are looked up when a value is validated, so a member registered after the
-        field was declared is accepted too.
-        """
-        return Annotated[Any, Choice(self)]
-
     def _entry_points(self) -> dict[str, EntryPoint]:
         return _installed().get(self.group, {})
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Field annotation: a value is the configuration of one member of `kind`."""
+    """Field annotation: a value is the configuration of one member of `kind`, picked by `name:`.
+
+    Members are looked up when a value is validated, so one that is registered after the field was
+    declared is accepted too. A string is short for `{name: string}`.
+
+    Args:
+        kind: the plug-in kind.
+        words: strings that are kept as they are, such as "auto".
+
+    Example:
+        >>> from scitoolkit.core.config import Config
+        >>> codecs = Kind("test codec")
+        >>> class Codec(Config):
+        ...     name: str
+        >>> class Job(Config):
+        ...     codec: Annotated[Codec, Choice(codecs)]
+        >>> @codecs.register("zip")
+        ... class Zip(Codec):
+        ...     name: str = "zip"
+        >>> Job(codec={"name": "zip"})
+        Job(codec=Zip(name='zip'))
+    """
 
     kind: Kind[Any]
+    words: tuple[str, ...] = ()
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         """Return the schema that validates by the member that `name` picks."""
@@ -172,11 +186,16 @@ class Choice:
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         """Return the JSON schema of any member."""
-        return {"anyOf": [self.kind.get(name).model_json_schema() for name in self.kind]}
+        members = [self.kind.get(name).model_json_schema() for name in self.kind]
+        return {"anyOf": [*({"const": word} for word in self.words), *members]}
 
     def _validate(self, value: Any) -> Any:
         names = self.kind.names()
-        expected = ", ".join(names)
+        expected = ", ".join([*self.words, *names])
+        if isinstance(value, str):
+            if value in self.words:
+                return str(value)
+            value = {"name": str(value)}
         if isinstance(value, dict):
             name = value.get("name", names[0] if len(names) == 1 else None)
         else:
