@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scitoolkit.core.config import Config, Document, read_document
+from scitoolkit.core.config import Document, read_document
 from scitoolkit.core.content import find_content
 from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
 from scitoolkit.core.job import Exporter, Job
@@ -21,8 +21,8 @@ from scitoolkit.core.log import get_logger, log_to_file
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.processes import current_rank
 from scitoolkit.core.results import Results
-from scitoolkit.core.resume import changed_settings, free_keys, identity
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.core.runs import discard_failed_start, open_run
 
 log = get_logger(__name__)
 input_formats: Kind[Callable[[Mapping[str, Any]], dict[str, Any] | None]] = Kind(
@@ -139,14 +139,22 @@ def _train(job: Job, config: Any, resume: bool, run_dir: Path | None) -> RunDire
     with job.processes(config) as takes_part:
         if not takes_part:
             return None
-        path = on_rank_zero(lambda: str(_run_directory(config, resume, run_dir).path))
+        state = job.continues_from
+        path = on_rank_zero(
+            lambda: str(open_run(config, resume=resume, run_dir=run_dir, state=state).path)
+        )
         directory = RunDirectory(Path(path))
         if current_rank() == 0:
             log_to_file(directory.path / "run.log")
             if job.reports_while_running:
                 directory.live.touch()
         log.info("run directory %s", directory.path)
-        job.train(config, directory, resume=resume)
+        try:
+            job.train(config, directory, resume=resume)
+        except BaseException as error:
+            if current_rank() == 0 and not resume:
+                discard_failed_start(directory, error)
+            raise
     return directory
 
 
@@ -255,33 +263,3 @@ def _with_workflow_name(document: Document) -> Document:
             folder if document.path.stem in ("train", "config") else document.path.stem
         )
     return document
-
-
-def _run_directory(config: Any, resume: bool, run_dir: Path | None) -> RunDirectory:
-    root, workflow = config.run.root, config.workflow
-    if not resume:
-        if run_dir is not None:
-            raise ConfigError("--run-dir names a run to continue", fix="add --resume")
-        return RunDirectory.create(root, workflow, config)
-    if run_dir is None:
-        base = Path(root) / workflow
-        runs = sorted(p for p in base.glob("*") if (p / "config.yaml").is_file())
-        if not runs:
-            raise ConfigError("no run to resume", where=str(base), fix="start without --resume")
-        run_dir = runs[-1]
-    directory = RunDirectory.open(run_dir)
-    _same_config(config, directory)
-    return directory
-
-
-def _same_config(config: Config, directory: RunDirectory) -> None:
-    """Refuse to continue a run under another configuration: it would be neither of the two."""
-    old = read_document(directory.config_path).validate(type(config))
-    changed = changed_settings(identity(old), identity(config))
-    if changed:
-        raise ConfigError(
-            "resume with another config: " + "; ".join(changed),
-            where=str(directory.config_path),
-            allowed=f"changes in {', '.join(free_keys(type(config)))}",
-            fix="undo the change, or start a new run without --resume",
-        )

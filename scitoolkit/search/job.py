@@ -36,6 +36,7 @@ class SearchJob(Job):
     """A search over the configuration of another job."""
 
     config_class: ClassVar[type[SearchConfig]] = SearchConfig
+    continues_from = "trials.jsonl"
     searches = reports_while_running = True
 
     def processes(self, config: SearchConfig) -> AbstractContextManager[bool]:
