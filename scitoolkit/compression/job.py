@@ -22,7 +22,6 @@ from scitoolkit.core.job import Job
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.results import Results, Table, number
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
-from scitoolkit.training.config import TrainingConfig
 
 COMPRESSED = "compressed.h5"
 
@@ -52,7 +51,6 @@ class CompressionConfig(JobConfig, Options):
     Attributes:
         data: what to compress.
         bound: how tightly.
-        training: processes and seeds of a job; enhancers train by their own schedule.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {
@@ -61,7 +59,6 @@ class CompressionConfig(JobConfig, Options):
     surrogate: str = "compression"
     data: FileConfig
     bound: BoundConfig = BoundConfig()
-    training: TrainingConfig = TrainingConfig()
 
     def plan(self) -> FilePlan:
         """Return what `compress_file` takes."""

@@ -57,6 +57,7 @@ class Config(BaseModel, metaclass=_ConfigMeta):
 
     Attributes:
         renamed: {former key: key}; a former key is accepted with a warning for one release.
+        requires: importable packages that the section needs whatever its settings.
 
     Example:
         >>> class Training(Config):
@@ -69,6 +70,7 @@ class Config(BaseModel, metaclass=_ConfigMeta):
     """
 
     renamed: ClassVar[Mapping[str, str]] = {}
+    requires: ClassVar[tuple[str, ...]] = ()
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid",
@@ -77,6 +79,10 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         protected_namespaces=(),
         arbitrary_types_allowed=False,
     )
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the optional packages that these settings need; `validate` looks for them."""
+        return self.requires
 
     @model_validator(mode="before")
     @classmethod

@@ -75,13 +75,13 @@ class Job(ABC):
     Attributes:
         config_class: schema of the configuration; its field `surrogate` names the domain.
         searches: `scitoolkit search` accepts the configuration.
-        continues_from: file or folder of a run without which it cannot be resumed.
+        continues_from: pattern of the files of a run that a resumed one continues from.
         reports_while_running: `report` evaluates first, as results grow while the run goes on.
     """
 
     config_class: ClassVar[type[JobConfig]]
     searches: ClassVar[bool] = False
-    continues_from: ClassVar[str] = "checkpoints"
+    continues_from: ClassVar[str] = "checkpoints/step-*"
     reports_while_running: ClassVar[bool] = False
 
     @abstractmethod

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 
 from scitoolkit.core.errors import ConfigError
 
-# Weights, their gradients and the two moments of Adam.
-COPIES_IN_TRAINING = 4
 _ALLOCATORS = ("can't allocate memory", "out of memory", "unable to allocate", "storage size")
 _BYTES = re.compile(r"(\d{6,}) bytes")
 

@@ -64,6 +64,10 @@ class PdeConfig(Config):
     warmup_steps: NonNegativeInt = 0
     combine: bool = True
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return sympy where there are equations to read."""
+        return ("sympy",) if self.equations else ()
+
     @model_validator(mode="after")
     def _named(self) -> PdeConfig:
         unknown = [name for name in self.weights if name not in self.equations]

@@ -74,6 +74,10 @@ class TrainingConfig(Config):
     tensorboard: Annotated[bool, FREE_ON_RESUME] = False
     progress: Annotated[bool, FREE_ON_RESUME] = True
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return tensorboard where it is written."""
+        return ("tensorboard",) if self.tensorboard else ()
+
     @model_validator(mode="after")
     def _possible(self) -> TrainingConfig:
         if self.optimizer.uses_closure and self.strategy == "sharded":
