@@ -362,7 +362,7 @@ def _animation(case: Case, dim: str, labels: Mapping[str, str]) -> Maps:
     return Maps(
         title=f"{field} in motion", panels=panels, columns=2, animate=dim,
         unit=case.units[case.fields.index(field)],
-        note=f"QueryableField nodes are given once in {case.every[0]} frames; the nearest are shown.",
+        note=f"Coarse nodes are given once in {case.every[0]} frames; the nearest are shown.",
     )  # fmt: skip
 
 
