@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_va
 from scitoolkit.core.config import Config
 from scitoolkit.core.registry import Registry
 
-# Entries fulfil `memory.ActivationStore`.
+# Entries fulfil `memory.store.ActivationStore`.
 activation_stores: Registry[Any] = Registry("activation_store")
 
 
