@@ -18,15 +18,15 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.jobs import checked_job, job_of
 from scitoolkit.core.jobs import surrogates as surrogates
 from scitoolkit.core.log import get_logger, log_to_file
-from scitoolkit.core.registry import Registry
+from scitoolkit.core.plugins import Kind
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 
 log = get_logger(__name__)
-input_formats: Registry[Callable[[Mapping[str, Any]], dict[str, Any] | None]] = Registry(
-    "input_format"
+input_formats: Kind[Callable[[Mapping[str, Any]], dict[str, Any] | None]] = Kind(
+    "input format", "translates another program's configuration"
 )
-"""Translators of other programs' configurations; each returns None for what is not its own."""
+"""Translators of other programs' configurations; None if the file is in another format."""
 
 # What may differ between a run and its continuation without making it another run.
 _FREE_ON_RESUME = ("run", "budget", "training.strategy", "training.device", "training.log_every")

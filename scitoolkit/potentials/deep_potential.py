@@ -15,7 +15,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.potentials.attention import AttentionDescriptorConfig
 from scitoolkit.potentials.descriptors import SmoothDescriptorConfig, Steps
 from scitoolkit.potentials.graph import PARAMETERS, edge_vectors, without_edges
-from scitoolkit.potentials.model import Potential, models
+from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.networks import StackedNetworks, linear_output
 from scitoolkit.potentials.se_e2_a import DTYPES
 from scitoolkit.potentials.statistics import (
@@ -33,7 +33,6 @@ AnyDescriptor = Annotated[
 LEAST_SPREAD = 1e-2  # of a parameter, as deepmd-kit's
 
 
-@models.register("deep_potential")
 class DeepPotentialConfig(Config):
     """A DeePMD model of any descriptors; names in brackets are those of deepmd-kit's input.json.
 

@@ -21,13 +21,11 @@ from scitoolkit.potentials.equivariant_layers import (
     Readout,
     SpeciesLinear,
 )
-from scitoolkit.potentials.model import models
 from scitoolkit.potentials.zbl import ZblConfig
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-@models.register("mace")
 class MaceConfig(Config):
     """A MACE model; names in brackets are those of mace_run_train.
 

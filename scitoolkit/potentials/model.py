@@ -11,21 +11,13 @@ from torch import Tensor, nn
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.contracts import Batch
-from scitoolkit.core.registry import Registry
+from scitoolkit.core.plugins import Kind
 from scitoolkit.ops.neighbours import available
 from scitoolkit.ops.neighbours.sums import edge_sums
 from scitoolkit.potentials.graph import edge_vectors
 from scitoolkit.potentials.zbl import Zbl, ZblConfig
 
-models: Registry[type[Config]] = Registry(
-    "potential",
-    {
-        "deep_potential": "scitoolkit.potentials.deep_potential:DeepPotentialConfig",
-        "mace": "scitoolkit.potentials.mace:MaceConfig",
-        "nequip": "scitoolkit.potentials.nequip:NequipConfig",
-        "se_e2_a": "scitoolkit.potentials.se_e2_a:SmoothEditionConfig",
-    },
-)
+models: Kind[type[Config]] = Kind("potential", "atoms to energies and forces")
 """Configuration classes by `name:`; each has `build(type_map) -> Potential`."""
 
 

@@ -23,11 +23,9 @@ from scitoolkit.potentials.equivariant_layers import (
     SpeciesLinear,
     silu_scale,
 )
-from scitoolkit.potentials.model import models
 from scitoolkit.potentials.zbl import ZblConfig
 
 
-@models.register("nequip")
 class NequipConfig(Config):
     """A NequIP model; names in brackets are those of nequip's configuration.
 

@@ -14,7 +14,7 @@ from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import BackendError, ConfigError
 from scitoolkit.ops.environment_matrix import EnvironmentSpec, reference
 from scitoolkit.potentials.graph import edge_vectors
-from scitoolkit.potentials.model import Potential, autograd_edge_gradients, models
+from scitoolkit.potentials.model import Potential, autograd_edge_gradients
 from scitoolkit.potentials.networks import StackedNetworks, linear_output
 from scitoolkit.potentials.se_kernels import (
     Constants,
@@ -34,7 +34,6 @@ Steps = Literal["none", "same_width", "all"]
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-@models.register("se_e2_a")
 class SmoothEditionConfig(Config):
     """A DeePMD model; names in brackets are those of deepmd-kit's input.json.
 
