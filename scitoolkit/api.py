@@ -137,7 +137,7 @@ def train(
     run_dir: Path | None = None,
 ) -> RunDirectory:
     """Train into a new run directory, or continue an old one; see `run` for the arguments."""
-    from scitoolkit.training.strategy import on_rank_zero, process_group
+    from scitoolkit.training.processes import on_rank_zero, process_group
 
     job, checked = load(config, overrides)
     with process_group(checked.training):

@@ -9,7 +9,7 @@ from pydantic import PositiveInt
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.graphs.models import GCN, models
-from scitoolkit.training.config import TrainingConfig
+from scitoolkit.graphs.strategy import GraphTrainingConfig
 
 AnyModel: Any = models.union()
 
@@ -53,4 +53,4 @@ class GraphConfig(JobConfig):
     data: GraphDataConfig
     graph: PartitionConfig = PartitionConfig()
     model: AnyModel = GCN()
-    training: TrainingConfig = TrainingConfig(strategy="graph", epochs=200)
+    training: GraphTrainingConfig = GraphTrainingConfig(epochs=200)

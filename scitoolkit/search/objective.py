@@ -142,7 +142,7 @@ def _train_together(run: RunDirectory, processes: int, resume: bool) -> dict[str
 def rank_main(arguments: Sequence[str]) -> None:
     """Train one trial as one of several ranks; rank 0 writes the figures."""
     from scitoolkit.training.launch import current_rank
-    from scitoolkit.training.strategy import process_group
+    from scitoolkit.training.processes import process_group
 
     folder, resume = Path(arguments[0]), "--resume" in arguments
     job, config = checked_job(read_document(folder / "config.yaml"))

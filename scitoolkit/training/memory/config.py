@@ -9,13 +9,8 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_va
 from scitoolkit.core.config import Config
 from scitoolkit.core.plugins import Kind
 
-<<<<<<< HEAD:scitoolkit/training/memory/config.py
 # Entries fulfil `memory.store.ActivationStore`.
-activation_stores: Registry[Any] = Registry("activation_store")
-=======
-# Entries fulfil `memory.ActivationStore`.
 activation_stores: Kind[Any] = Kind("activation store", "keeps activations for the backward pass")
->>>>>>> main:scitoolkit/training/memory_config.py
 
 
 class MemoryConfig(Config):

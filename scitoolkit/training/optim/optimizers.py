@@ -1,4 +1,4 @@
-"""Optimizers as config sections: `name:` picks one, `build(parameters)` makes it.
+"""Optimizers as config members: capabilities as class attributes, `build(parameters)` makes one.
 
 Torch is imported in `build`, so that reading a configuration stays fast.
 """
@@ -17,15 +17,39 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-optimizers: Kind[type[Config]] = Kind("optimizer", "updates the parameters")
 FUSED_FROM = 200_000  # parameters
 
 
-class _Optimizer(Config):
-    """What all optimizers have; `uses_closure` ones evaluate the loss more than once a step."""
+class OptimizerConfig(Config):
+    """Base of the optimizers.
+
+    Attributes:
+        uses_closure: a step evaluates the loss more than once.
+        shardable: works on a part of each parameter, as the strategy `sharded` holds it.
+        precisions: values of `training.precision` that it works with.
+        lr: learning rate before the schedule.
+    """
 
     uses_closure: ClassVar[bool] = False
+    shardable: ClassVar[bool] = False
+    precisions: ClassVar[tuple[str, ...]] = ("float32", "bf16", "fp16")
+    name: str
     lr: PositiveFloat = Field(default=1e-3, description="learning rate before the schedule")
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """Return the optimizer over `parameters`.
+
+        All of its state must be in `state` (by parameter) and in `param_groups`, as numbers, JSON
+        types and tensors: that is what a checkpoint restores.
+        """
+        raise NotImplementedError
+
+
+optimizers: Kind[type[OptimizerConfig]] = Kind(
+    "optimizer",
+    "updates the parameters",
+    contract="scitoolkit.testing.training:OptimizerContract",
+)
 
 
 def _worth_fusing(parameters: list[nn.Parameter]) -> bool:
@@ -37,7 +61,7 @@ def _worth_fusing(parameters: list[nn.Parameter]) -> bool:
     return plain and sum(p.numel() for p in parameters) >= FUSED_FROM
 
 
-class AdamW(_Optimizer):
+class AdamW(OptimizerConfig):
     """Adam with decoupled weight decay.
 
     Example:
@@ -47,6 +71,7 @@ class AdamW(_Optimizer):
         0.01
     """
 
+    shardable: ClassVar[bool] = True
     name: Literal["adamw"] = "adamw"
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
@@ -66,9 +91,10 @@ class AdamW(_Optimizer):
         )
 
 
-class Adam(_Optimizer):
+class Adam(OptimizerConfig):
     """Adam; `weight_decay` is an L2 term of the gradient."""
 
+    shardable: ClassVar[bool] = True
     name: Literal["adam"] = "adam"
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
@@ -90,9 +116,10 @@ class Adam(_Optimizer):
         )
 
 
-class SGD(_Optimizer):
+class SGD(OptimizerConfig):
     """Stochastic gradient descent with momentum."""
 
+    shardable: ClassVar[bool] = True
     name: Literal["sgd"] = "sgd"
     lr: PositiveFloat = 1e-2
     momentum: float = Field(default=0.9, ge=0, lt=1)
@@ -112,7 +139,7 @@ class SGD(_Optimizer):
         )
 
 
-class Muon(_Optimizer):
+class Muon(OptimizerConfig):
     """Muon for matrices and convolutions, Adam for the rest; see `muon.MuonAdam`.
 
     `lr` is Adam's; a matrix moves `matrix_ratio` times as fast.
@@ -139,10 +166,11 @@ class Muon(_Optimizer):
         )
 
 
-class LBFGS(_Optimizer):
+class LBFGS(OptimizerConfig):
     """Limited-memory BFGS, for small models and whole-set batches."""
 
     uses_closure: ClassVar[bool] = True
+    precisions: ClassVar[tuple[str, ...]] = ("float32", "bf16")
     name: Literal["lbfgs"] = "lbfgs"
     lr: PositiveFloat = 1.0
     max_iterations: PositiveInt = 20

@@ -7,11 +7,14 @@ SyncBatchNorm does the same, but refuses tensors on the CPU.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from scitoolkit.core.errors import ConfigError
 
 
 class SynchronisedBatchNorm:
@@ -21,15 +24,29 @@ class SynchronisedBatchNorm:
         model: a module whose normalisations every rank calls equally often.
 
     Attributes:
-        modules: the normalisations found.
+        modules: the normalisations found, without those that synchronise themselves.
         counts: whether this rank's samples enter the statistics; False for a filler batch.
+
+    Raises:
+        ConfigError: a subclass computes its statistics in a forward method that is unknown here.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.modules = [m for m in model.modules() if isinstance(m, _BatchNorm)]
+        found = [m for m in model.modules() if isinstance(m, _BatchNorm)]
+        self.modules = [m for m in found if not isinstance(m, nn.SyncBatchNorm)]
         self.counts = True
         for module in self.modules:
-            module.forward = functools.partial(self._forward, module, module.forward)
+            if type(module).forward is not _BatchNorm.forward:
+                raise ConfigError(
+                    f"{type(module).__name__} has its own forward method, so its statistics "
+                    "cannot be computed over all ranks",
+                    where="model",
+                    fix="training.strategy=single, or a normalisation within samples (LayerNorm)",
+                )
+        for module in self.modules:
+            module.forward = functools.partial(  # type: ignore[method-assign]
+                self._forward, module, module.forward
+            )
 
     def detach(self) -> None:
         """Restore the usual forward methods."""
@@ -37,9 +54,11 @@ class SynchronisedBatchNorm:
             del module.forward
         self.modules = []
 
-    def _forward(self, module: _BatchNorm, usual: nn.Module, x: Tensor) -> Tensor:
+    def _forward(self, module: _BatchNorm, usual: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         if not module.training and module.track_running_stats:
             return usual(x)
+        dtype = x.dtype
+        x = x if dtype == torch.float64 else x.float()
         dims = [d for d in range(x.ndim) if d != 1]
         shape = [1, -1] + [1] * (x.ndim - 2)
         weight = float(self.counts)
@@ -54,7 +73,7 @@ class SynchronisedBatchNorm:
             out = out * module.weight.view(shape) + module.bias.view(shape)
         if module.training and module.track_running_stats:
             _update(module, mean.detach(), variance.detach() * total / (total - 1))
-        return out
+        return out.to(dtype)
 
 
 @torch.no_grad()

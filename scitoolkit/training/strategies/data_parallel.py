@@ -23,12 +23,18 @@ def joined() -> bool:
 
 
 class DataParallelStrategy(TrainingStrategy):
-    """Every rank holds the model and a share of the batch."""
+    """Every rank holds the model and a share of the batch.
+
+    Args:
+        device: where to train.
+        communicating_model: ranks exchange data inside the model's forward pass.
+    """
 
     agrees_on_errors = True
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, communicating_model: bool = False) -> None:
         super().__init__(device, dist.get_rank(), dist.get_world_size())
+        self.agrees_on_errors = type(self).agrees_on_errors and not communicating_model
         self._message = torch.zeros(3, dtype=torch.float64)
         self._batch_norm: SynchronisedBatchNorm | None = None
 
