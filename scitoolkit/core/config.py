@@ -66,7 +66,7 @@ class Config(BaseModel, metaclass=_ConfigMeta):
 
     renamed: ClassVar[Mapping[str, str]] = {}
 
-    model_config = ConfigDict(
+    model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid",
         frozen=True,
         validate_default=True,
@@ -242,27 +242,29 @@ def config_keys(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, info in schema.model_fields.items():
         key = f"{prefix}{name}"
         yield key
-        for model in _models_in(info.annotation, info.metadata):
+        for model in models_in(info.annotation, info.metadata):
             for inner in config_keys(model, f"{key}."):
                 if inner not in seen:
                     seen.add(inner)
                     yield inner
 
 
-def _models_in(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[type[BaseModel]]:
-    for choice in metadata:
-        if isinstance(choice, Choice):
-            yield from (choice.kind.get(name) for name in choice.kind)
+def models_in(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[type[BaseModel]]:
+    """Yield the sections that a field of this annotation may hold, members of a kind included."""
+    choices = [choice for choice in metadata if isinstance(choice, Choice)]
+    if choices:  # the annotation is only the members' base class
+        yield from (choice.kind.get(name) for choice in choices for name in choice.kind)
+        return
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
         return
     origin = typing.get_origin(annotation)
     if origin is Annotated:
         inner, *extra = typing.get_args(annotation)
-        yield from _models_in(inner, extra)
+        yield from models_in(inner, extra)
     elif origin in (typing.Union, types.UnionType):
         for member in typing.get_args(annotation):
-            yield from _models_in(member)
+            yield from models_in(member)
 
 
 class _Loader(yaml.SafeLoader):

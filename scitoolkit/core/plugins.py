@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, distributions
-from typing import Annotated, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic_core import PydanticCustomError, core_schema
 
@@ -145,21 +145,30 @@ class Kind(Generic[T]):
         """Return the description of every member."""
         return [self.member(name) for name in self.names()]
 
-    def union(self) -> Any:
-        """Return the field type that accepts any member's configuration, picked by `name:`.
-
-        The members are looked up when a value is validated, so a member registered after the
-        field was declared is accepted too.
-        """
-        return Annotated[Any, Choice(self)]
-
     def _entry_points(self) -> dict[str, EntryPoint]:
         return _installed().get(self.group, {})
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Field annotation: a value is the configuration of one member of `kind`."""
+    """Field annotation: a value is the configuration of one member of `kind`, picked by `name:`.
+
+    Members are looked up when a value is validated, so one that is registered after the field was
+    declared is accepted too.
+
+    Example:
+        >>> from scitoolkit.core.config import Config
+        >>> codecs = Kind("test codec")
+        >>> class Codec(Config):
+        ...     name: str
+        >>> class Job(Config):
+        ...     codec: Annotated[Codec, Choice(codecs)]
+        >>> @codecs.register("zip")
+        ... class Zip(Codec):
+        ...     name: str = "zip"
+        >>> Job(codec={"name": "zip"})
+        Job(codec=Zip(name='zip'))
+    """
 
     kind: Kind[Any]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -17,11 +17,12 @@ from pydantic import (
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.core.suggest import nearest_name
-from scitoolkit.training.loggers import loggers
+from scitoolkit.training.loggers import AnyLogger
 from scitoolkit.training.memory.config import MemoryConfig
-from scitoolkit.training.optim.optimizers import AdamW, optimizers
-from scitoolkit.training.optim.schedules import Constant, schedules
+from scitoolkit.training.optim.optimizers import AdamW, AnyOptimizer, optimizers
+from scitoolkit.training.optim.schedules import AnySchedule, Constant
 from scitoolkit.training.strategies.config import (
     DataParallel,
     Single,
@@ -29,9 +30,6 @@ from scitoolkit.training.strategies.config import (
     training_strategies,
 )
 
-AnyOptimizer: Any = optimizers.union()
-AnySchedule: Any = schedules.union()
-AnyLogger: Any = loggers.union()
 log = get_logger(__name__)
 
 
@@ -62,27 +60,41 @@ class TrainingConfig(Config):
         ('sgd', 'constant', 32)
     """
 
-    epochs: PositiveInt = Field(default=100, description="passes over the training set")
-    steps: PositiveInt | None = Field(default=None, description="stop after so many steps instead")
+    epochs: Annotated[PositiveInt, FREE_ON_RESUME] = Field(
+        default=100, description="passes over the training set"
+    )
+    steps: Annotated[PositiveInt | None, FREE_ON_RESUME] = Field(
+        default=None, description="stop after so many steps instead"
+    )
     batch_size: PositiveInt = Field(default=32, description="samples per batch, all processes")
     accumulate: PositiveInt = Field(default=1, description="batches per optimizer step")
     seed: NonNegativeInt = 0
-    strategy: str = Field(default="auto", description="how processes share the training")
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    strategy: Annotated[str, FREE_ON_RESUME] = Field(
+        default="auto", description="how processes share the training"
+    )
+    device: Annotated[Literal["auto", "cpu", "cuda"], FREE_ON_RESUME] = "auto"
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     optimizer: AnyOptimizer = AdamW()
     schedule: AnySchedule = Constant()
     clip_norm: PositiveFloat | None = Field(default=None, description="gradient norm at most")
     ema_decay: float | None = Field(default=None, gt=0, lt=1, description="average the weights")
-    early_stopping: EarlyStopping | None = None
+    early_stopping: Annotated[EarlyStopping | None, FREE_ON_RESUME] = None
     memory: MemoryConfig | None = Field(default=None, description="compressed activations")
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    log_every: PositiveInt = Field(default=50, description="steps between lines of metrics.jsonl")
-    timeout_seconds: PositiveFloat = Field(default=600.0, description="wait for other processes")
-    compile: bool = False
-    profile: bool = Field(default=False, description="write a torch.profiler trace into the run")
-    loggers: tuple[AnyLogger, ...] = Field(default=(), description="besides metrics.jsonl")
-    progress: bool = True
+    checkpoint: Annotated[CheckpointConfig, FREE_ON_RESUME] = CheckpointConfig()
+    log_every: Annotated[PositiveInt, FREE_ON_RESUME] = Field(
+        default=50, description="steps between lines of metrics.jsonl"
+    )
+    timeout_seconds: Annotated[PositiveFloat, FREE_ON_RESUME] = Field(
+        default=600.0, description="wait for other processes"
+    )
+    compile: Annotated[bool, FREE_ON_RESUME] = False
+    profile: Annotated[bool, FREE_ON_RESUME] = Field(
+        default=False, description="write a torch.profiler trace into the run"
+    )
+    loggers: Annotated[tuple[AnyLogger, ...], FREE_ON_RESUME] = Field(
+        default=(), description="besides metrics.jsonl"
+    )
+    progress: Annotated[bool, FREE_ON_RESUME] = True
 
     @model_validator(mode="before")
     @classmethod
@@ -172,17 +184,3 @@ def _not_shardable(optimizer: str, strategy: str) -> str:
         f"optimizer {optimizer} needs whole parameters, strategy {strategy} splits them: "
         f"use strategy single or ddp, or an optimizer of {able}"
     )
-
-
-IDENTITY_KEYS = (
-    "batch_size",
-    "accumulate",
-    "seed",
-    "precision",
-    "optimizer",
-    "schedule",
-    "clip_norm",
-    "ema_decay",
-    "memory",
-)
-"""Keys that a resumed run must not change: they decide the numbers, not how long or where."""

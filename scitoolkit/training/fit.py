@@ -9,10 +9,11 @@ from torch import Tensor
 
 from scitoolkit.core.contracts import Task
 from scitoolkit.core.errors import CheckpointError, ConfigError
+from scitoolkit.core.resume import changed_settings, identity
 from scitoolkit.core.seeds import derive_seed, rng_state, seed_everything, set_rng_state
 from scitoolkit.training.averaging import WeightAverage
 from scitoolkit.training.checkpoint import Reader, Snapshot
-from scitoolkit.training.config import IDENTITY_KEYS, TrainingConfig
+from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.memory.store import ActivationMemory
 from scitoolkit.training.optim.schedules import LearningRate
 from scitoolkit.training.state import OptimizerState, load_tensors, model_tensors
@@ -134,31 +135,14 @@ class Fit:
 
     def _identity(self) -> dict[str, Any]:
         """Return what a resumed run must have in common with the saved one."""
-        config = self.config.model_dump(mode="json", include=set(IDENTITY_KEYS))
         shapes = {n: list(p.shape) for n, p in self.task.model.named_parameters()}
-        return {"training": config, "model": shapes}
+        return {"training": identity(self.config), "model": shapes}
 
     def _check_identity(self, reader: Reader) -> None:
-        saved, present = reader.state.get("identity", {}), self._identity()
-        changed = [
-            f"{section}.{key}: {_short(saved.get(section, {}).get(key))} -> {_short(value)}"
-            for section in present
-            for key, value in present[section].items()
-            if saved.get(section, {}).get(key) != value
-        ]
-        changed += [
-            f"model.{key}: no longer there"
-            for key in saved.get("model", {})
-            if key not in present["model"]
-        ]
+        changed = changed_settings(reader.state.get("identity", {}), self._identity())
         if changed:
             raise ConfigError(
                 "resumed with another configuration: " + "; ".join(changed[:8]),
                 where=str(reader.path),
                 fix="undo the change, or start a new run without --resume",
             )
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 80 else text[:77] + "..."

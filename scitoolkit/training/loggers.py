@@ -7,11 +7,11 @@ trainer opens and calls it on rank 0 only. Optional packages are imported in `op
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import missing_extra
-from scitoolkit.core.plugins import Kind
+from scitoolkit.core.plugins import Choice, Kind
 from scitoolkit.core.run_directory import RunDirectory, disk_error
 
 
@@ -45,6 +45,7 @@ loggers: Kind[type[LoggerConfig]] = Kind(
     "writes the scalars of a training",
     contract="scitoolkit.testing.training:LoggerContract",
 )
+AnyLogger = Annotated[LoggerConfig, Choice(loggers)]
 
 
 class MetricsFile:

@@ -6,12 +6,12 @@ Torch is imported in `build`, so that reading a configuration stays fast.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.plugins import Kind
+from scitoolkit.core.plugins import Choice, Kind
 
 if TYPE_CHECKING:
     from torch import nn
@@ -50,6 +50,7 @@ optimizers: Kind[type[OptimizerConfig]] = Kind(
     "updates the parameters",
     contract="scitoolkit.testing.training:OptimizerContract",
 )
+AnyOptimizer = Annotated[OptimizerConfig, Choice(optimizers)]
 
 
 def _worth_fusing(parameters: list[nn.Parameter]) -> bool:

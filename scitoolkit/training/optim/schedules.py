@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.plugins import Kind
+from scitoolkit.core.plugins import Choice, Kind
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
 class ScheduleConfig(Config):
-    """Base of the schedules: a linear warm-up, then `shape`.
-
-    Example of a memory: `Plateau`.
-    """
+    """Base of the schedules: a linear warm-up; subclasses give the shape of the rest."""
 
     name: str
     warmup_steps: NonNegativeInt = Field(default=0, description="steps of linear warm-up")
@@ -49,6 +46,7 @@ class ScheduleConfig(Config):
 
 
 schedules: Kind[type[ScheduleConfig]] = Kind("schedule", "learning rate over a training")
+AnySchedule = Annotated[ScheduleConfig, Choice(schedules)]
 
 
 class Constant(ScheduleConfig):
