@@ -18,8 +18,8 @@ import torch.distributed.nn
 
 from scitoolkit.core import errors
 from scitoolkit.core.errors import BackendError, ScitoolkitError
+from scitoolkit.core.processes import ProcessEnvironment, process_environment
 from scitoolkit.training.config import TrainingConfig
-from scitoolkit.training.launch import ProcessEnvironment, process_environment
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from scitoolkit.core.contracts import Loader, Task
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.processes import process_environment
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.training.batches import as_loader
 from scitoolkit.training.callbacks import Callback, default_callbacks
@@ -20,7 +21,6 @@ from scitoolkit.training.checkpoint import Checkpoints, model_weights
 from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.failures import explained
 from scitoolkit.training.fit import Fit, Position
-from scitoolkit.training.launch import process_environment
 from scitoolkit.training.loop import TrainingLoop
 from scitoolkit.training.memory.store import ActivationStore
 from scitoolkit.training.processes import (
