@@ -119,11 +119,7 @@ def search(
             "not the configuration of a search", where=str(config_file(config)),
             allowed="`surrogate: search`, with `config:` naming what is searched",
         )  # fmt: skip
-    if checked.budget.evaluator != "mpi":
-        return run(config, overrides, resume=resume, run_dir=run_dir)
-    from scitoolkit.search.clusters import mpi_ranks
-
-    with mpi_ranks() as manages:
+    with checked.budget.evaluator.session() as manages:
         return run(config, overrides, resume=resume, run_dir=run_dir) if manages else None
 
 

@@ -15,7 +15,6 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.search.config import SearchConfig, make_space
-from scitoolkit.search.evaluators import Evaluator
 from scitoolkit.search.history import History, load_history
 from scitoolkit.search.live import LiveTable
 from scitoolkit.search.manager import Search
@@ -51,19 +50,18 @@ class SearchJob:
         """Search, train the finalists again, then train the winner into `best/`."""
         trial = evaluation(config)
         search = Search(
-            make_space(config.space), trial, directory=run.path, strategy=config.strategy.make(),
+            make_space(config.space), trial, directory=run.path, strategy=config.strategy.build(),
             objectives=config.made_objectives(), cost=trial.cost, seed=config.seed,
             limits=config.budget.limits(), keep=config.keep,
         )  # fmt: skip
         budget, final = config.budget, config.final
-        processes: dict[str, Any] = {}
-        if budget.gpus or budget.threads > 1:
-            processes = {"threads": budget.threads, "gpus": budget.gpus}
+        resources = budget.resources(run.path / "workers")
         with LiveTable() as live:
             history = search.run(
-                trials=budget.trials, seconds=budget.seconds, workers=_workers(config, trial),
-                resume=resume, retrain=(final.finalists, final.seeds) if final.finalists else None,
-                progress=live.update, **processes,
+                trials=budget.trials, seconds=budget.seconds, resume=resume,
+                workers=lambda: budget.evaluator.build(trial, resources),
+                retrain=(final.finalists, final.seeds) if final.finalists else None,
+                progress=live.update,
             )  # fmt: skip
         log.info("%s: %s", search.stopped_because, summary_line(history))
         winner = choose_winner(history)
@@ -151,14 +149,3 @@ def summary_line(history: History) -> str:
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
         text += f", {sum(failed.values())} failed ({kinds})"
     return f"{text}, busy share {history.busy_share():.3f}"
-
-
-def _workers(config: SearchConfig, trial: TrainedTrial) -> int | Evaluator:
-    if config.budget.evaluator == "processes":
-        return config.budget.workers
-    from scitoolkit.search.clusters import DeepHyperEvaluator
-
-    return DeepHyperEvaluator(
-        trial, config.budget.evaluator, workers=config.budget.workers,
-        limits=config.budget.limits(), gpus_per_trial=1 if config.budget.gpus else 0,
-    )  # fmt: skip

@@ -33,7 +33,7 @@ PAPER = Space({"a": chain(5, [0, 16, 32, 48, 64, 80, 96], reach=2)})
 
 
 def evolution():
-    return AgingEvolution(population=20, sample=5)
+    return AgingEvolution(population=20, tournament_size=5)
 
 
 def simulated(evaluate, workers=8, charge=False):
