@@ -18,6 +18,7 @@ from scitoolkit.compression.compare import codecs_at_size, plain_codecs
 from scitoolkit.compression.compress import inspect_stream
 from scitoolkit.compression.files import FilePlan, compress_file, streams
 from scitoolkit.core.config import Config, DataPath, load_config
+from scitoolkit.core.job import Job
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.results import Results, Table, number
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
@@ -74,8 +75,8 @@ class CompressionConfig(JobConfig, Options):
         )  # fmt: skip
 
 
-class CompressionJob:
-    """Compression of one file; fulfils `contracts.Job`."""
+class CompressionJob(Job):
+    """Compression of one file."""
 
     config_class: ClassVar[type[CompressionConfig]] = CompressionConfig
 

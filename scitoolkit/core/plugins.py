@@ -72,27 +72,28 @@ class Kind(Generic[T]):
     def __init__(self, name: str, summary: str = "", *, contract: str = "") -> None:
         self.name, self.summary, self.contract = name, summary, contract
         self.group = GROUP + name.replace(" ", "_")
-        self._loaded: dict[str, T] = {}
+        self._registered: dict[str, T] = {}
+        self._loaded: dict[EntryPoint, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
         """Return a decorator that adds a member under `name`; entry points need no decorator."""
 
         def add(member: T) -> T:
-            known = self._loaded.get(name)
+            known = self._registered.get(name)
             if known is not None and known is not member:
                 raise ValueError(f"{self.name} {name!r} is registered twice")
-            self._loaded[name] = member
+            self._registered[name] = member
             return member
 
         return add
 
     def unregister(self, name: str) -> None:
         """Remove a member that was added by `register`."""
-        self._loaded.pop(name, None)
+        self._registered.pop(name, None)
 
     def names(self) -> list[str]:
         """Return all known names, sorted, without importing any member."""
-        return sorted({*self._loaded, *self._entry_points()})
+        return sorted({*self._registered, *self._entry_points()})
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""
@@ -100,7 +101,7 @@ class Kind(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         """Return whether a member of that name is known."""
-        return name in self._loaded or name in self._entry_points()
+        return name in self._registered or name in self._entry_points()
 
     def get(self, name: str) -> T:
         """Return the member called `name`, importing it on first use.
@@ -109,8 +110,8 @@ class Kind(Generic[T]):
             ConfigError: no such name; the message lists all and the nearest.
             BackendError: the package that brings the member cannot be imported.
         """
-        if name in self._loaded:
-            return self._loaded[name]
+        if name in self._registered:
+            return self._registered[name]
         entry = self._entry_points().get(name)
         if entry is None:
             known = self.names()
@@ -119,6 +120,8 @@ class Kind(Generic[T]):
                 allowed=", ".join(known) or "none is installed",
                 fix=nearest_name(name, known) or "",
             )
+        if entry in self._loaded:
+            return self._loaded[entry]
         try:
             member = cast(T, entry.load())
         except (ImportError, AttributeError) as error:
@@ -127,12 +130,12 @@ class Kind(Generic[T]):
                 where=f"entry point {entry.value} of {_origin(entry)}",
                 fix=f"install what it needs, or uninstall {_origin(entry)}",
             ) from error
-        return self._loaded.setdefault(name, member)
+        return self._loaded.setdefault(entry, member)
 
     def member(self, name: str) -> Member:
         """Return the description of one member; a member that cannot be imported says why."""
         entry = self._entry_points().get(name)
-        origin = _origin(entry) if entry else getattr(self._loaded[name], "__module__", "")
+        origin = _origin(entry) if entry else getattr(self._registered[name], "__module__", "")
         try:
             found = self.get(name)
         except BackendError as error:

@@ -26,7 +26,6 @@ from scitoolkit.search.space import Space
 from scitoolkit.search.strategies import StrategyConfig, strategies
 from scitoolkit.search.strategies.evolution import EvolutionConfig
 from scitoolkit.search.trial import Objective
-from scitoolkit.training.config import TrainingConfig
 
 
 class ObjectiveConfig(Config):
@@ -150,11 +149,6 @@ class SearchConfig(JobConfig):
         except ConfigError as error:
             raise ValueError(str(error)) from None
         return space
-
-    @property
-    def training(self) -> TrainingConfig:
-        """The manager of a search is a single process, whatever its trials are."""
-        return TrainingConfig(strategy="single")
 
     def made_objectives(self) -> list[Objective]:
         """Return the objectives."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
 from scitoolkit.core.config import dump_config, load_config, read_document
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.job import Job
 from scitoolkit.core.jobs import job_of
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Results
@@ -28,10 +30,16 @@ WINNER = "winner.json"
 _TRAINED = "trained"
 
 
-class SearchJob:
-    """A search over the configuration of another job; fulfils `contracts.Job`."""
+class SearchJob(Job):
+    """A search over the configuration of another job."""
 
     config_class: ClassVar[type[SearchConfig]] = SearchConfig
+    continues_from = "trials.jsonl"
+    searches = reports_while_running = True
+
+    def processes(self, config: SearchConfig) -> AbstractContextManager[bool]:
+        """Return the context of the evaluator: only the first of several MPI ranks manages."""
+        return config.budget.evaluator.session()
 
     def check(self, config: SearchConfig) -> Mapping[str, Any]:
         """Draw configurations and check each against the schema; train and write nothing."""

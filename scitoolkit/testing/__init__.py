@@ -1,12 +1,27 @@
 """Contract suites to inherit in tests, and helpers of tests: `class TestX(CodecContract): ...`."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from scitoolkit.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from scitoolkit.testing.codec import CodecContract as CodecContract
+    from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
+    from scitoolkit.testing.job import JobContract as JobContract
+    from scitoolkit.testing.strategy import StrategyContract as StrategyContract
 
 _HOMES = {
     "CodecContract": "codec",
     "EnhancerContract": "codec",
-    "FormatContract": "format",
+    "JobContract": "job",
     "StrategyContract": "strategy",
 }
-__all__ = ["CodecContract", "EnhancerContract", "FormatContract", "StrategyContract"]
+__all__ = [
+    "CodecContract",
+    "EnhancerContract",
+    "JobContract",
+    "StrategyContract",
+]
 __getattr__ = lazy_names(__name__, _HOMES)

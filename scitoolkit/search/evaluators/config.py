@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 from abc import abstractmethod
 from contextlib import AbstractContextManager
@@ -12,6 +11,7 @@ from typing import ClassVar
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.plugins import Kind
+from scitoolkit.core.processes import one_process
 from scitoolkit.search.evaluators.base import Evaluator, Limits
 from scitoolkit.search.worker import Evaluate
 
@@ -54,7 +54,7 @@ class EvaluatorConfig(Config):
 
     def session(self) -> AbstractContextManager[bool]:
         """Return a context around a search: False on processes that only run trials."""
-        return contextlib.nullcontext(True)
+        return one_process()
 
     @classmethod
     def unavailable(cls) -> str:

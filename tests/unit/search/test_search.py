@@ -141,14 +141,6 @@ def test_successive_halving_continues_the_best_from_their_checkpoints(tmp_path):
     assert len(list((tmp_path / "trials").iterdir())) == 3
 
 
-def test_all_of_a_small_space_is_tried_once():
-    search = Search({"x": integer(1, 6), "y": [0, 1]}, lambda c: c["x"], strategy=RandomSearch())
-    history = search.run(trials=100)
-    assert len(history.done) == 12
-    assert history.duplicates() == 0
-    assert search.stopped_because == "the space is exhausted"
-
-
 def test_limits_on_cost_are_kept_beforehand_and_contradictions_are_said():
     def cost(configuration):
         return {"parameters": sum(configuration["a"]["nodes"])}
