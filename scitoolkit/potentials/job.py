@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from scitoolkit.core.config import dump_config, load_config
 from scitoolkit.core.errors import CheckpointError, DataError
+from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
@@ -54,7 +55,7 @@ class PotentialJob(TrainingJob):
         loader = GraphLoader(ready.train, config.training.batch_size, seed=config.training.seed)
         batch = next(iter(loader))
         ready.model.train()
-        loss, _ = PotentialTask(ready.model, config.loss, lambda: 1.0).loss(batch)
+        loss, _ = PotentialTask(ready.model, config.loss).loss(batch)
         return {
             "configurations": {"train": len(ready.train), "validation": len(ready.validation)},
             "type_map": list(ready.model.type_map),
@@ -69,10 +70,8 @@ class PotentialJob(TrainingJob):
     def train(self, config: PotentialConfig, run: RunDirectory, *, resume: bool = False) -> None:
         """Measure statistics, train, save the weights of the least validation loss in `model/`."""
         ready = prepare(config)
-        training, schedule = config.training, config.training.schedule
-        task = PotentialTask(
-            ready.model, config.loss, lambda: schedule.factor(trainer.step, trainer.total_steps)
-        )
+        training = config.training
+        task = PotentialTask(ready.model, config.loss, training.schedule)
         trainer = Trainer(task, training, run=run)
         share = {"rank": current_rank(), "world_size": world_size()}
         trainer.fit(
@@ -105,6 +104,11 @@ class PotentialJob(TrainingJob):
         """Write energies and forces of a file's configurations, as .nc (xarray) or .xyz (ASE)."""
         model, config, _ = load_model(directory)
         write_predictions(model, open_atoms(source, config.data.labels), output)
+
+    def artifacts(self, directory: Path) -> Artifacts:
+        """Return weights and the model's own configuration, which has the type map filled in."""
+        config = load_config(PotentialConfig, Path(directory) / MODEL / "config.yaml")
+        return Artifacts(config=config, workflow_file="full.yaml", tolerance=CHAOTIC)
 
 
 def prepare(config: PotentialConfig) -> Prepared:

@@ -137,7 +137,7 @@ def build(header: Header, config: ModelConfig) -> MeshfreeFlowNet:
 
 
 class SuperresolutionSurrogate:
-    """QueryableField fields in, a continuous field out.
+    """Coarse fields in, a continuous field out.
 
     Args:
         header: what the model was trained on.
