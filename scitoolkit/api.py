@@ -18,18 +18,16 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.jobs import checked_job, job_of
 from scitoolkit.core.jobs import surrogates as surrogates
 from scitoolkit.core.log import get_logger, log_to_file
-from scitoolkit.core.registry import Registry
+from scitoolkit.core.plugins import Kind
 from scitoolkit.core.results import Results
+from scitoolkit.core.resume import changed_settings, free_keys, identity
 from scitoolkit.core.run_directory import RunDirectory
 
 log = get_logger(__name__)
-input_formats: Registry[Callable[[Mapping[str, Any]], dict[str, Any] | None]] = Registry(
-    "input_format"
+input_formats: Kind[Callable[[Mapping[str, Any]], dict[str, Any] | None]] = Kind(
+    "input format", "translates another program's configuration"
 )
-"""Translators of other programs' configurations; each returns None for what is not its own."""
-
-# What may differ between a run and its continuation without making it another run.
-_FREE_ON_RESUME = ("run", "budget", "training.strategy", "training.device", "training.log_every")
+"""Translators of other programs' configurations; None if the file is in another format."""
 
 
 def load(path: Path | str, overrides: Sequence[str] = ()) -> tuple[Job, Any]:
@@ -271,27 +269,11 @@ def _run_directory(config: Any, resume: bool, run_dir: Path | None) -> RunDirect
 def _same_config(config: Config, directory: RunDirectory) -> None:
     """Refuse to continue a run under another configuration: it would be neither of the two."""
     old = read_document(directory.config_path).validate(type(config))
-    before, now = _flat(old.model_dump(mode="json")), _flat(config.model_dump(mode="json"))
-    changed = [
-        f"{key}: {before.get(key)!r} -> {now.get(key)!r}"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key)
-        and not any(key == free or key.startswith(f"{free}.") for free in _FREE_ON_RESUME)
-    ]
+    changed = changed_settings(identity(old), identity(config))
     if changed:
         raise ConfigError(
             "resume with another config: " + "; ".join(changed),
             where=str(directory.config_path),
-            allowed=f"changes in {', '.join(_FREE_ON_RESUME)}",
+            allowed=f"changes in {', '.join(free_keys(type(config)))}",
             fix="undo the change, or start a new run without --resume",
         )
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            out.update(_flat(value, f"{prefix}{key}."))
-        else:
-            out[f"{prefix}{key}"] = value
-    return out

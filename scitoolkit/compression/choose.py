@@ -113,9 +113,10 @@ def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded:
     for encoded in _plain(values, bound, options):
         plain.enter(encoded)
     if not plain.entries:
+        reasons = [why for name in _bases(options) if (why := _refusal(name, values, bound))]
         raise BackendError(
-            f"no base codec can take shape {values.shape}",
-            fix="pip install 'scitoolkit[compression]', or install a C compiler",
+            f"no base codec can take shape {values.shape}. {'. '.join(reasons)}".strip(),
+            fix="pip install 'scitoolkit[compression]'",
         )
     plain.set_rate()
     final = Contest(values)
@@ -171,8 +172,8 @@ def _bases(options: Options) -> list[str]:
 def _refusal(name: str, values: np.ndarray, bound: float) -> str:
     if name != field.DYADIC:
         return LIBRARY_BASES[name].refusal(values)
-    if not dyadic.available():
-        return "dyadic needs a C compiler (cc, gcc or clang)"
+    if dyadic.unavailable():
+        return dyadic.unavailable()
     if float(np.abs(values).max()) / bound > dyadic.MAX_STEPS:
         return f"dyadic needs a bound above 1/{dyadic.MAX_STEPS} of the largest value"
     return ""
@@ -189,7 +190,7 @@ def _linear(
     leading: list[Encoded], values: np.ndarray, bound: float, options: Options
 ) -> Iterator[Encoded | None]:
     """Yield linear enhancers behind the two best bases, and with a margin behind a library's."""
-    if not dyadic.available():
+    if dyadic.unavailable():
         return
     classes = (1, 4) if values.size < 1 << 18 else (4, 8)
     for encoded in leading:

@@ -23,7 +23,7 @@ import numpy as np
 
 from scitoolkit.compression._dyadic_source import SOURCE
 from scitoolkit.compression.kernel_arguments import extents, folded, pointer, real
-from scitoolkit.core.errors import DataError
+from scitoolkit.core.errors import BackendError, DataError
 from scitoolkit.ops.codegen import load_library
 
 # Contraction off: encoder and decoder must round alike wherever they run.
@@ -59,20 +59,19 @@ def _library(real: str) -> ctypes.CDLL:
     return library
 
 
-def available() -> bool:
-    """Tell whether the codec can be compiled here.
+@functools.cache
+def unavailable() -> str:
+    """Return why the codec cannot be compiled here, empty if it can.
 
     Example:
-        >>> available() in (True, False)
-        True
+        >>> unavailable()
+        ''
     """
-    from scitoolkit.core.errors import BackendError
-
     try:
         _library("float")
-    except BackendError:
-        return False
-    return True
+    except BackendError as error:
+        return f"dyadic, compiled on first use, is not available: {error}"
+    return ""
 
 
 def encode(values: np.ndarray, step: float) -> tuple[DyadicStream, np.ndarray]:

@@ -157,7 +157,7 @@ def enhanced_by_network(
         bound: absolute error bound.
         seconds: time for training, for all sizes together.
     """
-    if not dyadic.available():
+    if dyadic.unavailable():
         return
     sizes = next(sizes for limit, sizes in SIZES if values.size <= limit)
     for groups, hidden in sizes:

@@ -14,19 +14,57 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.plugins import Choice
 from scitoolkit.core.suggest import nearest_key, nearest_name
 
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
+
 C = TypeVar("C", bound="Config")
+log = get_logger(__name__)
 
 
-class Config(BaseModel):
-    """Base of every section of a configuration: frozen, keyword-only, no unknown keys."""
+class _ConfigMeta(ModelMetaclass):
+    """Raise `ConfigProblems` where a section is made from Python, as reading a file does."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except ValidationError as error:
+            raise ConfigProblems(
+                list(_problems(error, Document(raw=dict(kwargs)), cls))  # type: ignore[arg-type]
+            ) from None
+
+
+class Config(BaseModel, metaclass=_ConfigMeta):
+    """Base of every section of a configuration: frozen, keyword-only, no unknown keys.
+
+    A section whose default is set by the section around it keeps that default for every key
+    that a file does not write: defaults < file < override holds at every depth.
+
+    Attributes:
+        renamed: {former key: key}; a former key is accepted with a warning for one release.
+
+    Example:
+        >>> class Training(Config):
+        ...     epochs: int = 100
+        ...     log_every: int = 50
+        >>> class Job(Config):
+        ...     training: Training = Training(epochs=200)
+        >>> Job.model_validate({"training": {"log_every": 5}}).training
+        Training(epochs=200, log_every=5)
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = {}
 
     model_config = ConfigDict(
         extra="forbid",
@@ -35,6 +73,45 @@ class Config(BaseModel):
         protected_namespaces=(),
         arbitrary_types_allowed=False,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, data: Any) -> Any:
+        """Accept former keys, and fill sections from this section's own defaults."""
+        if not isinstance(data, Mapping):
+            return data
+        out = _without_former_keys(cls, data)
+        for name, info in cls.model_fields.items():
+            if isinstance(info.default, Config) and isinstance(out.get(name), Mapping):
+                out[name] = _overlay(info.default, out[name])
+        return out
+
+
+def _without_former_keys(schema: type[Config], data: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(data)
+    for former in schema.renamed.keys() & data.keys():
+        key = schema.renamed[former]
+        if key in data:
+            raise ValueError(f"{former!r} is the former name of {key!r}: write {key!r} only")
+        log.warning("configuration key %r is now called %r", former, key)
+        out[key] = out.pop(former)
+    return out
+
+
+def _overlay(default: Config, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `given` over the keys that `default` sets, unless `given` picks another member."""
+    name = getattr(default, "name", None)
+    if given.get("name", name) != name:
+        return dict(given)
+    merged = {key: getattr(default, key) for key in default.model_fields_set}
+    if name is not None:
+        merged["name"] = name
+    given = _without_former_keys(type(default), given)
+    for key, value in given.items():
+        below = merged.get(key)
+        inner = isinstance(below, Config) and isinstance(value, Mapping)
+        merged[key] = _overlay(below, value) if inner else value  # type: ignore[arg-type]
+    return merged
 
 
 class _LocatedStr(str):
@@ -75,8 +152,11 @@ class Problem:
         return ": ".join(part for part in (self.where, self.key, self.message) if part)
 
 
-class ConfigProblems(ConfigError):
-    """All problems of one configuration, a line each."""
+class ConfigProblems(ConfigError, ValueError):
+    """All problems of one configuration, a line each.
+
+    A `ValueError` too, so that a section made inside a validator reports like any other value.
+    """
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -162,23 +242,28 @@ def config_keys(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, info in schema.model_fields.items():
         key = f"{prefix}{name}"
         yield key
-        for model in _models_in(info.annotation):
+        for model in models_in(info.annotation, info.metadata):
             for inner in config_keys(model, f"{key}."):
                 if inner not in seen:
                     seen.add(inner)
                     yield inner
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[type[BaseModel]]:
+    """Yield the sections that a field of this annotation may hold, members of a kind included."""
+    for choice in metadata:
+        if isinstance(choice, Choice):
+            yield from (choice.kind.get(name) for name in choice.kind)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
         return
     origin = typing.get_origin(annotation)
     if origin is Annotated:
-        yield from _models_in(typing.get_args(annotation)[0])
+        inner, *extra = typing.get_args(annotation)
+        yield from models_in(inner, extra)
     elif origin in (typing.Union, types.UnionType):
         for member in typing.get_args(annotation):
-            yield from _models_in(member)
+            yield from models_in(member)
 
 
 class _Loader(yaml.SafeLoader):

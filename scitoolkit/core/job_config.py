@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.resume import FREE_ON_RESUME
 
 
 class RunConfig(Config):
@@ -24,4 +26,4 @@ class JobConfig(Config):
 
     surrogate: str
     workflow: str = "run"
-    run: RunConfig = RunConfig()
+    run: Annotated[RunConfig, FREE_ON_RESUME] = RunConfig()

@@ -10,9 +10,9 @@ from typing import Any
 
 from scitoolkit.core.config import ConfigProblems, Document, Problem
 from scitoolkit.core.contracts import Job
-from scitoolkit.core.registry import Registry
+from scitoolkit.core.plugins import Kind
 
-surrogates: Registry[type[Job]] = Registry("surrogate")
+surrogates: Kind[type[Job]] = Kind("surrogate", "a domain of the command line")
 
 
 def job_of(document: Document) -> Job:

@@ -7,11 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Results
-from scitoolkit.emulation import report
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, SampleSource
 from scitoolkit.emulation.emulator import Emulator
@@ -183,10 +180,6 @@ class Evaluation:
                 break
             count += 1
         return count
-
-    def results(self, workflow: str) -> tuple[Results, xr.Dataset | None]:
-        """Return tables and figures, and the fields that these show."""
-        return report.make(self, workflow)
 
 
 class _Errors:

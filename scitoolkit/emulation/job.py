@@ -16,7 +16,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
-from scitoolkit.emulation import surrogate
+from scitoolkit.emulation import report, surrogate
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, divide, measure, open_data, starts_of
 from scitoolkit.emulation.emulator import Emulator, build
@@ -108,7 +108,7 @@ class EmulationJob:
             steps = range(*record["parts"]["test"])
         try:
             found = Evaluation(emulator, opened, steps, config)
-            results, fields = found.results(config.workflow)
+            results, fields = report.make(found, config.workflow)
         finally:
             opened.dataset.close()
         if data is None and folder != Path(directory):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, number
+from scitoolkit.emulation.evaluation import LINEAR, OWN, PERSISTENCE, Evaluation
 from scitoolkit.emulation.variables import Variable
 
-if TYPE_CHECKING:
-    from scitoolkit.emulation.evaluation import Evaluation
-
-OWN, PERSISTENCE, LINEAR = "emulator", "persistence", "linear extrapolation"
 MAX_FIGURES = 6
 
 

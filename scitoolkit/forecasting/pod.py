@@ -28,7 +28,7 @@ from scitoolkit.forecasting.field_matrix import (
     find_time_dim,
     parse_bytes,
 )
-from scitoolkit.forecasting.pod_arrays import pod_from_arrays, pod_to_arrays
+from scitoolkit.forecasting.pod_arrays import PODState
 from scitoolkit.forecasting.pod_rank import choose_rank, rank_of
 from scitoolkit.forecasting.streaming_svd import (
     Anomalies,
@@ -45,6 +45,11 @@ logger = get_logger(__name__)
 # Up to this many multiplications the exact decomposition takes about a second.
 _EXACT_WORK = 2e10
 _TILE_BYTES = 8 * 2**20
+_VECTORS = ("singular_values_", "explained_variance_ratio_", "error_estimate_", "error_bound_")
+_SCALARS = (
+    "name_", "attrs_", "method_", "truncation_error_", "num_partly_missing_", "num_passes_",
+    "time_dim_", "_uses_constant",
+)  # fmt: skip
 
 
 class POD:
@@ -187,7 +192,7 @@ class POD:
         self._check_fitted()
         anomalies = self._anomalies(da)
         patterns = self._patterns() * anomalies.weights[:, None]
-        with np.errstate(invalid="ignore"):  # told about below, with its time
+        with np.errstate(invalid="ignore"):  # reported below with the offending time step
             values = anomalies.project(patterns)
         self._check_coefficients(values, da)
         coords = {k: v for k, v in da.coords.items() if v.dims == (self.time_dim_,)}
@@ -256,7 +261,17 @@ class POD:
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return everything fitted as plain arrays, the rest as JSON bytes under "header"."""
         self._check_fitted()
-        return pod_to_arrays(self)
+        state = PODState(
+            params=self.get_params(),
+            scalars={name: getattr(self, name) for name in _SCALARS},
+            vectors={name: getattr(self, name) for name in _VECTORS},
+            mask=self.mask_,
+            modes=self.modes_.values,
+            weights=self.weights_.values,
+            coefficients=self._coefficients,
+            dtype=self.dtype_,
+        )
+        return state.to_arrays()
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> POD:
@@ -265,7 +280,17 @@ class POD:
         Raises:
             DataError: the arrays are not those of a POD.
         """
-        return pod_from_arrays(cls, arrays)
+        state = PODState.from_arrays(arrays, _SCALARS, _VECTORS)
+        try:
+            pod = cls(**state.params)
+        except TypeError as error:
+            raise DataError(f"not the arrays of a POD ({error!r})", fix="POD.to_arrays()") from None
+        for name, value in (state.scalars | state.vectors).items():
+            setattr(pod, name, value)
+        pod.space_dims_, pod.dtype_, pod.mask_ = state.mask.dims, state.dtype, state.mask
+        pod._coefficients = state.coefficients
+        pod._set_fields(state.modes, state.weights)
+        return pod
 
     def save(self, path: str | Path) -> Path:
         """Write the fitted POD as one safetensors file; returns its path."""
@@ -298,7 +323,14 @@ class POD:
         shape = tuple(da.sizes[d] for d in self.space_dims_)
         used = np.isin(np.arange(int(np.prod(shape))), cells).reshape(shape)
         mask = xr.DataArray(used, dims=self.space_dims_)
-        self.rank_table_ = choose_rank(da, self, mask=mask, time_dim=self.time_dim_)
+
+        def fit(rank: int, field: xr.DataArray) -> POD:
+            return POD(**self.get_params() | {"rank": rank}).fit(field, self.time_dim_, mask=mask)
+
+        self.rank_table_ = choose_rank(
+            da, fit, candidates=self.candidate_ranks, horizon=self.horizon,
+            harmonics=self.seasonal_cycle or 0, time_dim=self.time_dim_,
+        )  # fmt: skip
         return int(min(self.rank_table_, key=lambda row: row["forecast_rmse"])["rank"])
 
     def _check_params(self) -> None:

@@ -8,8 +8,8 @@ forecast, truncation included, is best.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import xarray as xr
@@ -18,17 +18,29 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.forecasting.field_matrix import find_time_dim
 
-if TYPE_CHECKING:
-    from scitoolkit.forecasting.pod import POD
-
 logger = get_logger(__name__)
+
+
+class FittedModes(Protocol):
+    """The part of a fitted POD that `choose_rank` needs."""
+
+    weights_: xr.DataArray
+    mask_: xr.DataArray
+
+    def transform(self, da: xr.DataArray) -> xr.DataArray:
+        """Return the coefficients (time, mode)."""
+
+    def anomaly_variance(self, da: xr.DataArray) -> float:
+        """Return the time mean of the weighted sum of squared anomalies."""
 
 
 def choose_rank(
     da: xr.DataArray,
-    pod: POD,
+    fit: Callable[[int, xr.DataArray], FittedModes],
     *,
-    mask: xr.DataArray,
+    candidates: Sequence[int],
+    horizon: int,
+    harmonics: int = 0,
     time_dim: Hashable | None = None,
     held_out: float = 0.25,
 ) -> list[dict[str, float]]:
@@ -40,8 +52,10 @@ def choose_rank(
 
     Args:
         da: the training field; nothing after it is looked at.
-        pod: gives the candidate ranks, the horizon and all other settings.
-        mask: (*space) True at cells that have a value at all times.
+        fit: returns the POD of a rank fitted to a field.
+        candidates: ranks to compare.
+        horizon: largest lead, in time steps.
+        harmonics: of the seasonal cycle that `fit` removes; each takes two modes.
         time_dim: its time dimension, where its name does not say so.
         held_out: share of the times, from the end, that the error is measured on.
 
@@ -53,7 +67,7 @@ def choose_rank(
         DataError: the series is too short to hold out a part.
     """
     time_dim = find_time_dim(da, time_dim)
-    count, horizon = da.sizes[time_dim], pod.horizon
+    count = da.sizes[time_dim]
     cut = count - max(round(count * held_out), horizon + 1)
     if cut < max(2 * horizon, 4):
         raise DataError(
@@ -61,9 +75,9 @@ def choose_rank(
             where=str(da.name or "field"), fix="rank=5, a longer series, or a smaller horizon=",
         )  # fmt: skip
     first, second = (da.isel({time_dim: s}) for s in (slice(0, cut), slice(cut, None)))
-    largest = min(cut - 1 - 2 * (pod.seasonal_cycle or 0), int(first.size // cut))
-    ranks = sorted({min(int(r), largest) for r in pod.candidate_ranks})
-    inner = type(pod)(**pod.get_params() | {"rank": ranks[-1]}).fit(first, time_dim, mask=mask)
+    largest = min(cut - 1 - 2 * harmonics, int(first.size // cut))
+    ranks = sorted({min(int(r), largest) for r in candidates})
+    inner = fit(ranks[-1], first)
     seen, unseen = inner.transform(first).values, inner.transform(second).values
     energy = inner.anomaly_variance(second)
     area = float(inner.weights_.where(inner.mask_).sum())

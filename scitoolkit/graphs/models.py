@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import missing_extra
-from scitoolkit.core.registry import Registry
+from scitoolkit.core.plugins import Kind
 
-models: Registry[type[Config]] = Registry("graph_model")
+models: Kind[type[Config]] = Kind("graph model", "network over the nodes of a graph")
 
 
 class _NodeModelConfig(Config):
@@ -47,7 +47,6 @@ def _pyg() -> Any:
     return layers
 
 
-@models.register("gcn")
 class GCN(_NodeModelConfig):
     """Graph convolutions (Kipf and Welling 2017)."""
 
@@ -58,7 +57,6 @@ class GCN(_NodeModelConfig):
         return _pyg().GCNConv(inputs, outputs)
 
 
-@models.register("sage")
 class SAGE(_NodeModelConfig):
     """GraphSAGE with means of neighbours (Hamilton et al. 2017)."""
 
@@ -69,7 +67,6 @@ class SAGE(_NodeModelConfig):
         return _pyg().SAGEConv(inputs, outputs)
 
 
-@models.register("gin")
 class GIN(_NodeModelConfig):
     """Graph isomorphism network (Xu et al. 2019)."""
 
@@ -83,7 +80,6 @@ class GIN(_NodeModelConfig):
         return _pyg().GINConv(perceptron, train_eps=True)
 
 
-@models.register("gat")
 class GAT(_NodeModelConfig):
     """Graph attention (Velickovic et al. 2018); `hidden` is the width of all heads together."""
 

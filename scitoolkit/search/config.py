@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
 from scitoolkit.core.config import Config, ConfigProblems, DataPath
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.core.units import parse_bytes
 from scitoolkit.search.evaluators import Limits
 from scitoolkit.search.space import Space
@@ -146,7 +147,7 @@ class SearchConfig(JobConfig):
     space: str | dict[str, Any]
     objectives: list[ObjectiveConfig] = Field(min_length=1)
     strategy: StrategyConfig = StrategyConfig()
-    budget: BudgetConfig = BudgetConfig()
+    budget: Annotated[BudgetConfig, FREE_ON_RESUME] = BudgetConfig()
     final: FinalConfig = FinalConfig()
     budget_key: str = "training.epochs"
     seed_keys: list[str] = Field(default=["seed", "training.seed"])

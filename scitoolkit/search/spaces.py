@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scitoolkit.core.registry import Registry
+from scitoolkit.core.plugins import Kind
 from scitoolkit.search.space import Space
 
-_described: Registry[Mapping[str, Any]] = Registry("space")
-names = _described.names
+described: Kind[Mapping[str, Any]] = Kind("space", "choices that a search varies")
+names = described.names
 
 
 def get(name: str) -> Space:
@@ -26,12 +26,12 @@ def get(name: str) -> Space:
         >>> get("pod_lstm").size
         8605184
     """
-    return Space(_described.get(name))
+    return Space(described.get(name))
 
 
 def description(name: str) -> Mapping[str, Any]:
     """Return the plain data that describes a space."""
-    return _described.get(name)
+    return described.get(name)
 
 
 def __getattr__(name: str) -> Space:

@@ -15,10 +15,10 @@ from pydantic import (
 
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
-from scitoolkit.core.registry import Registry
+from scitoolkit.core.plugins import Kind
 from scitoolkit.training.config import TrainingConfig
 
-decoders: Registry[type[Config]] = Registry("decoder")
+decoders: Kind[type[Config]] = Kind("decoder", "latent grid to values at points")
 
 
 class FieldsConfig(Config):
@@ -139,7 +139,6 @@ class EncoderConfig(Config):
         return self
 
 
-@decoders.register("mlp")
 class MLPConfig(Config):
     """A light decoder, for latent grids that the encoder has refined."""
 
@@ -153,7 +152,6 @@ class MLPConfig(Config):
         return {"widths": self.widths, "activation": self.activation, "features": self.features}
 
 
-@decoders.register("imnet")
 class ImNetConfig(Config):
     """The decoder of the MeshfreeFlowNet paper: its inputs are fed to every hidden layer."""
 
@@ -166,7 +164,6 @@ class ImNetConfig(Config):
         return {"widths": self.widths, "activation": self.activation, "skip": True}
 
 
-@decoders.register("siren")
 class SirenConfig(Config):
     """Sines throughout, initialised so that their derivatives neither grow nor die."""
 

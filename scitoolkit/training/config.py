@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config
+from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.training.memory_config import MemoryConfig
 from scitoolkit.training.optim.optimizers import AdamW, optimizers
 from scitoolkit.training.optim.schedules import Constant, schedules
@@ -42,27 +43,39 @@ class TrainingConfig(Config):
         ('sgd', 'constant', 32)
     """
 
-    epochs: PositiveInt = Field(default=100, description="passes over the training set")
-    steps: PositiveInt | None = Field(default=None, description="stop after so many steps instead")
+    epochs: Annotated[PositiveInt, FREE_ON_RESUME] = Field(
+        default=100, description="passes over the training set"
+    )
+    steps: Annotated[PositiveInt | None, FREE_ON_RESUME] = Field(
+        default=None, description="stop after so many steps instead"
+    )
     batch_size: PositiveInt = Field(default=32, description="samples per batch, all processes")
     accumulate: PositiveInt = Field(default=1, description="batches per optimizer step")
     seed: NonNegativeInt = 0
-    strategy: Literal["auto", "single", "ddp", "sharded", "graph"] = "auto"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    strategy: Annotated[Literal["auto", "single", "ddp", "sharded", "graph"], FREE_ON_RESUME] = (
+        "auto"
+    )
+    device: Annotated[Literal["auto", "cpu", "cuda"], FREE_ON_RESUME] = "auto"
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     optimizer: AnyOptimizer = AdamW()
     schedule: AnySchedule = Constant()
     clip_norm: PositiveFloat | None = Field(default=None, description="gradient norm at most")
     ema_decay: float | None = Field(default=None, gt=0, lt=1, description="average the weights")
-    early_stopping: EarlyStopping | None = None
+    early_stopping: Annotated[EarlyStopping | None, FREE_ON_RESUME] = None
     memory: MemoryConfig | None = Field(default=None, description="compressed activations")
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    log_every: PositiveInt = Field(default=50, description="steps between lines of metrics.jsonl")
-    timeout_seconds: PositiveFloat = Field(default=600.0, description="wait for other processes")
-    compile: bool = False
-    profile: bool = Field(default=False, description="write a torch.profiler trace into the run")
-    tensorboard: bool = False
-    progress: bool = True
+    checkpoint: Annotated[CheckpointConfig, FREE_ON_RESUME] = CheckpointConfig()
+    log_every: Annotated[PositiveInt, FREE_ON_RESUME] = Field(
+        default=50, description="steps between lines of metrics.jsonl"
+    )
+    timeout_seconds: Annotated[PositiveFloat, FREE_ON_RESUME] = Field(
+        default=600.0, description="wait for other processes"
+    )
+    compile: Annotated[bool, FREE_ON_RESUME] = False
+    profile: Annotated[bool, FREE_ON_RESUME] = Field(
+        default=False, description="write a torch.profiler trace into the run"
+    )
+    tensorboard: Annotated[bool, FREE_ON_RESUME] = False
+    progress: Annotated[bool, FREE_ON_RESUME] = True
 
     @model_validator(mode="after")
     def _possible(self) -> TrainingConfig:
@@ -75,17 +88,3 @@ class TrainingConfig(Config):
         if self.optimizer.uses_closure and self.precision == "fp16":
             raise ValueError("optimizer lbfgs needs precision float32 or bf16, not fp16")
         return self
-
-
-IDENTITY_KEYS = (
-    "batch_size",
-    "accumulate",
-    "seed",
-    "precision",
-    "optimizer",
-    "schedule",
-    "clip_norm",
-    "ema_decay",
-    "memory",
-)
-"""Keys that a resumed run must not change: they decide the numbers, not how long or where."""

@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.registry import Registry
+from scitoolkit.core.plugins import Kind
 
 # Entries fulfil `memory.ActivationStore`.
-activation_stores: Registry[Any] = Registry("activation_store")
+activation_stores: Kind[Any] = Kind("activation store", "keeps activations for the backward pass")
 
 
 class MemoryConfig(Config):

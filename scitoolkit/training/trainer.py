@@ -21,11 +21,12 @@ from scitoolkit.core.errors import (
     ScitoolkitError,
 )
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.resume import changed_settings, identity
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.seeds import derive_seed, rng_state, seed_everything, set_rng_state
 from scitoolkit.training.callbacks import Callback, default_callbacks
 from scitoolkit.training.checkpoint import Checkpoints, Reader, Snapshot, model_weights
-from scitoolkit.training.config import IDENTITY_KEYS, TrainingConfig
+from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.memory import ActivationMemory
 from scitoolkit.training.optim.schedules import LearningRate
 from scitoolkit.training.signals import StopSignals
@@ -407,9 +408,8 @@ class Trainer:
 
     def _identity(self) -> dict[str, Any]:
         """Return what a resumed run must have in common with the saved one."""
-        config = self.config.model_dump(mode="json", include=set(IDENTITY_KEYS))
         shapes = {n: list(p.shape) for n, p in self.task.model.named_parameters()}
-        return {"training": config, "model": shapes}
+        return {"training": identity(self.config), "model": shapes}
 
     def _save(self, *, improved: bool = False, cursor: dict[str, Any] | None = None) -> None:
         if self.strategy.world > 1:
@@ -478,18 +478,7 @@ class Trainer:
             seed_everything(derive_seed(self.config.seed, self.step), rank=self.strategy.rank)
 
     def _check_identity(self, reader: Reader) -> None:
-        saved, own = reader.state.get("identity", {}), self._identity()
-        changed = [
-            f"{section}.{key}: {_short(saved.get(section, {}).get(key))} -> {_short(value)}"
-            for section in own
-            for key, value in own[section].items()
-            if saved.get(section, {}).get(key) != value
-        ]
-        changed += [
-            f"model.{key}: no longer there"
-            for key in saved.get("model", {})
-            if key not in own["model"]
-        ]
+        changed = changed_settings(reader.state.get("identity", {}), self._identity())
         if changed:
             raise ConfigError(
                 "resumed with another configuration: " + "; ".join(changed[:8]),
@@ -536,8 +525,3 @@ class Trainer:
 
 
 _LOST = ("connection closed", "connection reset", "broken pipe", "timed out", "timeout", "gloo")
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import pkgutil
@@ -27,9 +28,41 @@ def test_examples_in_docstrings_run(name):
     assert doctest.testmod(module).failed == 0
 
 
-def test_no_file_is_longer_than_600_lines():
-    long = {p.name: n for p in ROOT.rglob("*.py") if (n := len(p.read_text().splitlines())) > 600}
-    assert not long
+def _private_accesses(path: Path) -> list[str]:
+    """Return accesses to private attributes and names that the file does not define itself."""
+    tree = ast.parse(path.read_text())
+    defined = {
+        name
+        for node in ast.walk(tree)
+        for name in (
+            [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else
+            [node.attr] if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) else
+            [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else []
+        )
+    }  # fmt: skip
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("scitoolkit."):
+            found += [f"{path.name}:{node.lineno} {a.name}" for a in node.names if _private(a.name)]
+        if not isinstance(node, ast.Attribute) or not _private(node.attr):
+            continue
+        of = ast.unparse(node.value)
+        ours = of not in ("self", "cls", "os") and not of.startswith(("torch", "forward_ad"))
+        if ours and node.attr not in defined and node.attr not in FOREIGN:
+            found.append(f"{path.name}:{node.lineno} {of}.{node.attr}")
+    return found
+
+
+def _private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_options"
+
+
+# Private names of other packages for which there is no public one.
+FOREIGN = {"_version", "_cdata", "_decompress", "_name"}
+
+
+def test_private_attributes_stay_in_their_file():
+    assert not [access for path in ROOT.rglob("*.py") for access in _private_accesses(path)]
 
 
 def test_importing_the_package_imports_no_torch():

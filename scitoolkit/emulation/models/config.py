@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, PositiveInt
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.registry import Registry
+from scitoolkit.core.plugins import Kind
 
 if TYPE_CHECKING:
     from torch import nn
 
     from scitoolkit.emulation.models.layers import Padding
 
-models: Registry[type[Config]] = Registry("emulator_model")
+models: Kind[type[Config]] = Kind("field model", "network from fields to fields")
 
 
-@models.register("unet")
 class UNetConfig(Config):
     """A U-Net; see `scitoolkit.emulation.models.unet.UNet`."""
 
@@ -36,7 +35,6 @@ class UNetConfig(Config):
         )
 
 
-@models.register("resnet")
 class ResNetConfig(Config):
     """Residual blocks at full resolution; see `scitoolkit.emulation.models.resnet.ResNet`."""
 
@@ -56,7 +54,6 @@ class ResNetConfig(Config):
         )  # fmt: skip
 
 
-@models.register("fno")
 class FNOConfig(Config):
     """A Fourier neural operator; see `scitoolkit.emulation.models.fno.FNO`."""
 
@@ -72,7 +69,6 @@ class FNOConfig(Config):
         return FNO(inputs, outputs, padding, width=self.width, layers=self.layers, modes=self.modes)
 
 
-@models.register("elliptic")
 class EllipticConfig(Config):
     """Local sources and a global operator; see `scitoolkit.emulation.models.elliptic.Elliptic`."""
 
@@ -97,7 +93,6 @@ class EllipticConfig(Config):
         )
 
 
-@models.register("mlp")
 class MLPConfig(Config):
     """A multilayer perceptron, for vectors; see `scitoolkit.emulation.models.mlp.MLP`."""
 

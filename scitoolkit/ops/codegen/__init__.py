@@ -1,6 +1,7 @@
 """The one way from generated source to a registered torch operator: cache, load, register."""
 
 from scitoolkit.ops.codegen.buffers import empty
+from scitoolkit.ops.codegen.cache import cache_directory
 from scitoolkit.ops.codegen.choose import (
     BACKENDS,
     REAL,
@@ -11,8 +12,6 @@ from scitoolkit.ops.codegen.choose import (
     use_kernel,
 )
 from scitoolkit.ops.codegen.compile import (
-    cache_directory,
-    compiled_path,
     find_compiler,
     load_generated,
     load_library,
@@ -37,7 +36,6 @@ __all__ = [
     "check_tensor",
     "check_triton",
     "choose_backend",
-    "compiled_path",
     "eager",
     "empty",
     "find_compiler",

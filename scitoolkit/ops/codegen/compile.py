@@ -2,9 +2,9 @@
 
 The library has a plain C ABI, so it depends neither on the version of torch nor on libtorch's.
 Vectorisation is written into the source with the compiler's vector types, so no flag relaxes
-floating point beyond contraction into fused multiply-adds: NaN and Inf stay what they are, and
--ffast-math is never used. Many processes may ask for one library at once: a file lock lets one
-compile while the others wait, and the result appears by an atomic rename.
+floating point beyond contraction into fused multiply-adds: NaN and Inf are kept, and -ffast-math
+is never used. Many processes may ask for one library at once: a file lock lets one compile while
+the others wait.
 """
 
 from __future__ import annotations
@@ -26,44 +26,29 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from scitoolkit.core.errors import BackendError
-
-try:
-    import fcntl
-except ImportError:  # no POSIX locks on Windows; the atomic rename alone keeps the cache sound
-    fcntl = None
+from scitoolkit.ops.codegen.cache import KernelCache, caches, first_usable
 
 # Raise when the ABI or the flags change in a way that the source does not show.
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 LOADED = time.time()
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 BUILD = ("-std=gnu11", "-fPIC", "-shared", "-fopenmp", "-w")
-
-
-def cache_directory() -> Path:
-    """Return the folder of compiled kernels: $SCITOOLKIT_CACHE, else $XDG_CACHE_HOME/scitoolkit.
-
-    Example:
-        >>> cache_directory().name
-        'kernels'
-    """
-    base = os.environ.get("SCITOOLKIT_CACHE")
-    if not base:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        base = Path(home) / "scitoolkit"
-    return Path(base) / "kernels"
+# What compilers and linkers say when the cause is the disk, not the source.
+NO_SPACE = ("No space left on device", "Disk quota exceeded")
 
 
 def find_compiler() -> str:
-    """Return the C compiler: $CC when set, else the first of cc, gcc and clang on PATH.
+    """Return the C compiler: $CC when set (with its arguments), else cc, gcc or clang on PATH.
 
     Raises:
         BackendError: no compiler was found.
     """
     wanted = os.environ.get("CC")
-    for name in [wanted] if wanted else ["cc", "gcc", "clang"]:
-        path = shutil.which(shlex.split(name)[0])
+    for command in [wanted] if wanted else ["cc", "gcc", "clang"]:
+        name, *arguments = shlex.split(command)
+        path = shutil.which(name)
         if path:
-            return path
+            return shlex.join([path, *arguments])
     raise BackendError(
         f"no C compiler found (looked for {wanted or 'cc, gcc, clang'})",
         fix="install gcc or clang, or set CC to a C compiler",
@@ -77,10 +62,10 @@ def compiler_identity(compiler: str) -> str:
     Raises:
         BackendError: the compiler does not run.
     """
-    command = [compiler, "-march=native", "-E", "-v", "-x", "c", os.devnull]
+    command = [*shlex.split(compiler), "-march=native", "-E", "-v", "-x", "c", os.devnull]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except OSError as error:
+    except (OSError, subprocess.TimeoutExpired) as error:
         raise BackendError(f"compiler {compiler} does not run: {error}", fix="set CC") from error
     # The line with -march or -target-feature names what `native` stands for on this machine.
     told = [line for line in done.stderr.splitlines() if "version" in line or "cc1" in line]
@@ -88,109 +73,128 @@ def compiler_identity(compiler: str) -> str:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with open(path, "a") as handle:
-        if fcntl is not None:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield  # closing the file releases the lock
-
-
-@contextlib.contextmanager
-def _shown(target: Path) -> Iterator[None]:
-    """Say on a terminal that a kernel is being compiled, so that nobody wonders about the wait."""
+def _progress(key: str) -> Iterator[None]:
+    """Print on a terminal that a kernel is being compiled, and how long that took."""
     shown = sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
     begin = time.perf_counter()
     if shown:
-        print(f"compiling kernel {target.stem[:8]} (once) ...", end="", file=sys.stderr, flush=True)
+        print(f"compiling kernel {key[:8]} (once) ...", end="", file=sys.stderr, flush=True)
     yield
     if shown:
         print(f" {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
 
 
-def _compile(compiler: str, source: str, target: Path, flags: tuple[str, ...]) -> None:
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        code, library = Path(scratch) / "kernel.c", Path(scratch) / "kernel.so"
-        code.write_text(source)
-        command = [compiler, *flags, *BUILD, str(code), "-o", str(library), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            first = next((line for line in done.stderr.splitlines() if "error" in line), "")
-            raise BackendError(
-                f"{compiler} could not compile a kernel: {first or done.stderr[-300:]}",
-                fix="set CC to gcc >= 9 or clang >= 12 with OpenMP",
-            )
-        os.replace(library, target)
+def _compile(compiler: str, source: str, flags: tuple[str, ...]) -> bytes:
+    """Return the shared library of `source`, made in a temporary folder."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
+            return _compile_in(scratch, compiler, source, flags)
+    except OSError as error:
+        raise BackendError(
+            f"cannot write temporary files to compile a kernel: {error}",
+            fix="set TMPDIR to a folder with free space that you may write",
+        ) from error
 
 
-def _compilation(text: str, flags: tuple[str, ...]) -> tuple[str, tuple[str, ...], str]:
-    """Return compiler, all flags, and the key of what `text` gives with them on this machine."""
-    compiler = find_compiler()
-    flags = (*flags, *shlex.split(os.environ.get("SCITOOLKIT_CFLAGS", "")))
+def _compile_in(scratch: str, compiler: str, source: str, flags: tuple[str, ...]) -> bytes:
+    code, library = Path(scratch) / "kernel.c", Path(scratch) / "kernel.so"
+    code.write_text(source)
+    command = [*shlex.split(compiler), *flags, *BUILD, str(code), "-o", str(library), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode or not library.exists():
+        raise _failure(compiler, done.stderr, scratch)
+    return library.read_bytes()
+
+
+def _failure(compiler: str, stderr: str, scratch: str) -> BackendError:
+    lines = stderr.splitlines()
+    full = next((line for line in lines if any(text in line for text in NO_SPACE)), "")
+    if full:
+        return BackendError(
+            f"no space left to compile a kernel: {full}",
+            where=str(Path(scratch).parent),
+            fix="free space there, or set TMPDIR to a folder with free space",
+        )
+    first = next((line for line in lines if "error" in line), "") or stderr[-300:].strip()
+    return BackendError(
+        f"{compiler} could not compile a kernel: {first or 'it wrote no library'}",
+        fix="set CC to gcc >= 9 or clang >= 12 with OpenMP",
+    )
+
+
+def _key(compiler: str, text: str, flags: tuple[str, ...]) -> str:
+    """Return the key of what `text` gives with a compiler and all flags on this machine."""
     parts = (text, compiler_identity(compiler), *flags, str(CACHE_VERSION))
-    return compiler, flags, hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def compiled_path(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Return the path of the shared library of `source`, compiling it when the cache has none.
+def _all_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
+    return (*flags, *shlex.split(os.environ.get("SCITOOLKIT_CFLAGS", "")))
+
+
+def _open(path: str) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:  # not a fault of the cache, which another folder would mend
+        raise BackendError(
+            f"the system cannot load a compiled kernel: {error}",
+            fix="set SCITOOLKIT_CACHE to a folder on a file system mounted without noexec",
+        ) from error
+
+
+def _load(source: str, flags: tuple[str, ...], aliases: tuple[str, ...]) -> ctypes.CDLL:
+    """Load the library of `source`, compiled if no cache has it, and note it under `aliases`."""
+    compiler, flags = find_compiler(), _all_flags(flags)
+    key = _key(compiler, source, flags)
+
+    def compile_into(cache: KernelCache) -> ctypes.CDLL:
+        cache.make()
+        with cache.locked(key):
+            library = cache.load(key, _open)  # compiled while this process waited
+            if library is None:
+                with _progress(key):
+                    cache.store(key, _compile(compiler, source, flags))
+                library = cache.load(key, _open)
+        if library is None:
+            raise OSError("a kernel that was just stored there is missing or damaged")
+        return library
+
+    def load_from(cache: KernelCache) -> ctypes.CDLL:
+        library = cache.load(key, _open) or compile_into(cache)
+        with contextlib.suppress(OSError):  # a prebuilt cache may be read-only
+            for alias in aliases:
+                cache.alias(alias, key)
+        return library
+
+    return first_usable(load_from)
+
+
+def load_library(source: str, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
+    """Compile `source` (or take it from the cache) and load it.
 
     Args:
         source: C source with a plain C ABI.
         flags: compiler flags that set optimisation and target; $SCITOOLKIT_CFLAGS is appended.
 
     Raises:
-        BackendError: no compiler, a compiler that fails, or a cache that cannot be written.
-
-    Example:
-        >>> compiled_path("int one(void) { return 1; }").suffix
-        '.so'
-    """
-    compiler, flags, key = _compilation(source, flags)
-    folder = cache_directory()
-    target = folder / f"{key}.so"
-    if target.exists():
-        return target
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / f"{key}.lock"):
-            if not target.exists():  # another process may have compiled while this one waited
-                with _shown(target):
-                    _compile(compiler, source, target, flags)
-    except OSError as error:
-        raise BackendError(
-            f"cannot write the kernel cache: {error}",
-            where=str(folder),
-            fix="set SCITOOLKIT_CACHE to a folder that can be written",
-        ) from error
-    return target
-
-
-def load_library(source: str, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
-    """Compile `source` (or take it from the cache) and load it.
-
-    Raises:
-        BackendError: see `compiled_path`; also a library that the system cannot load.
+        BackendError: no compiler, a compiler that fails, no folder for the cache, or a library
+            that the system cannot load.
 
     Example:
         >>> load_library("int one(void) { return 1; }").one()
         1
     """
-    path = compiled_path(source, flags)
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise BackendError(
-            f"cannot load a compiled kernel: {error}", where=str(path), fix="delete the file"
-        ) from error
+    return _load(source, flags, ())
 
 
 @functools.cache
 def _digest(folder: Path) -> str:
-    """Return a digest of a package's modules: what a generator makes depends on these.
+    """Return a digest of a package's modules and C files, which the generated source depends on.
 
-    Files that changed since this module was loaded are not what runs here: no other process may
-    take what it makes for theirs, so the digest is then one of a kind.
+    If a file changed after this module was imported, the source that runs is not the one on disk:
+    the digest is then unique, so that no other process reuses this cache entry.
     """
-    files = sorted(folder.glob("*.py"))
+    files = sorted([*folder.glob("*.py"), *folder.glob("*.c")])
     if any(each.stat().st_mtime > LOADED for each in files):
         return uuid.uuid4().hex
     return hashlib.sha256(b"\0".join(each.read_bytes() for each in files)).hexdigest()
@@ -201,13 +205,14 @@ def load_generated(
 ) -> ctypes.CDLL:
     """Load the library of `generator(*arguments)`; once it is compiled, generate nothing.
 
-    The cache remembers which library came of which arguments, for as long as the modules of the
-    generator's package, of this one and of `ops` itself (the constants) stay what they are.
+    The cache notes which library belongs to which arguments; the note is valid as long as the
+    modules of the generator's package, of this one and of `ops` itself (the constants) are the
+    same.
 
     Args:
-        generator: gives C source for its arguments; a function of a module.
-        arguments: what it is called with.
-        flags: as for `compiled_path`.
+        generator: returns C source for its arguments; a function of a module.
+        arguments: the arguments of the call.
+        flags: as for `load_library`.
 
     Raises:
         BackendError: see `load_library`.
@@ -216,13 +221,10 @@ def load_generated(
     folders = {Path(str(module.__file__)).parent, *Path(__file__).parents[:2]}
     digests = [_digest(each) for each in sorted(folders)]
     made_of = (generator.__qualname__, *digests, *arguments)
-    _, _, key = _compilation("\0".join(made_of), flags)
-    note = cache_directory() / f"{key}.of"
-    with contextlib.suppress(OSError):  # no note yet, or its library is gone
-        return ctypes.CDLL(str(note.parent / note.read_text(encoding="ascii")))
-    source = generator(*arguments)
-    library = load_library(source, flags)
-    with tempfile.NamedTemporaryFile("w", dir=note.parent, delete=False) as scratch:
-        scratch.write(Path(library._name).name)
-    os.replace(scratch.name, note)
-    return library
+    key = _key(find_compiler(), "\0".join(made_of), _all_flags(flags))
+    for cache in caches():
+        with contextlib.suppress(OSError):  # reported by `first_usable` if none can be used
+            library = cache.load(key, _open)
+            if library is not None:
+                return library
+    return _load(generator(*arguments), flags, (key,))

@@ -14,14 +14,13 @@ import functools
 import hashlib
 import importlib.util
 import os
-import tempfile
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
 from scitoolkit.core.errors import BackendError
-from scitoolkit.ops.codegen.compile import cache_directory
+from scitoolkit.ops.codegen.cache import KernelCache, first_usable
 
 OLDEST_CAPABILITY = (7, 0)  # what Triton compiles for
 
@@ -67,9 +66,7 @@ def check_triton(device: str) -> None:
 def load_triton(source: str) -> ModuleType:
     """Return the module of generated Triton source, written to the cache when it is not there."""
     key = hashlib.sha256(source.encode()).hexdigest()[:32]
-    path = cache_directory() / f"triton_{key}.py"
-    if not path.exists():
-        _write(path, source)
+    path = first_usable(functools.partial(_write, name=f"triton_{key}.py", source=source))
     spec = importlib.util.spec_from_file_location(f"scitoolkit_triton_{key}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -85,13 +82,12 @@ def on_device(tensor: torch.Tensor) -> contextlib.AbstractContextManager:
     return torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext()
 
 
-def _write(path: Path, source: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, suffix=".py", delete=False, encoding="utf-8"
-    ) as file:
-        file.write(source)
-    os.replace(file.name, path)
+def _write(cache: KernelCache, name: str, source: str) -> Path:
+    """Return the path of a module of this source, written unless it is there undamaged."""
+    data = source.encode()
+    if cache.read(name) != data:
+        cache.write(name, data)
+    return cache.folder / name
 
 
 def _interpreted_range(*bounds: object) -> range:

@@ -25,7 +25,9 @@ from scitoolkit.potentials.zbl import ZblConfig
 
 
 class MaceConfig(ModelConfig):
-    """MACE: equivariant messages and many-body products; names in brackets are those of mace_run_train.
+    """MACE: equivariant messages and many-body products.
+
+    Names in brackets are those of mace_run_train.
 
     Attributes:
         cutoff: Å [r_max].

@@ -27,7 +27,9 @@ from scitoolkit.potentials.zbl import ZblConfig
 
 
 class NequipConfig(ModelConfig):
-    """NequIP: equivariant messages, gated; names in brackets are those of nequip's configuration.
+    """NequIP: equivariant messages and gates.
+
+    Names in brackets are those of nequip's configuration.
 
     All parities are those of spherical harmonics (0e, 1o, 2e, ...): pseudoscalars and their like,
     which nequip adds with `parity: true`, are left out. Energies are invariant under inversion

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.registry import Registry
+from scitoolkit.core.plugins import Kind
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-optimizers: Registry[type[Config]] = Registry("optimizer")
+optimizers: Kind[type[Config]] = Kind("optimizer", "updates the parameters")
 FUSED_FROM = 200_000  # parameters
 
 
@@ -37,7 +37,6 @@ def _worth_fusing(parameters: list[nn.Parameter]) -> bool:
     return plain and sum(p.numel() for p in parameters) >= FUSED_FROM
 
 
-@optimizers.register("adamw")
 class AdamW(_Optimizer):
     """Adam with decoupled weight decay.
 
@@ -67,7 +66,6 @@ class AdamW(_Optimizer):
         )
 
 
-@optimizers.register("adam")
 class Adam(_Optimizer):
     """Adam; `weight_decay` is an L2 term of the gradient."""
 
@@ -92,7 +90,6 @@ class Adam(_Optimizer):
         )
 
 
-@optimizers.register("sgd")
 class SGD(_Optimizer):
     """Stochastic gradient descent with momentum."""
 
@@ -115,7 +112,6 @@ class SGD(_Optimizer):
         )
 
 
-@optimizers.register("muon")
 class Muon(_Optimizer):
     """Muon for matrices and convolutions, Adam for the rest; see `muon.MuonAdam`.
 
@@ -143,7 +139,6 @@ class Muon(_Optimizer):
         )
 
 
-@optimizers.register("lbfgs")
 class LBFGS(_Optimizer):
     """Limited-memory BFGS, for small models and whole-set batches."""
 

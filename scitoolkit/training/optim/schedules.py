@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.registry import Registry
+from scitoolkit.core.plugins import Kind
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-schedules: Registry[type[Config]] = Registry("schedule")
+schedules: Kind[type[Config]] = Kind("schedule", "learning rate over a training")
 
 
 class _Schedule(Config):
@@ -37,7 +37,6 @@ class _Schedule(Config):
         raise NotImplementedError
 
 
-@schedules.register("constant")
 class Constant(_Schedule):
     """The same learning rate throughout, after the warm-up."""
 
@@ -48,7 +47,6 @@ class Constant(_Schedule):
         return 1.0
 
 
-@schedules.register("cosine")
 class Cosine(_Schedule):
     """Half a cosine from 1 to `final_factor`.
 
@@ -68,7 +66,6 @@ class Cosine(_Schedule):
         return self.final_factor + (1 - self.final_factor) * wave
 
 
-@schedules.register("exponential")
 class Exponential(_Schedule):
     """A constant ratio per step, reaching `final_factor` at the end.
 
@@ -93,7 +90,6 @@ class Exponential(_Schedule):
         return self.final_factor**progress
 
 
-@schedules.register("plateau")
 class Plateau(_Schedule):
     """Multiplied with `decay` after `patience` epochs without a better validation loss."""
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from scitoolkit.compression import dyadic
-from scitoolkit.core.errors import DataError
+from scitoolkit.compression import choose, dyadic
+from scitoolkit.core.errors import BackendError, DataError
 
 
 @settings(max_examples=40, deadline=None)
@@ -64,3 +64,16 @@ def test_integers_cut_short_are_noticed():
     data = dyadic.encode_integers(np.random.default_rng(0).integers(-9, 9, (16, 16, 16)))
     with pytest.raises(DataError):
         dyadic.decode_integers(data[:100], (16, 16, 16))
+
+
+def test_why_the_codec_cannot_be_compiled_is_the_reason_given(monkeypatch):
+    def refuse(real):
+        raise BackendError("kernel cache /full cannot be used: No space left on device")
+
+    monkeypatch.setattr(dyadic, "_library", refuse)
+    monkeypatch.setattr(choose, "LIBRARY_BASES", {})
+    dyadic.unavailable.cache_clear()
+    with pytest.raises(BackendError, match="No space left on device") as caught:
+        choose.encode_best(np.arange(27.0).reshape(3, 3, 3), 1e-3, choose.Options())
+    dyadic.unavailable.cache_clear()
+    assert "C compiler" not in str(caught.value)

@@ -19,10 +19,10 @@ from scitoolkit.core.config import (
     read_document,
 )
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.registry import Registry
+from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import nearest_key
 
-optimizers: Registry[type[Config]] = Registry("test_optimizer")
+optimizers: Kind[type[Config]] = Kind("test optimizer")
 
 
 @optimizers.register("adamw")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pydantic import ValidationError
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.forecasting.config import ArchitectureConfig
 from scitoolkit.forecasting.lstm import LSTMChain, PodLSTM
 
@@ -49,5 +49,5 @@ def test_every_head_works_on_every_chain(head, nodes):
 
 @pytest.mark.parametrize("skip", [[2, 1], [1, 1], [0, 4]])
 def test_skips_that_do_not_fit_are_refused(skip):
-    with pytest.raises(ValidationError, match="does not fit 3 nodes"):
+    with pytest.raises(ConfigError, match="does not fit 3 nodes"):
         ArchitectureConfig(nodes=[1, 2, 3], skips=[skip])

@@ -5,7 +5,6 @@ import ase.units
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.atoms_formats import from_ase
@@ -149,5 +148,5 @@ def test_what_has_no_charge_is_refused():
         Zbl(ZblConfig(), ["O", "Type_0"], 4.0)
     with pytest.raises(ConfigError, match="cutoff"):
         Zbl(ZblConfig(outer=5.0), ["O"], 4.0)
-    with pytest.raises(ValidationError, match="below outer"):
+    with pytest.raises(ConfigError, match="below outer"):
         ZblConfig(inner=2.0, outer=1.0)

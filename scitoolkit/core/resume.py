@@ -1,0 +1,112 @@
+"""Which settings may change when a run is resumed: the list is the fields' own metadata.
+
+A setting decides the numbers of a run unless its field is marked `FREE_ON_RESUME`, which stands for
+how long, where and how talkatively a run goes on. The command line, the trainer and the search for
+the newest run of a configuration all compare `identity`, so they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from scitoolkit.core.config import Config, models_in
+
+
+class FreeOnResume:
+    """Type of the marker `FREE_ON_RESUME`."""
+
+    def __repr__(self) -> str:
+        """Return the name of the marker."""
+        return "FREE_ON_RESUME"
+
+
+FREE_ON_RESUME: Final = FreeOnResume()
+"""Marks a field that may change on resume: `log_every: Annotated[int, FREE_ON_RESUME] = 50`.
+
+On a section it holds for every key of the section.
+"""
+
+
+def identity(config: BaseModel) -> dict[str, Any]:
+    """Return the settings, as JSON values, that a resumed run must not change.
+
+    Example:
+        >>> from typing import Annotated
+        >>> class Training(Config):
+        ...     lr: float = 0.1
+        ...     log_every: Annotated[int, FREE_ON_RESUME] = 50
+        >>> class Job(Config):
+        ...     training: Training = Training()
+        >>> identity(Job())
+        {'training': {'lr': 0.1}}
+    """
+    return _without_free(config, config.model_dump(mode="json"))
+
+
+def identity_hash(config: Config) -> str:
+    """Return a digest of `identity`: equal for runs that may continue one another."""
+    text = json.dumps(identity(config), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return `key: old -> new` of every setting in which two identities differ.
+
+    Example:
+        >>> changed_settings({"training": {"lr": 0.1}}, {"training": {"lr": 0.2}})
+        ['training.lr: 0.1 -> 0.2']
+    """
+    old, new = dict(_flat(before)), dict(_flat(now))
+    return [
+        f"{key}: {_short(old.get(key))} -> {_short(new.get(key))}"
+        for key in dict.fromkeys([*new, *old])
+        if old.get(key) != new.get(key)
+    ]
+
+
+def free_keys(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted keys of `schema` that may change on resume, sections as a whole."""
+    seen: set[str] = set()
+    for name, info in schema.model_fields.items():
+        key = f"{prefix}{name}"
+        if _is_free(info):
+            yield key
+            continue
+        for model in models_in(info.annotation, info.metadata):
+            for inner in free_keys(model, f"{key}."):
+                if inner not in seen:
+                    seen.add(inner)
+                    yield inner
+
+
+def _is_free(info: FieldInfo) -> bool:
+    return any(isinstance(mark, FreeOnResume) for mark in info.metadata)
+
+
+def _without_free(config: BaseModel, dumped: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {}
+    for name, info in type(config).model_fields.items():
+        value = getattr(config, name)
+        if not _is_free(info):
+            section = isinstance(value, BaseModel)
+            kept[name] = _without_free(value, dumped[name]) if section else dumped[name]
+    return kept
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
