@@ -9,7 +9,6 @@ import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
-from scitoolkit.core.config import Config
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError
 from scitoolkit.potentials.deepmd.descriptors import base
@@ -173,9 +172,7 @@ class DeepPotential(Potential):
         super().__init__(type_map, max(each.cutoff for each in parts), config.zbl)
         self.config, self.dtype, types = config, DTYPES[config.precision], len(type_map)
         generator = torch.Generator().manual_seed(config.seed)
-        self.descriptors = nn.ModuleList(
-            each.build(types, generator, self.dtype) for each in parts
-        )
+        self.descriptors = nn.ModuleList(each.build(types, generator, self.dtype) for each in parts)
         inputs = sum(each.width for each in self.descriptors)
         inputs += config.frame_parameters + config.atom_parameters
         self.fitting = StackedNetworks(
@@ -199,7 +196,7 @@ class DeepPotential(Potential):
         """Measure the environments, the energy shift of each type, mean and scale of parameters."""
         graphs = list(graphs)
         for each in self.descriptors:
-            each.fit_statistics([self._limited(graph, each.cutoff) for graph in graphs])
+            each.fit_statistics([within_cutoff(graph, each.cutoff) for graph in graphs])
         counts, energies = composition(graphs, len(self.type_map))
         with torch.no_grad():
             self.shift.copy_(torch.from_numpy(energy_shifts(counts, energies)))
@@ -209,9 +206,6 @@ class DeepPotential(Potential):
                     spread = values.std(0, correction=0).clamp_min(LEAST_SPREAD)
                     self.get_buffer(f"{name}_mean").copy_(values.mean(0))
                     self.get_buffer(f"{name}_scale").copy_(1 / spread)
-
-    def _limited(self, graph: Batch, cutoff: float) -> Batch:
-        return graph if cutoff >= self.cutoff else within_cutoff(graph, cutoff)
 
     def _numbers(self, graph: Batch, name: str) -> Tensor:
         wanted = self._given()[name]
@@ -279,13 +273,9 @@ class DeepPotential(Potential):
             out.append(Moments(found.values, _scattered(found, places, vectors)))
         return out
 
-    def _part(
-        self, graph: Batch, vectors: Tensor, cutoff: float
-    ) -> tuple[Batch, Tensor | None]:
+    def _part(self, graph: Batch, vectors: Tensor, cutoff: float) -> tuple[Batch, Tensor | None]:
         """Return the graph with the edges within `cutoff`, and their places, None if all are."""
-        if cutoff >= self.cutoff:
-            return graph, None
-        near = vectors.square().sum(1) < cutoff**2
+        near = vectors.square().sum(1) <= cutoff**2
         if bool(near.all()):
             return graph, None
         return without_edges(graph, near), near.nonzero().squeeze(1)
@@ -318,9 +308,7 @@ class DeepPotential(Potential):
         """Return the input of the fitting nets, (N, ·): descriptors, then parameters."""
         return self._inputs(values, graph["types"], self.given_inputs(graph))
 
-    def _inputs(
-        self, values: Sequence[Tensor], types: Tensor, given: Sequence[Tensor]
-    ) -> Tensor:
+    def _inputs(self, values: Sequence[Tensor], types: Tensor, given: Sequence[Tensor]) -> Tensor:
         parts = [each(v, types) for each, v in zip(self.descriptors, values, strict=True)]
         return parts[0] if len(parts) + len(given) == 1 else torch.cat([*parts, *given], dim=1)
 
@@ -332,7 +320,10 @@ def _scattered(found: Moments, places: Tensor, vectors: Tensor) -> Any:
 
 def _former_state(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
     """Rename the tensors of plain se_e2_a and se_e2_r as they were saved before."""
-    for key in list(state):
-        name = key.removeprefix(prefix)
-        if key.startswith(prefix) and name.partition(".")[0] in ("embedding", "mean", "deviation"):
-            state[f"{prefix}descriptors.0.{name}"] = state.pop(key)
+    parts = tuple(f"{prefix}{name}" for name in ("embedding.", "mean", "deviation"))
+    former = [key for key in state if key.startswith(parts)]
+    for key in former:
+        state[f"{prefix}descriptors.0.{key.removeprefix(prefix)}"] = state.pop(key)
+    for name, buffer in module.named_buffers(recurse=False) if former else ():
+        if not buffer.numel():  # of parameters that such models were not given
+            state.setdefault(f"{prefix}{name}", buffer)

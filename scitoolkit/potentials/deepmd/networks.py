@@ -32,8 +32,8 @@ class StackedNetworks(nn.Module):
     """
 
     def __init__(
-        self, count: int, inputs: int, widths: Sequence[int], *, resnet_dt: str, linear_output: bool,
-        generator: torch.Generator, dtype: torch.dtype, outputs: int = 1,
+        self, count: int, inputs: int, widths: Sequence[int], *, resnet_dt: str,
+        linear_output: bool, generator: torch.Generator, dtype: torch.dtype, outputs: int = 1,
     ) -> None:  # fmt: skip
         super().__init__()
         self.count, self.widths, self.linear_output = count, tuple(widths), linear_output
@@ -49,7 +49,9 @@ class StackedNetworks(nn.Module):
             self.weight.append(normal(fan_in, fan_out, scale=(fan_in + fan_out) ** -0.5))
             last = linear_output and number == len(widths)
             self.bias.append(normal(fan_out, scale=0.0 if last else 1.0))
-            if not last and (resnet_dt == "all" or (resnet_dt == "same_width" and fan_in == fan_out)):
+            if not last and (
+                resnet_dt == "all" or (resnet_dt == "same_width" and fan_in == fan_out)
+            ):
                 self.step[str(number)] = normal(fan_out, scale=0.001, mean=0.1)
 
     def networks(self) -> list[list[Layer]]:

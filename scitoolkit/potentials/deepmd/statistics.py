@@ -19,9 +19,7 @@ LEAST_DEVIATION = 1e-2
 SEL_MARGIN, SEL_MULTIPLE = 1.1, 4
 
 
-def environment_statistics(
-    spec: EnvironmentSpec, graphs: Iterable[Batch]
-) -> tuple[Tensor, Tensor]:
+def environment_statistics(spec: EnvironmentSpec, graphs: Iterable[Batch]) -> tuple[Tensor, Tensor]:
     """Return mean and deviation of the environment rows by centre type, absent neighbours as 0.
 
     Only the column s has a mean; x, y, z share one deviation, so that rotations commute with the

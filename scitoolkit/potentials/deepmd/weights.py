@@ -7,7 +7,6 @@ deepmd-kit; the same command turns one that is written here into any backend's f
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -189,8 +188,9 @@ def _fitting_tree(model: DeepPotential) -> Tree:
     return {
         "@class": "Fitting", "type": "ener", "@version": 4, "var_name": "energy", "ntypes": types,
         "dim_descrpt": model.fitting.weight[0].shape[1] - given, "mixed_types": mixed,
-        "dim_out": 1, "neuron": list(config.fitting), "resnet_dt": config.fitting_resnet_dt != "none",
-        **numbers, "dim_case_embd": 0, "default_fparam": None, "rcond": None,
+        "dim_out": 1, "neuron": list(config.fitting),
+        "resnet_dt": config.fitting_resnet_dt != "none", **numbers,
+        "dim_case_embd": 0, "default_fparam": None, "rcond": None,
         "tot_ener_zero": False, "trainable": [True] * (len(config.fitting) + 1), "atom_ener": [],
         "activation_function": "tanh", "precision": config.precision, "layer_name": None,
         "use_aparam_as_mask": False, "spin": None, "exclude_types": [],

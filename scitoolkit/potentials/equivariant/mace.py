@@ -10,7 +10,6 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.potentials.equivariant.model import EquivariantPotential
 from scitoolkit.potentials.equivariant.layers import (
     Convolution,
     Factory,
@@ -20,6 +19,7 @@ from scitoolkit.potentials.equivariant.layers import (
     Readout,
     SpeciesLinear,
 )
+from scitoolkit.potentials.equivariant.model import EquivariantPotential
 from scitoolkit.potentials.model import ModelConfig
 from scitoolkit.potentials.zbl import ZblConfig
 
@@ -78,10 +78,7 @@ class MaceConfig(ModelConfig):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.lmax_hidden > self.lmax:
-            raise ValueError(
-                f"lmax_hidden {self.lmax_hidden} must not exceed lmax "
-                f"{self.lmax}"
-            )
+            raise ValueError(f"lmax_hidden {self.lmax_hidden} must not exceed lmax {self.lmax}")
         return self
 
     def build(self, type_map: Sequence[str]) -> Mace:

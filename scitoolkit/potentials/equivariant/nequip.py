@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.potentials.equivariant.model import EquivariantPotential
 from scitoolkit.potentials.equivariant.layers import (
     Convolution,
     DegreeLinear,
@@ -22,6 +21,7 @@ from scitoolkit.potentials.equivariant.layers import (
     SpeciesLinear,
     silu_scale,
 )
+from scitoolkit.potentials.equivariant.model import EquivariantPotential
 from scitoolkit.potentials.model import ModelConfig
 from scitoolkit.potentials.zbl import ZblConfig
 

@@ -61,9 +61,7 @@ class DescriptorConfig(Config, ABC):
         return self
 
     @abstractmethod
-    def build(
-        self, num_types: int, generator: torch.Generator, dtype: torch.dtype
-    ) -> Descriptor:
+    def build(self, num_types: int, generator: torch.Generator, dtype: torch.dtype) -> Descriptor:
         """Return the descriptor with initial weights."""
 
     @classmethod

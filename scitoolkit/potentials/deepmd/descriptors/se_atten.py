@@ -39,7 +39,6 @@ from scitoolkit.potentials.deepmd.input_section import Section
 from scitoolkit.potentials.deepmd.networks import StackedNetworks
 from scitoolkit.potentials.deepmd.statistics import (
     environment_statistics,
-    max_neighbours,
     suggest_sel,
     warn_of_overflow,
 )
@@ -158,8 +157,8 @@ class SeAttenDescriptor(Descriptor):
 
         def network(inputs: int) -> StackedNetworks:
             return StackedNetworks(
-                1, inputs, config.embedding, resnet_dt=config.embedding_resnet_dt, linear_output=False,
-                generator=generator, dtype=dtype,
+                1, inputs, config.embedding, resnet_dt=config.embedding_resnet_dt,
+                linear_output=False, generator=generator, dtype=dtype,
             )  # fmt: skip
 
         self.embedding = network(1 if stripped else 1 + seen)

@@ -166,9 +166,7 @@ def _linear(
     }  # fmt: skip
 
 
-def _type_embedding_tree(
-    held: SeAttenDescriptor, type_map: Sequence[str], precision: str
-) -> Tree:
+def _type_embedding_tree(held: SeAttenDescriptor, type_map: Sequence[str], precision: str) -> Tree:
     table = held.type_embedding.detach()
     types, width = table.shape
     weight = table - torch.from_numpy(_shortcut(types, width)).to(table.dtype)

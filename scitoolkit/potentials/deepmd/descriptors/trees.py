@@ -28,7 +28,6 @@ def refuse(where: str, **settings: Any) -> None:
             raise DataError(f"{name} {value} is not built here", where=where)
 
 
-
 def common_from_input(section: Section) -> dict[str, Any]:
     """Return the shared settings of a descriptor section of deepmd-kit's input.json."""
     section.only("activation_function", "tanh")
