@@ -13,7 +13,7 @@ from scitoolkit.io.atoms import open_atoms
 from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.config import PotentialConfig
-from scitoolkit.potentials.deep_potential import DeepPotentialConfig
+from scitoolkit.potentials.deepmd.model import DeepPotentialConfig
 from scitoolkit.potentials.graph import configuration_graph
 from scitoolkit.potentials.job import PotentialJob, load_model, prepare
 
@@ -25,7 +25,9 @@ ATTENTION = {**PAIR, "name": "se_atten", "sel": 40, "cutoff": 3.5, "attention_wi
 MODELS = {
     "hybrid": [PAIR, RADIAL],
     "attention": [ATTENTION],
-    "stripped": [{**ATTENTION, "type_input": "strip", "attention_layers": 0, "one_side": True}],
+    "stripped": [
+        {**ATTENTION, "type_input": "strip", "attention_layers": 0, "type_one_side": True}
+    ],
     "excluded": [{**PAIR, "exclude_types": [[0, 1]]}, {**RADIAL, "exclude_types": [[1, 1]]}],
     "all": [PAIR, RADIAL, ATTENTION],
 }

@@ -75,7 +75,7 @@ def test_other_descriptors_and_parameters_are_taken(tmp_path):
     assert [each.name for each in model.descriptors] == ["se_e2_a", "se_e2_r", "se_atten"]
     assert model.descriptors[0].exclude_types == [(0, 0)]
     # deepmd-kit's defaults, which are not ours
-    assert model.descriptors[1].one_side is False
+    assert model.descriptors[1].type_one_side is False
     attention = model.descriptors[2]
     assert (attention.axis_neurons, attention.type_width, attention.attention_width) == (4, 8, 128)
     assert attention.type_input == "strip"

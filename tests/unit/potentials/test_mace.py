@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.potentials import MaceConfig, read_mace
-from scitoolkit.potentials.equivariant_layers import silu_scale
+from scitoolkit.potentials.equivariant.layers import silu_scale
 from scitoolkit.potentials.graph import collate, configuration_graph
 
 e3nn_math = pytest.importorskip("e3nn.math")
@@ -61,7 +61,7 @@ def _frame(seed, atoms=7, box=4.5):
 
 def _model(**options):
     defaults = {
-        "cutoff": 3.0, "channels": 4, "harmonics_degree": 2, "radial_widths": [8],
+        "cutoff": 3.0, "channels": 4, "lmax": 2, "radial_widths": [8],
         "num_basis": 4, "precision": "float64",
     }  # fmt: skip
     model = MaceConfig(**{**defaults, **options}).build(["H", "O"]).eval()
@@ -252,7 +252,7 @@ def test_forces_have_no_jump_where_a_neighbour_enters():
 
 def test_few_edges_train_without_a_table(monkeypatch):
     """The table and the network itself give a step the same gradients, to float32."""
-    from scitoolkit.potentials import edge_geometry
+    from scitoolkit.potentials.equivariant import geometry as edge_geometry
 
     found = []
     for pays in (0, 10**9):

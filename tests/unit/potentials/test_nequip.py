@@ -15,9 +15,9 @@ from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.ops.spherical_harmonics import spherical_harmonics
 from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.config import PotentialConfig
+from scitoolkit.potentials.equivariant.nequip import NequipConfig
 from scitoolkit.potentials.graph import collate, configuration_graph
 from scitoolkit.potentials.job import PotentialJob, load_model
-from scitoolkit.potentials.nequip import NequipConfig
 
 ACAC = Path(__file__).parents[3] / "datasets" / "acac"
 

@@ -12,23 +12,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.potentials import SeE2AConfig
 from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.committee import model_deviation
-from scitoolkit.potentials.se_e2_a import SmoothEditionConfig
 
 BACKENDS = ["kernels", "table", "reference"]
 
 
 def potential(backend="kernels", precision="float64", one_side=True, seed=0, **more):
-    model = SmoothEditionConfig(
+    model = SeE2AConfig(
         cutoff=4.0, cutoff_smooth=1.0, sel=[12, 24], embedding=[5, 10, 20], axis_neurons=4,
-        fitting=[12, 12], precision=precision, one_side=one_side, seed=seed, **more,
+        fitting=[12, 12], precision=precision, type_one_side=one_side, seed=seed, **more,
     ).build(["O", "H"])  # fmt: skip
-    model.mean[:, 0] = torch.tensor([0.05, 0.08])
-    model.deviation[:] = torch.tensor([[0.2, 0.15, 0.15, 0.15], [0.25, 0.1, 0.1, 0.1]])
+    model.descriptors[0].mean[:, 0] = torch.tensor([0.05, 0.08])
+    model.descriptors[0].deviation[:] = torch.tensor(
+        [[0.2, 0.15, 0.15, 0.15], [0.25, 0.1, 0.1, 0.1]]
+    )
     model.shift[:] = torch.tensor([-3.0, -1.0])
     model.eval()
-    model.use_kernels = backend != "reference"
+    model.descriptors[0].use_kernels = backend != "reference"
     if backend == "table":
         model.compress(shortest=0.8, tolerance=1e-11)
     return model
@@ -57,8 +59,8 @@ def values(model, atoms, skin=0.0):
 @pytest.mark.parametrize("backend", ["kernels", "table"])
 def test_backends_agree(backend, one_side):
     atoms = water()
-    energy, forces = values(potential("reference", one_side=one_side), atoms)
-    found = values(potential(backend, one_side=one_side), atoms)
+    energy, forces = values(potential("reference", type_one_side=one_side), atoms)
+    found = values(potential(backend, type_one_side=one_side), atoms)
     tolerance = 1e-12 if backend == "kernels" else 1e-9
     assert found[0] == pytest.approx(energy, rel=tolerance)
     assert np.abs(found[1] - forces).max() < tolerance * np.abs(forces).max()
@@ -148,9 +150,9 @@ def test_nearer_than_the_table_the_network_itself_is_used():
 def test_a_table_follows_its_parameters():
     model, atoms = potential("table"), water()
     with torch.no_grad():
-        model.embedding.bias[0] += 0.1
+        model.descriptors[0].embedding.bias[0] += 0.1
     energy, _ = values(model, atoms)
-    model.use_kernels = False
+    model.descriptors[0].use_kernels = False
     assert values(model, atoms)[0] == pytest.approx(energy, rel=1e-10)
 
 
