@@ -27,15 +27,15 @@ from scitoolkit.forecasting.windows import Array, Series, Windows
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import ArraySource, FieldLoader
 from scitoolkit.io.time_axis import decimal_years
-from scitoolkit.training import Trainer, best_weights, current_rank, world_size
+from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank, world_size
 
 log = get_logger(__name__)
 MODEL = "model"
 FIT_RECORD = "fit.json"
 
 
-class ForecastingJob:
-    """Forecasts of gridded series; fulfils `contracts.Job`."""
+class ForecastingJob(TrainingJob):
+    """Forecasts of gridded series."""
 
     config_class: ClassVar[type[ForecastingConfig]] = ForecastingConfig
 

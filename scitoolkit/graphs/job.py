@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from scitoolkit.core.config import Config, load_config
-from scitoolkit.core.contracts import Job
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Lines, Results, Series, Table
@@ -28,14 +27,14 @@ from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.task import NodeClassification, PartLoader
 from scitoolkit.io.fields import write_fields
-from scitoolkit.training import Trainer, best_weights, current_rank
+from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 from scitoolkit.training.strategy import on_rank_zero
 
 log = get_logger(__name__)
 MODEL, WEIGHTS, RECORD = "model", "weights.safetensors", "fit.json"
 
 
-class GraphJob(Job):
+class GraphJob(TrainingJob):
     """Trains on the part `train`, stops by `validation`, tests on `test`."""
 
     config_class: ClassVar[type[Config]] = GraphConfig

@@ -93,6 +93,11 @@ class Potential(nn.Module, ABC):
         The labels must be those that the model learns, see `residual_labels`.
         """
 
+    @property
+    def has_tables(self) -> bool:
+        """Whether `compress` has networks to tabulate."""
+        return False
+
     def compress(self, *, shortest: float = 0.5, tolerance: float = 1e-10) -> Self:
         """Evaluate networks from tables from now on, not in training; return self.
 

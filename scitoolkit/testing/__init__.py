@@ -1,1 +1,31 @@
-"""testing"""
+"""Contract suites to inherit in tests, and helpers of tests: `class TestX(CodecContract): ...`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scitoolkit.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from scitoolkit.testing.codec import CodecContract as CodecContract
+    from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
+    from scitoolkit.testing.job import JobContract as JobContract
+    from scitoolkit.testing.potential import PotentialContract as PotentialContract
+
+_HOMES = {
+    "CodecContract": "codec",
+    "EnhancerContract": "codec",
+    "FormatContract": "format",
+    "JobContract": "job",
+    "PotentialContract": "potential",
+    "StrategyContract": "strategy",
+}
+__all__ = [
+    "CodecContract",
+    "EnhancerContract",
+    "FormatContract",
+    "JobContract",
+    "PotentialContract",
+    "StrategyContract",
+]
+__getattr__ = lazy_names(__name__, _HOMES)

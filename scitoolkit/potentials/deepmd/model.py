@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.plugins import Choice
 from scitoolkit.potentials.deepmd.descriptors import base
 from scitoolkit.potentials.deepmd.descriptors.base import DescriptorConfig, Moments
 from scitoolkit.potentials.deepmd.descriptors.se_e2_a import SeE2ADescriptorConfig, SeE2AFields
@@ -22,7 +23,7 @@ from scitoolkit.potentials.model import DTYPES, ModelConfig, Potential, no_table
 from scitoolkit.potentials.statistics import composition, energy_shifts
 from scitoolkit.potentials.zbl import ZblConfig
 
-AnyDescriptor: Any = base.descriptors.union()
+AnyDescriptor = Annotated[DescriptorConfig, Choice(base.descriptors)]
 LEAST_SPREAD = 1e-2  # of a parameter, as deepmd-kit's
 FITTING_RENAMED = {"fitting_step": "fitting_resnet_dt"}
 
@@ -229,15 +230,20 @@ class DeepPotential(Potential):
                 out.append(given[graph["frame"]] if name == "frame_parameters" else given)
         return out
 
+    @property
+    def has_tables(self) -> bool:
+        """Whether a descriptor has tables."""
+        return any(each.tables for each in self.config.descriptor_configs)
+
     def compress(self, *, shortest: float = 0.5, tolerance: float = 1e-10) -> Self:
         """Tabulate the networks of all descriptors that have tables; see `Potential.compress`."""
-        pairs = zip(self.config.descriptor_configs, self.descriptors, strict=True)
-        tabulated = [built for config, built in pairs if config.tables]
-        if not tabulated:
-            names = ", ".join(each.name for each in self.config.descriptor_configs)
-            raise no_tables(f"{self.config.name} of descriptor {names}")
-        for each in tabulated:
-            each.compress(shortest=shortest, tolerance=tolerance)
+        configs = self.config.descriptor_configs
+        if not self.has_tables:
+            names = ", ".join(each.name for each in configs)
+            raise no_tables(f"a Deep Potential of descriptor {names}")
+        for config, each in zip(configs, self.descriptors, strict=True):
+            if config.tables:
+                each.compress(shortest=shortest, tolerance=tolerance)
         return self
 
     def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:

@@ -38,7 +38,7 @@ def frame(expected):
 
 
 def use_kernels(model, wanted):
-    for each in getattr(model, "descriptors", [model]):
+    for each in model.descriptors:
         each.use_kernels = wanted
 
 

@@ -31,7 +31,7 @@ def frame(expected):
 @pytest.mark.parametrize("name", ["type_one_side", "two_side", "radial"])
 def test_energies_forces_and_virials_are_deepmd_kits(expected, name, kernels):
     model = read_deepmd(GOLDEN / f"{name}.dp")
-    model.use_kernels = kernels
+    model.descriptors[0].use_kernels = kernels
     found = predict_frame(model, frame(expected))
     for ours, theirs in (("energy", "energy"), ("forces", "force"), ("virial", "virial")):
         wanted = expected[f"{name}_{theirs}"].reshape(found[ours].shape)

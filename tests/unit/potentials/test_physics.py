@@ -1,4 +1,4 @@
-"""What any potential must obey, on the compiled kernels, the table and the torch reference."""
+"""se_e2_a on the compiled kernels, the table and the torch reference; dynamics, committees."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 import torch
 from ase.md.verlet import VelocityVerlet
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.potentials import SeE2AConfig
 from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.committee import model_deviation
-
-BACKENDS = ["kernels", "table", "reference"]
 
 
 def potential(backend="kernels", precision="float64", one_side=True, seed=0, **more):
@@ -66,79 +62,6 @@ def test_backends_agree(backend, one_side):
     assert np.abs(found[1] - forces).max() < tolerance * np.abs(forces).max()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_forces_and_stress_are_the_slopes_of_the_energy(backend):
-    model, atoms, step = potential(backend), water(), 1e-4
-    atoms.calc = Calculator(model, skin=0)
-    forces, stress = atoms.get_forces(), atoms.get_stress()
-    for atom, axis in ((0, 0), (1, 1), (5, 2), (7, 0)):
-        energies = []
-        for sign in (1, -1):
-            moved = atoms.copy()
-            moved.positions[atom, axis] += sign * step
-            energies.append(values(model, moved)[0])
-        slope = -(energies[0] - energies[1]) / (2 * step)
-        assert slope == pytest.approx(forces[atom, axis], abs=1e-6)
-    for axis, strain in enumerate(np.eye(3)[:, :, None] * np.eye(3)[:, None, :]):
-        energies = []
-        for sign in (1, -1):
-            moved = atoms.copy()
-            moved.set_cell(atoms.cell @ (np.eye(3) + sign * step * strain), scale_atoms=True)
-            energies.append(values(model, moved)[0])
-        slope = (energies[0] - energies[1]) / (2 * step) / atoms.get_volume()
-        assert slope == pytest.approx(stress[axis], abs=1e-7)
-
-
-@settings(max_examples=10, deadline=None)
-@given(st.integers(0, 10**6))
-def test_rotation_translation_permutation(seed):
-    rng = np.random.default_rng(seed)
-    model, atoms = potential(), water(seed % 7)
-    energy, forces = values(model, atoms)
-    rotation = np.linalg.qr(rng.normal(size=(3, 3)))[0]
-    order = rng.permutation(len(atoms))
-    moved = atoms[order]
-    moved.set_cell(atoms.cell @ rotation)
-    moved.positions = (atoms.positions[order] + rng.normal(size=3)) @ rotation
-    found = values(model, moved)
-    assert found[0] == pytest.approx(energy, rel=1e-12)
-    assert np.allclose(found[1], forces[order] @ rotation, atol=1e-12)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_atom_leaves_smoothly_through_the_cutoff(backend):
-    model = potential(backend)
-    energies, forces = [], []
-    distances = 4.0 + np.linspace(-2e-3, 2e-3, 9)
-    for distance in distances:
-        atoms = ase.Atoms("OH", positions=[[0, 0, 0], [distance, 0, 0]])
-        energy, force = values(model, atoms)
-        energies.append(energy)
-        forces.append(force[1, 0])
-    assert np.abs(np.diff(energies)).max() < 1e-8
-    assert np.abs(np.diff(forces)).max() < 1e-4
-    assert np.ptp(energies[5:]) == 0
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_small_cell_is_the_same_as_its_copies(backend):
-    """Every atom meets its own images; sel is exceeded in both."""
-    atoms = water(molecules=1, length=3.1)
-    energy, forces = values(potential(backend), atoms)
-    many = values(potential(backend), atoms.repeat((2, 2, 1)))
-    assert many[0] == pytest.approx(4 * energy, rel=1e-11)
-    assert np.allclose(many[1], np.tile(forces, (4, 1)), atol=1e-10)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_atoms_without_neighbours_have_an_energy_and_no_force(backend):
-    model = potential(backend)
-    alone = values(model, ase.Atoms("O", positions=[[0, 0, 0]]))
-    two = values(model, ase.Atoms("OO", positions=[[0, 0, 0], [9, 0, 0]]))
-    assert two[0] == pytest.approx(2 * alone[0])
-    assert np.abs(two[1]).max() == 0
-
-
 def test_nearer_than_the_table_the_network_itself_is_used():
     atoms = ase.Atoms("OHH", positions=[[0, 0, 0], [0.3, 0, 0], [-0.2, 0.9, 0]])
     energy, forces = values(potential("kernels"), atoms)
@@ -154,13 +77,6 @@ def test_a_table_follows_its_parameters():
     energy, _ = values(model, atoms)
     model.descriptors[0].use_kernels = False
     assert values(model, atoms)[0] == pytest.approx(energy, rel=1e-10)
-
-
-def test_float32_is_near_float64():
-    energy, forces = values(potential(), water())
-    found = values(potential(precision="float32"), water())
-    assert found[0] == pytest.approx(energy, abs=1e-4)
-    assert np.abs(found[1] - forces).max() < 1e-4 * np.abs(forces).max()
 
 
 def test_threads_change_no_bit():
