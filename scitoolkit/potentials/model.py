@@ -186,7 +186,7 @@ def autograd_edge_gradients(
     with torch.enable_grad():
         vectors = vectors.detach().requires_grad_()
         atomic = energies(vectors)
-        if not len(vectors):
-            return atomic, vectors, vectors.detach()
-        (gradient,) = torch.autograd.grad(atomic.sum(), vectors, create_graph=model.training)
+        gradient = vectors.detach()
+        if len(vectors):
+            (gradient,) = torch.autograd.grad(atomic.sum(), vectors, create_graph=model.training)
     return (atomic if model.training else atomic.detach()), vectors.detach(), gradient

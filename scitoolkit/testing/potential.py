@@ -58,30 +58,27 @@ class PotentialContract:
             cases = self.cases()
             metafunc.parametrize("case", list(cases.values()), ids=list(cases), scope="class")
 
-    def make(self, case: Mapping[str, Any], **more: Any) -> Potential:
+    @classmethod
+    def make(cls, case: Mapping[str, Any], **more: Any) -> Potential:
         """Return a model with random weights and the statistics of random labels."""
         settings = {"precision": "float64", **case, **more}
         config: ModelConfig = models.get(str(case["name"])).model_validate(settings)
-        model = config.build(self.type_map)
-        rng = np.random.default_rng(0)
-        model.fit_statistics(
-            self.graph(
-                model,
-                replace(
-                    self.frame(seed), energy=float(rng.normal(-20)),
-                    forces=rng.normal(size=(len(self.frame(seed).species), 3)),
-                ),
-            )
-            for seed in range(2)
-        )  # fmt: skip
+        model, rng, graphs = config.build(cls.type_map), np.random.default_rng(0), []
+        for seed in range(2):
+            frame = cls.frame(seed)
+            labels = {"energy": float(rng.normal(-20)), "forces": rng.normal(size=(6, 3))}
+            graphs.append(cls.graph(model, replace(frame, **labels)))
+        model.fit_statistics(graphs)
         return model.eval()
 
     @pytest.fixture(scope="class")
-    def model(self, case: Mapping[str, Any]) -> Potential:
+    @classmethod
+    def model(cls, case: Mapping[str, Any]) -> Potential:
         """The model of the case, in float64, for evaluation."""
-        return self.make(case)
+        return cls.make(case)
 
-    def frame(self, seed: int = 0, molecules: int = 2, length: float = 5.2) -> Configuration:
+    @classmethod
+    def frame(cls, seed: int = 0, molecules: int = 2, length: float = 5.2) -> Configuration:
         """Return bent molecules of one atom of the first and two of the second species."""
         rng = np.random.default_rng(seed)
         shape = np.array([[0, 0, 0], [0.96, 0, 0], [-0.24, 0.93, 0]])
@@ -90,23 +87,26 @@ class PotentialContract:
         positions = [site + shape @ turn for site, turn in zip(sites, turns, strict=True)]
         positions = np.concatenate(positions) + 0.1 * rng.normal(size=(3 * molecules, 3))
         cell = length * np.eye(3) + rng.uniform(-0.1, 0.1, (3, 3))
-        first, second = self.type_map
+        first, second = cls.type_map
         species = np.array([first, second, second] * molecules)
         return Configuration(species, positions, cell, np.ones(3, bool))
 
-    def cluster(self, species: Sequence[str], positions: Any) -> Configuration:
+    @classmethod
+    def cluster(cls, species: Sequence[str], positions: Any) -> Configuration:
         """Return atoms without a cell."""
         where = np.array(positions, dtype=np.float64).reshape(-1, 3)
         return Configuration(np.array(species), where, np.zeros((3, 3)), np.zeros(3, bool))
 
-    def graph(self, model: Potential, frame: Configuration) -> Batch:
+    @classmethod
+    def graph(cls, model: Potential, frame: Configuration) -> Batch:
         """Return the graph of a configuration for a model."""
         return configuration_graph(frame, model.type_map, model.cutoff)
 
-    def evaluate(self, model: Potential, *frames: Configuration) -> dict[str, Array]:
+    @classmethod
+    def evaluate(cls, model: Potential, *frames: Configuration) -> dict[str, Array]:
         """Return the outputs of the model for all frames, in one batch."""
         with torch.no_grad():
-            found = model(collate([self.graph(model, each) for each in frames]))
+            found = model(collate([cls.graph(model, each) for each in frames]))
         return {name: value.double().numpy() for name, value in found.items()}
 
     def test_forces_are_the_negative_gradient_of_the_energy(self, model: Potential) -> None:

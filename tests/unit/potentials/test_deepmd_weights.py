@@ -28,7 +28,7 @@ def frame(expected):
 
 
 @pytest.mark.parametrize("kernels", [True, False])
-@pytest.mark.parametrize("name", ["type_one_side", "two_side", "radial"])
+@pytest.mark.parametrize("name", ["one_side", "two_side", "radial"])
 def test_energies_forces_and_virials_are_deepmd_kits(expected, name, kernels):
     model = read_deepmd(GOLDEN / f"{name}.dp")
     model.descriptors[0].use_kernels = kernels
@@ -38,7 +38,7 @@ def test_energies_forces_and_virials_are_deepmd_kits(expected, name, kernels):
         assert np.abs(found[ours] - wanted).max() < 1e-10 * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("name", ["type_one_side", "two_side", "radial"])
+@pytest.mark.parametrize("name", ["one_side", "two_side", "radial"])
 def test_what_is_written_reads_back_the_same(expected, name, tmp_path):
     model = read_deepmd(GOLDEN / f"{name}.dp")
     again = read_deepmd(write_deepmd(model, tmp_path / "again.dp"))

@@ -125,7 +125,7 @@ def test_what_remains_to_learn_is_the_label_without_it():
     with torch.no_grad():
         labels = term(graph)
     labelled = {**graph, **{k: labels[k] for k in ("energy", "forces", "virial")}}
-    rest = term.remainder(labelled)
+    rest = term.residual_labels(labelled)
     plain = model("float64", None)
     plain.load_state_dict(term.state_dict())
     with torch.no_grad():
