@@ -68,8 +68,9 @@ class FittingFields(ModelConfig):
         return all(each.holds_types for each in self.descriptor_configs)
 
     def summary(self) -> dict[str, Any]:
-        """Return `sel` of the descriptors."""
-        return {"sel": [getattr(each, "sel", None) for each in self.descriptor_configs]}
+        """Return `sel` of the descriptors, by name where there are several."""
+        found = [(each.name, each.summary()) for each in self.descriptor_configs]
+        return found[0][1] if len(found) == 1 else {"descriptors": [{n: s} for n, s in found]}
 
     def build(self, type_map: Sequence[str]) -> DeepPotential:
         """Return the untrained model; every `sel` must be a number by now."""
@@ -89,7 +90,7 @@ class DeepPotentialConfig(FittingFields):
         6.0
     """
 
-    example: ClassVar[dict[str, Any]] = {
+    example: ClassVar[Mapping[str, Any]] = {
         "descriptors": [
             {"name": "se_e2_a", **SeE2ADescriptorConfig.example},
             {"name": "se_e2_r", **SeE2RDescriptorConfig.example},
@@ -145,7 +146,7 @@ class SeE2AConfig(SeE2AFields, _OneDescriptor):
 
     renamed: ClassVar[Mapping[str, str]] = {**SeE2AFields.renamed, **FITTING_RENAMED}
     descriptor_class: ClassVar[type[DescriptorConfig]] = SeE2ADescriptorConfig
-    example: ClassVar[dict[str, Any]] = {**SeE2ADescriptorConfig.example, "fitting": [12, 12]}
+    example: ClassVar[Mapping[str, Any]] = {**SeE2ADescriptorConfig.example, "fitting": [12, 12]}
 
 
 class SeE2RConfig(SeE2RFields, _OneDescriptor):
@@ -154,7 +155,7 @@ class SeE2RConfig(SeE2RFields, _OneDescriptor):
     renamed: ClassVar[Mapping[str, str]] = {**SeE2RFields.renamed, **FITTING_RENAMED}
     tables: ClassVar[bool] = False
     descriptor_class: ClassVar[type[DescriptorConfig]] = SeE2RDescriptorConfig
-    example: ClassVar[dict[str, Any]] = {**SeE2RDescriptorConfig.example, "fitting": [8, 8]}
+    example: ClassVar[Mapping[str, Any]] = {**SeE2RDescriptorConfig.example, "fitting": [8, 8]}
 
 
 class DeepPotential(Potential):

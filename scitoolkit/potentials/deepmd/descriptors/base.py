@@ -8,11 +8,12 @@ values of an atom to the input of its fitting net.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from scitoolkit.core.config import Config
@@ -27,9 +28,8 @@ from scitoolkit.potentials.deepmd.input_section import Section
 class DescriptorConfig(Config, ABC):
     """Configuration of a descriptor; a member of the kind `descriptor` is a subclass.
 
-    A member also has the field `cutoff` (Å).
-
     Attributes:
+        cutoff: Å.
         tables: whether `Descriptor.compress` can tabulate its networks.
         holds_types: whether it depends on the centre's type, so that one fitting net can serve all.
         example: settings of a small descriptor, for tests and `scitoolkit new`.
@@ -38,15 +38,20 @@ class DescriptorConfig(Config, ABC):
 
     tables: ClassVar[bool] = False
     holds_types: ClassVar[bool] = False
-    example: ClassVar[dict[str, Any]] = {}
+    example: ClassVar[Mapping[str, Any]] = {}
     deepmd_types: ClassVar[tuple[str, ...]] = ()
 
     name: str
+    cutoff: PositiveFloat
 
     @property
     def num_vectors(self) -> int:
         """Number of vectors that `Descriptor.rotation` returns for an atom; 0 without any."""
         return 0
+
+    def summary(self) -> dict[str, Any]:
+        """Return what `validate` shows of the descriptor."""
+        return {}
 
     def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
         """Return the configuration with `sel` counted where it is `auto`; warn where it is small.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
@@ -99,6 +99,10 @@ def check_axis(axis_neurons: int, embedding: Sequence[int]) -> None:
 
 class PairDescriptorConfig(PairFields, DescriptorConfig):
     """Base of the configurations of se_e2_a and se_e2_r."""
+
+    def summary(self) -> dict[str, Any]:
+        """Return `sel`."""
+        return {"sel": self.sel}
 
     def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
         """Return the configuration with `sel` counted by type where it is `auto`."""

@@ -69,7 +69,7 @@ class SeAttenDescriptorConfig(AxisFields, EnvironmentFields, DescriptorConfig):
     renamed: ClassVar[Mapping[str, str]] = EnvironmentFields.renamed
     holds_types: ClassVar[bool] = True
     deepmd_types: ClassVar[tuple[str, ...]] = ("se_atten", "dpa1")
-    example: ClassVar[dict[str, Any]] = {
+    example: ClassVar[Mapping[str, Any]] = {
         "cutoff": 3.5, "cutoff_smooth": 1.0, "sel": 40, "embedding": [4, 8], "axis_neurons": 3,
         "type_width": 4, "attention_layers": 2, "attention_width": 6,
     }  # fmt: skip
@@ -98,6 +98,10 @@ class SeAttenDescriptorConfig(AxisFields, EnvironmentFields, DescriptorConfig):
     def num_vectors(self) -> int:
         """Number of basis functions."""
         return self.embedding[-1]
+
+    def summary(self) -> dict[str, Any]:
+        """Return `sel`."""
+        return {"sel": self.sel}
 
     def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
         """Return the configuration with `sel`, of all types together, counted where it is auto."""

@@ -62,7 +62,7 @@ class SeE2ADescriptorConfig(SeE2AFields, PairDescriptorConfig):
     renamed: ClassVar[Mapping[str, str]] = PairFields.renamed
     tables: ClassVar[bool] = True
     deepmd_types: ClassVar[tuple[str, ...]] = ("se_e2_a", "se_a")
-    example: ClassVar[dict[str, Any]] = {
+    example: ClassVar[Mapping[str, Any]] = {
         "cutoff": 4.0, "cutoff_smooth": 1.0, "sel": [12, 24], "embedding": [5, 10, 20],
         "axis_neurons": 4,
     }  # fmt: skip
