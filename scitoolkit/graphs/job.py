@@ -127,7 +127,7 @@ def _parts(graph: Graph, config: GraphConfig) -> tuple[GraphPart, dict[str, Part
     part = sharing.share(graph, config.graph, ranks, owner)
     x = sharing.normalised_features(graph, config.data.normalise, part.nodes.numpy())
     loaders = {
-        name: PartLoader(x, part.nodes, graph.labels, nodes)
+        name: PartLoader(x, part.nodes, graph.known_labels, nodes)
         for name, nodes in graph.parts.items()
         if len(nodes)
     }
@@ -179,7 +179,9 @@ def _results(
     metrics: dict[str, Any] = {f"{p}_accuracy": rows[0][1 + i] for i, p in enumerate(parts)}
     for row in rows[1:]:
         metrics[f"{judged}_accuracy_{row[0].replace(' ', '_')}"] = row[-1]
-    metrics["macro_f1"] = _macro_f1(graph.labels[graph.parts[judged]], own[graph.parts[judged]])
+    metrics["macro_f1"] = _macro_f1(
+        graph.known_labels[graph.parts[judged]], own[graph.parts[judged]]
+    )
     return Results(
         title=f"Classes of nodes: {Path(graph.where).name}",
         summary=[
@@ -193,7 +195,7 @@ def _results(
 
 
 def _accuracy(graph: Graph, classes: np.ndarray, nodes: np.ndarray) -> float:
-    return float((classes[nodes] == graph.labels[nodes]).mean())
+    return float((classes[nodes] == graph.known_labels[nodes]).mean())
 
 
 def _macro_f1(truth: np.ndarray, found: np.ndarray) -> float:

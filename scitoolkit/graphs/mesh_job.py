@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from scitoolkit.core.config import Config, load_config
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.results import Lines, Results, Series, Table
+from scitoolkit.core.results import Figure, Lines, Results, Series, Table
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.graphs import mesh_baselines, sharing
 from scitoolkit.graphs.communicator import Alone, join
@@ -169,7 +169,7 @@ def _errors(task: MeshDynamics, meshes: MeshSet, flows: np.ndarray) -> dict[str,
 def _results(found: dict[str, dict[str, np.ndarray]], seen: list[str], file: str) -> Results:
     rows: list[list[Any]] = []
     metrics: dict[str, Any] = {}
-    figures = []
+    figures: list[Figure] = []
     for mesh, errors in found.items():
         label = f"{mesh} ({'seen' if mesh in seen else 'unseen'})" if seen else mesh
         rows.append([label, *(float(e.mean()) for e in errors.values())])
