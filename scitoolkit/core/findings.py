@@ -67,8 +67,9 @@ def sections(config: Config, key: str = "") -> Iterator[tuple[str, Config]]:
     """Yield every section of a configuration with its dotted key, the whole first."""
     yield key, config
     for name, value in vars(config).items():
-        if isinstance(value, Config):
-            yield from sections(value, f"{key}.{name}" if key else name)
+        for part in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(part, Config):
+                yield from sections(part, f"{key}.{name}" if key else name)
 
 
 def _missing_files(config: Config) -> Iterator[Finding]:

@@ -1,0 +1,108 @@
+"""Asynchronous successive halving: every strategy can be made to spend little on the bad ones."""
+
+from __future__ import annotations
+
+import bisect
+import random
+from typing import Any
+
+from pydantic import Field, PositiveInt
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.search.space import Space
+from scitoolkit.search.strategies.base import Feasible, Proposal, Strategy
+from scitoolkit.search.trial import Trial
+
+
+class HalvingConfig(Config):
+    """Successive halving on top of any strategy; see `SuccessiveHalving`."""
+
+    smallest: PositiveInt
+    largest: PositiveInt
+    factor: int = Field(default=3, ge=2)
+
+
+class SuccessiveHalving(Strategy):
+    """Trains new configurations for a small budget and the best of them for more.
+
+    As soon as `factor` trials of a budget are known, the best may go on with `factor` times that
+    budget, from their checkpoint; nobody waits for a rung to be complete.
+
+    Args:
+        base: proposes the configurations.
+        smallest: first budget, in epochs.
+        largest: last budget.
+        factor: ratio between budgets, and share of trials that go on.
+
+    Source:
+        ASHA, Li et al. 2020, arXiv:1810.05934, algorithm 2.
+
+    Example:
+        >>> from scitoolkit.search import RandomSearch
+        >>> SuccessiveHalving(RandomSearch(), smallest=2, largest=20).budgets
+        [2, 6, 20]
+    """
+
+    name = "halving"
+
+    def __init__(self, base: Strategy, smallest: int, largest: int, factor: int = 3) -> None:
+        if not (1 <= smallest < largest and factor >= 2):
+            raise ConfigError(
+                f"smallest {smallest}, largest {largest}, factor {factor}",
+                where="strategy.halving",
+                allowed="1 <= smallest < largest, factor >= 2",
+            )  # fmt: skip
+        self.base, self.factor = base, factor
+        self.budgets = [smallest]
+        while self.budgets[-1] * factor <= largest:
+            self.budgets.append(self.budgets[-1] * factor)
+        # The last rung is the largest budget itself, not a little less of it.
+        near = len(self.budgets) > 1 and largest < self.budgets[-1] * factor**0.5
+        self.budgets = [*(self.budgets[:-1] if near else self.budgets), largest]
+        self.budgets = list(dict.fromkeys(self.budgets))
+
+    def start(self, space: Space, seed: int, feasible: Feasible) -> None:
+        """Begin with empty rungs."""
+        super().start(space, seed, feasible)
+        self.base.start(space, seed, feasible)
+        self.rungs: list[list[tuple[Any, int]]] = [[] for _ in self.budgets]
+        self.promoted: list[set[int]] = [set() for _ in self.budgets]
+        self.codes: dict[int, Any] = {}
+
+    def propose(self, rng: random.Random) -> Proposal:
+        """Return the best promotion, from the largest budget down, or a new configuration."""
+        for stage in reversed(range(len(self.budgets) - 1)):
+            rung, promoted = self.rungs[stage], self.promoted[stage]
+            for _, trial in rung[: len(rung) // self.factor]:
+                if trial not in promoted:
+                    return Proposal(
+                        self.codes[trial], "promotion", promote=trial, stage=stage + 1,
+                        budget=self.budgets[stage + 1],
+                    )  # fmt: skip
+        new = self.base.propose(rng)
+        return Proposal(new.codes, new.origin, new.parent, budget=self.budgets[0])
+
+    def on_issue(self, trial: Trial) -> None:
+        """Note a new trial with the base, a promotion here."""
+        if trial.stage:
+            self.promoted[trial.stage - 1].add(trial.id)
+            return
+        super().on_issue(trial)
+        self.codes[trial.id] = trial.codes
+        self.base.on_issue(trial)
+
+    def observe(self, trial: Trial) -> None:
+        """Put a success on its rung; failures do not go on."""
+        if trial.status == "done":
+            bisect.insort(self.rungs[trial.reached], (trial.values, trial.id))
+        self.base.observe(trial)
+
+    def state(self) -> dict[str, Any]:
+        """Return the base's state and how full the rungs are."""
+        return {**self.base.state(), "rungs": [len(rung) for rung in self.rungs]}
+
+    def describe(self) -> dict[str, Any]:
+        """Return name and settings, those of the base included."""
+        return {"name": self.name, "base": self.base.describe(), "budgets": self.budgets,
+                "factor": self.factor}  # fmt: skip
