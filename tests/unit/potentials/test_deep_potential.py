@@ -225,7 +225,7 @@ def heated(tmp_path):
 def job(folder, **more):
     return PotentialConfig.model_validate(
         {
-            "data": {"train": [folder], "validation": 0.25},
+            "data": {"path": [folder], "validation": 0.25},
             "type_map": ["O", "H"],
             "model": {"name": "deep_potential", "descriptors": [{**PAIR, "sel": "auto"},
                       {**ATTENTION, "sel": "auto", "attention_layers": 1}], "fitting": [16],
