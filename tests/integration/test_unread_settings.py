@@ -33,7 +33,7 @@ def small(small_sst, tmp_path):
     ase.io.write(frames, ase.io.read(ROOT / "datasets" / "acac" / "train_300K.xyz", "::20"))
     return {
         "sst_forecast/train.yaml": [f"data.path={small_sst}"],
-        "acac_mace/train.yaml": [f"data.train=[{frames}]", f"data.test=[{frames}]"],
+        "acac_mace/train.yaml": [f"data.path=[{frames}]", f"data.test=[{frames}]"],
     }
 
 

@@ -32,7 +32,7 @@ LEAST: dict[str, dict[str, Any]] = {
     "superresolution": {"data": {"path": "/a.h5", "fields": ["u"]}, "crop": {"every": {"x": 2}}},
     "graphs": {"data": {"path": "/a.npz"}},
     "mesh_transport": {"data": {"path": "/a.h5"}},
-    "potentials": {"data": {"train": ["/a.xyz"]}, "model": {"name": "mace"}},
+    "potentials": {"data": {"path": ["/a.xyz"]}, "model": {"name": "mace"}},
     "compression": {"data": {"path": "/a.npy"}},
     "search": {
         "config": "/a.yaml", "space": {"model.hidden": [4, 8]}, "objectives": [{"name": "loss"}],
