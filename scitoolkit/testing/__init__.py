@@ -10,12 +10,18 @@ if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.job import JobContract as JobContract
+    from scitoolkit.testing.loader import LoaderContract as LoaderContract
+    from scitoolkit.testing.logger import LoggerContract as LoggerContract
+    from scitoolkit.testing.optimizer import OptimizerContract as OptimizerContract
 
 _HOMES = {
     "CodecContract": "codec",
     "EnhancerContract": "codec",
     "FormatContract": "format",
     "JobContract": "job",
+    "LoaderContract": "loader",
+    "LoggerContract": "logger",
+    "OptimizerContract": "optimizer",
     "StrategyContract": "strategy",
 }
 __all__ = [
@@ -23,6 +29,9 @@ __all__ = [
     "EnhancerContract",
     "FormatContract",
     "JobContract",
+    "LoaderContract",
+    "LoggerContract",
+    "OptimizerContract",
     "StrategyContract",
 ]
 __getattr__ = lazy_names(__name__, _HOMES)
