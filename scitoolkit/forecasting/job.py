@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import DataError, NumericalError
+from scitoolkit.core.job import Artifacts
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting import evaluation, fitting
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, Parts, divide, read_field
@@ -30,8 +30,6 @@ from scitoolkit.io.time_axis import decimal_years
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank, world_size
 
 log = get_logger(__name__)
-MODEL = "model"
-FIT_RECORD = "fit.json"
 
 
 class ForecastingJob(TrainingJob):
@@ -80,9 +78,9 @@ class ForecastingJob(TrainingJob):
         surrogate.network = surrogate.network.cpu()
         record = _finish(surrogate, choice, data, parts, config)
         record["pod"] = _pod_record(pod, data, parts)
-        surrogate.save(run.path / MODEL)
-        write_atomic(run.path / MODEL / "config.yaml", run.config_path.read_text(encoding="utf-8"))
-        write_atomic(run.path / MODEL / FIT_RECORD, json.dumps(record, indent=1) + "\n")
+        model = ModelFolder.create(run)
+        surrogate.save(model.path)
+        model.finish(run, record)
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
         """Evaluate on the run's own test part, or on all of another file after the training.
@@ -90,17 +88,16 @@ class ForecastingJob(TrainingJob):
         A run directory gets results.json, results.nc and model/metrics.json; with `data` nothing
         is written.
         """
-        config, folder = _open(directory)
-        surrogate = ForecastSurrogate.load(folder, config)
-        record = json.loads((folder / FIT_RECORD).read_text(encoding="utf-8"))
+        model = ModelFolder(directory)
+        config, record = model.config(ForecastingConfig), model.record()
+        surrogate = ForecastSurrogate.load(model.path, config)
         source = config.data if data is None else config.data.model_copy(update={"path": data})
         field = read_field(source, surrogate.grid)
         windows = _test_windows(field, surrogate, config, own=data is None)
         rivals = _rivals(surrogate, field, record, config)
         found = evaluation.Evaluation(surrogate, field, windows, rivals, record)
         results, maps = found.results(config.workflow)
-        if data is None and folder != Path(directory):
-            results.write_run(Path(directory), folder)
+        if model.write_results(results, data):
             write_fields(maps, Path(directory) / "results.nc")
         return results
 
@@ -125,8 +122,9 @@ class ForecastingJob(TrainingJob):
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
         """Forecast from the last steps of a file; write NetCDF with 90 % bounds."""
-        config, folder = _open(directory)
-        surrogate = ForecastSurrogate.load(folder, config)
+        model = ModelFolder(directory)
+        config = model.config(ForecastingConfig)
+        surrogate = ForecastSurrogate.load(model.path, config)
         data = read_field(config.data.model_copy(update={"path": source}), surrogate.grid)
         start = len(data.series.values) - config.inputs
         if start < 0 or any(start < seam for seam in data.seams):
@@ -145,11 +143,10 @@ class ForecastingJob(TrainingJob):
             forecast["valid_time"].encoding.update(kept)
         write_fields(forecast.assign_attrs(title=f"forecast of {data.name}"), output)
 
-
-def _open(directory: Path) -> tuple[ForecastingConfig, Path]:
-    config = load_config(ForecastingConfig, Path(directory) / "config.yaml")
-    folder = Path(directory) / MODEL
-    return config, folder if folder.is_dir() else Path(directory)
+    def artifacts(self, directory: Path) -> Artifacts:
+        """Return the whole model folder, and the forecaster that was chosen."""
+        winner = ModelFolder(directory).record()["winner"]
+        return Artifacts(rows=[f"| chosen on validation | {winner} |"])
 
 
 def _loader(

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from scitoolkit.core.config import dump_config, load_config
 from scitoolkit.core.errors import CheckpointError, DataError
+from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
@@ -103,6 +104,11 @@ class PotentialJob(TrainingJob):
         """Write energies and forces of a file's configurations, as .nc (xarray) or .xyz (ASE)."""
         model, config, _ = load_model(directory)
         write_predictions(model, open_atoms(source, config.data.labels), output)
+
+    def artifacts(self, directory: Path) -> Artifacts:
+        """Return weights and the model's own configuration, which has the type map filled in."""
+        config = load_config(PotentialConfig, Path(directory) / MODEL / "config.yaml")
+        return Artifacts(config=config, workflow_file="full.yaml", tolerance=CHAOTIC)
 
 
 def prepare(config: PotentialConfig) -> Prepared:

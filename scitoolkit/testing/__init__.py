@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from scitoolkit.testing.loader import LoaderContract as LoaderContract
     from scitoolkit.testing.logger import LoggerContract as LoggerContract
     from scitoolkit.testing.optimizer import OptimizerContract as OptimizerContract
+    from scitoolkit.testing.strategy import StrategyContract as StrategyContract
 
 _HOMES = {
     "CodecContract": "codec",
     "EnhancerContract": "codec",
-    "FormatContract": "format",
     "JobContract": "job",
     "LoaderContract": "loader",
     "LoggerContract": "logger",
@@ -27,7 +27,6 @@ _HOMES = {
 __all__ = [
     "CodecContract",
     "EnhancerContract",
-    "FormatContract",
     "JobContract",
     "LoaderContract",
     "LoggerContract",
