@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.loader import LoaderContract as LoaderContract
     from scitoolkit.testing.logger import LoggerContract as LoggerContract
     from scitoolkit.testing.optimizer import OptimizerContract as OptimizerContract
+    from scitoolkit.testing.potential import PotentialContract as PotentialContract
     from scitoolkit.testing.strategy import StrategyContract as StrategyContract
 
 _HOMES = {
@@ -22,6 +23,7 @@ _HOMES = {
     "LoaderContract": "loader",
     "LoggerContract": "logger",
     "OptimizerContract": "optimizer",
+    "PotentialContract": "potential",
     "StrategyContract": "strategy",
 }
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "LoaderContract",
     "LoggerContract",
     "OptimizerContract",
+    "PotentialContract",
     "StrategyContract",
 ]
 __getattr__ = lazy_names(__name__, _HOMES)
