@@ -9,18 +9,21 @@ from scitoolkit.core.lazy import lazy_names
 if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
+    from scitoolkit.testing.format import FormatContract as FormatContract
     from scitoolkit.testing.job import JobContract as JobContract
     from scitoolkit.testing.strategy import StrategyContract as StrategyContract
 
 _HOMES = {
     "CodecContract": "codec",
     "EnhancerContract": "codec",
+    "FormatContract": "format",
     "JobContract": "job",
     "StrategyContract": "strategy",
 }
 __all__ = [
     "CodecContract",
     "EnhancerContract",
+    "FormatContract",
     "JobContract",
     "StrategyContract",
 ]
