@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +14,16 @@ from scitoolkit.io.fields import open_fields
 from scitoolkit.io.formats import Format, engines, format_of, formats, writing_format
 from scitoolkit.testing.format import FormatContract, sample_fields
 
+
+def save_array(dataset: xr.Dataset, path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, dataset["values"].values)
+
+
 # Formats without a streaming writer, and the fallback that is tested below.
 WRITE = {
     "netcdf3": lambda dataset, path: dataset.to_netcdf(path, engine="scipy"),
-    "npy": lambda dataset, path: np.save(path.open("wb"), dataset["values"].values),
+    "npy": save_array,
 }
 FALLBACK = "xarray"
 
