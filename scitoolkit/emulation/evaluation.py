@@ -81,11 +81,11 @@ class Evaluation:
 
     def _one_step(self) -> tuple[Any, Any, dict[str, float]]:
         errors, plain = _Errors(), _Errors()
-        moments: dict[str, list[np.ndarray]] = defaultdict(list)
+        moments: dict[str, list[list[float]]] = defaultdict(list)
         for sample in self.steps[: len(self.steps) - self.lead]:
             now = self.frame(sample)
             truth = self.frame(sample + self.lead) if self.lead else now
-            forecasts = {OWN: step_once(self.emulator, now)}
+            forecasts: dict[str, Frames] = {OWN: step_once(self.emulator, now)}
             if self.lead:
                 forecasts[PERSISTENCE] = now
                 if sample - self.lead >= self.steps.start:
@@ -127,15 +127,15 @@ class Evaluation:
         lead, first, shown = self.lead, self.frame(start), min(SPECTRA, length)
         length = min(length, (self.steps.stop - 1 - start) // lead)
         is_first = start == self.steps.start
-        rivals: dict[str, Iterator[Frames]] = {PERSISTENCE: persistence(first, length)}
+        baselines: dict[str, Iterator[Frames]] = {PERSISTENCE: persistence(first, length)}
         if start - lead >= self.steps.start:
-            rivals[LINEAR] = linear_extrapolation(self.frame(start - lead), first, length)
+            baselines[LINEAR] = linear_extrapolation(self.frame(start - lead), first, length)
         own = rollout(self.emulator, first, length, forcing=lambda k: self.frame(start + k * lead))
         keep = {1, (length + 1) // 2, length}
         for step, forecast in enumerate(own, start=1):
             truth = self.frame(start + step * lead)
-            found = {OWN: forecast, **{rival: next(frames) for rival, frames in rivals.items()}}
-            if LINEAR in rivals:
+            found = {OWN: forecast, **{rival: next(frames) for rival, frames in baselines.items()}}
+            if LINEAR in baselines:
                 found[MATCHED] = forecast
             for kind, frame in found.items():
                 for name in self.outputs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +13,10 @@ from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, SampleSource
 from scitoolkit.io.fields import expand_paths, open_fields
 from scitoolkit.io.formats import format_of
-from scitoolkit.io.loader import FieldLoader, FileSource, SurrogateLoader, open_source
+from scitoolkit.io.loader import BatchLoader, FileSource, PlannedLoader, open_source
 from scitoolkit.training import current_rank, world_size
 
-TrainingLoader = SurrogateLoader | FieldLoader
+TrainingLoader = PlannedLoader | BatchLoader
 
 
 class VariableSource(FileSource):
@@ -65,14 +66,14 @@ def make_loader(
     paths = _in_order(config, data)
     if not all(format_of(path).planned for path in paths):
         source = SampleSource(data, starts, offsets, repeats)
-        return FieldLoader(source, batch, seed=seed, shuffle=train, rank=rank, world_size=world)
+        return BatchLoader(source, batch, seed=seed, shuffle=train, rank=rank, world_size=world)
     names = list(data.layout.variables)
     files = open_source(
         paths, {n: n for n in names}, _sample_axis(config, data),
         frames={n: list(offsets) for n in names}, join=True,
     )  # fmt: skip
     windows = VariableSource(files, data, starts, repeats, _orders(data))
-    return SurrogateLoader(
+    return PlannedLoader(
         windows, batch, seed=seed, buffer=config.buffer, shuffle="exact" if train else False,
         rank=rank, world_size=world,
     )  # fmt: skip
@@ -83,7 +84,7 @@ def _in_order(config: EmulationConfig, data: Data) -> list[Path]:
     paths = expand_paths(config.data.path)
     if len(paths) == 1:
         return paths
-    firsts = []
+    firsts: list[Any] = []
     for path in paths:
         with open_fields(path, config.data.outputs[:1], dims=config.data.dims) as part:
             dim = config.data.sample_dim

@@ -16,13 +16,13 @@ from scitoolkit.io.formats import StreamedVariable, writing_format
 from scitoolkit.io.stream import open_writer
 from scitoolkit.ops import taylor
 from scitoolkit.superresolution.equations import PDE, Residuals
-from scitoolkit.superresolution.surrogate import CHUNK, Coarse
+from scitoolkit.superresolution.surrogate import CHUNK, QueryableField
 
 Array = np.ndarray
 log = get_logger(__name__)
 
 
-def refined_nodes(coarse: Coarse) -> list[Array]:
+def refined_nodes(coarse: QueryableField) -> list[Array]:
     """Return nodes as dense as those of the training file: every coarse cell in equal steps."""
     out = []
     for nodes, every, period in zip(
@@ -43,7 +43,7 @@ class Derived:
         expressions: {name: text}, `dif(w,x) - dif(u,z)` say; see `pde_text`.
     """
 
-    def __init__(self, coarse: Coarse, expressions: Mapping[str, str]) -> None:
+    def __init__(self, coarse: QueryableField, expressions: Mapping[str, str]) -> None:
         head = coarse.surrogate.header
         clash = sorted(set(expressions) & {*head.fields, *head.dims})
         if clash:
@@ -59,7 +59,7 @@ class Derived:
         else:
             self.plan = taylor.make_plan(len(head.dims), [])
 
-    def ask(self, coarse: Coarse, points: Array, **options: Any) -> Array:
+    def ask(self, coarse: QueryableField, points: Array, **options: Any) -> Array:
         """Return (fields + derived, N) values at points."""
         streams = coarse.query(points, self.plan, **options)
         rows = [streams[0].T]
@@ -79,7 +79,7 @@ class Derived:
 
 
 def stream(
-    coarse: Coarse,
+    coarse: QueryableField,
     nodes: Mapping[str, Array] | Sequence[Array],
     output: Path | str,
     *,
@@ -124,7 +124,7 @@ def stream(
     return output
 
 
-def _coordinates(coarse: Coarse, nodes: Sequence[Array]) -> xr.Dataset:
+def _coordinates(coarse: QueryableField, nodes: Sequence[Array]) -> xr.Dataset:
     head = coarse.surrogate.header
     made = {
         dim: (dim, np.asarray(grid, np.float64), {"units": unit})
@@ -135,7 +135,7 @@ def _coordinates(coarse: Coarse, nodes: Sequence[Array]) -> xr.Dataset:
 
 
 def _variables(
-    coarse: Coarse, names: Sequence[str], nodes: Sequence[Array]
+    coarse: QueryableField, names: Sequence[str], nodes: Sequence[Array]
 ) -> dict[str, StreamedVariable]:
     head = coarse.surrogate.header
     units = [*head.units, *[""] * (len(names) - len(head.units))]
@@ -146,7 +146,9 @@ def _variables(
     }
 
 
-def at_points(coarse: Coarse, points: xr.Dataset, *, extrapolate: bool = False) -> xr.Dataset:
+def at_points(
+    coarse: QueryableField, points: xr.Dataset, *, extrapolate: bool = False
+) -> xr.Dataset:
     """Return the fields at scattered points, a dataset with one variable a dim.
 
     Args:
@@ -167,7 +169,7 @@ def at_points(coarse: Coarse, points: xr.Dataset, *, extrapolate: bool = False) 
     return out
 
 
-def _grid_nodes(coarse: Coarse, nodes: Any, extrapolate: bool) -> list[Array]:
+def _grid_nodes(coarse: QueryableField, nodes: Any, extrapolate: bool) -> list[Array]:
     dims = coarse.grid.dims
     if isinstance(nodes, Mapping):
         unknown = [d for d in nodes if d not in dims]

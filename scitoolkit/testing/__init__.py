@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.format import FormatContract as FormatContract
     from scitoolkit.testing.job import JobContract as JobContract
+    from scitoolkit.testing.potential import PotentialContract as PotentialContract
     from scitoolkit.testing.strategy import StrategyContract as StrategyContract
 
 _HOMES = {
@@ -18,6 +19,7 @@ _HOMES = {
     "EnhancerContract": "codec",
     "FormatContract": "format",
     "JobContract": "job",
+    "PotentialContract": "potential",
     "StrategyContract": "strategy",
 }
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "EnhancerContract",
     "FormatContract",
     "JobContract",
+    "PotentialContract",
     "StrategyContract",
 ]
 __getattr__ = lazy_names(__name__, _HOMES)

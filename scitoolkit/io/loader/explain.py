@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from scitoolkit.io.loader.file_source import FileSource, RowSet
-from scitoolkit.io.loader.holdings import Holdings
 from scitoolkit.io.loader.order import EpochOrder
 from scitoolkit.io.loader.plan import Planner
+from scitoolkit.io.loader.sample_cache import SampleCache
 
 EPOCHS = 2
 
@@ -20,7 +20,7 @@ class Explainable(Protocol):
     files: FileSource
     order: EpochOrder
     planner: Planner
-    holdings: Holdings
+    holdings: SampleCache
     rank: int
     world_size: int
     gap_nbytes: float
@@ -66,7 +66,7 @@ def _predicted(loader: Explainable) -> tuple[list[tuple[int, int]], int]:
     """Return (requests, bytes) of this rank's first epochs, and the bytes of the largest step."""
     source = loader.files
     planner = loader.new_planner()
-    ahead = Holdings(source, planner.capacity).ahead()
+    ahead = SampleCache(source, planner.capacity).ahead()
     epochs, largest = [], 0
     for epoch in range(EPOCHS):
         requests = nbytes = 0

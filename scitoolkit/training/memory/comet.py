@@ -1,0 +1,267 @@
+"""COMET: compressed storage of activations between the forward and the backward pass.
+
+Saved tensors go through the codec of `activation_codec` as they are saved and come back when the
+backward pass asks for them. Parameters and the batch itself pass untouched, small tensors too;
+integers and booleans are kept exactly in fewer bytes. A tensor that several operations save (a
+ReLU's output is the next convolution's input) is kept once. The quantisation of each saved tensor
+is a share of its root mean square, and the shares follow the gradient error that the trainer
+measures: the analytic law underestimates it several times at large steps.
+
+Source: Jin et al. 2021, arXiv:2111.09562.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import BackendError, NumericalError
+from scitoolkit.training.memory import activation_codec as codec
+from scitoolkit.training.memory.config import MemoryConfig
+from scitoolkit.training.memory.exact_tensors import Narrow, narrow, widen
+
+# Steps in units of the root mean square of a tensor, before anything was measured, and limits.
+FIRST_STEP, LEAST_STEP, LARGEST_STEP = 0.15, 1e-3, 1.5
+# A layer may err by the wanted share of its gradient or of an even part of the whole gradient,
+# whichever is more: some gradients (a bias before a normalisation) are zero but for rounding.
+# Together that is at most sqrt(2) times the wanted error, which the margin makes up for.
+MARGIN, DAMPING, MOST_CHANGE = 0.65, 0.8, 2.5
+
+
+@dataclass
+class SavedTensor:
+    """One kept tensor and how many saved references to it there are."""
+
+    kept: Tensor | codec.Packed | Narrow
+    dtype: torch.dtype
+    version: int = 0
+    uses: int = 1
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes kept."""
+        return self.kept.nbytes if isinstance(self.kept, Tensor) else self.kept.num_bytes
+
+
+@dataclass
+class ForwardRecord:
+    """State of the hooks during one forward pass."""
+
+    finer: float
+    untouched: set[int]
+    modules: list[str] = field(default_factory=list)
+    number: int = 0
+    users: dict[int, set[str]] = field(default_factory=dict)
+    seen: dict[tuple, tuple[StorageWeakRef, SavedTensor, int]] = field(default_factory=dict)
+    raw_bytes: int = 0
+    kept_bytes: int = 0
+
+
+class Comet:
+    """Keeps activations compressed; fulfils `training.memory.store.ActivationStore`.
+
+    Args:
+        model: on the CPU.
+        config: the wanted gradient error of each layer, and what is too small to bother.
+
+    Attributes:
+        steps: relative quantisation step of each saved tensor, in the order of the forward pass.
+        raw_bytes, kept_bytes: of what the last forward pass saved and could be compressed.
+
+    Raises:
+        BackendError: the model is not on the CPU, or there is no C compiler.
+
+    Example:
+        >>> from scitoolkit.training.memory.config import MemoryConfig
+        >>> net = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 1, 3))
+        >>> store = Comet(net, MemoryConfig(activations="comet"))
+        >>> x = torch.linspace(0, 6, 64 * 64).sin().reshape(1, 1, 64, 64)
+        >>> with store.saving({"x": x}, 1.0):
+        ...     loss = net(x).square().mean()
+        >>> loss.backward()
+        >>> store.raw_bytes > 8 * store.kept_bytes
+        True
+    """
+
+    def __init__(self, model: nn.Module, config: MemoryConfig) -> None:
+        devices = {p.device.type for p in model.parameters()}
+        if devices - {"cpu"}:
+            raise BackendError(
+                f"memory.activations=comet has no codec for {', '.join(sorted(devices))}",
+                allowed="device=cpu",
+                fix="remove training.memory",
+            )
+        self._model, self._config = model, config
+        self.steps: list[float] = []
+        self.raw_bytes = self.kept_bytes = 0
+        self._record: ForwardRecord | None = None
+        self._users: dict[int, set[str]] = {}
+        self._decoded: tuple[SavedTensor, Tensor] | None = None
+        codec.measure(torch.zeros(1))  # compiles the kernel before the training begins
+
+    @contextlib.contextmanager
+    def saving(self, batch: Batch, finer: float) -> Iterator[None]:
+        """Keep what is saved within it compressed.
+
+        Args:
+            batch: its tensors are in memory anyway and are not copied.
+            finer: divides the quantisation steps.
+        """
+        model = [*self._model.parameters(), *self._model.buffers()]
+        known = {_storage(t) for t in [*model, *batch.values()] if isinstance(t, Tensor)}
+        current = self._record = ForwardRecord(finer, known)
+        handles = [
+            handle
+            for name, module in self._model.named_modules()
+            if next(module.parameters(recurse=False), None) is not None
+            for handle in self._follow(name, module)
+        ]
+        try:
+            with saved_tensors_hooks(self._pack, self._unpack):
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            self._users, self._record = current.users, None
+            self.raw_bytes, self.kept_bytes = current.raw_bytes, current.kept_bytes
+
+    def adapt(self, errors: Mapping[str, tuple[float, float]]) -> None:
+        """Move the step of each tensor towards the wanted error of the layers that it feeds.
+
+        Args:
+            errors: squared error and squared norm of the gradient by name of the parameter.
+        """
+        total = math.sqrt(sum(norm for _, norm in errors.values()))
+        if not (math.isfinite(total) and total > 0):
+            return
+        layers: dict[str, list[float]] = {}
+        for name, (error, norm) in errors.items():
+            sums = layers.setdefault(name.rpartition(".")[0], [0.0, 0.0])
+            sums[0], sums[1] = sums[0] + error, sums[1] + norm
+        part = total / math.sqrt(len(layers))
+        relative = {
+            layer: math.sqrt(error) / max(math.sqrt(norm), part)
+            for layer, (error, norm) in layers.items()
+        }
+        overall = math.sqrt(sum(error for error, _ in errors.values())) / total
+        wanted = MARGIN * self._config.gradient_error
+        for number, users in self._users.items():
+            worst = max([relative[u] for u in users if u in relative] or [overall])
+            if not math.isfinite(worst):
+                continue
+            change = (wanted / max(worst, 1e-12)) ** DAMPING
+            change = min(max(change, 1 / MOST_CHANGE), MOST_CHANGE)
+            step = self.steps[number] * change
+            self.steps[number] = min(max(step, LEAST_STEP), LARGEST_STEP)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the relative steps."""
+        return {"steps": list(self.steps)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the relative steps."""
+        self.steps = [float(step) for step in state["steps"]]
+
+    # --- the hooks --------------------------------------------------------------------------
+
+    def _follow(self, name: str, module: nn.Module) -> Iterator[Any]:
+        """Keep the names of the modules that run; whole weights of sharded ones are not copied."""
+
+        def enter(module: nn.Module, arguments: Any) -> None:
+            if self._record is not None:
+                self._record.modules.append(name)
+                self._record.untouched.update(_storage(p) for p in module.parameters(recurse=False))
+
+        def leave(module: nn.Module, arguments: Any, output: Any) -> None:
+            if self._record is not None and self._record.modules:
+                self._record.modules.pop()
+
+        yield module.register_forward_pre_hook(enter)
+        yield module.register_forward_hook(leave, always_call=True)
+
+    def _pack(self, tensor: Tensor) -> Any:
+        current = self._record
+        plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
+        if current is None or not plain or tensor.device.type != "cpu":
+            return tensor if tensor.is_leaf else tensor.detach()
+        storage = tensor.untyped_storage()
+        size = tensor.numel() * tensor.element_size()
+        exact = tensor.numel() < self._config.smallest or size > storage.nbytes()
+        if exact or _storage(tensor) in current.untouched:
+            # A graph that holds its own output would never be freed: hence `detach`.
+            kept = tensor if tensor.is_leaf else tensor.detach()
+            return SavedTensor(kept, tensor.dtype, tensor._version)
+        key = (
+            _storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(),
+            tensor.dtype, tensor._version,
+        )  # fmt: skip
+        found = current.seen.get(key)
+        if found is not None and not found[0].expired():
+            _, entry, number = found
+            entry.uses += 1
+        else:
+            number = current.number
+            current.number += 1
+            entry = self._encode(tensor.detach(), number, current)
+            current.seen[key] = (StorageWeakRef(storage), entry, number)
+            current.raw_bytes += size
+            current.kept_bytes += entry.num_bytes
+        if current.modules:
+            current.users.setdefault(number, set()).add(current.modules[-1])
+        else:
+            current.users.setdefault(number, set())
+        return entry
+
+    def _encode(self, tensor: Tensor, number: int, current: ForwardRecord) -> SavedTensor:
+        if number == len(self.steps):
+            self.steps.append(FIRST_STEP)
+        dtype = tensor.dtype
+        if not dtype.is_floating_point:
+            return SavedTensor(narrow(tensor), dtype, tensor._version)
+        values = tensor.contiguous()
+        if dtype not in codec.REAL:
+            values = values.float()
+        about = codec.measure(values)
+        packed = None
+        if math.isfinite(about.rms):
+            packed = codec.pack(values, self.steps[number] * about.rms / current.finer, about)
+        return SavedTensor(tensor if packed is None else packed, dtype, tensor._version)
+
+    def _unpack(self, entry: Any) -> Tensor:
+        if isinstance(entry, Tensor):
+            return entry
+        kept = entry.kept
+        if isinstance(kept, Tensor):
+            if kept._version != entry.version:
+                raise NumericalError(
+                    f"a tensor of shape {tuple(kept.shape)} that the backward pass needs was "
+                    "changed in place",
+                    fix="use the operation that is not in place",
+                )
+            return kept
+        if isinstance(kept, Narrow):
+            return widen(kept)
+        entry.uses -= 1
+        if self._decoded is not None and self._decoded[0] is entry:
+            tensor = self._decoded[1]
+        else:
+            self._decoded = None
+            tensor = codec.unpack(kept).to(entry.dtype)
+        # The operation before the one that asks often needs the same tensor (ReLU, convolution).
+        self._decoded = (entry, tensor) if entry.uses > 0 else None
+        return tensor
+
+
+def _storage(tensor: Tensor) -> int:
+    """Return what two tensors of the same memory share; local for a sharded one."""
+    own = getattr(tensor, "_local_tensor", tensor)
+    return own.untyped_storage()._cdata

@@ -1,0 +1,35 @@
+"""The `memory:` part of a training's configuration; torch is not imported for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.plugins import Kind
+
+# Entries fulfil `memory.store.ActivationStore`.
+activation_stores: Kind[Any] = Kind("activation store", "keeps activations for the backward pass")
+
+
+class MemoryConfig(Config):
+    """How the activations that the backward pass needs are kept.
+
+    Example:
+        >>> MemoryConfig(activations="comet").gradient_error
+        0.01
+    """
+
+    activations: str = Field(description="a registered store, such as comet")
+    gradient_error: PositiveFloat = Field(default=0.01, description="wanted, relative, of all")
+    measure_every: PositiveInt = Field(default=100, description="steps between measurements")
+    smallest: NonNegativeInt = Field(default=4096, description="values; less is kept exactly")
+
+    @field_validator("activations")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        known = activation_stores.names()
+        if name not in known:
+            raise ValueError(f"unknown store {name!r}; known: {', '.join(known) or 'none'}")
+        return name
