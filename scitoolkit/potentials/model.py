@@ -46,7 +46,7 @@ class ModelConfig(Config, ABC):
         return self
 
     def summary(self) -> dict[str, Any]:
-        """Return what `validate` shows of the model besides its size."""
+        """Return the entries of `validate`'s report on the model."""
         return {}
 
     @abstractmethod
@@ -61,7 +61,7 @@ models: Kind[type[ModelConfig]] = Kind(
 
 
 class Potential(nn.Module, ABC):
-    """An energy that is a sum over atoms of functions of what lies within a cutoff.
+    """Energy as a sum over atoms of functions of the neighbours within a cutoff.
 
     A model gives the atoms' energies and the derivative of their sum with respect to every edge
     vector; forces and virial follow from these in one place. All in eV and Å.
@@ -69,7 +69,7 @@ class Potential(nn.Module, ABC):
     Attributes:
         type_map: species by type index.
         cutoff: Å.
-        zbl: the repulsion of nuclei that is added to what the model learns, or None.
+        zbl: repulsion of nuclei added to the learned energy, or None.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Potential(nn.Module, ABC):
 
     @abstractmethod
     def fit_statistics(self, graphs: Iterable[Batch]) -> None:
-        """Set from labelled training graphs what is not trained: shifts, scales, counts.
+        """Set the constants that are not trained (shifts, scales, counts) from labelled graphs.
 
         The labels must be those that the model learns, see `residual_labels`.
         """

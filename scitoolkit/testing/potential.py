@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -247,6 +248,12 @@ class PotentialContract:
         expected, found = self.evaluate(model, self.frame()), self.evaluate(again, self.frame())
         for name, value in expected.items():
             np.testing.assert_array_equal(found[name], value)
+
+    def test_a_copy_is_the_same_model(self, model: Potential) -> None:
+        """Also after an evaluation, whose cached constants are not copied."""
+        expected = self.evaluate(model, self.frame())
+        found = self.evaluate(copy.deepcopy(model), self.frame())
+        np.testing.assert_array_equal(found["forces"], expected["forces"])
 
     def test_the_ase_calculator_agrees_with_the_model(self, model: Potential) -> None:
         """Energy, forces and stress in ASE's sign, with and without a kept neighbour list."""

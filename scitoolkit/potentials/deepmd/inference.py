@@ -35,6 +35,10 @@ class Fitting:
         self._descriptors, self._networks = tuple(descriptors), networks
         self._packed: dict[int, tuple[Any, FittingNetwork]] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for copies and pickles; packed networks are made anew."""
+        return {**self.__dict__, "_packed": {}}
+
     def layers(self, kind: int) -> list[Layer]:
         """Return the layers of the fitting net of a type."""
         networks = self._networks.networks()

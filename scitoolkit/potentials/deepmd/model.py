@@ -39,7 +39,7 @@ class FittingFields(ModelConfig):
         frame_parameters: numbers given with every frame, temperature say [numb_fparam].
         atom_parameters: numbers given with every atom [numb_aparam].
         precision: of parameters and arithmetic; energies are summed in float64.
-        zbl: repulsion of nuclei added to what is learned, `{}` for its defaults; see `ZblConfig`.
+        zbl: repulsion of nuclei added to the learned energy, `{}` for defaults; see `ZblConfig`.
         seed: of the initial weights.
     """
 
@@ -121,7 +121,7 @@ class DeepPotentialConfig(FittingFields):
 
 
 class _OneDescriptor(FittingFields):
-    """A Deep Potential of one descriptor, whose settings stand beside those of the model."""
+    """Base of the short forms: one descriptor, its settings in the same section."""
 
     descriptor_class: ClassVar[type[DescriptorConfig]]
 
