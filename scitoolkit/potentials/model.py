@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,11 @@ class ModelConfig(Config, ABC):
     example: ClassVar[Mapping[str, Any]] = {}
 
     name: str
+
+    if TYPE_CHECKING:  # a field of most members, a property of others
+
+        @property
+        def cutoff(self) -> float: ...
 
     def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
         """Return the configuration with numbers that are counted in `graphs` where it says `auto`.
