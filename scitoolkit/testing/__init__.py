@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.format import FormatContract as FormatContract
     from scitoolkit.testing.job import JobContract as JobContract
+    from scitoolkit.testing.loader import LoaderContract as LoaderContract
+    from scitoolkit.testing.logger import LoggerContract as LoggerContract
+    from scitoolkit.testing.optimizer import OptimizerContract as OptimizerContract
     from scitoolkit.testing.potential import PotentialContract as PotentialContract
     from scitoolkit.testing.strategy import StrategyContract as StrategyContract
 
@@ -19,6 +22,9 @@ _HOMES = {
     "EnhancerContract": "codec",
     "FormatContract": "format",
     "JobContract": "job",
+    "LoaderContract": "loader",
+    "LoggerContract": "logger",
+    "OptimizerContract": "optimizer",
     "PotentialContract": "potential",
     "StrategyContract": "strategy",
 }
@@ -27,6 +33,9 @@ __all__ = [
     "EnhancerContract",
     "FormatContract",
     "JobContract",
+    "LoaderContract",
+    "LoggerContract",
+    "OptimizerContract",
     "PotentialContract",
     "StrategyContract",
 ]
