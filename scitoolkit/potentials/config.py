@@ -27,7 +27,8 @@ class AtomsConfig(Config):
         path: what to train on: deepmd system folders (or a folder of them), extxyz files, ASE
             databases.
         validation: likewise, or a share of `path`, drawn by the `seed` of the job.
-        test: likewise; what `evaluate` uses. Without it the validation part is reported, and said.
+        test: likewise; used by `evaluate`. If unset, errors are those of the validation part, and
+            the report says so.
         labels: names and units of energies, forces and virials.
     """
 
