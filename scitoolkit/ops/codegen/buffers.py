@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scitoolkit.ops.codegen.dtypes import NUMPY_REAL
+
 HUGE_PAGE = 2 << 20
 SMALLEST = 1 << 20  # below this the allocator of torch keeps memory by itself
-NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 def _limit() -> int:
@@ -99,7 +100,7 @@ def empty(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None
     """
     size = math.prod(shape) * (dtype or like).itemsize
     kept = (
-        NUMPY.get(dtype or like.dtype) if size >= SMALLEST and like.device.type == "cpu" else None
+        NUMPY_REAL.get(dtype or like.dtype) if size >= SMALLEST and like.device.type == "cpu" else None
     )
     # Where algorithms must be deterministic torch fills its memory, so that tests see what is read.
     if kept is None or torch.are_deterministic_algorithms_enabled():

@@ -14,14 +14,23 @@ derivatives make them anew in the same way, by the product rule:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.ops.codegen import is_transformed
-from scitoolkit.ops.tensor_product import operators, public
+from scitoolkit.ops.codegen import (
+    GeneratedC,
+    Operation,
+    Reference,
+    Triton,
+    check_tensor,
+    is_eager,
+    is_transformed,
+    kernel_backends,
+)
+from scitoolkit.ops.tensor_product import operators, triton_operators
 from scitoolkit.ops.tensor_product.edges import EdgePart, Edges
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
@@ -75,16 +84,44 @@ def radial_convolution(
     if hidden.ndim != 2 or len(hidden) != edges.num_edges:
         shape = tuple(hidden.shape)
         raise DataError(f"expected hidden of shape ({edges.num_edges}, H), got {shape}")
-    public.check_tensor("hidden", hidden, tuple(hidden.shape), x)
-    public.check_tensor("last", last, (hidden.shape[1], spec.weight_numel), x)
-    public.check_tensor("x", x, (edges.num_nodes, spec.dim_in1), x)
-    public.check_tensor("y", y, (edges.num_edges, spec.dim_in2), x)
-    watched = torch.compiler.is_compiling() or is_transformed()
-    if watched or public.choose(spec, x, backend) != "cpu":
-        weight = hidden @ last
-        return public.tensor_product_convolution(spec, x, y, weight, edges, backend=backend)
+    check_tensor("hidden", hidden, tuple(hidden.shape), x)
+    check_tensor("last", last, (hidden.shape[1], spec.weight_numel), x)
+    check_tensor("x", x, (edges.num_nodes, spec.dim_in1), x)
+    check_tensor("y", y, (edges.num_edges, spec.dim_in2), x)
+    return OPERATION.choose(spec.text, x, backend)(x, y, hidden, last, edges, spec.text)
+
+
+def _with_stored_weights(backend: str) -> Callable[..., Tensor]:
+    """Return the operation with all weights stored, by the tensor product of a backend."""
+
+    def run(x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, edges: Edges, text: str) -> Tensor:
+        product = kernel_backends.get(backend).implementations["tensor_product"].run
+        return product(x, y, hidden @ last, edges, text, False, True)
+
+    return run
+
+
+OPERATION = Operation(
+    "radial_convolution",
+    "the tensor product with the last layer of the radial network inside",
+    _with_stored_weights(Reference.name),
+    examples="scitoolkit.ops.tensor_product.examples:radial_examples",
+)
+Triton.serve(OPERATION.name, prepare=triton_operators.prepare)(_with_stored_weights(Triton.name))
+
+
+def _compile_forward(spec: str, dtype: torch.dtype) -> None:
+    operators.kernel(spec, "forward", dtype)
+
+
+@GeneratedC.serve(OPERATION.name, prepare=_compile_forward, transforms=True)
+def _on_cpu(
+    x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, edges: Edges, text: str
+) -> Tensor:
+    if not is_eager(x, y, hidden, last) or is_transformed():
+        return _with_stored_weights(GeneratedC.name)(x, y, hidden, last, edges, text)
     tensors = (each.contiguous() for each in (x, y, hidden, last))
-    return _Forward.apply(spec, edges, *tensors)
+    return _Forward.apply(TensorProductSpec.from_json(text), edges, *tensors)
 
 
 def _parts(spec: TensorProductSpec, edges: Edges, like: Tensor) -> Iterator[EdgePart]:
