@@ -11,7 +11,7 @@ from scitoolkit.ops.codegen.backends import (
 from scitoolkit.ops.codegen.buffers import empty
 from scitoolkit.ops.codegen.cache import cache_directory
 from scitoolkit.ops.codegen.compile import find_compiler, load_generated, load_library
-from scitoolkit.ops.codegen.dispatch import Operation, check_tensor, operations
+from scitoolkit.ops.codegen.dispatch import Operation, check_tensor, operations, warn_once
 from scitoolkit.ops.codegen.dtypes import REAL, TRITON_REAL
 from scitoolkit.ops.codegen.gpu import check_triton, load_triton, on_device, triton_version
 from scitoolkit.ops.codegen.operator import (
@@ -24,6 +24,7 @@ from scitoolkit.ops.codegen.operator import (
     is_traced_transform,
     is_transformed,
     operator,
+    refusing,
 )
 
 __all__ = [
@@ -55,5 +56,7 @@ __all__ = [
     "on_device",
     "operations",
     "operator",
+    "refusing",
     "triton_version",
+    "warn_once",
 ]

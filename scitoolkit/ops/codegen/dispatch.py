@@ -15,7 +15,7 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.ops.codegen.backends import KernelBackend, Reference, kernel_backends
-from scitoolkit.ops.codegen.operator import is_eager, is_transformed
+from scitoolkit.ops.codegen.operator import is_eager, is_traced_transform, is_transformed
 
 AUTO = "auto"
 EAGER, TRACED, TRANSFORMED = "eager", "torch.compile, torch.export or a tensor subclass", "torch.func"
@@ -68,6 +68,10 @@ class Operation:
         device, caller = like.device.type, _caller(like)
         return decide(self.name, spec, like.dtype, device, backend, caller, *options).name
 
+    def has_kernel(self, spec: Hashable, dtype: torch.dtype, device: str = "cpu") -> bool:
+        """Return whether a kernel runs in eager mode; otherwise log the reason once."""
+        return decide(self.name, spec, dtype, device) is not Reference
+
 
 operations = Kind[Operation](
     "operation", "a numerical operation with kernels and a reference"
@@ -75,8 +79,8 @@ operations = Kind[Operation](
 
 
 def _caller(like: Tensor) -> str:
-    """Return who calls: plain torch, a tracer, or a transform of torch.func."""
-    if is_transformed():
+    """Return the caller: eager torch, a tracer, or a transform of torch.func."""
+    if is_transformed() or is_traced_transform():
         return TRANSFORMED
     return EAGER if is_eager(like) else TRACED
 
@@ -104,7 +108,7 @@ def decide(
     reason = reasons[0] if reasons else f"there is no kernel for device {device}"
     if backend != AUTO:
         raise BackendError(reason, where=operation, fix="backend='reference'")
-    _warn(operation, reason)
+    warn_once(operation, reason)
     return Reference
 
 
@@ -132,7 +136,7 @@ def _imported(name: str) -> type[KernelBackend] | None:
     try:
         return kernel_backends.get(name)
     except BackendError as error:
-        _warn(f"kernel backend {name}", str(error))
+        warn_once(f"kernel backend {name}", str(error))
         return None
 
 
@@ -148,14 +152,15 @@ def _named(operation: str, backend: str) -> type[KernelBackend]:
 
 
 @functools.cache
-def _warn(operation: str, reason: str) -> None:
-    get_logger(__name__).warning("%s: the slow reference runs: %s", operation, reason)
+def warn_once(operation: str, reason: str, instead: str = "the slow reference runs") -> None:
+    """Log once per process why the kernels of an operation do not run."""
+    get_logger(__name__).warning("%s: %s: %s", operation, instead, reason)
 
 
 def refresh() -> None:
     """Forget decisions and warnings, after a backend or the compiler changed in this process."""
     decide.cache_clear()
-    _warn.cache_clear()
+    warn_once.cache_clear()
 
 
 def check_tensor(name: str, value: object, shape: tuple[int | str, ...], like: Tensor) -> None:

@@ -114,6 +114,11 @@ def differentiable(
     return decorate
 
 
+def refusing(name: str, function: Callable) -> Callable:
+    """Return a function whose derivative is refused by name, for plain tensors and objects."""
+    return eager(function, _save_nothing, _refusal(name))
+
+
 def _save_nothing(ctx, inputs, output) -> None:
     """For functions without a derivative."""
 

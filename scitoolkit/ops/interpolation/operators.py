@@ -76,9 +76,21 @@ def _slopes(
     return out
 
 
+def _backward_of_values_backward(ctx, direction):
+    """Values are linear in the coefficients: the direction takes their place."""
+    grad, local, _, ptr, order = ctx.saved_tensors
+    wants_grad, wants_local = ctx.needs_input_grad[:2]
+    direction = direction.contiguous()
+    by_grad = _values(direction, local, ptr, order) if wants_grad else None
+    by_local = _slopes(grad, local, direction, ptr, order) if wants_local else None
+    return by_grad, by_local, None, None, None
+
+
 @differentiable(
     "interpolation_values_backward",
     fake=lambda grad, local, coefficients, ptr, order: torch.empty_like(coefficients),
+    setup_context=_save,
+    backward=_backward_of_values_backward,
 )
 def _values_backward(
     grad: Tensor, local: Tensor, coefficients: Tensor, ptr: Tensor, order: Tensor
