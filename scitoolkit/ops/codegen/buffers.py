@@ -100,7 +100,9 @@ def empty(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None
     """
     size = math.prod(shape) * (dtype or like).itemsize
     kept = (
-        NUMPY_REAL.get(dtype or like.dtype) if size >= SMALLEST and like.device.type == "cpu" else None
+        NUMPY_REAL.get(dtype or like.dtype)
+        if size >= SMALLEST and like.device.type == "cpu"
+        else None
     )
     # Where algorithms must be deterministic torch fills its memory, so that tests see what is read.
     if kept is None or torch.are_deterministic_algorithms_enabled():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable
+import importlib
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,15 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.ops.codegen.backends import KernelBackend, Reference, kernel_backends
+from scitoolkit.ops.codegen.examples import Example, Numbers
 from scitoolkit.ops.codegen.operator import is_eager, is_traced_transform, is_transformed
 
 AUTO = "auto"
-EAGER, TRACED, TRANSFORMED = "eager", "torch.compile, torch.export or a tensor subclass", "torch.func"
+EAGER, TRACED, TRANSFORMED = (
+    "eager",
+    "torch.compile, torch.export or a tensor subclass",
+    "torch.func",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +36,7 @@ class Operation:
         summary: what it computes.
         reference: the readable implementation in torch, differentiable any number of times.
         derivatives: number of times the kernels can be differentiated; None: any number.
-        examples: `module:function` that returns the examples of the contract suite for a dtype.
+        examples: `module:function` that yields `Example`s of `Numbers`, for the contract suite.
     """
 
     name: str
@@ -61,21 +67,22 @@ class Operation:
         device, caller = like.device.type, _caller(like)
         return _chosen(self.name, spec, like.dtype, device, backend, caller, *options)
 
-    def backend(
-        self, spec: Hashable, like: Tensor, backend: str = AUTO, *options: Hashable
-    ) -> str:
+    def backend(self, spec: Hashable, like: Tensor, backend: str = AUTO, *options: Hashable) -> str:
         """Return the name of the backend that `choose` takes; arguments and errors are its."""
         device, caller = like.device.type, _caller(like)
         return decide(self.name, spec, like.dtype, device, backend, caller, *options).name
+
+    def iterate_examples(self, numbers: Numbers) -> Iterator[Example]:
+        """Yield small inputs for the contract suite."""
+        module, _, function = self.examples.partition(":")
+        yield from getattr(importlib.import_module(module), function)(numbers)
 
     def has_kernel(self, spec: Hashable, dtype: torch.dtype, device: str = "cpu") -> bool:
         """Return whether a kernel runs in eager mode; otherwise log the reason once."""
         return decide(self.name, spec, dtype, device) is not Reference
 
 
-operations = Kind[Operation](
-    "operation", "a numerical operation with kernels and a reference"
-)
+operations = Kind[Operation]("operation", "a numerical operation with kernels and a reference")
 
 
 def _caller(like: Tensor) -> str:
@@ -141,7 +148,9 @@ def _imported(name: str) -> type[KernelBackend] | None:
 
 
 def _named(operation: str, backend: str) -> type[KernelBackend]:
-    serving = [n for n in kernel_backends if (b := _imported(n)) is not None and b.serves(operation)]
+    serving = [
+        n for n in kernel_backends if (b := _imported(n)) is not None and b.serves(operation)
+    ]
     if backend not in serving:
         allowed = [AUTO, *serving]
         raise ConfigError(

@@ -125,9 +125,7 @@ def _save_nothing(ctx, inputs, output) -> None:
 
 def _refusal(name: str) -> Callable:
     def refuse(ctx, *cotangents):
-        raise BackendError(
-            f"the kernels have no derivative of {name}", fix="backend='reference'"
-        )
+        raise BackendError(f"the kernels have no derivative of {name}", fix="backend='reference'")
 
     return refuse
 

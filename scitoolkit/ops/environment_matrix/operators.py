@@ -120,7 +120,7 @@ class Environment:
         return out
 
     def moments_jvp(self, tangent: Tensor) -> Tensor:
-        """Return the Jacobian-vector product of the moments with a tangent (E, 3) of the vectors."""
+        """Return the Jacobian-vector product with a tangent (E, 3) of the vectors."""
         out = self.vectors.new_empty(len(self.atoms), self.spec.widths[-1], 4)
         call(
             self._library.moments_jvp, *self._common(), self.deviation, self.act, self._width,

@@ -148,5 +148,6 @@ def piecewise_polynomial(coefficients: Tensor, place: Placement) -> Tensor:
     """Return the values at each distance, shape (E, W); see the public function."""
     coefficients = coefficients.contiguous()
     local = place.local.to(coefficients.dtype).contiguous()
-    values = _values(coefficients, local.detach(), place.ptr, place.order)
+    # `_values` returns no gradient of local; its second derivatives depend on it.
+    values = _values(coefficients, local, place.ptr, place.order)
     return _with_slope(values, local, coefficients, place.ptr, place.order)

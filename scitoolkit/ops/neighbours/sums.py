@@ -11,6 +11,7 @@ from torch import Tensor
 from scitoolkit.ops.codegen import call, load_library
 from scitoolkit.ops.codegen.compile import read
 
+
 @functools.cache
 def _library() -> ctypes.CDLL:
     return load_library(read(__file__, "edge_sums.c"))

@@ -18,9 +18,7 @@ OPERATION = Operation(
 GeneratedC.serve("node_dropout", prepare=cpu.kernels)(cpu.node_dropout)
 
 
-def node_dropout(
-    x: Tensor, rows: Tensor, p: float, seed: int, *, backend: str = "auto"
-) -> Tensor:
+def node_dropout(x: Tensor, rows: Tensor, p: float, seed: int, *, backend: str = "auto") -> Tensor:
     """Zero each number with probability p and scale the others by 1 / (1 - p).
 
     Whether a number is dropped depends on (seed, row number, column) alone, so the rows of a

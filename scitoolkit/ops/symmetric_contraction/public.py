@@ -48,7 +48,9 @@ OPERATION = Operation(
 
 @GeneratedC.serve(OPERATION.name, prepare=operators.kernels)
 def _on_cpu(x: Tensor, weight: Tensor, species: Tensor, text: str) -> Tensor:
-    return operators.forward(x.contiguous(), weight.contiguous(), *_by_element(weight, species), text)
+    return operators.forward(
+        x.contiguous(), weight.contiguous(), *_by_element(weight, species), text
+    )
 
 
 @Triton.serve(OPERATION.name, prepare=operators.gpu_kernels)

@@ -1,4 +1,4 @@
-"""The tensor product and its convolution: arguments checked, then run by the backend of dispatch."""
+"""The tensor product and its convolution: arguments checked, then run by the chosen backend."""
 
 from __future__ import annotations
 
