@@ -91,15 +91,16 @@ def speed(n: int = 128) -> dict[str, float]:
     """Return MB/s of CPU time: linear enhancer (fit, apply, verify; apply), codecs, all."""
     from _measure import alternate, medians
 
-    from scitoolkit.compression import compress, decompress, dyadic, linear, network
-    from scitoolkit.compression.bases import LIBRARY_BASES
+    from scitoolkit.compression import compress, decompress, dyadic
+    from scitoolkit.compression.codecs.sz3 import Sz3
+    from scitoolkit.compression.enhancers import linear, network
 
     x = lognormal(n)
-    bound = 1e-2 * float(np.ptp(x))
+    bound, sz3 = 1e-2 * float(np.ptp(x)), Sz3()
     stream, decoded = dyadic.encode(x, 1.5 * bound)
-    packed = LIBRARY_BASES["sz3"].encode(x, bound)
+    packed = sz3.encode(x, bound)
     enhancer, _ = linear.fit(x, decoded, bound, 4)
-    whole = compress(x, rel=1e-2, base="dyadic", enhancer="linear")
+    whole = compress(x, rel=1e-2, codec="dyadic", enhancer="linear")
     networks = network.train(x, decoded, bound, 2, 12, 0.5)
 
     def encode() -> None:
@@ -112,8 +113,8 @@ def speed(n: int = 128) -> dict[str, float]:
         "network_decode_mb_s": lambda: networks.apply(decoded, bound, bound),
         "dyadic_encode_mb_s": lambda: dyadic.encode(x, 1.5 * bound),
         "dyadic_decode_mb_s": lambda: dyadic.decode(stream, x.shape, x.dtype),
-        "sz3_encode_mb_s": lambda: LIBRARY_BASES["sz3"].encode(x, bound),
-        "sz3_decode_mb_s": lambda: LIBRARY_BASES["sz3"].decode(packed, x.shape, x.dtype, bound),
+        "sz3_encode_mb_s": lambda: sz3.encode(x, bound),
+        "sz3_decode_mb_s": lambda: sz3.decode(packed, x.shape, x.dtype, bound),
         "whole_decode_mb_s": lambda: decompress(whole),
     }
     alternate(contestants, 1)
@@ -129,7 +130,7 @@ def weights(n: int = 256) -> dict[str, float]:
     sizes = {}
     for enhancer in ("linear", "network"):
         about = inspect_stream(
-            compress(x, rel=1e-2, base="dyadic", enhancer=enhancer, seconds=SECONDS)
+            compress(x, rel=1e-2, codec="dyadic", enhancer=enhancer, train_seconds=SECONDS)
         )
         share = about["sections"].get("enhancer", 0) / about["bytes"]
         sizes[f"weight_overhead_{n}_{enhancer}"] = share
@@ -147,8 +148,8 @@ def corrupt(tries: int) -> dict[str, int]:
     x = np.load(ROOT / "datasets/turbulence_sperr/wmag_64.npy")[:16, :16, :16].copy()
     x[0, 0, :4] = np.nan
     made = [
-        compress(x, rel=1e-2), compress(x, rel=1e-2, base="sz3", enhancer="linear"),
-        compress(x, rel=1e-3, base="sperr"), compress(x, rel=1e-3, base="zfp"),
+        compress(x, rel=1e-2), compress(x, rel=1e-2, codec="sz3", enhancer="linear"),
+        compress(x, rel=1e-3, codec="sperr"), compress(x, rel=1e-3, codec="zfp"),
         compress(x, pw_rel=1e-2), compress(x, abs=0),
     ]  # fmt: skip
     chance = random.Random(0)
@@ -212,7 +213,7 @@ def run() -> dict:
     for name, x in large.items():
         found[name] = {
             "linear": compared(x, enhancer="linear"),
-            "network": compared(x, enhancer="network", seconds=SECONDS),
+            "network": compared(x, enhancer="network", train_seconds=SECONDS),
         }
     losses, broken = {}, 0
     for name, x in fields().items():

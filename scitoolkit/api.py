@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scitoolkit.core.config import Config, Document, read_document
+from scitoolkit.core.config import Document, read_document
 from scitoolkit.core.content import find_content
-from scitoolkit.core.contracts import Exporter, Job
-from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
+from scitoolkit.core.job import Exporter, Job
 from scitoolkit.core.jobs import checked_job, job_of
 from scitoolkit.core.jobs import surrogates as surrogates
 from scitoolkit.core.log import get_logger, log_to_file
 from scitoolkit.core.plugins import Kind
+from scitoolkit.core.processes import current_rank
 from scitoolkit.core.results import Results
-from scitoolkit.core.resume import changed_settings, free_keys, identity
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.core.runs import discard_failed_start, open_run
 
 log = get_logger(__name__)
 input_formats: Kind[Callable[[Mapping[str, Any]], dict[str, Any] | None]] = Kind(
@@ -89,13 +90,7 @@ def run(
     Returns:
         The run directory, with results.json and report/index.html in it.
     """
-    directory = train(workflow, overrides, resume=resume, run_dir=run_dir)
-    from scitoolkit.training.launch import current_rank
-
-    if current_rank() == 0:
-        evaluate(directory.path)
-        report(directory.path)
-    return directory
+    return _evaluated(train(workflow, overrides, resume=resume, run_dir=run_dir))
 
 
 def search(
@@ -114,17 +109,13 @@ def search(
         ConfigError: the configuration is not that of a search.
     """
     job, checked = load(config, overrides)
-    if job.config_class.model_fields["surrogate"].default != "search":
+    if not job.searches:
         raise ConfigError(
             "not the configuration of a search", where=str(config_file(config)),
             allowed="`surrogate: search`, with `config:` naming what is searched",
         )  # fmt: skip
-    if checked.budget.evaluator != "mpi":
-        return run(config, overrides, resume=resume, run_dir=run_dir)
-    from scitoolkit.search.clusters import mpi_ranks
-
-    with mpi_ranks() as manages:
-        return run(config, overrides, resume=resume, run_dir=run_dir) if manages else None
+    directory = _train(job, checked, resume, run_dir)
+    return None if directory is None else _evaluated(directory)
 
 
 def train(
@@ -135,18 +126,43 @@ def train(
     run_dir: Path | None = None,
 ) -> RunDirectory:
     """Train into a new run directory, or continue an old one; see `run` for the arguments."""
-    from scitoolkit.training.strategy import on_rank_zero, process_group
+    directory = _train(*load(config, overrides), resume, run_dir)
+    if directory is None:  # a process that only served others has no run to return
+        raise SystemExit(EXIT_OK)
+    return directory
 
-    job, checked = load(config, overrides)
-    with process_group(checked.training):
-        path = on_rank_zero(lambda: str(_run_directory(checked, resume, run_dir).path))
+
+def _train(job: Job, config: Any, resume: bool, run_dir: Path | None) -> RunDirectory | None:
+    """Train; return None in a process that the job lets serve others instead."""
+    from scitoolkit.training.strategy import on_rank_zero
+
+    with job.processes(config) as takes_part:
+        if not takes_part:
+            return None
+        state = job.continues_from
+        path = on_rank_zero(
+            lambda: str(open_run(config, resume=resume, run_dir=run_dir, state=state).path)
+        )
         directory = RunDirectory(Path(path))
-        from scitoolkit.training.launch import current_rank
-
         if current_rank() == 0:
             log_to_file(directory.path / "run.log")
+            if job.reports_while_running:
+                directory.live.touch()
         log.info("run directory %s", directory.path)
-        job.train(checked, directory, resume=resume)
+        try:
+            job.train(config, directory, resume=resume)
+        except BaseException as error:
+            if current_rank() == 0 and not resume:
+                discard_failed_start(directory, error)
+            raise
+    return directory
+
+
+def _evaluated(directory: RunDirectory) -> RunDirectory:
+    """Evaluate and report a run, on rank 0."""
+    if current_rank() == 0:
+        evaluate(directory.path)
+        report(directory.path)
     return directory
 
 
@@ -226,7 +242,7 @@ def report(directory: Path | str) -> Path:
     from scitoolkit.reporting import write_report
 
     run = RunDirectory.open(directory)
-    if (run.path / "trials.jsonl").exists():  # a search may be reported while it runs
+    if run.live.exists():
         _job_of(run.path)[0].evaluate(run.path)
     return write_report(run.path)
 
@@ -247,33 +263,3 @@ def _with_workflow_name(document: Document) -> Document:
             folder if document.path.stem in ("train", "config") else document.path.stem
         )
     return document
-
-
-def _run_directory(config: Any, resume: bool, run_dir: Path | None) -> RunDirectory:
-    root, workflow = config.run.root, config.workflow
-    if not resume:
-        if run_dir is not None:
-            raise ConfigError("--run-dir names a run to continue", fix="add --resume")
-        return RunDirectory.create(root, workflow, config)
-    if run_dir is None:
-        base = Path(root) / workflow
-        runs = sorted(p for p in base.glob("*") if (p / "config.yaml").is_file())
-        if not runs:
-            raise ConfigError("no run to resume", where=str(base), fix="start without --resume")
-        run_dir = runs[-1]
-    directory = RunDirectory.open(run_dir)
-    _same_config(config, directory)
-    return directory
-
-
-def _same_config(config: Config, directory: RunDirectory) -> None:
-    """Refuse to continue a run under another configuration: it would be neither of the two."""
-    old = read_document(directory.config_path).validate(type(config))
-    changed = changed_settings(identity(old), identity(config))
-    if changed:
-        raise ConfigError(
-            "resume with another config: " + "; ".join(changed),
-            where=str(directory.config_path),
-            allowed=f"changes in {', '.join(free_keys(type(config)))}",
-            fix="undo the change, or start a new run without --resume",
-        )

@@ -24,10 +24,19 @@ def compress(
         list[str] | None,
         typer.Option(help="NAME or NAME=MODE:VALUE, e.g. t=rel:1e-4; default all floats."),
     ] = None,
-    base: Annotated[str, typer.Option(help="auto, dyadic, sz3, sperr or zfp.")] = "auto",
-    enhancer: Annotated[str, typer.Option(help="auto, none, linear or network.")] = "auto",
-    bound: Annotated[str, typer.Option(help="strict, or relaxed (2 bounds).")] = "strict",
-    seconds: Annotated[float, typer.Option(min=0, help="Training time of networks.")] = 0.0,
+    codec: Annotated[
+        str, typer.Option("--codec", "--base", help="auto, or one of `scitoolkit ls codec`.")
+    ] = "auto",
+    enhancer: Annotated[
+        str, typer.Option(help="auto, none, or one of `scitoolkit ls enhancer`.")
+    ] = "auto",
+    guarantee: Annotated[
+        str, typer.Option("--guarantee", "--bound", help="strict, or relaxed (2 bounds).")
+    ] = "strict",
+    train_seconds: Annotated[
+        float,
+        typer.Option("--train-seconds", "--seconds", min=0, help="Training time of enhancers."),
+    ] = 0.0,
     as_json: options.Json = False,
 ) -> None:
     """Compress the float variables of a file; every point keeps the bound."""
@@ -36,7 +45,8 @@ def compress(
 
     default = Bound.choose(abs=abs_, rel=rel, pw_rel=pw_rel, psnr=psnr)
     own = dict(_variable(text) for text in variable or [])
-    plan = FilePlan(default, own, Options(base, enhancer, bound, seconds))
+    chosen: dict[str, Any] = {"codec": codec, "enhancer": enhancer, "guarantee": guarantee}
+    plan = FilePlan(default, own, Options(**chosen, train_seconds=train_seconds))
     records = compress_file(source, target, plan)
     before, after = source.stat().st_size, target.stat().st_size
     if as_json:
@@ -84,7 +94,7 @@ def verify(
 def _line(r: dict[str, Any]) -> str:
     return (
         f"  {r['name']}{tuple(r['shape'])}  {r['ratio']:.1f}x  {r['bytes']} bytes  "
-        f"{r['base']} + {r['enhancer']}  max error {r['max_error']:.4g} of {r['error_bound']:.4g}"
+        f"{r['codec']} + {r['enhancer']}  max error {r['max_error']:.4g} of {r['error_bound']:.4g}"
     )
 
 

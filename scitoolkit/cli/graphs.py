@@ -37,7 +37,7 @@ def plan(
     config = PartitionConfig.model_validate({"partition": partition})
     owner = choose_owner(graph, config, ranks)
     machine = Machine(latency_us * 1e-6, 4e-9 / gigabytes, measured_rate())
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "algorithm": str(found.grid),
             "words": int(found.words.max()),

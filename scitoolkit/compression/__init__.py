@@ -2,11 +2,15 @@
 
 from scitoolkit.compression.bounds import Bound, max_error, psnr
 from scitoolkit.compression.choose import Options
+from scitoolkit.compression.codecs import ErrorBoundedCodec
 from scitoolkit.compression.compress import compress, decompress, inspect_stream
+from scitoolkit.compression.enhancers import Enhancer
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 
 __all__ = [
     "Bound",
+    "Enhancer",
+    "ErrorBoundedCodec",
     "Options",
     "compress",
     "compress_slabs",

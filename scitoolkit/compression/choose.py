@@ -1,81 +1,104 @@
-"""Which base, which split of the bound and which enhancer: whatever measures best on the field.
+"""Which codec, which share of the bound and which enhancer: whatever measures best on the field.
 
-Candidates differ in size and in quality, so they are compared at equal size: a candidate is worth
-its PSNR minus what the same codec would gain by spending as many bytes on a tighter bound. That
-exchange rate (dB per doubling of the size) is measured on the field itself.
+Candidates differ in size and in quality, so they are compared at equal size: the value of a
+candidate is its PSNR minus the gain of the same codec from spending as many bytes on a tighter
+bound. That exchange rate (dB per doubling of the size) is measured on the field itself.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
-from scitoolkit.compression import dyadic, field
-from scitoolkit.compression.bases import LIBRARY_BASES
-from scitoolkit.compression.field import Encoded
+from scitoolkit.compression import field
+from scitoolkit.compression.codecs import ErrorBoundedCodec, codecs
+from scitoolkit.compression.enhancers import Enhancer, enhancers
+from scitoolkit.compression.field import Encoded, codec_of
+from scitoolkit.core.config import Config
 from scitoolkit.core.errors import BackendError, ConfigError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.plugins import Choice
 
 log = get_logger(__name__)
-# Sizes of SZ3 are not monotone in the bound: a slightly tighter one may well be shorter.
-SHARES = {"sz3": (1.0, 0.985, 0.97, 0.955, 0.94, 0.92, 0.9)}
-SEARCHED_POINTS = 1 << 21
-# A small field is coded in milliseconds, and its header weighs: the search may be finer.
-SMALL_POINTS = 1 << 16
-FINE_SHARES = tuple(round(1 - 0.01 * i, 2) for i in range(21))
-FINE_STEPS = (*field.STEPS, 1.35, 1.2, 1.1, 0.92, 0.85)
-BASES = ("auto", field.DYADIC, *LIBRARY_BASES)
-ENHANCERS = ("auto", "none", "linear", "network")
-BOUNDS = ("strict", "relaxed")
 # Bytes of header and table that a stream has in any case; matters for tiny fields alone.
 OVERHEAD = 100
 DEFAULT_EXCHANGE = 7.0
-# Who asks for a bound wants few bytes: better but much larger candidates are out.
+# Drop candidates more than 1.4x the smallest: users of an error bound want small files.
 MAX_GROWTH = 1.4
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the user left open or fixed: base, enhancer, strictness, seconds of training."""
+class Options(Config):
+    """What is fixed and what is left to measurement.
 
-    base: str = "auto"
-    enhancer: str = "auto"
-    bound: str = "strict"
-    seconds: float = 0.0
+    Attributes:
+        codec: `auto` tries every installed codec that is `automatic`; a name or
+            `{name: ..., setting: ...}` fixes one.
+        enhancer: `auto`, `none`, or the enhancer to put behind the codec.
+        guarantee: `strict` keeps the bound at every point; `relaxed` lets an enhancer move points
+            to at most twice the bound.
+        train_seconds: training time of enhancers that are trained; 0 leaves them out of `auto`.
 
-    def __post_init__(self) -> None:
-        """Refuse unknown names."""
-        for key, known in (("base", BASES), ("enhancer", ENHANCERS), ("bound", BOUNDS)):
-            if getattr(self, key) not in known:
-                raise ConfigError(f"{key}={getattr(self, key)!r}", allowed=", ".join(known))
+    Example:
+        >>> Options(codec="sz3", guarantee="relaxed").codec
+        Sz3(name='sz3')
+    """
+
+    codec: Annotated[ErrorBoundedCodec | Literal["auto"], Choice(codecs, ("auto",))] = "auto"
+    enhancer: Annotated[Enhancer | Literal["auto", "none"], Choice(enhancers, ("auto", "none"))] = (
+        "auto"
+    )
+    guarantee: Literal["strict", "relaxed"] = "strict"
+    train_seconds: float = Field(default=0.0, ge=0)
+
+    def tried_codecs(self) -> list[ErrorBoundedCodec]:
+        """Return the codecs to try on a field, with their settings."""
+        if not isinstance(self.codec, str):
+            return [self.codec]
+        return [member() for member in map(codecs.get, codecs) if member.automatic]
+
+    def tried_enhancers(self) -> list[Enhancer]:
+        """Return the enhancers to try: closed-form ones in any case, trained ones on demand."""
+        if self.enhancer == "none":
+            return []
+        found = {name: enhancers.get(name)() for name in enhancers}
+        if not isinstance(self.enhancer, str):
+            found[self.enhancer.name] = self.enhancer
+        wanted = [e for e in found.values() if self._wants(e) and not e.unavailable()]
+        return sorted(wanted, key=lambda e: e.trained)
+
+    def _wants(self, enhancer: Enhancer) -> bool:
+        if not enhancer.trained:
+            return True
+        return enhancer == self.enhancer or (self.enhancer == "auto" and self.train_seconds > 0)
 
 
-class Contest:
-    """Candidates with their measured PSNR; the best is worth most at a common size."""
+class CandidateSelection:
+    """Candidates with their measured PSNR; the best has the highest value at a common size."""
 
     def __init__(self, values: np.ndarray) -> None:
         self.values = values
         self.extent = float(values.max()) - float(values.min())
         self.rate = DEFAULT_EXCHANGE
-        self.entries: list[tuple[Encoded, float]] = []
+        self.candidates: list[tuple[Encoded, float]] = []
 
-    def enter(self, encoded: Encoded | None) -> None:
+    def add(self, encoded: Encoded | None) -> None:
         """Measure a candidate; None stands for one that cannot keep the bound."""
         if encoded is not None:
-            self.entries.append((encoded, self._psnr(encoded.decoded)))
+            self.candidates.append((encoded, self._psnr(encoded.decoded)))
 
-    def ranked(self) -> list[Encoded]:
-        """Return candidates near the smallest size, the most worthy first."""
-        least = min((e.num_bytes for e, _ in self.entries), default=0) + OVERHEAD
-        near = [e for e in self.entries if e[0].num_bytes + OVERHEAD <= MAX_GROWTH * least]
-        return [e for e, _ in sorted(near, key=self._worth, reverse=True)]
+    def by_value(self) -> list[Encoded]:
+        """Return candidates near the smallest size, the most valuable first."""
+        least = min((e.num_bytes for e, _ in self.candidates), default=0) + OVERHEAD
+        near = [e for e in self.candidates if e[0].num_bytes + OVERHEAD <= MAX_GROWTH * least]
+        return [e for e, _ in sorted(near, key=self._value, reverse=True)]
 
-    def set_rate(self) -> None:
-        """Measure dB per doubling of the size from the two step widths of the dyadic codec."""
-        pair = [e for e in self.entries if e[0].header["base"]["name"] == field.DYADIC][:2]
+    def measure_rate(self) -> None:
+        """Measure dB per doubling of the size from two candidates of a monotone codec."""
+        pair = [e for e in self.candidates if codec_of(e[0]).monotone][:2]
         if len(pair) < 2:
             return
         (one, low), (two, high) = pair
@@ -83,8 +106,8 @@ class Contest:
         if grown > 0.01 and math.isfinite(high - low):
             self.rate = min(max((high - low) / grown, 1.0), 60.0)
 
-    def _worth(self, entry: tuple[Encoded, float]) -> float:
-        return entry[1] - self.rate * math.log2(entry[0].num_bytes + OVERHEAD)
+    def _value(self, candidate: tuple[Encoded, float]) -> float:
+        return candidate[1] - self.rate * math.log2(candidate[0].num_bytes + OVERHEAD)
 
     def _psnr(self, decoded: np.ndarray) -> float:
         total, block = 0.0, 1 << 18
@@ -109,74 +132,53 @@ def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded:
     Raises:
         BackendError: no codec can take the field.
     """
-    plain = Contest(values)
+    plain = CandidateSelection(values)
     for encoded in _plain(values, bound, options):
-        plain.enter(encoded)
-    if not plain.entries:
-        reasons = [why for name in _bases(options) if (why := _refusal(name, values, bound))]
+        plain.add(encoded)
+    if not plain.candidates:
+        reasons = [
+            why for codec in options.tried_codecs()
+            if (why := codec.unavailable() or codec.refusal(values, bound))
+        ]  # fmt: skip
         raise BackendError(
-            f"no base codec can take shape {values.shape}. {'. '.join(reasons)}".strip(),
+            f"no codec can take shape {values.shape}. {'. '.join(reasons)}".strip(),
             fix="pip install 'scitoolkit[compression]'",
         )
-    plain.set_rate()
-    final = Contest(values)
+    plain.measure_rate()
+    final = CandidateSelection(values)
     final.rate = plain.rate
-    leading = plain.ranked()[:2]
+    leading = plain.by_value()[:2]
     for encoded in leading:
-        final.enter(_strict(encoded, values, bound))
-    if options.enhancer != "none":
-        for found in _linear(leading, values, bound, options):
-            final.enter(found)
-    if options.enhancer == "network" or (options.enhancer == "auto" and options.seconds > 0):
-        for found in _networks(leading, values, bound, options):
-            final.enter(found)
-    if options.enhancer == "linear":
-        final.entries = [e for e in final.entries if "enhancer" in e[0].header] or final.entries
-    if not final.entries:
-        raise BackendError("no base codec keeps the bound")
-    best = final.ranked()[0]
-    log.info("%s", _say(best))
+        final.add(_strict(encoded, values, bound))
+    for enhancer in options.tried_enhancers():
+        for found in _enhanced(enhancer, leading, values, bound, options):
+            final.add(found)
+    if isinstance(options.enhancer, Enhancer) and not options.enhancer.trained:
+        enhanced = [e for e in final.candidates if "enhancer" in e[0].header]
+        final.candidates = enhanced or final.candidates
+    if not final.candidates:
+        raise BackendError("no codec keeps the bound")
+    best = final.by_value()[0]
+    log.info("%s", _description(best))
     return best
 
 
 def _plain(values: np.ndarray, bound: float, options: Options) -> Iterator[Encoded]:
-    """Yield the field coded by each base that can take it, without enhancer."""
-    for name in _bases(options):
-        why = _refusal(name, values, bound)
-        if why:
-            if options.base == name:
-                raise ConfigError(why, allowed="base='auto'")
+    """Yield the field coded by each codec that can take it, without enhancer."""
+    fixed = options.codec != "auto"
+    for codec in options.tried_codecs():
+        if not fixed and codec.unavailable():
             continue
-        for step in _steps(name, values.size):
+        if why := codec.refusal(values, bound):
+            if fixed:
+                raise ConfigError(why, allowed="codec='auto'")
+            continue
+        for factor in codec.factors(values.size):
             try:
-                yield field.encode_base(name, values, bound, step)
+                yield field.encode_base(codec, values, bound, factor)
             except BackendError:
-                if options.base == name:
+                if fixed:
                     raise
-
-
-def _steps(name: str, num_points: int) -> Sequence[float]:
-    """Return the bin widths (own codec) or shares of the bound (a library's) to try."""
-    small = num_points <= SMALL_POINTS
-    if name == field.DYADIC:
-        return FINE_STEPS if small else field.STEPS
-    if name not in SHARES or num_points > SEARCHED_POINTS:
-        return (1.0,)
-    return FINE_SHARES if small else SHARES[name]
-
-
-def _bases(options: Options) -> list[str]:
-    return [field.DYADIC, *LIBRARY_BASES] if options.base == "auto" else [options.base]
-
-
-def _refusal(name: str, values: np.ndarray, bound: float) -> str:
-    if name != field.DYADIC:
-        return LIBRARY_BASES[name].refusal(values)
-    if dyadic.unavailable():
-        return dyadic.unavailable()
-    if float(np.abs(values).max()) / bound > dyadic.MAX_STEPS:
-        return f"dyadic needs a bound above 1/{dyadic.MAX_STEPS} of the largest value"
-    return ""
 
 
 def _strict(encoded: Encoded, values: np.ndarray, bound: float) -> Encoded | None:
@@ -186,39 +188,37 @@ def _strict(encoded: Encoded, values: np.ndarray, bound: float) -> Encoded | Non
         return None
 
 
-def _linear(
-    leading: list[Encoded], values: np.ndarray, bound: float, options: Options
-) -> Iterator[Encoded | None]:
-    """Yield linear enhancers behind the two best bases, and with a margin behind a library's."""
-    if dyadic.unavailable():
-        return
-    classes = (1, 4) if values.size < 1 << 18 else (4, 8)
-    for encoded in leading:
-        for number in classes:
-            enhanced = field.with_linear(encoded, values, bound, number, 1.0)
-            relaxed = options.bound == "relaxed" and "steps" not in encoded.header["base"]
+def _enhanced(
+    enhancer: Enhancer, leading: Sequence[Encoded], values: np.ndarray, bound: float,
+    options: Options,
+) -> Iterator[Encoded | None]:  # fmt: skip
+    """Yield an enhancer behind the best codecs, and with a margin behind a pointwise one."""
+    sizes = enhancer.sizes(values.size)
+    seconds = (options.train_seconds or enhancer.default_seconds) / len(sizes)
+    for encoded in leading[: enhancer.num_behind]:
+        for size in sizes:
+            data = enhancer.fit(values, encoded.decoded, bound, size, seconds)
+            if data is None:
+                continue
+            enhanced = field.with_enhancer(encoded, enhancer, data, bound, 1.0)
+            relaxed = options.guarantee == "relaxed" and codec_of(encoded).pointwise
             yield enhanced if relaxed else _strict(enhanced, values, bound)
-    first = leading[0].header["base"]["name"]
-    if first != field.DYADIC and options.bound == "strict":
-        inner = bound / (1 + field.MARGIN) * (1 - field.GUARD)
-        encoded = field.encode_base(first, values, inner, 1.0)
-        clip = field.MARGIN * inner / bound
-        enhanced = field.with_linear(encoded, values, bound, classes[-1], clip)
-        yield _strict(enhanced, values, bound)
+    if codec_of(leading[0]).pointwise and options.guarantee == "strict" and not enhancer.trained:
+        yield _strict(_with_margin(enhancer, leading[0], values, bound, options), values, bound)
 
 
-def _networks(
-    leading: list[Encoded], values: np.ndarray, bound: float, options: Options
-) -> Iterator[Encoded | None]:
-    """Yield networks behind the best base; whether they gain is measured with all others."""
-    from scitoolkit.compression.network import DEFAULT_SECONDS, enhanced_by_network
+def _with_margin(
+    enhancer: Enhancer, leading: Encoded, values: np.ndarray, bound: float, options: Options
+) -> Encoded:
+    """Return the field coded so tightly that the clipped enhancer stays within the bound."""
+    (codec,) = (c for c in options.tried_codecs() if isinstance(c, codec_of(leading)))
+    inner = bound / (1 + field.MARGIN) * (1 - field.GUARD)
+    encoded = field.encode_base(codec, values, inner)
+    data = enhancer.fit(values, encoded.decoded, bound, enhancer.sizes(values.size)[-1], 0.0)
+    assert data is not None
+    return field.with_enhancer(encoded, enhancer, data, bound, field.MARGIN * inner / bound)
 
-    seconds = options.seconds or DEFAULT_SECONDS
-    for enhanced in enhanced_by_network(leading[0], values, bound, seconds):
-        relaxed = options.bound == "relaxed" and "steps" not in enhanced.header["base"]
-        yield enhanced if relaxed else _strict(enhanced, values, bound)
 
-
-def _say(best: Encoded) -> str:
-    name = best.header.get("enhancer", {}).get("name", "no enhancer gains on it")
-    return f"base {best.header['base']['name']}, {name}: {best.num_bytes} bytes"
+def _description(best: Encoded) -> str:
+    name: Any = best.header.get("enhancer", {}).get("name", "no enhancer gains on it")
+    return f"codec {best.header['base']['name']}, {name}: {best.num_bytes} bytes"

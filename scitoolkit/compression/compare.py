@@ -10,14 +10,28 @@ import math
 
 import numpy as np
 
-from scitoolkit.compression.bases import LIBRARY_BASES, Base
 from scitoolkit.compression.bounds import psnr
+from scitoolkit.compression.codecs import ErrorBoundedCodec, codecs
 from scitoolkit.compression.mask import special_values
 from scitoolkit.core.errors import BackendError
 
 GRID = 24
 # A scan goes this far to either side of where the bisection ends, as factors of the bound.
 SPAN = 1.35
+
+
+def plain_codecs() -> tuple[dict[str, ErrorBoundedCodec], dict[str, str]]:
+    """Return the codecs that keep a bound by themselves, and why others of them cannot run here.
+
+    Example:
+        >>> found, not_run = plain_codecs()
+        >>> "dyadic" in found
+        False
+    """
+    members = {name: codecs.get(name) for name in codecs}
+    members = {name: member for name, member in members.items() if member.pointwise}
+    not_run = {name: why for name, member in members.items() if (why := member.unavailable())}
+    return {name: m() for name, m in members.items() if name not in not_run}, not_run
 
 
 def codecs_at_size(values: np.ndarray, budget: int, *, grid: int = GRID) -> dict[str, float]:
@@ -27,19 +41,26 @@ def codecs_at_size(values: np.ndarray, budget: int, *, grid: int = GRID) -> dict
         values: float32 or float64 field; special values are filled as ours are, and not counted.
         budget: bytes.
         grid: bounds scanned around the one that just fits.
+
+    Returns:
+        One entry for each codec that is installed, see `plain_codecs`.
     """
     from scitoolkit.compression.compress import filled
 
     special = special_values(values, None)
     field = filled(np.ascontiguousarray(values, values.dtype.newbyteorder("=")), special)
-    return {name: best_within(codec, field, budget, grid) for name, codec in LIBRARY_BASES.items()}
+    return {
+        name: best_within(codec, field, budget, grid) for name, codec in plain_codecs()[0].items()
+    }
 
 
-def best_within(codec: Base, field: np.ndarray, budget: int, grid: int = GRID) -> float:
+def best_within(
+    codec: ErrorBoundedCodec, field: np.ndarray, budget: int, grid: int = GRID
+) -> float:
     """Return the best PSNR of one codec within a number of bytes, over a fine grid of bounds."""
-    if codec.refusal(field):
-        return -math.inf
     extent = float(field.max()) - float(field.min())
+    if not extent or codec.refusal(field, 1e-7 * extent):
+        return -math.inf
     try:
         low, high = 1e-7 * extent, 0.5 * extent
         for _ in range(10):
@@ -54,7 +75,9 @@ def best_within(codec: Base, field: np.ndarray, budget: int, grid: int = GRID) -
         return -math.inf
 
 
-def measure(codec: Base, field: np.ndarray, bound: float, budget: float = math.inf) -> float:
+def measure(
+    codec: ErrorBoundedCodec, field: np.ndarray, bound: float, budget: float = math.inf
+) -> float:
     """Return the PSNR of a codec at a bound, or -inf when its stream is above the budget."""
     data = codec.encode(field, bound)
     if len(data) > budget:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from scitoolkit.compression import choose, field
 from scitoolkit.compression.arrays import as_numpy, working_dtype
 from scitoolkit.compression.bounds import Bound, max_error, psnr
 from scitoolkit.compression.choose import Options
+from scitoolkit.compression.codecs import ErrorBoundedCodec
 from scitoolkit.compression.container import pack, read_header, unpack
+from scitoolkit.compression.enhancers import Enhancer
 from scitoolkit.compression.field import Encoded
 from scitoolkit.compression.lossless import decode_array, encode_array
 from scitoolkit.compression.mask import encode_mask, restore_mask, special_values
@@ -38,11 +40,11 @@ def compress(
     rel: float | None = None,
     pw_rel: float | None = None,
     psnr: float | None = None,
-    base: str = "auto",
-    enhancer: str = "auto",
-    bound: str = "strict",
+    codec: str | ErrorBoundedCodec = "auto",
+    enhancer: str | Enhancer = "auto",
+    guarantee: Literal["strict", "relaxed"] = "strict",
     fill_value: float | None = None,
-    seconds: float = 0.0,
+    train_seconds: float = 0.0,
 ) -> bytes:
     """Return the array as one self-describing, checksummed stream.
 
@@ -53,11 +55,11 @@ def compress(
         rel: largest |x - x'| as a share of the range of the finite values.
         pw_rel: largest |x - x'| / |x| at every point; zeros stay zeros.
         psnr: least 20 log10(range / rmse), in dB, instead of a pointwise bound.
-        base: auto, dyadic, sz3, sperr or zfp.
-        enhancer: auto, none, linear or network.
-        bound: strict, or relaxed: with an enhancer, errors up to 2 bounds ("2x").
+        codec: `auto`, or a codec or its name (`scitoolkit ls codec`).
+        enhancer: `auto`, `none`, or an enhancer or its name (`scitoolkit ls enhancer`).
+        guarantee: strict, or relaxed: with an enhancer, errors up to 2 bounds ("2x").
         fill_value: a value that stands for "missing"; restored bit for bit, as NaN and Inf are.
-        seconds: how long enhancer networks may train; 0 leaves them out unless asked for.
+        train_seconds: training time of enhancer networks; 0 leaves them out of `auto`.
 
     Returns:
         The stream; `decompress` needs nothing else.
@@ -73,7 +75,9 @@ def compress(
         True
     """
     asked = Bound.choose(abs=abs, rel=rel, pw_rel=pw_rel, psnr=psnr)
-    options = Options(base, enhancer, bound, seconds)
+    options = Options(
+        codec=codec, enhancer=enhancer, guarantee=guarantee, train_seconds=train_seconds
+    )
     return compress_within(as_numpy(array), asked, options, fill_value=fill_value)
 
 
@@ -90,7 +94,7 @@ def compress_within(
     Args:
         values: any array that `arrays.as_numpy` returns.
         asked: the bound.
-        options: base, enhancer, strictness.
+        options: codec, enhancer, guarantee.
         fill_value: see `compress`.
         extent: smallest and largest finite value that `rel` and `psnr` refer to, when the array is
             a part of a larger one.
@@ -201,7 +205,7 @@ def _bounded(native, work, special, header, options: Options, error_bound: float
         return None
     if header["bound"]["mode"] == "psnr":
         header = {**header, "error_bound": error_bound}
-    if options.bound == "relaxed":
+    if options.guarantee == "relaxed":
         header["relaxed"] = "2x"
     log_field = LogField.of(work) if header["bound"]["mode"] == "pw_rel" else None
     values = work if log_field is None else log_field.logarithm

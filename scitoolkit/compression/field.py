@@ -9,24 +9,20 @@ where they are, at most 2 bounds away, and says so in the header.
 
 from __future__ import annotations
 
-import math
 import zlib
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from scitoolkit.compression import dyadic, linear
-from scitoolkit.compression.bases import LIBRARY_BASES
-from scitoolkit.core.errors import DataError
+from scitoolkit.compression import dyadic
+from scitoolkit.compression.codecs import ErrorBoundedCodec, codecs
+from scitoolkit.compression.enhancers import Enhancer, enhancers
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.plugins import Kind
 
 GUARD = 1e-6
-DYADIC = "dyadic"
-# Bin widths of the dyadic codec in units of the bound: wider bins need more corrections.
-STEPS = (1.5, 1.0)
-# Libraries leave tables in their streams that deflate shortens; on a small field that pays.
-DEFLATED_BYTES, DEFLATE_COST = 1 << 18, 8
-# Share of the bound that a library codec gives away so that the clipped enhancer stays within it.
+# Share of the bound that a pointwise codec gives away so that the clipped enhancer stays within it.
 MARGIN = 0.5
 
 
@@ -44,46 +40,33 @@ class Encoded:
         return sum(map(len, self.sections.values()))
 
 
-def encode_base(name: str, values: np.ndarray, bound: float, step: float) -> Encoded:
-    """Return the field coded by one base codec; the bound may not hold yet.
+def encode_base(
+    codec: ErrorBoundedCodec, values: np.ndarray, bound: float, factor: float = 1.0
+) -> Encoded:
+    """Return the field coded by one codec; the bound may not hold yet.
 
     Args:
-        name: dyadic, sz3, sperr or zfp.
+        codec: the codec and its settings.
         values: finite C-contiguous float32 or float64.
         bound: absolute error bound.
-        step: bin width over the bound, for the dyadic codec; for a library's, the share of the
-            bound that it is given.
+        factor: one of `codec.factors`, the share of the bound that the codec is given.
     """
-    if name == DYADIC:
-        stream, decoded = dyadic.encode(values, bound * step)
-        header = {"name": DYADIC, "steps": step, "offset": stream.offset, "shrink": stream.shrink}
-        return Encoded({"base": header}, {"base": stream.data}, decoded)
-    codec, bound = LIBRARY_BASES[name], bound * step
-    data = codec.encode(values, bound)
-    decoded = codec.decode(data, values.shape, values.dtype, bound)
-    header = {"name": name, "version": codec.version(), "error_bound": bound}
-    packed = zlib.compress(data, 9) if len(data) <= DEFLATED_BYTES else data
-    if len(packed) + DEFLATE_COST < len(data):
-        header, data = {**header, "deflated": 1}, packed
-    return Encoded({"base": header}, {"base": data}, decoded)
+    coded = codec.code(values, bound, factor)
+    return Encoded({"base": coded.header}, {"base": coded.data}, coded.decoded)
 
 
-def with_linear(
-    encoded: Encoded, values: np.ndarray, bound: float, num_classes: int, clip: float
-) -> Encoded:
-    """Return the coded field with a linear enhancer behind its base; `clip` in bounds."""
-    enhancer, _ = linear.fit(values, encoded.decoded, bound, num_classes)
-    header = {"name": "linear", "clip": clip}
-    enhanced = enhancer.apply(encoded.decoded, clip * bound)
-    return with_enhancer(encoded, header, enhancer.to_bytes(), enhanced)
+def codec_of(encoded: Encoded) -> type[ErrorBoundedCodec]:
+    """Return the class of the codec of a coded field."""
+    return codecs.get(encoded.header["base"]["name"])
 
 
 def with_enhancer(
-    encoded: Encoded, header: dict[str, Any], data: bytes, enhanced: np.ndarray
+    encoded: Encoded, enhancer: Enhancer, data: bytes, bound: float, clip: float
 ) -> Encoded:
-    """Return the coded field with any enhancer behind its base."""
-    header = dict(header)
-    if encoded.header["base"]["name"] != DYADIC:
+    """Return the coded field with a fitted enhancer behind its codec; `clip` in bounds."""
+    header: dict[str, Any] = {"name": enhancer.name, "clip": clip}
+    enhanced = enhancer.apply(data, encoded.decoded, bound, clip * bound)
+    if not codec_of(encoded).reproducible:
         # A library may round otherwise on another machine; an enhancer must see the same input.
         header["check"] = zlib.crc32(encoded.decoded.data)
     return Encoded(
@@ -130,8 +113,8 @@ def decode_field(
     if enhancer:
         if "check" in enhancer and zlib.crc32(values.data) != enhancer["check"]:
             raise DataError(
-                f"the codec {base['name']} decodes other values here than where it was verified",
-                allowed=f"{LIBRARY_BASES[base['name']].package} {base['version']}",
+                f"codec {base['name']} decodes other values here than where it was verified",
+                allowed=f"{base['name']} in version {base.get('version')}",
             )
         values = _enhance(enhancer, sections["enhancer"], values, bound)
     if "corrections" in sections:
@@ -146,36 +129,22 @@ def _decode_base(
     name = base["name"]
     if name == "constant":
         return np.full(shape, base["value"], dtype)
-    if name == DYADIC:
-        one, more = base["shrink"]
-        stream = dyadic.DyadicStream(bound * base["steps"], base["offset"], (one, more), data)
-        return dyadic.decode(stream, shape, dtype)
-    if name not in LIBRARY_BASES:
-        raise DataError(f"unknown base codec {name!r}", allowed=", ".join([DYADIC, *LIBRARY_BASES]))
-    coded = _inflate(data, 2 * math.prod(shape) * dtype.itemsize) if "deflated" in base else data
-    return LIBRARY_BASES[name].decode(bytes(coded), shape, dtype, base["error_bound"])
-
-
-def _inflate(data: memoryview, array_bytes: int) -> bytes:
-    """Return the inflated stream of a library, which is never much larger than its array."""
-    limit = array_bytes + 4096
-    try:
-        coded = zlib.decompressobj().decompress(data, limit + 1)
-    except zlib.error:
-        raise DataError("damaged stream: the base cannot be inflated") from None
-    if len(coded) > limit:
-        raise DataError(f"damaged stream: a base of more than {limit} bytes")
-    return coded
+    return _known(codecs, name)().restore(base, data, shape, dtype, bound)
 
 
 def _enhance(
     header: dict[str, Any], data: memoryview, values: np.ndarray, bound: float
 ) -> np.ndarray:
     values, clip = np.ascontiguousarray(values), header["clip"] * bound
-    if header["name"] == "linear":
-        return linear.LinearEnhancer.from_bytes(data, 1.0 / bound).apply(values, clip)
-    if header["name"] == "network":
-        from scitoolkit.compression.network import NetworkEnhancer
+    return _known(enhancers, header["name"])().apply(data, values, bound, clip)
 
-        return NetworkEnhancer.from_bytes(data).apply(values, bound, clip)
-    raise DataError(f"unknown enhancer {header['name']!r}", allowed="linear, network")
+
+def _known(kind: Kind[Any], name: str) -> Any:
+    """Return a member that a header names; an unknown one is the fault of the stream."""
+    try:
+        return kind.get(name)
+    except ConfigError:
+        raise DataError(
+            f"the stream needs the {kind.name} {name!r}, which is not installed",
+            allowed=", ".join(kind.names()),
+        ) from None

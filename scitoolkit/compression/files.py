@@ -40,7 +40,7 @@ class FilePlan:
         bound: for every variable that has none of its own.
         variables: name (or path inside the file) -> bound or None; empty means all float
             variables of at least 1024 values that are not coordinates.
-        options: base, enhancer, strictness.
+        options: codec, enhancer, guarantee.
     """
 
     bound: Bound
@@ -165,7 +165,7 @@ def _record(name: str, stream: bytes) -> dict[str, Any]:
     about = inspect_stream(stream)
     return {
         "name": name, "shape": about["shape"], "dtype": about["dtype"],
-        "base": about["base"]["name"],
+        "codec": about["base"]["name"],
         "enhancer": about.get("enhancer", {}).get("name", "none"),
         "bytes": about["bytes"], "ratio": about["ratio"],
         "error_bound": about.get("error_bound", 0.0), "max_error": about["max_error"],

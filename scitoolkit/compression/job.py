@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -14,10 +14,11 @@ from pydantic import Field, PositiveFloat
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.check import verify_file
 from scitoolkit.compression.choose import Options
-from scitoolkit.compression.compare import codecs_at_size
+from scitoolkit.compression.compare import codecs_at_size, plain_codecs
 from scitoolkit.compression.compress import inspect_stream
 from scitoolkit.compression.files import FilePlan, compress_file, streams
 from scitoolkit.core.config import Config, DataPath, load_config
+from scitoolkit.core.job import Job
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.results import Results, Table, number
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
@@ -45,26 +46,21 @@ class BoundConfig(Config):
     value: PositiveFloat = 1e-2
 
 
-class CompressionConfig(JobConfig):
-    """The configuration of a compression job.
+class CompressionConfig(JobConfig, Options):
+    """The configuration of a compression job: that of `Options`, and the keys below.
 
     Attributes:
         data: what to compress.
         bound: how tightly.
-        base: base codec.
-        enhancer: enhancer behind it.
-        strictness: strict, or relaxed (twice the bound).
-        seconds: how long enhancer networks may train.
-        training: processes and seeds of a job; networks train by a schedule of their own.
+        training: processes and seeds of a job; enhancers train by their own schedule.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {
+        "base": "codec", "strictness": "guarantee", "seconds": "train_seconds",
+    }  # fmt: skip
     surrogate: str = "compression"
     data: FileConfig
     bound: BoundConfig = BoundConfig()
-    base: Literal["auto", "dyadic", "sz3", "sperr", "zfp"] = "auto"
-    enhancer: Literal["auto", "none", "linear", "network"] = "auto"
-    strictness: Literal["strict", "relaxed"] = "strict"
-    seconds: float = Field(default=0.0, ge=0)
     training: TrainingConfig = TrainingConfig()
 
     def plan(self) -> FilePlan:
@@ -72,12 +68,15 @@ class CompressionConfig(JobConfig):
         return FilePlan(
             Bound(self.bound.mode, self.bound.value),
             dict.fromkeys(self.data.variables),
-            Options(self.base, self.enhancer, self.strictness, self.seconds),
-        )
+            Options(
+                codec=self.codec, enhancer=self.enhancer, guarantee=self.guarantee,
+                train_seconds=self.train_seconds,
+            ),
+        )  # fmt: skip
 
 
-class CompressionJob:
-    """Compression of one file; fulfils `contracts.Job`."""
+class CompressionJob(Job):
+    """Compression of one file."""
 
     config_class: ClassVar[type[CompressionConfig]] = CompressionConfig
 
@@ -150,32 +149,31 @@ class CompressionJob:
 
 def _results(config: CompressionConfig, compressed: Path, source: Path) -> Results:
     checked = {record["name"]: record for record in verify_file(compressed, source)}
+    runnable, not_run = plain_codecs()
     rows: list[list[float | int | str | None]] = []
     gains = []
     for name, stream in streams(compressed):
-        found, peers = checked[name], codecs_at_size(_original(source, name), len(stream))
-        best = max(peers.values())
-        gain = found["psnr"] - best
-        gains.append(gain)
-        raw = _original(source, name).nbytes
+        original, found = _original(source, name), checked[name]
+        peers = codecs_at_size(original, len(stream))
+        gains += [found["psnr"] - max(peers.values())] if peers else []
         rows.append([
-            name, raw / len(stream), len(stream), number(found["psnr"]),
+            name, original.nbytes / len(stream), len(stream), number(found["psnr"]),
             found["max_error"] / found["allowed"] if found["allowed"] else None,
-            *(number(peers[peer]) for peer in ("sz3", "sperr", "zfp")), number(gain),
+            *map(number, peers.values()), number(gains[-1]) if peers else None,
         ])  # fmt: skip
     share = max((r["max_error"] / r["allowed"] for r in checked.values() if r["allowed"]),
                 default=0.0)  # fmt: skip
     ratio = source.stat().st_size / compressed.stat().st_size
     metrics: dict[str, float | int | str | None] = {
-        "ratio": ratio, "largest_error_over_bound": share, "gain_db_min": number(min(gains)),
+        "ratio": ratio, "largest_error_over_bound": share,
+        "gain_db_min": number(min(gains)) if gains else None,
         "variables": len(rows), "broken": sum(not r["holds"] for r in checked.values()),
     }  # fmt: skip
     table = Table(
         title="Each variable, and the plain codecs at the same number of bytes",
-        columns=["variable", "ratio", "bytes", "PSNR (dB)", "max error / bound", "SZ3 (dB)",
-                 "SPERR (dB)", "ZFP (dB)", "gain over the best (dB)"],
-        rows=rows,
-        note="Peers at their best over a grid of bounds; no value: none fits in that many bytes.",
+        columns=["variable", "ratio", "bytes", "PSNR (dB)", "max error / bound",
+                 *(f"{peer.upper()} (dB)" for peer in runnable), "gain over the best (dB)"],
+        rows=rows, note=_note(runnable, not_run),
     )  # fmt: skip
     return Results(
         title=f"Compression of {source.name}, {config.bound.mode} {config.bound.value:g}",
@@ -185,6 +183,16 @@ def _results(config: CompressionConfig, compressed: Path, source: Path) -> Resul
         ],
         metrics=metrics, units={"gain_db_min": "dB"}, tables=[table],
     )  # fmt: skip
+
+
+def _note(runnable: Iterable[str], not_run: Mapping[str, str]) -> str:
+    """Return the sentence below the table: how codecs were run, and which could not be."""
+    parts = ["Codecs at their best over a grid of bounds; no value: none fits in that many bytes."]
+    if not list(runnable):
+        parts = ["No other codec is installed to compare with."]
+    if not_run:
+        parts.append("Not run: " + ", ".join(f"{n} ({why})" for n, why in not_run.items()) + ".")
+    return " ".join(parts)
 
 
 def _original(source: Path, name: str):

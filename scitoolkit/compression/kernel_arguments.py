@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from scitoolkit.compression.bases import fold
+from scitoolkit.compression.codecs.base import fold
 
 
 def folded(shape: tuple[int, ...]) -> tuple[int, int, int]:

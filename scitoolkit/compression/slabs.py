@@ -36,7 +36,7 @@ def compress_slabs(
         array: anything with `shape`, `dtype` and slices along its first dim: numpy, memory map,
             HDF5 dataset, dask or xarray array.
         asked: the bound.
-        options: base, enhancer, strictness.
+        options: codec, enhancer, guarantee.
         fill_value: stands for "missing".
         slab_bytes: largest slab; memory stays below about eight of them.
 
@@ -61,7 +61,7 @@ def compress_slabs(
         "bound": {"mode": asked.mode, "value": asked.value}, "base": {"name": "slabs"},
         "max_error": max(max_error_of(stream) for stream in sections.values()),
     }  # fmt: skip
-    if options.bound == "relaxed":
+    if options.guarantee == "relaxed":
         header["relaxed"] = "2x"
     if extent is not None:
         header["range"] = list(extent)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from scitoolkit.compression.codecs import codecs
+from scitoolkit.compression.enhancers import enhancers
+
 COMPRESSOR: dict[str, Any] = {
-    "base": ["dyadic", "sz3", "sperr", "zfp"],
-    "enhancer": ["none", "linear", "network"],
-    "strictness": ["strict", "relaxed"],
+    "codec": [name for name in codecs if codecs.get(name).automatic],
+    "enhancer": ["none", *enhancers],
+    "guarantee": ["strict", "relaxed"],
     "bound.value": {"low": 1e-3, "high": 3e-2, "log": True},
 }
 """Codec, enhancer behind it and bound; compare by `accuracy_gain`, limit by `bytes` or `psnr`."""

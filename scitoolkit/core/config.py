@@ -23,11 +23,15 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.plugins import Choice
 from scitoolkit.core.suggest import nearest_key, nearest_name
+from scitoolkit.core.yaml_file import LocatedStr, parse_yaml, read_yaml
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
 else:
     ModelMetaclass = type(BaseModel)
+
+ANCHORS = "x-"
+"""A top-level key that begins so only holds sections for YAML anchors."""
 
 C = TypeVar("C", bound="Config")
 log = get_logger(__name__)
@@ -66,7 +70,7 @@ class Config(BaseModel, metaclass=_ConfigMeta):
 
     renamed: ClassVar[Mapping[str, str]] = {}
 
-    model_config = ConfigDict(
+    model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid",
         frozen=True,
         validate_default=True,
@@ -114,21 +118,9 @@ def _overlay(default: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-class _LocatedStr(str):
-    """A string that remembers the folder its relative paths are meant from."""
-
-    base: Path
-
-    def __new__(cls, value: str, base: Path) -> _LocatedStr:
-        """Return `value` carrying `base`."""
-        self = super().__new__(cls, value)
-        self.base = base
-        return self
-
-
 def resolve_path(value: Any) -> Any:
     """Return the path that a string of a configuration means."""
-    if isinstance(value, _LocatedStr):
+    if isinstance(value, LocatedStr):
         return (value.base / Path(value).expanduser()).resolve()
     if isinstance(value, str):
         return Path(value).expanduser()
@@ -179,6 +171,30 @@ class Document:
             key = key.rpartition(".")[0]
         return str(self.path) if self.path else ""
 
+    def override(self, text: str) -> None:
+        """Apply one `section.key=value` setting of the command line; its value is YAML.
+
+        Raises:
+            ConfigError: it is not `key=value`, or goes through a value that is no section.
+        """
+        dotted, sign, value_text = text.partition("=")
+        if not sign or not dotted or any(not part for part in dotted.split(".")):
+            raise ConfigError(
+                f"{text!r} is not a setting", where="command line", allowed="section.key=value"
+            )
+        value = parse_yaml(value_text, Path.cwd(), f"command line: {dotted}").value
+        section: Any = self.raw
+        *parents, leaf = dotted.split(".")
+        for depth, part in enumerate(parents):
+            section = section.setdefault(part, {})
+            if not isinstance(section, dict):
+                raise ConfigError(
+                    f"{dotted!r}: {'.'.join(parents[: depth + 1])!r} is a value, not a section",
+                    where="command line",
+                )
+        section[leaf] = value
+        self.origins[dotted] = "command line"
+
     def validate(self, schema: type[C]) -> C:
         """Return the `schema` instance of this document.
 
@@ -208,11 +224,9 @@ def read_document(path: Path | str | None, overrides: Sequence[str] = ()) -> Doc
         >>> read_document(None, ["training.epochs=3"]).raw
         {'training': {'epochs': 3}}
     """
-    document = Document(raw={})
-    if path is not None:
-        document = _read_yaml(Path(path))
+    document = Document(raw={}) if path is None else _read_document(Path(path))
     for text in overrides:
-        _apply_override(document, text)
+        document.override(text)
     return document
 
 
@@ -251,9 +265,10 @@ def config_keys(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 def models_in(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[type[BaseModel]]:
     """Yield the sections that a field of this annotation may hold, members of a kind included."""
-    for choice in metadata:
-        if isinstance(choice, Choice):
-            yield from (choice.kind.get(name) for name in choice.kind)
+    choices = [choice for choice in metadata if isinstance(choice, Choice)]
+    if choices:  # the annotation is only the members' base class
+        yield from (choice.kind.get(name) for choice in choices for name in choice.kind)
+        return
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
         return
@@ -266,97 +281,14 @@ def models_in(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[type[Ba
             yield from models_in(member)
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads 1e-3 as a number (YAML 1.2), which PyYAML takes for a string."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
-
-
-def _read_yaml(path: Path) -> Document:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        siblings = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-        near = nearest_name(path.name, siblings)
-        raise ConfigError(
-            "no such file",
-            where=str(path),
-            fix=f"did you mean {path.parent / near}?" if near else "",
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot be read ({error})", where=str(path)) from None
-    document = Document(raw={}, path=path)
-    try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        if node is not None:
-            document.raw = _construct(loader, node, "", document, path.resolve().parent)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"not valid YAML ({_one_line(error)})", where=str(path)) from None
-    if not isinstance(document.raw, dict):
+def _read_document(path: Path) -> Document:
+    parsed = read_yaml(path)
+    raw = {} if parsed.value is None else parsed.value
+    if not isinstance(raw, dict):
         raise ConfigError("the file must hold `key: value` lines", where=str(path))
-    return document
-
-
-def _construct(loader: _Loader, node: yaml.Node, key: str, document: Document, base: Path) -> Any:
-    """Build plain values from YAML nodes, noting the line of every key."""
-    if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.count("/"):
-        raise yaml.YAMLError(f"line {node.start_mark.line + 1}: tag {node.tag!r} is not allowed")
-    if isinstance(node, yaml.MappingNode):
-        out: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            name = str(loader.construct_object(key_node, deep=True))
-            dotted = f"{key}.{name}" if key else name
-            line = f"{document.path}:{key_node.start_mark.line + 1}"
-            if name in out:
-                raise ConfigError(f"key {dotted!r} is written twice", where=line)
-            document.origins[dotted] = line
-            out[name] = _construct(loader, value_node, dotted, document, base)
-        return out
-    if isinstance(node, yaml.SequenceNode):
-        return [_construct(loader, item, key, document, base) for item in node.value]
-    value = loader.construct_object(node, deep=True)
-    return _LocatedStr(value, base) if isinstance(value, str) else value
-
-
-def _apply_override(document: Document, text: str) -> None:
-    dotted, sign, value_text = text.partition("=")
-    if not sign or not dotted or any(not part for part in dotted.split(".")):
-        raise ConfigError(
-            f"{text!r} is not a setting", where="command line", allowed="section.key=value"
-        )
-    try:
-        value = yaml.load(value_text, _Loader) if value_text else None
-    except yaml.YAMLError as error:
-        raise ConfigError(
-            f"{text!r}: the value is not YAML ({_one_line(error)})", where="command line"
-        ) from None
-    section: Any = document.raw
-    *parents, leaf = dotted.split(".")
-    for depth, part in enumerate(parents):
-        section = section.setdefault(part, {})
-        if not isinstance(section, dict):
-            raise ConfigError(
-                f"{dotted!r}: {'.'.join(parents[: depth + 1])!r} is a value, not a section",
-                where="command line",
-            )
-    section[leaf] = _locate(value, Path.cwd())
-    document.origins[dotted] = "command line"
-
-
-def _locate(value: Any, base: Path) -> Any:
-    if isinstance(value, str):
-        return _LocatedStr(value, base)
-    if isinstance(value, list):
-        return [_locate(item, base) for item in value]
-    if isinstance(value, Mapping):
-        return {str(k): _locate(v, base) for k, v in value.items()}
-    return value
+    for name in [name for name in raw if name.startswith(ANCHORS)]:
+        del raw[name]
+    return Document(raw, path, {key: f"{path}:{line}" for key, line in parsed.lines.items()})
 
 
 def _problems(
@@ -387,7 +319,7 @@ def _dotted(loc: tuple[int | str, ...], raw: Any, *, tagged: bool) -> str:
             raw = raw[part] if part < len(raw) else None
         else:
             break
-    if tagged:
+    if tagged and not isinstance(raw, str):
         parts.append("name")
     return ".".join(parts)
 
@@ -419,7 +351,3 @@ def _message(item: Any, key: str, valid: list[str]) -> str:
 def _short(value: Any) -> str:
     text = repr(str(value) if isinstance(value, str) else value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

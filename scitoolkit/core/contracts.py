@@ -1,4 +1,4 @@
-"""What the parts of scitoolkit promise each other, as protocols.
+"""What the parts of a training promise each other, as protocols; a domain is a `core.job.Job`.
 
 The way of the data is: file -> source -> split -> loader -> batch -> Task -> Trainer -> checkpoint
 -> evaluate -> run directory -> report. A part knows its neighbours only through these protocols,
@@ -8,15 +8,10 @@ so a loader, a model or a whole domain can be replaced without touching the othe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-    from scitoolkit.core.config import Config
-    from scitoolkit.core.results import Results
-    from scitoolkit.core.run_directory import RunDirectory
 
 Batch = dict[str, "Tensor"]
 """A batch: documented keys, first dimension = sample. The optional key `num_valid` (int64 scalar)
@@ -71,53 +66,3 @@ class Loader(Protocol):
 
     def stats(self) -> dict[str, Any]:
         """Return what has happened: batches, samples, bytes read, seconds waited."""
-
-
-class Job(Protocol):
-    """What a domain gives to the command line, to `search` and to users of the Python API.
-
-    Jobs are found by the entry-point group `scitoolkit.surrogate`; `surrogate: NAME` at the top
-    of a configuration picks one. All results go to the run directory, which alone a report reads.
-    """
-
-    config_class: ClassVar[type[Config]]
-
-    def check(self, config: Config) -> Mapping[str, Any]:
-        """Open the data, build the model, run one batch; write nothing. Used by `--dry-run`."""
-
-    def train(self, config: Config, run: RunDirectory, *, resume: bool = False) -> None:
-        """Train into `run`; with `resume`, continue from its newest checkpoint."""
-
-    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
-        """Evaluate a run or surrogate directory on its own test part, or on another file."""
-
-    def predict(self, directory: Path, source: Path, output: Path) -> None:
-        """Apply a run or surrogate directory to a file and write a file that xarray opens."""
-
-
-@runtime_checkable
-class Exporter(Protocol):
-    """A job whose surrogates can be written as one file that other programs call."""
-
-    def export(self, directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
-        """Write a run's or surrogate's model; return what a caller has to know of it."""
-
-
-@runtime_checkable
-class Searchable(Protocol):
-    """What a `Job` may offer to make a search of its configuration cheap and fair.
-
-    Without it a search trains with `Job.train` and compares the lowest validation loss.
-    """
-
-    def search_trial(
-        self, config: Config, run: RunDirectory, *, resume: bool = False
-    ) -> Mapping[str, float]:
-        """Train into `run` and return figures that are comparable between configurations.
-
-        Only the validation part is looked at, never the test part; refits that a search does not
-        need are left out.
-        """
-
-    def search_cost(self, config: Config) -> Mapping[str, float]:
-        """Return what is known without training, such as `parameters`; it must be cheap."""

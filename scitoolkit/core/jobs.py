@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from scitoolkit.core.config import ConfigProblems, Document, Problem
-from scitoolkit.core.contracts import Job
+from scitoolkit.core.job import Job
 from scitoolkit.core.plugins import Kind
 
-surrogates: Kind[type[Job]] = Kind("surrogate", "a domain of the command line")
+surrogates: Kind[type[Job]] = Kind(
+    "surrogate", "a domain of the command line", contract="scitoolkit.testing:JobContract"
+)
 
 
 def job_of(document: Document) -> Job:

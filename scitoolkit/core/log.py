@@ -35,3 +35,13 @@ def log_to_file(path: Path) -> None:
     handler = logging.FileHandler(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger(LOGGER_NAME).addHandler(handler)
+
+
+def close_log_files(folder: Path) -> None:
+    """Stop logging to the files in `folder`."""
+    logger = logging.getLogger(LOGGER_NAME)
+    for handler in list(logger.handlers):
+        if isinstance(handler, logging.FileHandler):
+            if Path(handler.baseFilename).parent == folder.resolve():
+                logger.removeHandler(handler)
+                handler.close()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, distributions
-from typing import Annotated, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic_core import PydanticCustomError, core_schema
 
@@ -72,27 +72,28 @@ class Kind(Generic[T]):
     def __init__(self, name: str, summary: str = "", *, contract: str = "") -> None:
         self.name, self.summary, self.contract = name, summary, contract
         self.group = GROUP + name.replace(" ", "_")
-        self._loaded: dict[str, T] = {}
+        self._registered: dict[str, T] = {}
+        self._loaded: dict[EntryPoint, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
         """Return a decorator that adds a member under `name`; entry points need no decorator."""
 
         def add(member: T) -> T:
-            known = self._loaded.get(name)
+            known = self._registered.get(name)
             if known is not None and known is not member:
                 raise ValueError(f"{self.name} {name!r} is registered twice")
-            self._loaded[name] = member
+            self._registered[name] = member
             return member
 
         return add
 
     def unregister(self, name: str) -> None:
         """Remove a member that was added by `register`."""
-        self._loaded.pop(name, None)
+        self._registered.pop(name, None)
 
     def names(self) -> list[str]:
         """Return all known names, sorted, without importing any member."""
-        return sorted({*self._loaded, *self._entry_points()})
+        return sorted({*self._registered, *self._entry_points()})
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""
@@ -100,7 +101,7 @@ class Kind(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         """Return whether a member of that name is known."""
-        return name in self._loaded or name in self._entry_points()
+        return name in self._registered or name in self._entry_points()
 
     def get(self, name: str) -> T:
         """Return the member called `name`, importing it on first use.
@@ -109,8 +110,8 @@ class Kind(Generic[T]):
             ConfigError: no such name; the message lists all and the nearest.
             BackendError: the package that brings the member cannot be imported.
         """
-        if name in self._loaded:
-            return self._loaded[name]
+        if name in self._registered:
+            return self._registered[name]
         entry = self._entry_points().get(name)
         if entry is None:
             known = self.names()
@@ -119,6 +120,8 @@ class Kind(Generic[T]):
                 allowed=", ".join(known) or "none is installed",
                 fix=nearest_name(name, known) or "",
             )
+        if entry in self._loaded:
+            return self._loaded[entry]
         try:
             member = cast(T, entry.load())
         except (ImportError, AttributeError) as error:
@@ -127,12 +130,12 @@ class Kind(Generic[T]):
                 where=f"entry point {entry.value} of {_origin(entry)}",
                 fix=f"install what it needs, or uninstall {_origin(entry)}",
             ) from error
-        return self._loaded.setdefault(name, member)
+        return self._loaded.setdefault(entry, member)
 
     def member(self, name: str) -> Member:
         """Return the description of one member; a member that cannot be imported says why."""
         entry = self._entry_points().get(name)
-        origin = _origin(entry) if entry else getattr(self._loaded[name], "__module__", "")
+        origin = _origin(entry) if entry else getattr(self._registered[name], "__module__", "")
         try:
             found = self.get(name)
         except BackendError as error:
@@ -145,23 +148,37 @@ class Kind(Generic[T]):
         """Return the description of every member."""
         return [self.member(name) for name in self.names()]
 
-    def union(self) -> Any:
-        """Return the field type that accepts any member's configuration, picked by `name:`.
-
-        The members are looked up when a value is validated, so a member registered after the
-        field was declared is accepted too.
-        """
-        return Annotated[Any, Choice(self)]
-
     def _entry_points(self) -> dict[str, EntryPoint]:
         return _installed().get(self.group, {})
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Field annotation: a value is the configuration of one member of `kind`."""
+    """Field annotation: a value is the configuration of one member of `kind`, picked by `name:`.
+
+    Members are looked up when a value is validated, so one that is registered after the field was
+    declared is accepted too. A string is short for `{name: string}`.
+
+    Args:
+        kind: the plug-in kind.
+        words: strings that are kept as they are, such as "auto".
+
+    Example:
+        >>> from scitoolkit.core.config import Config
+        >>> codecs = Kind("test codec")
+        >>> class Codec(Config):
+        ...     name: str
+        >>> class Job(Config):
+        ...     codec: Annotated[Codec, Choice(codecs)]
+        >>> @codecs.register("zip")
+        ... class Zip(Codec):
+        ...     name: str = "zip"
+        >>> Job(codec={"name": "zip"})
+        Job(codec=Zip(name='zip'))
+    """
 
     kind: Kind[Any]
+    words: tuple[str, ...] = ()
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         """Return the schema that validates by the member that `name` picks."""
@@ -169,11 +186,16 @@ class Choice:
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         """Return the JSON schema of any member."""
-        return {"anyOf": [self.kind.get(name).model_json_schema() for name in self.kind]}
+        members = [self.kind.get(name).model_json_schema() for name in self.kind]
+        return {"anyOf": [*({"const": word} for word in self.words), *members]}
 
     def _validate(self, value: Any) -> Any:
         names = self.kind.names()
-        expected = ", ".join(names)
+        expected = ", ".join([*self.words, *names])
+        if isinstance(value, str):
+            if value in self.words:
+                return str(value)
+            value = {"name": str(value)}
         if isinstance(value, dict):
             name = value.get("name", names[0] if len(names) == 1 else None)
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,7 +22,7 @@ FIELDS_NAME = "results.nc"
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
 
 class Table(_Part):
@@ -36,6 +36,10 @@ class Table(_Part):
     """Whether the smallest or the largest number of each numeric column is marked."""
 
 
+Role = Literal["main", "baseline", "reference"]
+"""Place of a line in a figure: ours, a baseline, or the truth."""
+
+
 class Series(_Part):
     """One line (or one row of bars) of a figure; `low`/`high` draw a band around it."""
 
@@ -44,7 +48,7 @@ class Series(_Part):
     x: list[float] | None = None
     low: list[float | None] | None = None
     high: list[float | None] | None = None
-    role: Literal["main", "baseline", "reference"] = "main"
+    role: Role = "main"
     style: Literal["line", "points"] = "line"
     """`points`: a cloud without a line, for what has no order along x."""
 

@@ -37,14 +37,9 @@ def identity(config: BaseModel) -> dict[str, Any]:
     """Return the settings, as JSON values, that a resumed run must not change.
 
     Example:
-        >>> from typing import Annotated
-        >>> class Training(Config):
-        ...     lr: float = 0.1
-        ...     log_every: Annotated[int, FREE_ON_RESUME] = 50
-        >>> class Job(Config):
-        ...     training: Training = Training()
-        >>> identity(Job())
-        {'training': {'lr': 0.1}}
+        >>> from scitoolkit.core.job_config import JobConfig
+        >>> identity(JobConfig(surrogate="graphs"))  # `run` is free
+        {'surrogate': 'graphs', 'workflow': 'run'}
     """
     return _without_free(config, config.model_dump(mode="json"))
 

@@ -93,6 +93,11 @@ class RunDirectory:
         return self.path / "report"
 
     @property
+    def live(self) -> Path:
+        """Empty file of a run that can be evaluated while it goes on: a report does so first."""
+        return self.path / ".live"
+
+    @property
     def metrics_path(self) -> Path:
         """The log of metrics, one JSON object a line: name, value, unit, step."""
         return self.path / "metrics.jsonl"

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.emulation.checks import check_dims
+from scitoolkit.emulation.models.config import FieldModelConfig
 from scitoolkit.emulation.regressor import Regressor, Statistics, channels_in, channels_out
 from scitoolkit.emulation.variables import Layout
 
 if TYPE_CHECKING:
-    from scitoolkit.core.config import Config
     from scitoolkit.emulation.config import EmulationConfig
 
 
@@ -107,7 +107,7 @@ def build(config: EmulationConfig, layout: Layout) -> Emulator:
 
 
 def _regressor(
-    config: EmulationConfig, layout: Layout, model: Config, carried: dict[str, int] | None
+    config: EmulationConfig, layout: Layout, model: FieldModelConfig, carried: dict[str, int] | None
 ) -> Regressor:
     padding = [config.boundary.get(dim, "zeros") for dim in layout.grid]
     outputs = channels_out(layout, residual=config.residual, transports=carried is not None)

@@ -81,11 +81,11 @@ class Evaluation:
 
     def _one_step(self) -> tuple[Any, Any, dict[str, float]]:
         errors, plain = _Errors(), _Errors()
-        moments: dict[str, list[np.ndarray]] = defaultdict(list)
+        moments: dict[str, list[list[float]]] = defaultdict(list)
         for sample in self.steps[: len(self.steps) - self.lead]:
             now = self.frame(sample)
             truth = self.frame(sample + self.lead) if self.lead else now
-            forecasts = {OWN: step_once(self.emulator, now)}
+            forecasts: dict[str, Frames] = {OWN: step_once(self.emulator, now)}
             if self.lead:
                 forecasts[PERSISTENCE] = now
                 if sample - self.lead >= self.steps.start:

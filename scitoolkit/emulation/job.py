@@ -26,7 +26,7 @@ from scitoolkit.emulation.prediction import predict_file
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import Curriculum, EmulationTask
 from scitoolkit.io.fields import write_fields
-from scitoolkit.training import Trainer, best_weights, current_rank
+from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 
 log = get_logger(__name__)
 MODEL = "model"
@@ -44,8 +44,8 @@ class Prepared:
     loaders: dict[str, TrainingLoader]
 
 
-class EmulationJob:
-    """Emulators of named variables; fulfils `contracts.Job`."""
+class EmulationJob(TrainingJob):
+    """Emulators of named variables."""
 
     config_class: ClassVar[type[EmulationConfig]] = EmulationConfig
 

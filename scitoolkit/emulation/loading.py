@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -82,7 +83,7 @@ def _in_order(config: EmulationConfig, data: Data) -> list[Path]:
     paths = expand_paths(config.data.path)
     if len(paths) == 1:
         return paths
-    firsts = []
+    firsts: list[Any] = []
     for path in paths:
         with open_fields(path, config.data.outputs[:1], dims=config.data.dims) as part:
             dim = config.data.sample_dim

@@ -91,8 +91,8 @@ def _valid(data: Data, lead: int) -> np.ndarray:
 
 def _coordinates(emulator: Emulator, data: Data, times: np.ndarray) -> xr.Dataset:
     dim = emulator.layout.sample_dim
-    coords = {d: data.dataset[d] for d in emulator.layout.grid if d in data.dataset.coords}
-    coords = {d: (d, c.values, dict(c.attrs)) for d, c in coords.items()}
+    found = {d: data.dataset[d] for d in emulator.layout.grid if d in data.dataset.coords}
+    coords = {d: (d, c.values, dict(c.attrs)) for d, c in found.items()}
     out = xr.Dataset(coords={dim: (dim, times), **coords})
     if dim in data.dataset.coords:
         original = data.dataset[dim]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, number
+from scitoolkit.core.results import Figure, Lines, Maps, Panel, Results, Series, Table, number
 from scitoolkit.emulation.evaluation import LINEAR, OWN, PERSISTENCE, Evaluation
 from scitoolkit.emulation.variables import Variable
 
@@ -20,7 +20,7 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
     if found.has_rollout:
         tables += [_horizons(found), _rollout_table(found)]
     fields = _fields(found)
-    figures: list[Lines | Maps] = []
+    figures: list[Figure] = []
     for variable in found.layout.outputs[:MAX_FIGURES]:
         if found.has_rollout:
             figures.append(_rollout_lines(found, variable))
@@ -72,13 +72,13 @@ def _rollout_scores(found: Evaluation, scores: dict[str, Any]) -> None:
         for label, table in (("", found.rollouts), ("unweighted_", found.plain_rollouts)):
             own, rival = table[OWN][name], table[PERSISTENCE][name]
             for step in sorted({8, length} & set(range(1, length + 1))):
-                if own[step - 1] is not None and rival[step - 1]:
-                    scores[f"rollout{step}_over_persistence_{label}{name}"] = number(
-                        own[step - 1] / rival[step - 1]
-                    )
-    for rival in (PERSISTENCE, LINEAR):
-        scores[f"steps_better_than_{rival.replace(' ', '_')}"] = min(
-            found.steps_better(name, rival) for name in found.outputs
+                ours, theirs = own[step - 1], rival[step - 1]
+                if ours is not None and theirs:
+                    key = f"rollout{step}_over_persistence_{label}{name}"
+                    scores[key] = number(ours / theirs)
+    for baseline in (PERSISTENCE, LINEAR):
+        scores[f"steps_better_than_{baseline.replace(' ', '_')}"] = min(
+            found.steps_better(name, baseline) for name in found.outputs
         )
     scores["rollout_steps"] = length
 

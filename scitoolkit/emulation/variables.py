@@ -95,7 +95,9 @@ class Layout:
         """Return the layout that `to_json` described."""
 
         def variable(entry: dict[str, Any]) -> Variable:
-            lists = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+            lists: dict[str, Any] = {
+                k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()
+            }
             return Variable(**lists)
 
         parts = {k: tuple(variable(e) for e in values[k]) for k in ("inputs", "outputs")}

@@ -27,15 +27,15 @@ from scitoolkit.forecasting.windows import Array, Series, Windows
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import ArraySource, FieldLoader
 from scitoolkit.io.time_axis import decimal_years
-from scitoolkit.training import Trainer, best_weights, current_rank, world_size
+from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank, world_size
 
 log = get_logger(__name__)
 MODEL = "model"
 FIT_RECORD = "fit.json"
 
 
-class ForecastingJob:
-    """Forecasts of gridded series; fulfils `contracts.Job`."""
+class ForecastingJob(TrainingJob):
+    """Forecasts of gridded series."""
 
     config_class: ClassVar[type[ForecastingConfig]] = ForecastingConfig
 
@@ -325,7 +325,7 @@ def _future_times(times: np.ndarray, leads: int) -> np.ndarray:
             return np.array([_month(times[-1], counts[-1] + k) for k in range(1, leads + 1)])
     if times.dtype.kind == "M":
         unit = np.datetime_data(times.dtype)[0]
-        step = np.timedelta64(int(np.median(np.diff(times).astype(np.int64))), unit)
+        step = np.array(np.median(np.diff(times).astype(np.int64)), f"timedelta64[{unit}]")
         return times[-1] + np.arange(1, leads + 1) * step
     delta = times[-1] - times[-2]
     return np.array([times[-1] + k * delta for k in range(1, leads + 1)])

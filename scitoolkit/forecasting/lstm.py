@@ -8,7 +8,7 @@ Members of an ensemble are trained side by side as one module, so that one check
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -108,7 +108,7 @@ class PodLSTM(nn.Module):
             raise ValueError(f"head all_steps needs leads <= inputs, got {leads} > {inputs}")
         self.leads, self.outputs, self.head = leads, outputs, head
 
-        def stack(channels: int) -> nn.Module:
+        def stack(channels: int) -> Any:
             if nodes is not None:
                 return LSTMChain(channels, nodes, skips)
             return nn.LSTM(channels, hidden, layers, batch_first=True)

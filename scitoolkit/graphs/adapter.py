@@ -52,7 +52,7 @@ def attach(model: nn.Module, part: GraphPart) -> nn.Module:
         if run is _sage and module.aggr not in ("mean", "add", "sum"):
             run = _any
         _check(name, module)
-        module.forward = _bound(run, module, part)  # type: ignore[method-assign]
+        module.forward = _bound(run, module, part)
     return model
 
 

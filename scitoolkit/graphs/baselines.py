@@ -12,7 +12,7 @@ Array = np.ndarray
 
 def majority(graph: Graph) -> Array:
     """Return the most frequent training class for every node, shape (N,)."""
-    counts = np.bincount(graph.labels[graph.parts["train"]], minlength=graph.num_classes)
+    counts = np.bincount(graph.known_labels[graph.parts["train"]], minlength=graph.num_classes)
     return np.full(graph.num_nodes, counts.argmax())
 
 
@@ -28,7 +28,7 @@ def label_propagation(graph: Graph, alpha: float = 0.9, iterations: int = 50) ->
     """
     train = graph.parts["train"]
     known = np.zeros((graph.num_nodes, graph.num_classes), np.float32)
-    known[train, graph.labels[train]] = 1.0
+    known[train, graph.known_labels[train]] = 1.0
     spread, found = weighted_adjacency(graph, "gcn"), known.copy()
     for _ in range(iterations):
         found = alpha * (spread @ found) + (1 - alpha) * known

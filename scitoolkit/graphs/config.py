@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import PositiveInt
 
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
-from scitoolkit.graphs.models import GCN, models
+from scitoolkit.graphs.models import GCN, AnyModel
 from scitoolkit.training.config import TrainingConfig
-
-AnyModel: Any = models.union()
 
 
 class GraphDataConfig(Config):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
@@ -56,7 +56,7 @@ class Graph:
         for name, nodes in self.parts.items():
             self.parts[name] = self._checked_part(name, nodes)
 
-    def _refuse(self, what: str, allowed: str, fix: str = "") -> None:
+    def _refuse(self, what: str, allowed: str, fix: str = "") -> NoReturn:
         raise DataError(what, where=self.where or "graph", allowed=allowed, fix=fix)
 
     def _check_edges(self) -> None:
@@ -101,6 +101,17 @@ class Graph:
     def num_edges(self) -> int:
         """Number of directed edges."""
         return len(self.source)
+
+    @property
+    def known_labels(self) -> Array:
+        """The labels of a graph that has them.
+
+        Raises:
+            DataError: the graph has no labels.
+        """
+        if self.labels is None:
+            self._refuse("no labels", f"shape ({self.num_nodes},)")
+        return self.labels
 
     @property
     def num_classes(self) -> int:

@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from scitoolkit.core.config import Config, load_config
-from scitoolkit.core.contracts import Job
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Lines, Results, Series, Table
@@ -28,14 +27,14 @@ from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.task import NodeClassification, PartLoader
 from scitoolkit.io.fields import write_fields
-from scitoolkit.training import Trainer, best_weights, current_rank
+from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 from scitoolkit.training.strategy import on_rank_zero
 
 log = get_logger(__name__)
 MODEL, WEIGHTS, RECORD = "model", "weights.safetensors", "fit.json"
 
 
-class GraphJob(Job):
+class GraphJob(TrainingJob):
     """Trains on the part `train`, stops by `validation`, tests on `test`."""
 
     config_class: ClassVar[type[Config]] = GraphConfig
@@ -128,7 +127,7 @@ def _parts(graph: Graph, config: GraphConfig) -> tuple[GraphPart, dict[str, Part
     part = sharing.share(graph, config.graph, ranks, owner)
     x = sharing.normalised_features(graph, config.data.normalise, part.nodes.numpy())
     loaders = {
-        name: PartLoader(x, part.nodes, graph.labels, nodes)
+        name: PartLoader(x, part.nodes, graph.known_labels, nodes)
         for name, nodes in graph.parts.items()
         if len(nodes)
     }
@@ -180,7 +179,9 @@ def _results(
     metrics: dict[str, Any] = {f"{p}_accuracy": rows[0][1 + i] for i, p in enumerate(parts)}
     for row in rows[1:]:
         metrics[f"{judged}_accuracy_{row[0].replace(' ', '_')}"] = row[-1]
-    metrics["macro_f1"] = _macro_f1(graph.labels[graph.parts[judged]], own[graph.parts[judged]])
+    metrics["macro_f1"] = _macro_f1(
+        graph.known_labels[graph.parts[judged]], own[graph.parts[judged]]
+    )
     return Results(
         title=f"Classes of nodes: {Path(graph.where).name}",
         summary=[
@@ -194,7 +195,7 @@ def _results(
 
 
 def _accuracy(graph: Graph, classes: np.ndarray, nodes: np.ndarray) -> float:
-    return float((classes[nodes] == graph.labels[nodes]).mean())
+    return float((classes[nodes] == graph.known_labels[nodes]).mean())
 
 
 def _macro_f1(truth: np.ndarray, found: np.ndarray) -> float:

@@ -27,7 +27,7 @@ def interpolation(meshes: MeshSet, flows: Array, steps: int) -> Array:
             nodes = np.flatnonzero(meshes.mesh == mesh)
             inside = np.isin(meshes.triangles[:, 0], nodes)
             corners = meshes.triangles[inside] - nodes[0]
-            grid = Triangulation(*meshes.positions[nodes].T, corners)
+            grid = Triangulation(meshes.positions[nodes, 0], meshes.positions[nodes, 1], corners)
             back = meshes.positions[nodes] - meshes.velocity[flow, nodes]
             state = meshes.tracer[flow, 0, nodes].astype(np.float64)
             for step in range(steps):

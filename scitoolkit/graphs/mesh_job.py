@@ -13,10 +13,9 @@ import xarray as xr
 from safetensors.torch import load_file, save_file
 
 from scitoolkit.core.config import Config, load_config
-from scitoolkit.core.contracts import Job
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.results import Lines, Results, Series, Table
+from scitoolkit.core.results import Figure, Lines, Results, Series, Table
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.graphs import mesh_baselines, sharing
 from scitoolkit.graphs.communicator import Alone, join
@@ -27,7 +26,7 @@ from scitoolkit.graphs.mesh_model import MeshTransport
 from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.io.fields import write_fields
-from scitoolkit.training import Trainer, best_weights, current_rank
+from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 from scitoolkit.training.strategy import on_rank_zero
 
 log = get_logger(__name__)
@@ -35,7 +34,7 @@ MODEL, WEIGHTS, RECORD = "model", "weights.safetensors", "fit.json"
 NODE_INPUTS, EDGE_INPUTS = 3, 3  # velocity and boundary flag; offset and length
 
 
-class MeshJob(Job):
+class MeshJob(TrainingJob):
     """Trains on the first trajectories of the file, validates and tests on the last ones."""
 
     config_class: ClassVar[type[Config]] = MeshConfig
@@ -170,7 +169,7 @@ def _errors(task: MeshDynamics, meshes: MeshSet, flows: np.ndarray) -> dict[str,
 def _results(found: dict[str, dict[str, np.ndarray]], seen: list[str], file: str) -> Results:
     rows: list[list[Any]] = []
     metrics: dict[str, Any] = {}
-    figures = []
+    figures: list[Figure] = []
     for mesh, errors in found.items():
         label = f"{mesh} ({'seen' if mesh in seen else 'unseen'})" if seen else mesh
         rows.append([label, *(float(e.mean()) for e in errors.values())])

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import missing_extra
-from scitoolkit.core.plugins import Kind
-
-models: Kind[type[Config]] = Kind("graph model", "network over the nodes of a graph")
+from scitoolkit.core.plugins import Choice, Kind
 
 
-class _NodeModelConfig(Config):
-    """Hidden layers of one width, with dropout before each layer."""
+class NodeModelConfig(Config):
+    """Base of all node models: hidden layers of one width, with dropout before each layer."""
 
+    name: str
     hidden: PositiveInt = 16
     layers: PositiveInt = 2
     dropout: float = Field(default=0.5, ge=0, lt=1)
@@ -39,6 +38,10 @@ class _NodeModelConfig(Config):
         raise NotImplementedError
 
 
+models: Kind[type[NodeModelConfig]] = Kind("graph model", "network over the nodes of a graph")
+AnyModel = Annotated[NodeModelConfig, Choice(models)]
+
+
 def _pyg() -> Any:
     try:
         import torch_geometric.nn as layers
@@ -47,7 +50,7 @@ def _pyg() -> Any:
     return layers
 
 
-class GCN(_NodeModelConfig):
+class GCN(NodeModelConfig):
     """Graph convolutions (Kipf and Welling 2017)."""
 
     name: Literal["gcn"] = "gcn"
@@ -57,7 +60,7 @@ class GCN(_NodeModelConfig):
         return _pyg().GCNConv(inputs, outputs)
 
 
-class SAGE(_NodeModelConfig):
+class SAGE(NodeModelConfig):
     """GraphSAGE with means of neighbours (Hamilton et al. 2017)."""
 
     name: Literal["sage"] = "sage"
@@ -67,7 +70,7 @@ class SAGE(_NodeModelConfig):
         return _pyg().SAGEConv(inputs, outputs)
 
 
-class GIN(_NodeModelConfig):
+class GIN(NodeModelConfig):
     """Graph isomorphism network (Xu et al. 2019)."""
 
     name: Literal["gin"] = "gin"
@@ -80,7 +83,7 @@ class GIN(_NodeModelConfig):
         return _pyg().GINConv(perceptron, train_eps=True)
 
 
-class GAT(_NodeModelConfig):
+class GAT(NodeModelConfig):
     """Graph attention (Velickovic et al. 2018); `hidden` is the width of all heads together."""
 
     name: Literal["gat"] = "gat"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, model_validator
 
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.plugins import Choice
 from scitoolkit.io.atoms import LabelConfig
 from scitoolkit.potentials.loss import LossConfig
 from scitoolkit.potentials.model import models
 from scitoolkit.potentials.reference_energies import ReferenceEnergies
 from scitoolkit.training.config import TrainingConfig
 
-AnyModel: Any = models.union()
+AnyModel = Annotated[Config, Choice(models)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 

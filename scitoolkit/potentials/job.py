@@ -25,7 +25,7 @@ from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.prediction import write_predictions
 from scitoolkit.potentials.reference_energies import set_reference_energies, training_frames
 from scitoolkit.potentials.statistics import chosen_sel, most_neighbours, warn_of_overflow
-from scitoolkit.training import Trainer, best_weights, current_rank, world_size
+from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank, world_size
 
 log = get_logger(__name__)
 MODEL, WEIGHTS = "model", "weights.safetensors"
@@ -43,8 +43,8 @@ class Prepared:
     e0_source: str
 
 
-class PotentialJob:
-    """Interatomic potentials; fulfils `contracts.Job`."""
+class PotentialJob(TrainingJob):
+    """Interatomic potentials."""
 
     config_class: ClassVar[type[PotentialConfig]] = PotentialConfig
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from scitoolkit.reporting.figures import draw_maps, map_values, plain, scale_nor
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL.Image import Image
 
@@ -63,7 +64,7 @@ def _drawn(figure: Figure, frame: Maps, fields: xr.Dataset) -> Image:
         axes.collections[0].set_array(values)
     figure.suptitle(plain(frame.title), x=0.01, y=0.997, ha="left", weight="bold", size=10.5)
     figure.canvas.draw()
-    pixels = np.asarray(figure.canvas.buffer_rgba())
+    pixels = np.asarray(cast("FigureCanvasAgg", figure.canvas).buffer_rgba())
     return Image.fromarray(np.ascontiguousarray(pixels[..., :3]))
 
 

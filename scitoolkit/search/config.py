@@ -15,7 +15,6 @@ from scitoolkit.search.evaluators import Limits
 from scitoolkit.search.space import Space
 from scitoolkit.search.strategies import AgingEvolution, RandomSearch, Strategy
 from scitoolkit.search.trial import Objective
-from scitoolkit.training.config import TrainingConfig
 
 
 class ObjectiveConfig(Config):
@@ -164,11 +163,6 @@ class SearchConfig(JobConfig):
         except ConfigError as error:
             raise ValueError(str(error)) from None
         return space
-
-    @property
-    def training(self) -> TrainingConfig:
-        """The manager of a search is a single process, whatever its trials are."""
-        return TrainingConfig(strategy="single")
 
     def made_objectives(self) -> list[Objective]:
         """Return the objectives."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
 from scitoolkit.core.config import dump_config, load_config, read_document
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.job import Job
 from scitoolkit.core.jobs import job_of
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.processes import one_process
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.search.config import SearchConfig, make_space
@@ -29,10 +32,20 @@ WINNER = "winner.json"
 _TRAINED = "trained"
 
 
-class SearchJob:
-    """A search over the configuration of another job; fulfils `contracts.Job`."""
+class SearchJob(Job):
+    """A search over the configuration of another job."""
 
     config_class: ClassVar[type[SearchConfig]] = SearchConfig
+    continues_from = "trials.jsonl"
+    searches = reports_while_running = True
+
+    def processes(self, config: SearchConfig) -> AbstractContextManager[bool]:
+        """Return the one process that manages, or the MPI ranks, of which only the first does."""
+        if config.budget.evaluator != "mpi":
+            return one_process()
+        from scitoolkit.search.clusters import mpi_ranks
+
+        return mpi_ranks()
 
     def check(self, config: SearchConfig) -> Mapping[str, Any]:
         """Draw configurations and check each against the schema; train and write nothing."""

@@ -377,7 +377,7 @@ class _Loop:
         while True:
             began, cpu = time.perf_counter(), time.thread_time()
             events = [self._finish(outcome) for outcome in outcomes]
-            tasks = []
+            tasks: list[Any] = []
             expired = seconds is not None and self.time() >= seconds
             if expired:
                 search.stopped_because = "the time is used up"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from scitoolkit.core.config import Config, Document, config_keys, dump_config, read_document
-from scitoolkit.core.contracts import Job, Searchable
 from scitoolkit.core.errors import ConfigError, ScitoolkitError
+from scitoolkit.core.job import Job, Searchable
 from scitoolkit.core.jobs import checked_job, job_of
+from scitoolkit.core.processes import current_rank
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.search.trial import TrialContext
 
@@ -141,16 +141,10 @@ def _train_together(run: RunDirectory, processes: int, resume: bool) -> dict[str
 
 def rank_main(arguments: Sequence[str]) -> None:
     """Train one trial as one of several ranks; rank 0 writes the figures."""
-    from scitoolkit.training.launch import current_rank
-    from scitoolkit.training.strategy import process_group
-
     folder, resume = Path(arguments[0]), "--resume" in arguments
     job, config = checked_job(read_document(folder / "config.yaml"))
     run = RunDirectory(folder)
-    with contextlib.ExitStack() as stack:
-        training = getattr(config, "training", None)
-        if training is not None:
-            stack.enter_context(process_group(training))
+    with job.processes(config):
         figures = train_for_figures(job, config, run, resume)
         if current_rank() == 0:
             write_atomic(run.path / FIGURES, json.dumps(figures))

@@ -126,8 +126,7 @@ class Space:
             count = self._widths[name]
             if codes[position] is not None:
                 part = values[position : position + count]
-                is_chain = isinstance(parameter, Chain)
-                out[name] = parameter.assemble(part) if is_chain else part[0]
+                out[name] = parameter.assemble(part) if isinstance(parameter, Chain) else part[0]
             position += count
         return out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -15,10 +15,8 @@ from pydantic import (
 
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
-from scitoolkit.core.plugins import Kind
+from scitoolkit.core.plugins import Choice, Kind
 from scitoolkit.training.config import TrainingConfig
-
-decoders: Kind[type[Config]] = Kind("decoder", "latent grid to values at points")
 
 
 class FieldsConfig(Config):
@@ -139,7 +137,21 @@ class EncoderConfig(Config):
         return self
 
 
-class MLPConfig(Config):
+class DecoderConfig(Config):
+    """Base of all decoders: layers from a latent vector and a place to the fields' values."""
+
+    name: str
+    widths: list[PositiveInt]
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `Decoder`."""
+        raise NotImplementedError
+
+
+decoders: Kind[type[DecoderConfig]] = Kind("decoder", "latent grid to values at points")
+
+
+class MLPConfig(DecoderConfig):
     """A light decoder, for latent grids that the encoder has refined."""
 
     name: Literal["mlp"] = "mlp"
@@ -148,11 +160,11 @@ class MLPConfig(Config):
     features: NonNegativeInt = Field(default=0, description="random Fourier features, 0 for none")
 
     def arguments(self) -> dict[str, Any]:
-        """Return what `Decoder` takes."""
+        """Return the arguments of `Decoder`."""
         return {"widths": self.widths, "activation": self.activation, "features": self.features}
 
 
-class ImNetConfig(Config):
+class ImNetConfig(DecoderConfig):
     """The decoder of the MeshfreeFlowNet paper: its inputs are fed to every hidden layer."""
 
     name: Literal["imnet"] = "imnet"
@@ -160,11 +172,11 @@ class ImNetConfig(Config):
     activation: str = "softplus"
 
     def arguments(self) -> dict[str, Any]:
-        """Return what `Decoder` takes."""
+        """Return the arguments of `Decoder`."""
         return {"widths": self.widths, "activation": self.activation, "skip": True}
 
 
-class SirenConfig(Config):
+class SirenConfig(DecoderConfig):
     """Sines throughout, initialised so that their derivatives neither grow nor die."""
 
     name: Literal["siren"] = "siren"
@@ -172,7 +184,7 @@ class SirenConfig(Config):
     omega: PositiveFloat = 6.0
 
     def arguments(self) -> dict[str, Any]:
-        """Return what `Decoder` takes."""
+        """Return the arguments of `Decoder`."""
         return {"widths": self.widths, "activation": "sin", "omega": self.omega}
 
 
@@ -187,7 +199,7 @@ class ModelConfig(Config):
     """
 
     encoder: EncoderConfig = EncoderConfig()
-    decoder: decoders.union() = ImNetConfig()  # type: ignore[valid-type]
+    decoder: Annotated[DecoderConfig, Choice(decoders)] = ImNetConfig()
     blend: Literal["linear", "smooth"] = "linear"
     interpolate: bool = True
     average: bool = False

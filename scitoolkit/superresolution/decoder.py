@@ -7,7 +7,8 @@ through any of them; they differ in what is fed to the chain and how it is initi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -52,15 +53,20 @@ class Decoder(nn.Module):
         self.num_coordinates = 2 * features or dims
         inputs = self.num_coordinates + channels_in
         sizes = [inputs, *(w + inputs * skip for w in widths[:-1]), widths[-1]]
-        self.layers = nn.ModuleList(
+        self.layers: nn.ModuleList = nn.ModuleList(
             nn.Linear(a, b) for a, b in zip(sizes, [*widths, channels_out], strict=True)
         )
         self.width = max(widths)
         if activation == "sin":
             self._initialise_siren(omega)
 
+    @property
+    def linears(self) -> list[nn.Linear]:
+        """The layers, from the inputs to the values."""
+        return [cast(nn.Linear, layer) for layer in self.layers]
+
     def _initialise_siren(self, omega: float) -> None:
-        for number, layer in enumerate(self.layers):
+        for number, layer in enumerate(self.linears):
             bound = math.sqrt(6 / layer.in_features)
             nn.init.uniform_(layer.weight, -bound, bound)
             if number == 0:
@@ -91,7 +97,7 @@ class Decoder(nn.Module):
             both = torch.cat([phase, shifted], -1)
             streams = taylor.activation(both, "sin", plan)
         hidden = self._first(streams, latent, plan)
-        for layer in list(self.layers)[1:]:
+        for layer in self.linears[1:]:
             hidden = taylor.activation(hidden, self.activation, plan)
             width = hidden.shape[-1]
             out = taylor.linear(hidden, layer.weight[:, :width])
@@ -101,7 +107,7 @@ class Decoder(nn.Module):
         return hidden
 
     def _first(self, streams: Tensor, latent: Tensor, plan: taylor.Plan) -> Tensor:
-        layer = self.layers[0]
+        layer = self.linears[0]
         return taylor.add_to_value(self._inputs(streams, latent, layer.weight, plan), layer.bias)
 
     def _inputs(self, streams: Tensor, latent: Tensor, weight: Tensor, plan: taylor.Plan) -> Tensor:
@@ -115,8 +121,8 @@ class Decoder(nn.Module):
             phase = coordinates @ self.frequencies.T
             coordinates = torch.cat([torch.sin(phase), torch.cos(phase)], -1)
         inputs = torch.cat([coordinates, latent], -1)
-        hidden = self.layers[0](inputs)
-        for number, layer in enumerate(list(self.layers)[1:], 1):
+        hidden = self.linears[0](inputs)
+        for number, layer in enumerate(self.linears[1:], 1):
             hidden = _PLAIN[self.activation](hidden)
             if self.skip and number < len(self.layers) - 1:
                 hidden = torch.cat([hidden, inputs], -1)
@@ -124,7 +130,7 @@ class Decoder(nn.Module):
         return hidden
 
 
-_PLAIN = {
+_PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
     "softplus": nn.functional.softplus,
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,

@@ -6,13 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, number
+from scitoolkit.core.results import Lines, Maps, Panel, Results, Role, Series, Table, number
 from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.io.fields import write_fields
 from scitoolkit.superresolution import statistics
@@ -81,7 +82,10 @@ def evaluate(
     if config.pde.equations:
         tables.append(_residuals(surrogate, case, config, dataset, metrics))
     maps, drawn = _maps(case, found)
-    best = all((metrics[f"r2_{f}"] or 0) > (metrics[f"r2_{f}_{LINEAR}"] or 0) for f in case.fields)
+    best = all(
+        float(metrics[f"r2_{f}"] or 0) > float(metrics[f"r2_{f}_{LINEAR}"] or 0)
+        for f in case.fields
+    )
     return Found(
         Results(
             title=f"Super-resolution of {source}",
@@ -221,14 +225,15 @@ def _energy_lines(case: Case, found, flow: statistics.Flow) -> list[Lines]:
         return []
     time = case.grid.nodes[flow.time].tolist()
     out = []
+    shown: tuple[tuple[str, Any, Role], ...] = (
+        ("truth", case.truth, "reference"), (MODEL, found[MODEL], "main"),
+        (LINEAR, found[LINEAR], "baseline"),
+    )  # fmt: skip
     for key, label in (("kinetic_energy", "kinetic energy"), ("dissipation", "dissipation")):
         series = [
             Series(label=name, y=[number(v) for v in statistics.turbulence(values, flow)[key]],
                    role=role)
-            for name, values, role in (
-                ("truth", case.truth, "reference"), (MODEL, found[MODEL], "main"),
-                (LINEAR, found[LINEAR], "baseline"),
-            )
+            for name, values, role in shown
         ]  # fmt: skip
         out.append(
             Lines(title=f"Volume mean of the {label}", x=time, x_label=case.grid.dims[flow.time],
@@ -263,7 +268,7 @@ def _spectra(case: Case, found, config, metrics) -> tuple[Table, Lines]:
         suffix = "" if name == MODEL else f"_{name}"
         metrics |= {f"{k}{suffix}": number(e) for k, e in zip(_SPECTRUM_NAMES, errors, strict=True)}
         rows.append([name, *map(number, errors)])
-        role = "main" if name == MODEL else "baseline"
+        role: Role = "main" if name == MODEL else "baseline"
         series.append(Series(label=name, y=[number(v) for v in power.mean(0)[1:]], role=role))
     what = "kinetic energy" if velocity else "all fields"
     table = Table(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ import xarray as xr
 
 from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.job import Finding
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
@@ -28,7 +29,7 @@ from scitoolkit.superresolution.equations import PDE, Residuals
 from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes
 from scitoolkit.superresolution.surrogate import Header, SuperresolutionSurrogate, build
 from scitoolkit.superresolution.task import Physics, SuperresolutionTask
-from scitoolkit.training import Trainer, best_weights, current_rank, world_size
+from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank, world_size
 
 log = get_logger(__name__)
 MODEL, FIT_RECORD = "model", "fit.json"
@@ -46,20 +47,21 @@ class Prepared:
     report: CheckReport | None
 
 
-class SuperresolutionJob:
-    """Continuous super-resolution of simulations; fulfils `contracts.Job`."""
+class SuperresolutionJob(TrainingJob):
+    """Continuous super-resolution of simulations."""
 
     config_class: ClassVar[type[SuperresolutionConfig]] = SuperresolutionConfig
 
-    def validate(self, config: SuperresolutionConfig) -> str:
-        """Return the residual of the true data in every equation, as text."""
+    def validate(self, config: SuperresolutionConfig) -> Sequence[Finding]:
+        """Return the residual of the true data in every equation."""
+        if not config.pde.equations:
+            return ()
         with opened(config.data.path, config) as dataset:
             pde = equations_of(config, dataset)
-            if pde is None:
-                return "no equations"
-            return str(
-                check(pde, dataset, periodic=config.data.periodic, where=str(config.data.path))
-            )
+            assert pde is not None
+            report = check(pde, dataset, periodic=config.data.periodic, where=str(config.data.path))
+        level: Literal["warning", "note"] = "note" if report.satisfied else "warning"
+        return [Finding(f"the equations on the true data:\n{report}", "pde.equations", level)]
 
     def check(self, config: SuperresolutionConfig) -> Mapping[str, Any]:
         """Open the data, check the equations on it, run one batch; write nothing."""

@@ -14,9 +14,9 @@ the first argument may be any expression.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from scitoolkit.core.errors import ConfigError, missing_extra
 from scitoolkit.core.suggest import nearest_name
@@ -107,19 +107,20 @@ class _Parser:
         self.tokens = list(self._tokens())
         self.place = self.depth = 0
 
-    def _tokens(self):
+    def _tokens(self) -> Iterator[tuple[str, str, int]]:
         at = 0
         end = len(self.text.rstrip())
         while at < end:
             match = _TOKEN.match(self.text, at)
-            if not match:
+            if match is None:
                 start = at + len(self.text[at:]) - len(self.text[at:].lstrip())
                 self.fail(f"unexpected {self.text[start]!r}", start)
-            yield match.lastgroup, match.group(match.lastgroup), match.start(match.lastgroup)
+            kind = str(match.lastgroup)
+            yield kind, match.group(kind), match.start(kind)
             at = match.end()
         yield "end", "", end
 
-    def fail(self, what: str, at: int | None = None, allowed: str = "", fix: str = ""):
+    def fail(self, what: str, at: int | None = None, allowed: str = "", fix: str = "") -> NoReturn:
         """Raise a ConfigError that shows the place in the text."""
         if at is None:
             at = self.tokens[self.place][2]

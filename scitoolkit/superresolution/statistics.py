@@ -97,7 +97,7 @@ def turbulence(fields: Array, flow: Flow) -> dict[str, Array]:
     dissipation = 2 * nu * strain
     rms = np.sqrt(2 * energy / count)
     taylor = np.sqrt(_TAYLOR.get(count, 15.0) * nu * rms**2 / dissipation)
-    out = {
+    out: dict[str, np.ndarray] = {
         "kinetic_energy": energy, "u_rms": rms, "dissipation": dissipation,
         "taylor_scale": taylor, "taylor_reynolds": rms * taylor / nu,
         "kolmogorov_time": np.sqrt(nu / dissipation),
@@ -108,7 +108,7 @@ def turbulence(fields: Array, flow: Flow) -> dict[str, Array]:
         axis = periodic[-1]
         spectra = [spectrum(u, flow, axis) for _, u in components]
         wave = spectra[0][0]
-        power = sum(s[1] for s in spectra) / 2
+        power: np.ndarray = sum(s[1] for s in spectra) / 2  # type: ignore[assignment]
         scale = np.pi / (2 * rms**2) * (power[:, 1:] / wave[1:]).sum(1)
         out |= {"integral_scale": scale, "turnover_time": scale / rms}
     return out

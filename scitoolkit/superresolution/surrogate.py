@@ -275,7 +275,7 @@ class Coarse:
                 starts[:, axis] = np.clip(cell - (size - 2) // 2, 0, len(nodes) - size)
         return starts
 
-    def latent(self, start: Sequence[int]) -> tuple[Encoded, Array]:
+    def latent(self, start: Sequence[int] | np.ndarray) -> tuple[Encoded, Array]:
         """Return the encoded window from a node on, and the origin of its coordinates."""
         key = tuple(int(s) for s in start)
         if self._cached is None or self._cached[0] != key:

@@ -179,7 +179,7 @@ class SuperresolutionTask:
         They come from this batch alone, so nothing has to be saved. Source: Wang, Teng,
         Perdikaris, SIAM J. Sci. Comput. 43 (2021), eq. 40, without the moving average.
         """
-        last = self._model.decoder.layers[-1].weight
+        last = self._model.decoder.linears[-1].weight
         norms = {
             name: torch.autograd.grad(part, last, retain_graph=True)[0].norm()
             for name, part in parts.items()

@@ -1,1 +1,28 @@
-"""testing"""
+"""Contract suites to inherit in tests, and helpers of tests: `class TestX(CodecContract): ...`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scitoolkit.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from scitoolkit.testing.codec import CodecContract as CodecContract
+    from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
+    from scitoolkit.testing.job import JobContract as JobContract
+
+_HOMES = {
+    "CodecContract": "codec",
+    "EnhancerContract": "codec",
+    "FormatContract": "format",
+    "JobContract": "job",
+    "StrategyContract": "strategy",
+}
+__all__ = [
+    "CodecContract",
+    "EnhancerContract",
+    "FormatContract",
+    "JobContract",
+    "StrategyContract",
+]
+__getattr__ = lazy_names(__name__, _HOMES)

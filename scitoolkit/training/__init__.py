@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from scitoolkit.training.callbacks import Callback as Callback
     from scitoolkit.training.checkpoint import Checkpoints as Checkpoints
     from scitoolkit.training.config import TrainingConfig as TrainingConfig
+    from scitoolkit.training.job import TrainingJob as TrainingJob
     from scitoolkit.training.launch import launch as launch
     from scitoolkit.training.trainer import Trainer as Trainer
 
@@ -21,6 +22,7 @@ _HOMES = {
     "Checkpoints": "checkpoint",
     "TrainingConfig": "config",
     "Trainer": "trainer",
+    "TrainingJob": "job",
     "best_weights": "checkpoint",
     "current_rank": "launch",
     "world_size": "launch",
@@ -31,6 +33,7 @@ __all__ = [
     "Checkpoints",
     "Trainer",
     "TrainingConfig",
+    "TrainingJob",
     "best_weights",
     "current_rank",
     "world_size",

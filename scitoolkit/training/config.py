@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.training.memory_config import MemoryConfig
-from scitoolkit.training.optim.optimizers import AdamW, optimizers
-from scitoolkit.training.optim.schedules import Constant, schedules
-
-AnyOptimizer: Any = optimizers.union()
-AnySchedule: Any = schedules.union()
+from scitoolkit.training.optim.optimizers import AdamW, AnyOptimizer
+from scitoolkit.training.optim.schedules import AnySchedule, Constant
 
 
 class EarlyStopping(Config):

@@ -1,8 +1,8 @@
-"""Starting several processes on one machine, and reading how others (torchrun, Slurm) did.
+"""Starting several processes on one machine.
 
 The processes are started here and not through torchrun, which turns every failure into exit
 code 1: a wrong configuration has to end with 2 whatever the number of processes. torchrun and
-srun work as well, because `process_environment` reads what they set. No torch is imported here.
+srun work as well, because `core.processes` reads what they set. No torch is imported here.
 """
 
 from __future__ import annotations
@@ -11,97 +11,22 @@ import contextlib
 import ctypes
 import logging
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from scitoolkit.core.errors import EXIT_FAILURE, EXIT_OK, ConfigError
+from scitoolkit.core.errors import EXIT_FAILURE, EXIT_OK
+from scitoolkit.core.processes import ProcessEnvironment as ProcessEnvironment
+from scitoolkit.core.processes import current_rank as current_rank
+from scitoolkit.core.processes import process_environment as process_environment
+from scitoolkit.core.processes import world_size as world_size
 
 GRACE_SECONDS = 30.0
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-
-
-@dataclass(frozen=True)
-class ProcessEnvironment:
-    """This process's place among those of the job."""
-
-    rank: int = 0
-    world_size: int = 1
-    local_rank: int = 0
-    master_address: str = "127.0.0.1"
-    master_port: int = 29500
-
-
-def process_environment(variables: Mapping[str, str] | None = None) -> ProcessEnvironment:
-    """Read the place from torchrun's variables, or else from those of Slurm's srun.
-
-    Args:
-        variables: the environment; None means this process's.
-
-    Raises:
-        ConfigError: a variable is missing or not a number.
-
-    Example:
-        >>> process_environment({"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1",
-        ...     "SLURM_STEP_NODELIST": "node[07-08]", "SLURM_JOB_ID": "123"})
-        ProcessEnvironment(rank=3, world_size=4, local_rank=1, master_address='node07', \
-master_port=20123)
-    """
-    env = os.environ if variables is None else variables
-    try:
-        if "RANK" in env and "WORLD_SIZE" in env:
-            return ProcessEnvironment(
-                int(env["RANK"]),
-                int(env["WORLD_SIZE"]),
-                int(env.get("LOCAL_RANK", env["RANK"])),
-                env.get("MASTER_ADDR", "127.0.0.1"),
-                int(env.get("MASTER_PORT", "29500")),
-            )
-        # sbatch alone sets SLURM_NTASKS too; only srun's tasks have a step's node list.
-        if "SLURM_PROCID" in env and "SLURM_STEP_NODELIST" in env:
-            nodes = env["SLURM_STEP_NODELIST"]
-            port = 20000 + int(env.get("SLURM_JOB_ID", "0")) % 20000
-            return ProcessEnvironment(
-                int(env["SLURM_PROCID"]),
-                int(env.get("SLURM_STEP_NUM_TASKS", env.get("SLURM_NTASKS", "1"))),
-                int(env.get("SLURM_LOCALID", "0")),
-                env.get("MASTER_ADDR", first_node(nodes)),
-                int(env.get("MASTER_PORT", str(port))),
-            )
-    except ValueError as error:
-        raise ConfigError(
-            f"the launch environment is not a number ({error})",
-            where="RANK, WORLD_SIZE, LOCAL_RANK, MASTER_PORT or SLURM_*",
-            fix="start with --nproc N, torchrun or srun",
-        ) from None
-    return ProcessEnvironment()
-
-
-def first_node(nodes: str) -> str:
-    """Return the first host of a Slurm node list.
-
-    Example:
-        >>> first_node("gpu[012-015,020],cpu1"), first_node("a1,a2")
-        ('gpu012', 'a1')
-    """
-    match = re.match(r"([^,\[]+)(?:\[([0-9]+))?", nodes)
-    return (match[1] + (match[2] or "")) if match else nodes
-
-
-def current_rank() -> int:
-    """Return this process's rank, 0 when it is alone."""
-    return process_environment().rank
-
-
-def world_size() -> int:
-    """Return the number of processes of the job."""
-    return process_environment().world_size
 
 
 def leave(code: int) -> NoReturn:

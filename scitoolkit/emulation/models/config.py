@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.plugins import Kind
+from scitoolkit.core.plugins import Choice, Kind
 
 if TYPE_CHECKING:
     from torch import nn
 
     from scitoolkit.emulation.models.layers import Padding
 
-models: Kind[type[Config]] = Kind("field model", "network from fields to fields")
+
+class FieldModelConfig(Config):
+    """Base of all field models: a network from fields to fields, or vectors to vectors."""
+
+    name: str
+
+    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
+        """Return the network for channels and boundaries."""
+        raise NotImplementedError
 
 
-class UNetConfig(Config):
+models: Kind[type[FieldModelConfig]] = Kind("field model", "network from fields to fields")
+AnyModel = Annotated[FieldModelConfig, Choice(models)]
+
+
+class UNetConfig(FieldModelConfig):
     """A U-Net; see `scitoolkit.emulation.models.unet.UNet`."""
 
     name: Literal["unet"] = "unet"
@@ -35,7 +47,7 @@ class UNetConfig(Config):
         )
 
 
-class ResNetConfig(Config):
+class ResNetConfig(FieldModelConfig):
     """Residual blocks at full resolution; see `scitoolkit.emulation.models.resnet.ResNet`."""
 
     name: Literal["resnet"] = "resnet"
@@ -54,7 +66,7 @@ class ResNetConfig(Config):
         )  # fmt: skip
 
 
-class FNOConfig(Config):
+class FNOConfig(FieldModelConfig):
     """A Fourier neural operator; see `scitoolkit.emulation.models.fno.FNO`."""
 
     name: Literal["fno"] = "fno"
@@ -69,7 +81,7 @@ class FNOConfig(Config):
         return FNO(inputs, outputs, padding, width=self.width, layers=self.layers, modes=self.modes)
 
 
-class EllipticConfig(Config):
+class EllipticConfig(FieldModelConfig):
     """Local sources and a global operator; see `scitoolkit.emulation.models.elliptic.Elliptic`."""
 
     name: Literal["elliptic"] = "elliptic"
@@ -93,7 +105,7 @@ class EllipticConfig(Config):
         )
 
 
-class MLPConfig(Config):
+class MLPConfig(FieldModelConfig):
     """A multilayer perceptron, for vectors; see `scitoolkit.emulation.models.mlp.MLP`."""
 
     name: Literal["mlp"] = "mlp"
@@ -105,6 +117,3 @@ class MLPConfig(Config):
         from scitoolkit.emulation.models.mlp import MLP
 
         return MLP(inputs, outputs, width=self.width, layers=self.layers)
-
-
-AnyModel = models.union()

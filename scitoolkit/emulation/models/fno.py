@@ -42,9 +42,9 @@ class SpectralMixing(nn.Module):
         self.periodic = [p == "circular" for p in padding]
         self.modes, self.dense, self.channels = list(modes), dense, channels
         # A real field's modes come in conjugate pairs: one periodic dim keeps one half of them.
-        self.half = next((i for i, p in enumerate(self.periodic) if p), None)
+        self.halved = next((i for i, p in enumerate(self.periodic) if p), None)
         kept = [
-            2 * m - 1 if p and i != self.half else m
+            2 * m - 1 if p and i != self.halved else m
             for i, (m, p) in enumerate(zip(modes, self.periodic, strict=True))
         ]
         self.alone = [i for i, p in enumerate(self.periodic) if p or not dense]
@@ -62,11 +62,11 @@ class SpectralMixing(nn.Module):
         position = torch.arange(size, dtype=torch.float64)
         if self.periodic[dim]:
             k = torch.arange(
-                0 if dim == self.half else 1 - self.modes[dim], self.modes[dim],
+                0 if dim == self.halved else 1 - self.modes[dim], self.modes[dim],
                 dtype=torch.float64,
             )  # fmt: skip
             angle = 2 * math.pi / size * position[:, None] * k
-            weight = torch.where(k == 0, 1.0, 2.0) if dim == self.half else torch.ones_like(k)
+            weight = torch.where(k == 0, 1.0, 2.0) if dim == self.halved else torch.ones_like(k)
         else:
             k = torch.arange(self.modes[dim], dtype=torch.float64)
             angle = math.pi / size * (position[:, None] + 0.5) * k
@@ -74,7 +74,7 @@ class SpectralMixing(nn.Module):
         # Modes that a coarse grid cannot hold are left out of the sum.
         weight = weight * (k.abs() < (size / 2 if self.periodic[dim] else size))
         sines = torch.sin(angle) if self.periodic[dim] else torch.zeros_like(angle)
-        return tuple(t.to(like) for t in (torch.cos(angle), sines, weight / size))
+        return torch.cos(angle).to(like), sines.to(like), (weight / size).to(like)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, channels, *space): what the low modes add."""

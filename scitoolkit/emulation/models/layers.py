@@ -7,7 +7,7 @@ walled one is continued by zeros (a network can tell where the wall is) or by th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -58,16 +58,17 @@ class Conv(nn.Module):
         half = kernel // 2
         # Zeros are left to the convolution itself: it need not copy its input for them.
         own = tuple(half if p == "zeros" else 0 for p in padding)
-        self.conv = _CONV[len(padding)](inputs, outputs, kernel, padding=own)
+        make: Any = _CONV[len(padding)]
+        self.conv: Any = make(inputs, outputs, kernel, padding=own)
         self.padded: list[tuple[int, Padding]] = [
             (i + 2, p) for i, p in enumerate(padding) if p != "zeros" and half
         ]
-        self.half = half
+        self.margin = half
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, outputs, *space)."""
         for dim, padding in self.padded:
-            x = pad(x, dim, self.half, padding)
+            x = pad(x, dim, self.margin, padding)
         return self.conv(x)
 
 

@@ -6,26 +6,34 @@ Torch is imported in `build`, so that reading a configuration stays fast.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.plugins import Kind
+from scitoolkit.core.plugins import Choice, Kind
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-optimizers: Kind[type[Config]] = Kind("optimizer", "updates the parameters")
 FUSED_FROM = 200_000  # parameters
 
 
-class _Optimizer(Config):
-    """What all optimizers have; `uses_closure` ones evaluate the loss more than once a step."""
+class OptimizerConfig(Config):
+    """Base of all optimizers; `uses_closure` ones evaluate the loss more than once a step."""
 
     uses_closure: ClassVar[bool] = False
+    name: str
     lr: PositiveFloat = Field(default=1e-3, description="learning rate before the schedule")
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """Return the torch optimizer over `parameters`."""
+        raise NotImplementedError
+
+
+optimizers: Kind[type[OptimizerConfig]] = Kind("optimizer", "updates the parameters")
+AnyOptimizer = Annotated[OptimizerConfig, Choice(optimizers)]
 
 
 def _worth_fusing(parameters: list[nn.Parameter]) -> bool:
@@ -37,7 +45,7 @@ def _worth_fusing(parameters: list[nn.Parameter]) -> bool:
     return plain and sum(p.numel() for p in parameters) >= FUSED_FROM
 
 
-class AdamW(_Optimizer):
+class AdamW(OptimizerConfig):
     """Adam with decoupled weight decay.
 
     Example:
@@ -66,7 +74,7 @@ class AdamW(_Optimizer):
         )
 
 
-class Adam(_Optimizer):
+class Adam(OptimizerConfig):
     """Adam; `weight_decay` is an L2 term of the gradient."""
 
     name: Literal["adam"] = "adam"
@@ -90,7 +98,7 @@ class Adam(_Optimizer):
         )
 
 
-class SGD(_Optimizer):
+class SGD(OptimizerConfig):
     """Stochastic gradient descent with momentum."""
 
     name: Literal["sgd"] = "sgd"
@@ -112,7 +120,7 @@ class SGD(_Optimizer):
         )
 
 
-class Muon(_Optimizer):
+class Muon(OptimizerConfig):
     """Muon for matrices and convolutions, Adam for the rest; see `muon.MuonAdam`.
 
     `lr` is Adam's; a matrix moves `matrix_ratio` times as fast.
@@ -139,7 +147,7 @@ class Muon(_Optimizer):
         )
 
 
-class LBFGS(_Optimizer):
+class LBFGS(OptimizerConfig):
     """Limited-memory BFGS, for small models and whole-set batches."""
 
     uses_closure: ClassVar[bool] = True

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.plugins import Kind
+from scitoolkit.core.plugins import Choice, Kind
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-schedules: Kind[type[Config]] = Kind("schedule", "learning rate over a training")
 
+class ScheduleConfig(Config):
+    """Base of all schedules: the warm-up; subclasses give the shape of the rest."""
 
-class _Schedule(Config):
-    """A schedule's warm-up; subclasses say what follows it."""
-
+    name: str
     warmup_steps: NonNegativeInt = Field(default=0, description="steps of linear warm-up")
 
     def factor(self, step: int, total_steps: int) -> float:
@@ -37,7 +36,11 @@ class _Schedule(Config):
         raise NotImplementedError
 
 
-class Constant(_Schedule):
+schedules: Kind[type[ScheduleConfig]] = Kind("schedule", "learning rate over a training")
+AnySchedule = Annotated[ScheduleConfig, Choice(schedules)]
+
+
+class Constant(ScheduleConfig):
     """The same learning rate throughout, after the warm-up."""
 
     name: Literal["constant"] = "constant"
@@ -47,7 +50,7 @@ class Constant(_Schedule):
         return 1.0
 
 
-class Cosine(_Schedule):
+class Cosine(ScheduleConfig):
     """Half a cosine from 1 to `final_factor`.
 
     Example:
@@ -66,7 +69,7 @@ class Cosine(_Schedule):
         return self.final_factor + (1 - self.final_factor) * wave
 
 
-class Exponential(_Schedule):
+class Exponential(ScheduleConfig):
     """A constant ratio per step, reaching `final_factor` at the end.
 
     Example:
@@ -90,7 +93,7 @@ class Exponential(_Schedule):
         return self.final_factor**progress
 
 
-class Plateau(_Schedule):
+class Plateau(ScheduleConfig):
     """Multiplied with `decay` after `patience` epochs without a better validation loss."""
 
     name: Literal["plateau"] = "plateau"

@@ -12,7 +12,7 @@ from torch import nn
 
 from scitoolkit.compression import activation_codec as codec
 from scitoolkit.compression.activations import Comet, Entry, Pass
-from scitoolkit.compression.bases import LIBRARY_BASES
+from scitoolkit.compression.codecs.sz3 import Sz3
 from scitoolkit.compression.exact_tensors import narrow, widen
 from scitoolkit.core.config import Config
 from scitoolkit.core.content import content_root
@@ -93,7 +93,7 @@ def test_smaller_than_sz3_at_the_same_error_on_activations_of_a_flow():
     h = nn.functional.conv2d(x, torch.randn(8, 4, 3, 3), padding=1).relu()
     packed = codec.pack(h, 0.3 * codec.measure(h).rms)
     off = float((codec.unpack(packed) - h).square().mean())
-    values, slow = h[0].numpy(), LIBRARY_BASES["sz3"]
+    values, slow = h[0].numpy(), Sz3()
     for bound in np.geomspace(3e-3, 1, 12) * values.std():
         data = slow.encode(values, float(bound))
         y = slow.decode(data, values.shape, values.dtype, float(bound))

@@ -22,7 +22,7 @@ FIELD[0, 0, :3] = np.nan
 def samples() -> list[tuple[bytes, np.ndarray]]:
     made = [
         compress(FIELD, rel=1e-2),
-        compress(FIELD, rel=1e-2, base="sz3", enhancer="linear"),
+        compress(FIELD, rel=1e-2, codec="sz3", enhancer="linear"),
         compress(FIELD, pw_rel=1e-1),
         compress(np.arange(100), abs=0),
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -71,7 +73,8 @@ def test_why_the_codec_cannot_be_compiled_is_the_reason_given(monkeypatch):
         raise BackendError("kernel cache /full cannot be used: No space left on device")
 
     monkeypatch.setattr(dyadic, "_library", refuse)
-    monkeypatch.setattr(choose, "LIBRARY_BASES", {})
+    for package in ("pysz", "zfpy", "hdf5plugin"):
+        monkeypatch.setitem(sys.modules, package, None)
     dyadic.unavailable.cache_clear()
     with pytest.raises(BackendError, match="No space left on device") as caught:
         choose.encode_best(np.arange(27.0).reshape(3, 3, 3), 1e-3, choose.Options())

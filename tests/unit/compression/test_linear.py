@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scitoolkit.compression import linear
+from scitoolkit.compression.enhancers import linear
 from scitoolkit.core.errors import DataError
 
 
@@ -16,7 +16,7 @@ def noisy(shape=(14, 15, 16), dtype=np.float32):
     return x, (x + rng.uniform(-0.1, 0.1, shape)).astype(dtype)
 
 
-def reference(field: np.ndarray, enhancer: linear.LinearEnhancer, clip: float) -> np.ndarray:
+def reference(field: np.ndarray, enhancer: linear.LinearTaps, clip: float) -> np.ndarray:
     """Second differences by padding, one at a time."""
     pad = np.pad(field.astype(np.float64), 2, mode="edge")
 
@@ -70,8 +70,8 @@ def test_bytes_are_few_and_come_back():
     enhancer, _ = linear.fit(x, y, 0.1, 4)
     data = enhancer.to_bytes()
     assert len(data) == 94
-    again = linear.LinearEnhancer.from_bytes(data, enhancer.scale)
+    again = linear.LinearTaps.from_bytes(data, enhancer.scale)
     assert (again.apply(y, 0.1) == enhancer.apply(y, 0.1)).all()
     for broken in (b"", data[:-1], data + b"x", b"\xff" + data[1:]):
         with pytest.raises(DataError):
-            linear.LinearEnhancer.from_bytes(broken, enhancer.scale)
+            linear.LinearTaps.from_bytes(broken, enhancer.scale)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from scitoolkit.compression import compress, decompress, dyadic, inspect_stream, network, psnr
-from scitoolkit.compression.network import GroupNetworks, NetworkEnhancer
+from scitoolkit.compression import compress, decompress, dyadic, inspect_stream, psnr
+from scitoolkit.compression.enhancers import network
+from scitoolkit.compression.enhancers.network import GroupNetworks, GroupWeights
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import DataError
 
@@ -21,9 +22,9 @@ def coded():
     return x, decoded, bound
 
 
-def random_enhancer(dtype=np.float32) -> NetworkEnhancer:
+def random_enhancer(dtype=np.float32) -> GroupWeights:
     rng = np.random.default_rng(0)
-    return NetworkEnhancer(
+    return GroupWeights(
         np.array([12.0], np.float32),
         rng.integers(-127, 128, (2, 6, network.INPUTS)).astype(np.int8),
         rng.integers(-127, 128, (2, 6)).astype(np.int8),
@@ -77,15 +78,15 @@ def test_bytes_come_back_and_other_lengths_are_refused():
     enhancer = random_enhancer()
     data = enhancer.to_bytes()
     assert len(data) == 2 + 12 + 4 + 2 * 6 * (network.INPUTS + 2)
-    assert NetworkEnhancer.from_bytes(data).to_bytes() == data
+    assert GroupWeights.from_bytes(data).to_bytes() == data
     for broken in (b"", data[:-1], data + b"x", b"\xff" + data[1:], data[:1] + b"\x00" + data[2:]):
         with pytest.raises(DataError):
-            NetworkEnhancer.from_bytes(broken)
+            GroupWeights.from_bytes(broken)
 
 
 def test_a_network_is_used_only_where_it_gains(coded):
     x, _, bound = coded
-    stream = compress(x, rel=1e-2, enhancer="network", seconds=0.5)
+    stream = compress(x, rel=1e-2, enhancer="network", train_seconds=0.5)
     plain = compress(x, rel=1e-2, enhancer="none")
     y = decompress(stream)
     assert np.abs(x.astype(float) - y).max() <= bound

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 import yaml
@@ -19,7 +19,7 @@ from scitoolkit.core.config import (
     read_document,
 )
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.plugins import Kind
+from scitoolkit.core.plugins import Choice, Kind
 from scitoolkit.core.suggest import nearest_key
 
 optimizers: Kind[type[Config]] = Kind("test optimizer")
@@ -45,7 +45,7 @@ class Training(Config):
     clip_norm: float | None = None
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     log_every: int = 10
-    optimizer: optimizers.union() = AdamW()
+    optimizer: Annotated[Config, Choice(optimizers)] = AdamW()
 
 
 class Data(Config):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pytest
 
 from scitoolkit.core.config import Config, ConfigProblems, config_keys
 from scitoolkit.core.errors import BackendError, ConfigError
-from scitoolkit.core.plugins import Kind, kinds
+from scitoolkit.core.plugins import Choice, Kind, kinds
 
 
 class Circle(Config):
@@ -46,7 +46,7 @@ def test_members_registered_after_the_union_was_declared_are_accepted():
     shapes = _shapes()
 
     class Drawing(Config):
-        shape: shapes.union() = Circle()  # type: ignore[valid-type]
+        shape: Annotated[Config, Choice(shapes)] = Circle()
 
     shapes.register("square")(Square)
     assert Drawing(shape={"name": "square", "side": 2}).shape == Square(side=2)
@@ -60,7 +60,7 @@ def test_errors_of_a_member_carry_the_key_and_the_nearest_name():
     shapes.register("square")(Square)
 
     class Drawing(Config):
-        shape: shapes.union()  # type: ignore[valid-type]
+        shape: Annotated[Config, Choice(shapes)]
 
     with pytest.raises(ConfigProblems, match=r"shape\.name: 'sqare' .*did you mean square"):
         Drawing(shape={"name": "sqare"})

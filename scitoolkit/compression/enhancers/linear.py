@@ -14,12 +14,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 
-from scitoolkit.compression._linear_source import SOURCE
+from scitoolkit.compression import dyadic
 from scitoolkit.compression.dyadic import FLAGS
+from scitoolkit.compression.enhancers._linear_source import SOURCE
+from scitoolkit.compression.enhancers.base import Enhancer
 from scitoolkit.compression.kernel_arguments import extents, folded, pointer, real
 from scitoolkit.core.errors import DataError
 from scitoolkit.ops.codegen import load_library
@@ -32,8 +36,41 @@ _SAMPLE = 1 << 16
 _FIT_POINTS = 1 << 17
 
 
+class Linear(Enhancer):
+    """Classes of points with ten symmetric Wiener taps each, in closed form."""
+
+    name: Literal["linear"] = "linear"
+    num_behind: ClassVar[int] = 2
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Return why the kernels cannot be compiled, "" if they can."""
+        return dyadic.unavailable()
+
+    def sizes(self, num_points: int) -> Sequence[int]:
+        """Return numbers of classes."""
+        return (1, 4) if num_points < 1 << 18 else (4, 8)
+
+    def fit(
+        self,
+        values: np.ndarray,
+        decoded: np.ndarray,
+        error_bound: float,
+        size: Hashable,
+        seconds: float,
+    ) -> bytes:
+        """Return taps and limits of the least-squares solution."""
+        return fit(values, decoded, error_bound, cast(int, size))[0].to_bytes()
+
+    def apply(
+        self, data: bytes | memoryview, decoded: np.ndarray, error_bound: float, clip: float
+    ) -> np.ndarray:
+        """Return the field with each point's linear correction added."""
+        return LinearTaps.from_bytes(data, 1.0 / error_bound).apply(decoded, clip)
+
+
 @dataclass(frozen=True)
-class LinearEnhancer:
+class LinearTaps:
     """Taps of each class, in units of 2^-13, and the limits between classes.
 
     Attributes:
@@ -68,7 +105,7 @@ class LinearEnhancer:
         return head + self.limits.astype("<f4").tobytes() + self.taps.astype("<i2").tobytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes | memoryview, scale: float) -> LinearEnhancer:
+    def from_bytes(cls, data: bytes | memoryview, scale: float) -> LinearTaps:
         """Return the enhancer that `to_bytes` wrote.
 
         Raises:
@@ -89,7 +126,7 @@ class LinearEnhancer:
 
 def fit(
     original: np.ndarray, decoded: np.ndarray, bound: float, num_classes: int
-) -> tuple[LinearEnhancer, float]:
+) -> tuple[LinearTaps, float]:
     """Return the enhancer with the least square error, and that error's share of the base's.
 
     Args:
@@ -117,7 +154,7 @@ def largest_error(original: np.ndarray, decoded: np.ndarray) -> float:
 
 def _fit_kind(
     original: np.ndarray, decoded: np.ndarray, scale: float, activity: bool, num_classes: int
-) -> tuple[LinearEnhancer, float]:
+) -> tuple[LinearTaps, float]:
     limits = _limits(decoded, scale, activity, num_classes)
     sums = np.zeros((len(limits) + 1, NUM_TAPS, _WIDE))
     shape = folded(decoded.shape)
@@ -144,7 +181,7 @@ def _fit_kind(
         won = 2 * rounded @ b - rounded @ a @ rounded
         if won > 0:
             taps[k], gain = solved, gain + won
-    return LinearEnhancer(activity, scale, limits, taps), -gain
+    return LinearTaps(activity, scale, limits, taps), -gain
 
 
 def _limits(decoded: np.ndarray, scale: float, activity: bool, num_classes: int) -> np.ndarray:

@@ -17,16 +17,17 @@ import ctypes
 import functools
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.compression import dyadic, field
-from scitoolkit.compression._network_source import SOURCE
-from scitoolkit.compression.field import Encoded
+from scitoolkit.compression import dyadic
+from scitoolkit.compression.enhancers._network_source import SOURCE
+from scitoolkit.compression.enhancers.base import Enhancer
 from scitoolkit.compression.kernel_arguments import extents, folded, pointer, real
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError, NumericalError
@@ -37,12 +38,46 @@ from scitoolkit.training.config import TrainingConfig
 
 INPUTS = 32
 MAX_GROUPS, MAX_HIDDEN = 16, 64
-DEFAULT_SECONDS = 10.0
 SAMPLES = 1 << 17
 BATCH = 2048
 LEAST_STEPS = 50
 # (groups, hidden width) by number of points: small fields cannot carry large networks.
 SIZES = ((1 << 16, ((1, 4),)), (1 << 20, ((1, 8), (2, 12))), (1 << 62, ((2, 12),)))
+
+
+class Network(Enhancer):
+    """One light network a value range of the decoded field, trained on the field itself."""
+
+    name: Literal["network"] = "network"
+    trained: ClassVar[bool] = True
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Return why the kernels cannot be compiled, "" if they can."""
+        return dyadic.unavailable()
+
+    def sizes(self, num_points: int) -> Sequence[tuple[int, int]]:
+        """Return (groups, hidden width)."""
+        return next(sizes for limit, sizes in SIZES if num_points <= limit)
+
+    def fit(
+        self,
+        values: np.ndarray,
+        decoded: np.ndarray,
+        error_bound: float,
+        size: Hashable,
+        seconds: float,
+    ) -> bytes | None:
+        """Return trained and quantised weights, None when training diverged."""
+        groups, hidden = cast(tuple[int, int], size)
+        trained = train(values, decoded, error_bound, groups, hidden, seconds)
+        return None if trained is None else trained.to_bytes()
+
+    def apply(
+        self, data: bytes | memoryview, decoded: np.ndarray, error_bound: float, clip: float
+    ) -> np.ndarray:
+        """Return the field with each point's predicted error taken off."""
+        return GroupWeights.from_bytes(data).apply(decoded, error_bound, clip)
 
 
 class GroupNetworks(nn.Module):
@@ -80,7 +115,7 @@ class ResidualTask:
 
 
 @dataclass(frozen=True)
-class NetworkEnhancer:
+class GroupWeights:
     """Quantised weights of all groups.
 
     Attributes:
@@ -122,7 +157,7 @@ class NetworkEnhancer:
         return struct.pack("<BB", groups, hidden) + b"".join(p.tobytes() for p in parts)
 
     @classmethod
-    def from_bytes(cls, data: bytes | memoryview) -> NetworkEnhancer:
+    def from_bytes(cls, data: bytes | memoryview) -> GroupWeights:
         """Return the enhancer that `to_bytes` wrote.
 
         Raises:
@@ -146,32 +181,9 @@ class NetworkEnhancer:
         )  # fmt: skip
 
 
-def enhanced_by_network(
-    start: Encoded, values: np.ndarray, bound: float, seconds: float
-) -> Iterator[Encoded]:
-    """Yield the coded field behind each size of network that it may carry, bound not yet kept.
-
-    Args:
-        start: the field coded by a base.
-        values: finite C-contiguous float32/64 field.
-        bound: absolute error bound.
-        seconds: time for training, for all sizes together.
-    """
-    if dyadic.unavailable():
-        return
-    sizes = next(sizes for limit, sizes in SIZES if values.size <= limit)
-    for groups, hidden in sizes:
-        enhancer = train(values, start.decoded, bound, groups, hidden, seconds / len(sizes))
-        if enhancer is None:
-            continue
-        enhanced = enhancer.apply(start.decoded, bound, bound)
-        header = {"name": "network", "clip": 1.0}
-        yield field.with_enhancer(start, header, enhancer.to_bytes(), enhanced)
-
-
 def train(
     values: np.ndarray, decoded: np.ndarray, bound: float, groups: int, hidden: int, seconds: float
-) -> NetworkEnhancer | None:
+) -> GroupWeights | None:
     """Return trained and quantised networks, or None when training diverged.
 
     Args:
@@ -204,7 +216,7 @@ def train(
     first, bias, second = (
         np.rint(p / s).astype(np.int8) for p, s in zip(parts, scales, strict=True)
     )
-    return NetworkEnhancer(limits, first, bias, second, scales)
+    return GroupWeights(limits, first, bias, second, scales)
 
 
 def _steps(task: ResidualTask, stencils: np.ndarray, errors: np.ndarray, seconds: float) -> int:

@@ -1,0 +1,77 @@
+"""Our wavelet codec as a member of the kind `codec`; the coder itself is `compression.dyadic`."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from scitoolkit.compression import dyadic
+from scitoolkit.compression.codecs.base import CodedField, ErrorBoundedCodec, Shape
+from scitoolkit.core.errors import DataError
+
+# Bin widths in units of the bound: wider bins need more corrections.
+STEPS = (1.5, 1.0)
+# A small field is coded in milliseconds, and its header weighs: the search may be finer.
+FINE_STEPS, SMALL_POINTS = (*STEPS, 1.35, 1.2, 1.1, 0.92, 0.85), 1 << 16
+_HEAD = struct.Struct("<dhh")
+
+
+class Dyadic(ErrorBoundedCodec):
+    """CDF 9/7 wavelet, rate-distortion quantiser, context mixing; the bound is its bin width."""
+
+    name: Literal["dyadic"] = "dyadic"
+    dims: ClassVar[tuple[int, int]] = (1, 3)
+    pointwise: ClassVar[bool] = False
+    reproducible: ClassVar[bool] = True
+    automatic: ClassVar[bool] = True
+    monotone: ClassVar[bool] = True
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Return why the coder cannot be compiled, "" if it can."""
+        return dyadic.unavailable()
+
+    def refusal(self, values: np.ndarray, error_bound: float) -> str:
+        """Bins that are too narrow for the integers of the coder are refused."""
+        if why := self.unavailable():
+            return why
+        if float(np.abs(values).max()) / error_bound > dyadic.MAX_STEPS:
+            return f"dyadic needs a bound above 1/{dyadic.MAX_STEPS} of the largest value"
+        return super().refusal(values, error_bound)
+
+    def factors(self, num_points: int) -> Sequence[float]:
+        """Return bin widths in units of the bound."""
+        return FINE_STEPS if num_points <= SMALL_POINTS else STEPS
+
+    def encode(self, values: np.ndarray, error_bound: float) -> bytes:
+        """Return offset, shrinkage and coded integers of bins `error_bound` wide."""
+        stream, _ = dyadic.encode(values, error_bound)
+        return _HEAD.pack(stream.offset, *stream.shrink) + bytes(stream.data)
+
+    def decode(self, data: bytes, shape: Shape, dtype: np.dtype, error_bound: float) -> np.ndarray:
+        """Return the values."""
+        if len(data) < _HEAD.size:
+            raise DataError("damaged stream: the wavelet's header is truncated")
+        offset, one, more = _HEAD.unpack_from(data)
+        stream = dyadic.DyadicStream(error_bound, offset, (one, more), data[_HEAD.size :])
+        return dyadic.decode(stream, shape, dtype)
+
+    def code(self, values: np.ndarray, error_bound: float, factor: float = 1.0) -> CodedField:
+        """Return the coded field; offset and shrinkage go into the header, which is deflated."""
+        stream, decoded = dyadic.encode(values, error_bound * factor)
+        header = {
+            "name": self.name, "steps": factor, "offset": stream.offset, "shrink": stream.shrink,
+        }  # fmt: skip
+        return CodedField(bytes(stream.data), decoded, header)
+
+    def restore(
+        self, header: dict[str, Any], data: memoryview, shape: Shape, dtype: np.dtype, bound: float
+    ) -> np.ndarray:
+        """Return the values that `code` coded."""
+        one, more = header["shrink"]
+        step = bound * header["steps"]
+        stream = dyadic.DyadicStream(step, header["offset"], (one, more), data)
+        return dyadic.decode(stream, shape, dtype)

@@ -1,0 +1,158 @@
+"""The contract of a domain: what the command line, a search and the Python API ask of it.
+
+A domain is one class derived from `Job`, listed in an entry-point group that `core.jobs` names.
+Everything that is called or read from outside is declared here; `scitoolkit.testing.JobContract`
+runs a domain through the command line.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+
+from scitoolkit.core.processes import one_process
+
+if TYPE_CHECKING:
+    from scitoolkit.core.job_config import JobConfig
+    from scitoolkit.core.results import Results
+    from scitoolkit.core.run_directory import RunDirectory
+
+TOLERANCE = 0.02
+"""Relative difference of metrics between processors that is no cause for concern."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result of `Job.validate`.
+
+    Attributes:
+        message: what was found, in a sentence.
+        key: the dotted configuration key it concerns, "" for the whole.
+        level: `error` makes the configuration invalid; `warning` and `note` are only shown.
+
+    Example:
+        >>> print(Finding("the file has 3 time steps", key="data.path", level="warning"))
+        warning: data.path: the file has 3 time steps
+    """
+
+    message: str
+    key: str = ""
+    level: Literal["error", "warning", "note"] = "error"
+
+    def __str__(self) -> str:
+        """Return the line shown to the user."""
+        return ": ".join(part for part in (self.level, self.key, self.message) if part)
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """What `scitoolkit publish` makes a shipped surrogate of.
+
+    Attributes:
+        files: names of the files of `model/` to copy; all but the metrics unless given.
+        config: the configuration to publish; the run's own unless given.
+        rows: rows of the card's table before those of the metrics.
+        command: the command that repeats the run; `scitoolkit run workflows/NAME` unless given.
+        tolerance: relative difference of metrics that a repetition may show.
+    """
+
+    files: Sequence[str] = ()
+    config: JobConfig | None = None
+    rows: Sequence[str] = ()
+    command: str = ""
+    tolerance: float = TOLERANCE
+
+
+class Job(ABC):
+    """A domain: configuration, checks, training, evaluation and application of its models.
+
+    All results go to the run directory, which alone a report reads.
+
+    Attributes:
+        config_class: schema of the configuration; its field `surrogate` names the domain.
+        searches: `scitoolkit search` accepts the configuration.
+        continues_from: file or folder of a run without which it cannot be resumed.
+        reports_while_running: `report` evaluates first, as results grow while the run goes on.
+    """
+
+    config_class: ClassVar[type[JobConfig]]
+    searches: ClassVar[bool] = False
+    continues_from: ClassVar[str] = "checkpoints"
+    reports_while_running: ClassVar[bool] = False
+
+    @abstractmethod
+    def check(self, config: Any) -> Mapping[str, Any]:
+        """Open the data, build the model, run one batch; write nothing. Used by `--dry-run`."""
+
+    @abstractmethod
+    def train(self, config: Any, run: RunDirectory, *, resume: bool = False) -> None:
+        """Train into `run`; with `resume`, continue from its newest checkpoint.
+
+        Every process of the job calls it; only rank 0 writes outside `run.checkpoints`.
+        """
+
+    @abstractmethod
+    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
+        """Evaluate a run or surrogate directory on its own test part, or on another file.
+
+        Without `data` the results are written into a run directory.
+        """
+
+    @abstractmethod
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """Apply a run or surrogate directory to a file and write a file that xarray opens."""
+
+    def validate(self, config: Any) -> Sequence[Finding]:
+        """Return what is wrong with a configuration that the schema cannot see, in seconds.
+
+        Missing files and optional packages, settings that contradict the data, models too large
+        for the memory. Nothing is trained and nothing is written.
+        """
+        del config
+        return ()
+
+    def processes(self, config: Any) -> AbstractContextManager[bool]:
+        """Return the context in which the processes of a training work together.
+
+        It yields whether this process takes part in `train`. A job runs in one process unless it
+        overrides this; with a `training` section derive from `scitoolkit.training.TrainingJob`.
+        """
+        del config
+        return one_process()
+
+    def artifacts(self, directory: Path) -> Artifacts:
+        """Return what `scitoolkit publish` copies from an evaluated run."""
+        del directory
+        return Artifacts()
+
+
+@runtime_checkable
+class Exporter(Protocol):
+    """A job whose surrogates can be written as one file that other programs call."""
+
+    def export(self, directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
+        """Write a run's or surrogate's model; return what a caller has to know of it."""
+
+
+@runtime_checkable
+class Searchable(Protocol):
+    """What a `Job` may offer to make a search of its configuration cheap and fair.
+
+    Without it a search trains with `Job.train` and compares the lowest validation loss.
+    """
+
+    def search_trial(
+        self, config: Any, run: RunDirectory, *, resume: bool = False
+    ) -> Mapping[str, float]:
+        """Train into `run` and return figures that are comparable between configurations.
+
+        Only the validation part is looked at, never the test part; refits that a search does not
+        need are left out.
+        """
+
+    def search_cost(self, config: Any) -> Mapping[str, float]:
+        """Return what is known without training, such as `parameters`; it must be cheap."""

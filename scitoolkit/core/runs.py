@@ -1,0 +1,97 @@
+"""Which run directory a command works in: a new one, or the run that `--resume` continues."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from scitoolkit.core.config import Config, dump_config, read_document
+from scitoolkit.core.errors import BackendError, ConfigError, DataError
+from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.log import close_log_files
+from scitoolkit.core.resume import changed_settings, free_keys, identity
+from scitoolkit.core.run_directory import RunDirectory, write_atomic
+
+CHECKPOINTS = "checkpoints/step-*"
+"""Files of a run, as a pattern, that a training continues from."""
+
+_FAILED_START = (ConfigError, DataError, BackendError)
+_WRITTEN_AT_START = frozenset(
+    {"config.yaml", "env.json", "run.log", "checkpoints", "report", ".live"}
+)
+
+
+def open_run(
+    config: JobConfig, *, resume: bool, run_dir: Path | None = None, state: str = CHECKPOINTS
+) -> RunDirectory:
+    """Make a new run directory, or return the one that a resumed command continues.
+
+    Args:
+        config: the checked configuration.
+        resume: continue `run_dir`, or the newest run of the same configuration that has something
+            to continue from. Runs of other configurations, and starts that failed, are left out.
+        run_dir: the run to continue.
+        state: pattern of the files, below the run directory, that this kind of run continues from.
+
+    Raises:
+        ConfigError: there is no run to continue, or only runs of another configuration.
+    """
+    if not resume:
+        if run_dir is not None:
+            raise ConfigError("--run-dir names a run to continue", fix="add --resume")
+        return RunDirectory.create(config.run.root, config.workflow, config)
+    directory = _newest(config, state) if run_dir is None else RunDirectory.open(run_dir)
+    changed = _changes(config, directory)
+    if changed:
+        raise ConfigError(
+            "resume with another config: " + "; ".join(changed),
+            where=str(directory.config_path),
+            allowed=f"changes in {', '.join(free_keys(type(config)))}",
+            fix="undo the change, or start a new run without --resume",
+        )
+    write_atomic(directory.config_path, dump_config(config))  # what was free may have changed
+    return directory
+
+
+def discard_failed_start(run: RunDirectory, error: BaseException) -> None:
+    """Remove a run directory whose data, settings or packages were refused before it did anything.
+
+    Without this a mistyped path would leave an empty run that looks like the newest one.
+    """
+    written = {path.name for path in run.path.iterdir()}
+    folders = [folder for folder in (run.checkpoints, run.report) if folder.is_dir()]
+    used = not written <= _WRITTEN_AT_START or any(any(f.iterdir()) for f in folders)
+    if used or not isinstance(error, _FAILED_START):
+        return
+    close_log_files(run.path)
+    with contextlib.suppress(OSError):  # a file that is held open elsewhere: the run stays
+        shutil.rmtree(run.path)
+
+
+def _newest(config: JobConfig, state: str) -> RunDirectory:
+    """Return the newest run of this configuration with state, else the newest without."""
+    base = Path(config.run.root) / config.workflow
+    runs = [RunDirectory(p) for p in sorted(base.glob("*")) if (p / "config.yaml").is_file()]
+    if not runs:
+        raise ConfigError("no run to resume", where=str(base), fix="start without --resume")
+    same = [run for run in runs if _is_same(config, run)]
+    candidates = same or runs  # with none of the same, the message names what is different
+    return _last_with_state(candidates, state) or candidates[-1]
+
+
+def _last_with_state(runs: Sequence[RunDirectory], state: str) -> RunDirectory | None:
+    return next((run for run in reversed(runs) if any(run.path.glob(state))), None)
+
+
+def _is_same(config: Config, run: RunDirectory) -> bool:
+    try:
+        return not _changes(config, run)
+    except ConfigError:  # of a version that had other settings
+        return False
+
+
+def _changes(config: Config, run: RunDirectory) -> list[str]:
+    before = read_document(run.config_path).validate(type(config))
+    return changed_settings(identity(before), identity(config))

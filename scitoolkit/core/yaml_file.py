@@ -1,0 +1,193 @@
+"""Reading YAML into plain values, with the line of every key and bounds on what a file may ask for.
+
+Anchors, aliases and merge keys (`<<: *base`) work. A file that is too large, nested too deeply,
+refers to itself or grows without bound by its aliases is refused while it is being parsed, so the
+refusal takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.suggest import nearest_name
+
+MAX_BYTES, MAX_DEPTH, MAX_VALUES = 1 << 20, 40, 50_000
+_STANDARD = "tag:yaml.org,2002:"
+_MERGE = f"{_STANDARD}merge"
+
+
+class LocatedStr(str):
+    """A string that remembers the folder its relative paths are meant from."""
+
+    base: Path
+
+    def __new__(cls, value: str, base: Path) -> LocatedStr:
+        """Return `value` carrying `base`."""
+        self = super().__new__(cls, value)
+        self.base = base
+        return self
+
+
+@dataclass
+class Parsed:
+    """The value of a YAML text, and the line of every dotted key in it."""
+
+    value: Any
+    lines: dict[str, int] = field(default_factory=dict)
+
+
+def read_yaml(path: Path) -> Parsed:
+    """Read a YAML file.
+
+    Raises:
+        ConfigError: it is missing, unreadable, not YAML, or beyond the bounds of this module.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        siblings = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        near = nearest_name(path.name, siblings)
+        raise ConfigError(
+            "no such file",
+            where=str(path),
+            fix=f"did you mean {path.parent / near}?" if near else "",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot be read ({error})", where=str(path)) from None
+    return parse_yaml(text, path.resolve().parent, str(path))
+
+
+def parse_yaml(text: str, base: Path, where: str) -> Parsed:
+    """Return the value of a YAML text whose relative paths are meant from `base`.
+
+    Args:
+        text: one YAML document.
+        base: folder that its strings remember, see `LocatedStr`.
+        where: name of the text in messages.
+
+    Raises:
+        ConfigError: it is not YAML, or beyond the bounds of this module.
+
+    Example:
+        >>> parse_yaml("a: &x {b: 1, c: 2}\\nd: {<<: *x, c: 3}", Path(), "text").value["d"]
+        {'b': 1, 'c': 3}
+    """
+    if len(text) > MAX_BYTES:
+        raise ConfigError("too large for a configuration", where=where, allowed="1 MiB")
+    parsed = Parsed(None)
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is not None:
+            parsed.value = _construct(loader, node, "", parsed.lines, base)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"not valid YAML ({_one_line(error)})", where=where) from None
+    return parsed
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that reads 1e-3 as a number (YAML 1.2), and bounds depth and size."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth, self._values = 0, 0
+        self._sizes: dict[int, int] = {}  # values of each finished node, aliases expanded
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose one node, counting the values that it stands for."""
+        mark, alias = self.peek_event().start_mark, self.check_event(yaml.AliasEvent)
+        before = self._values
+        self._depth += 1
+        self._bound(self._depth, mark)
+        node = super().compose_node(parent, index)
+        if alias and id(node) not in self._sizes:
+            raise _refusal("an alias refers to the section that it is in", mark)
+        self._depth -= 1
+        self._values += self._sizes[id(node)] if alias else 1
+        self._sizes.setdefault(id(node), self._values - before)
+        if self._values > MAX_VALUES:
+            raise _refusal(f"more than {MAX_VALUES} values, aliases expanded", mark)
+        return node
+
+    def fetch_flow_collection_start(self, token: Any) -> None:
+        """Bound brackets where they are scanned: the scanner looks 1024 characters ahead."""
+        self._bound(self.flow_level, self.get_mark())
+        super().fetch_flow_collection_start(token)
+
+    @staticmethod
+    def _bound(depth: int, mark: Any) -> None:
+        if depth > MAX_DEPTH:
+            raise _refusal(f"nested more than {MAX_DEPTH} levels deep", mark)
+
+
+_Loader.add_implicit_resolver(
+    f"{_STANDARD}float",
+    re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def _construct(
+    loader: _Loader, node: yaml.Node, key: str, lines: dict[str, int], base: Path
+) -> Any:
+    """Build plain values from YAML nodes, noting the line of every key."""
+    if not node.tag.startswith(_STANDARD) or node.tag.count("/"):
+        raise _refusal(f"tag {node.tag!r} is not allowed", node.start_mark)
+    if isinstance(node, yaml.MappingNode):
+        out: dict[str, Any] = {}
+        for name, (key_node, value_node) in _entries(node, key).items():
+            dotted = f"{key}.{name}" if key else name
+            lines[dotted] = key_node.start_mark.line + 1
+            out[name] = _construct(loader, value_node, dotted, lines, base)
+        return out
+    if isinstance(node, yaml.SequenceNode):
+        return [_construct(loader, item, key, lines, base) for item in node.value]
+    try:
+        value = loader.construct_object(node, deep=True)
+    except ValueError as error:  # 2020-13-45 looks like a date
+        raise _refusal(f"{key}: {_one_line(error)}", node.start_mark) from None
+    return LocatedStr(value, base) if isinstance(value, str) else value
+
+
+def _entries(node: yaml.MappingNode, key: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+    """Return the key and value nodes of a mapping by name; its own keys win over merged ones."""
+    merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+    own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+    for key_node, value_node in node.value:
+        if key_node.tag == _MERGE:
+            for name, pair in _merged(value_node, key):
+                merged.setdefault(name, pair)
+            continue
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise _refusal("a key must be a word", key_node.start_mark)
+        name = str(key_node.value)
+        if name in own:
+            dotted = f"{key}.{name}" if key else name
+            raise _refusal(f"key {dotted!r} is written twice", key_node.start_mark)
+        own[name] = (key_node, value_node)
+    return {**merged, **own}
+
+
+def _merged(value: yaml.Node, key: str) -> list[tuple[str, tuple[yaml.Node, yaml.Node]]]:
+    """Return the entries of the sections that a merge key names; of two the first one wins."""
+    found: list[tuple[str, tuple[yaml.Node, yaml.Node]]] = []
+    for section in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+        if not isinstance(section, yaml.MappingNode):
+            raise _refusal("`<<` merges sections only", section.start_mark)
+        found += _entries(section, key).items()
+    return found
+
+
+def _refusal(text: str, mark: Any) -> yaml.YAMLError:
+    return yaml.YAMLError(f"line {mark.line + 1}: {text}")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
