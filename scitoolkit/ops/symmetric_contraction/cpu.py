@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from scitoolkit.ops.codegen.emit import banner, indented
 from scitoolkit.ops.codegen.vectors import PRELUDE
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, polynomial
 from scitoolkit.ops.symmetric_contraction.tree import Node, prefix_tree
@@ -285,4 +286,8 @@ def generate(spec: ContractionSpec, real: str) -> str:
         ),
     ]
     head = PRELUDE.format(real=real, element=real, integer=integer)
-    return "\n".join([head, _tables(spec), HELPERS, _bodies(spec), *functions])
+    title = banner(
+        f"symmetric contraction, correlation {spec.correlation}, of "
+        f"{' + '.join(map(str, spec.irreps_in))} into {' + '.join(map(str, spec.irreps_out))}, {real}"
+    )
+    return indented("\n".join([title, head, _tables(spec), HELPERS, _bodies(spec), *functions]))

@@ -33,6 +33,10 @@ class Segment:
     parity: int
     offset: int
 
+    def __str__(self) -> str:
+        """Return the irrep block in e3nn's notation."""
+        return f"{self.mul}x{self.degree}{'e' if self.parity == 1 else 'o'}"
+
     @property
     def components(self) -> int:
         """The 2 l + 1 components of the irrep."""
@@ -179,6 +183,22 @@ class TensorProductSpec:
         """Return C[i, j, k] of a path, scaled, float64, shape (2 l1+1, 2 l2+1, 2 l3+1)."""
         degrees = (self.in1[path.in1].degree, self.in2[path.in2].degree, self.out[path.out].degree)
         return wigner_3j(*degrees) * path.scale
+
+    def describe(self, number: int | None = None) -> str:
+        """Return the irreps, or those of one path with its mode and weights, for comments.
+
+        Example:
+            >>> TensorProductSpec.channelwise("4x0e + 4x1o", "0e + 1o", "0e").describe(1)
+            'path 1: 4x1o x 1x1o -> 4x0e, uvu, weights 4..7'
+        """
+        if number is None:
+            sides = [" + ".join(map(str, side)) for side in (self.in1, self.in2, self.out)]
+            return f"({sides[0]}) x ({sides[1]}) -> ({sides[2]})"
+        path = self.paths[number]
+        first, last = path.weight_offset, path.weight_offset + self.num_weights(path) - 1
+        weights = f"weights {first}..{last}" if path.has_weight else "no weights"
+        a, b, c = self.in1[path.in1], self.in2[path.in2], self.out[path.out]
+        return f"path {number}: {a} x {b} -> {c}, {path.mode}, {weights}"
 
     def to_json(self) -> str:
         """Return the spec as text: it travels with the operator through compile and export."""
