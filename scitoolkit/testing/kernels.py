@@ -22,7 +22,7 @@ class KernelContract:
     """Inherit and set `backend` to test everything that a kernel backend promises.
 
     Attributes:
-        backend: name of the backend.
+        backend: the backend, or its name if it is installed by an entry point.
         device: the device of the examples.
         skip: operations that the subclass tests elsewhere.
 
@@ -31,13 +31,13 @@ class KernelContract:
         ...     backend = "cpu"
     """
 
-    backend: ClassVar[str]
+    backend: ClassVar[str | type[KernelBackend]]
     device: ClassVar[str] = "cpu"
     skip: ClassVar[tuple[str, ...]] = ()
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run each test for every operation that the backend serves."""
-        member = kernel_backends.get(self.backend)
+        member = self.member()
         if "operation" in metafunc.fixturenames:
             loaded = [operations.get(name) for name in operations if name not in self.skip]
             served = [each for each in loaded if member.serves(each.name)]
@@ -64,7 +64,7 @@ class KernelContract:
         """Never a wrong or missing derivative in silence."""
         if operation.derivatives is None:
             return
-        example = next(operation.iterate_examples(Numbers(torch.float64, self.device)))
+        example = next(operation.iterate_examples(Numbers(self.dtype(), self.device)))
         run = self.chosen(operation, example)
         with pytest.raises(BackendError, match=r"no .*derivative"):
             derivatives(run, example, operation.derivatives + 1)
@@ -73,14 +73,14 @@ class KernelContract:
         """A dtype outside of the backend's list is an error where the backend is asked for."""
         if not self.member().dtypes:
             return
-        example = next(operation.iterate_examples(Numbers(torch.float64, self.device)))
+        example = next(operation.iterate_examples(Numbers(self.dtype(), self.device)))
         like = torch.zeros(1, dtype=torch.float16, device=self.device)
         with pytest.raises(BackendError, match="float16"):
-            operation.choose(example.spec, like, self.backend, *example.options)
+            operation.choose(example.spec, like, self.member().name, *example.options)
 
     def test_tracers_and_transforms_get_what_the_table_says(self, operation: Operation) -> None:
         """torch.func takes the kernels, or they are refused by name."""
-        example = next(operation.iterate_examples(Numbers(torch.float64, self.device)))
+        example = next(operation.iterate_examples(Numbers(self.dtype(), self.device)))
         transforms = self.member().implementations[operation.name].transforms
 
         def total(first: Tensor) -> Tensor:
@@ -93,14 +93,21 @@ class KernelContract:
         with pytest.raises(BackendError, match=r"torch\.func"):
             torch.func.grad(total)(example.tensors[0])
 
+    def dtype(self) -> torch.dtype:
+        """Return the dtype of tests that run once: float64 if the backend takes it."""
+        dtypes = self.member().dtypes
+        return torch.float64 if torch.float64 in dtypes or not dtypes else dtypes[0]
+
     def member(self) -> type[KernelBackend]:
         """Return the backend under test."""
-        return kernel_backends.get(self.backend)
+        if isinstance(self.backend, str):
+            return kernel_backends.get(self.backend)
+        return self.backend
 
     def chosen(self, operation: Operation, example: Example) -> Callable[..., Any]:
         """Return the implementation of the backend under test, never another one."""
         like = example.tensors[0]
-        return operation.choose(example.spec, like, self.backend, *example.options)
+        return operation.choose(example.spec, like, self.member().name, *example.options)
 
 
 @contextlib.contextmanager

@@ -26,9 +26,8 @@ def capability_table() -> str:
 
 
 def _row(operation: Operation) -> tuple[str, ...]:
-    serving = [
-        each for each in map(kernel_backends.get, kernel_backends) if _serves(each, operation)
-    ]
+    backends = map(kernel_backends.get, kernel_backends)
+    serving = [each for each in backends if _serves(each, operation)]
     found = [each.implementations[operation.name] for each in serving]
     times = "any" if operation.derivatives is None else str(operation.derivatives)
     devices = [f"{each.name} ({', '.join(each.devices)})" for each in serving]

@@ -286,8 +286,7 @@ def generate(spec: ContractionSpec, real: str) -> str:
         ),
     ]
     head = PRELUDE.format(real=real, element=real, integer=integer)
-    title = banner(
-        f"symmetric contraction, correlation {spec.correlation}, of "
-        f"{' + '.join(map(str, spec.irreps_in))} into {' + '.join(map(str, spec.irreps_out))}, {real}"
-    )
+    sides = [" + ".join(map(str, side)) for side in (spec.irreps_in, spec.irreps_out)]
+    order = f"correlation {spec.correlation}"
+    title = banner(f"symmetric contraction of {sides[0]} into {sides[1]}, {order}, {real}")
     return indented("\n".join([title, head, _tables(spec), HELPERS, _bodies(spec), *functions]))

@@ -70,7 +70,7 @@ def test_the_reference_is_taken_with_one_warning(caplog):
 
 
 class TestContractOfAPlugIn(KernelContract):
-    backend = "doubled"
+    backend = Doubled
 
     @pytest.fixture(autouse=True)
     def _installed(self, doubled):

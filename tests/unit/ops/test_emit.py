@@ -1,10 +1,12 @@
 """Generated C can be read and printed."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from scitoolkit.cli.main import run_cli
+from scitoolkit.ops.codegen.capabilities import capability_table
 from scitoolkit.ops.codegen.emit import indented
 from scitoolkit.ops.tensor_product import TensorProductSpec, cpu
 
@@ -36,3 +38,8 @@ def test_a_kernel_is_printed(capsys):
 def test_a_spec_that_is_none_is_refused_with_an_example(capsys):
     assert run_cli(["ops", "show", "4x0e"]) == 2
     assert "IN1 * IN2 -> OUT" in capsys.readouterr().err
+
+
+def test_the_table_of_the_docs_is_the_registry():
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "kernels.md").read_text()
+    assert f"-->\n{capability_table()}<!--" in page
