@@ -21,6 +21,8 @@ from scitoolkit.ops.codegen.dtypes import REAL
 from scitoolkit.ops.codegen.gpu import check_triton, is_interpreted, triton_version
 
 Prepare = Callable[..., object]
+# By names of backend and operation: torch.compile looks functions up by constants.
+FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class KernelBackend:
 
         def add(run: Callable[..., Any]) -> Callable[..., Any]:
             cls.implementations[operation] = Implementation(run, prepare, traceable, transforms)
+            FUNCTIONS[cls.name, operation] = run
             return run
 
         return add

@@ -15,7 +15,7 @@ from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import nearest_name
-from scitoolkit.ops.codegen.backends import KernelBackend, Reference, kernel_backends
+from scitoolkit.ops.codegen.backends import FUNCTIONS, KernelBackend, Reference, kernel_backends
 from scitoolkit.ops.codegen.examples import Example, Numbers
 from scitoolkit.ops.codegen.operator import is_eager, is_traced_transform, is_transformed
 
@@ -65,7 +65,8 @@ class Operation:
             BackendError: a backend other than auto is asked for and cannot run.
         """
         device, caller = like.device.type, _caller(like)
-        return _chosen(self.name, spec, like.dtype, device, backend, caller, *options)
+        name = _name(self.name, spec, like.dtype, device, backend, caller, *options)
+        return FUNCTIONS[name, self.name]
 
     def backend(self, spec: Hashable, like: Tensor, backend: str = AUTO, *options: Hashable) -> str:
         """Return the name of the backend that `choose` takes; arguments and errors are its."""
@@ -93,8 +94,8 @@ def _caller(like: Tensor) -> str:
 
 
 @torch.compiler.assume_constant_result
-def _chosen(operation: str, *arguments: Hashable) -> Callable[..., Any]:
-    return decide(operation, *arguments).implementations[operation].run  # type: ignore[arg-type]
+def _name(operation: str, *arguments: Hashable) -> str:
+    return decide(operation, *arguments).name  # type: ignore[arg-type]
 
 
 @functools.lru_cache(maxsize=4096)

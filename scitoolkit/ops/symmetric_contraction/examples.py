@@ -18,5 +18,5 @@ def examples(numbers: Numbers) -> Iterator[Example]:
         weight = numbers.normal(3, spec.num_paths, channels)
         yield Example(
             f"{nodes} nodes, {channels} channels", text, (x, weight),
-            lambda run, x, w, s=species: run(x, w, s, text),
+            lambda run, x, w, s=species: run(x, w, s, spec),
         )  # fmt: skip

@@ -33,8 +33,7 @@ def _check(spec: ContractionSpec, x: Tensor, weight: Tensor, species: Tensor) ->
             )
 
 
-def _reference(x: Tensor, weight: Tensor, species: Tensor, text: str) -> Tensor:
-    spec = ContractionSpec.from_json(text)
+def _reference(x: Tensor, weight: Tensor, species: Tensor, spec: ContractionSpec) -> Tensor:
     return reference.symmetric_contraction(spec, x, weight, species.long())
 
 
@@ -47,16 +46,18 @@ OPERATION = Operation(
 
 
 @GeneratedC.serve(OPERATION.name, prepare=operators.kernels)
-def _on_cpu(x: Tensor, weight: Tensor, species: Tensor, text: str) -> Tensor:
+def _on_cpu(x: Tensor, weight: Tensor, species: Tensor, spec: ContractionSpec) -> Tensor:
     return operators.forward(
         x.contiguous(), weight.contiguous(), *_by_element(weight, species), text
     )
 
 
 @Triton.serve(OPERATION.name, prepare=operators.gpu_kernels)
-def _on_gpu(x: Tensor, weight: Tensor, species: Tensor, text: str) -> Tensor:
+def _on_gpu(x: Tensor, weight: Tensor, species: Tensor, spec: ContractionSpec) -> Tensor:
     by_element = _by_element(weight, species)
-    return operators.contraction_on_gpu(x.contiguous(), weight.contiguous(), *by_element, text)
+    return operators.contraction_on_gpu(
+        x.contiguous(), weight.contiguous(), *by_element, _text(spec)
+    )
 
 
 def _by_element(weight: Tensor, species: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,4 +105,4 @@ def symmetric_contraction(
     """
     _check(spec, x, weight, species)
     text = _text(spec)
-    return OPERATION.choose(text, x, backend)(x, weight, species, text)
+    return OPERATION.choose(text, x, backend)(x, weight, species, spec)

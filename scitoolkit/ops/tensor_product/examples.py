@@ -47,7 +47,7 @@ def examples(numbers: Numbers) -> Iterator[Example]:
             )
             yield Example(
                 f"{label}, {num_edges} edges", text, tensors,
-                lambda run, x, y, w, e=edges, t=text: run(x, y, w, e, t, False, True),
+                lambda run, x, y, w, e=edges, s=spec: run(x, y, w, e, s, False, True),
                 (True,),
             )  # fmt: skip
 
@@ -65,5 +65,5 @@ def radial_examples(numbers: Numbers) -> Iterator[Example]:
         )
         yield Example(
             f"{num_edges} edges", spec.text, tensors,
-            lambda run, x, y, h, m, e=edges: run(x, y, h, m, e, spec.text),
+            lambda run, x, y, h, m, e=edges: run(x, y, h, m, e, spec),
         )  # fmt: skip

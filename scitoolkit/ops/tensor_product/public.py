@@ -15,8 +15,9 @@ from scitoolkit.ops.tensor_product.spec import Segment, TensorProductSpec
 LAYOUTS = ("ir_mul", "mul_ir")
 
 
-def _reference(x: Tensor, y: Tensor, weight: Tensor, edges: Edges, text: str, *options) -> Tensor:
-    spec = TensorProductSpec.from_json(text)
+def _reference(
+    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec, *options: bool
+) -> Tensor:
     nodes = (edges.sender, edges.receiver, edges.num_nodes)
     return reference.tensor_product_convolution(spec, x, y, weight, *nodes)
 
@@ -35,19 +36,21 @@ def _compile_forward(spec: str, dtype: torch.dtype, *options: bool) -> None:
 
 @GeneratedC.serve(OPERATION.name, prepare=_compile_forward, transforms=True)
 def _on_cpu(
-    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, text: str, precise: bool,
+    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec, precise: bool,
     deterministic: bool,
 ) -> Tensor:  # fmt: skip
-    return convolution(x.contiguous(), y.contiguous(), weight.contiguous(), edges, text, precise)
+    return convolution(
+        x.contiguous(), y.contiguous(), weight.contiguous(), edges, spec.text, precise
+    )
 
 
 @Triton.serve(OPERATION.name, prepare=triton_operators.prepare)
 def _on_gpu(
-    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, text: str, precise: bool,
+    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec, precise: bool,
     deterministic: bool,
 ) -> Tensor:  # fmt: skip
     arguments = (x.contiguous(), y.contiguous(), weight.contiguous())
-    return triton_operators.convolution(*arguments, edges, text, precise, not deterministic)
+    return triton_operators.convolution(*arguments, edges, spec.text, precise, not deterministic)
 
 
 def _check(spec: TensorProductSpec, x: Tensor, y: Tensor, weight: Tensor, edges: Edges) -> None:
@@ -132,7 +135,7 @@ def tensor_product_convolution(
         raise ConfigError(f"accumulate={accumulate}", allowed=f"{x.dtype}, torch.float64")
     precise = accumulate == torch.float64
     run = OPERATION.choose(spec.text, x, backend, deterministic)
-    return run(x, y, weight, edges, spec.text, precise, deterministic)
+    return run(x, y, weight, edges, spec, precise, deterministic)
 
 
 class TensorProduct(nn.Module):

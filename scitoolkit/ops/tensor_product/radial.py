@@ -29,9 +29,9 @@ from scitoolkit.ops.codegen import (
     eager,
     is_eager,
     is_transformed,
-    kernel_backends,
     refusing,
 )
+from scitoolkit.ops.codegen.backends import FUNCTIONS
 from scitoolkit.ops.tensor_product import operators, triton_operators
 from scitoolkit.ops.tensor_product.edges import EdgePart, Edges
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
@@ -90,15 +90,17 @@ def radial_convolution(
     check_tensor("last", last, (hidden.shape[1], spec.weight_numel), x)
     check_tensor("x", x, (edges.num_nodes, spec.dim_in1), x)
     check_tensor("y", y, (edges.num_edges, spec.dim_in2), x)
-    return OPERATION.choose(spec.text, x, backend)(x, y, hidden, last, edges, spec.text)
+    return OPERATION.choose(spec.text, x, backend)(x, y, hidden, last, edges, spec)
 
 
 def _with_stored_weights(backend: str) -> Callable[..., Tensor]:
     """Return the operation with all weights stored, by the tensor product of a backend."""
 
-    def run(x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, edges: Edges, text: str) -> Tensor:
-        product = kernel_backends.get(backend).implementations["tensor_product"].run
-        return product(x, y, hidden @ last, edges, text, False, True)
+    def run(
+        x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, edges: Edges, spec: TensorProductSpec
+    ) -> Tensor:
+        product = FUNCTIONS[backend, "tensor_product"]
+        return product(x, y, hidden @ last, edges, spec, False, True)
 
     return run
 
@@ -119,9 +121,9 @@ def _compile_forward(spec: str, dtype: torch.dtype) -> None:
 @GeneratedC.serve(OPERATION.name, prepare=_compile_forward, transforms=True)
 def _on_cpu(x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, edges: Edges, text: str) -> Tensor:
     if not is_eager(x, y, hidden, last) or is_transformed():
-        return _with_stored_weights(GeneratedC.name)(x, y, hidden, last, edges, text)
+        return _with_stored_weights(GeneratedC.name)(x, y, hidden, last, edges, spec)
     tensors = (each.contiguous() for each in (x, y, hidden, last))
-    return _recorded(*tensors, TensorProductSpec.from_json(text), edges)
+    return _recorded(*tensors, spec, edges)
 
 
 def _parts(spec: TensorProductSpec, edges: Edges, like: Tensor) -> Iterator[EdgePart]:
