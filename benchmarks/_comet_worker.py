@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import _comet_models as models
 from _measure import alternate, medians
 
-from scitoolkit.compression.activations import Comet
 from scitoolkit.ops.codegen.buffers import POOL
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Callback, Trainer, TrainingConfig
+from scitoolkit.training.memory.comet import Comet
 
 
 def resident(key: str) -> int:
@@ -75,7 +75,7 @@ class Errors(Callback):
     def on_step(self, trainer) -> None:
         if trainer.step not in self.checks:
             return
-        store = trainer._memory._store
+        store = trainer.activation_store
         exact = gradients(self.task, self.batch, contextlib.nullcontext())
         contexts = {"comet": store.saving(self.batch, 1.0)}
         for bits in (2, 4):
@@ -142,7 +142,7 @@ def errors(options: dict) -> dict:
         name: {"gradient_error": max(values), "worst_layer": max(watch.layers[name])}
         for name, values in watch.whole.items()
     }
-    steps = trainer._memory._store.steps
+    steps = trainer.activation_store.steps
     return {**found, "packed_ratio": min(watch.ratios), "state": steps}
 
 

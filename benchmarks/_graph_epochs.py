@@ -15,20 +15,21 @@ from scitoolkit.graphs.communicator import join
 from scitoolkit.graphs.config import PartitionConfig
 from scitoolkit.graphs.models import GCN
 from scitoolkit.graphs.sharing import choose_owner, share
+from scitoolkit.graphs.strategy import GraphTrainingConfig
 from scitoolkit.graphs.task import NodeClassification, PartLoader
-from scitoolkit.training import TrainingConfig
 from scitoolkit.training.launch import leave
-from scitoolkit.training.strategy import make_strategy, process_group
+from scitoolkit.training.processes import choose_device, process_group
 
 SCALE, EDGES, WIDTHS = 17, 2_000_000, (128, 64, 16)
 
 
 def main() -> None:
     out, epochs = Path(sys.argv[1]), int(sys.argv[2])
-    config = TrainingConfig(strategy="graph")
+    config = GraphTrainingConfig()
     torch.set_num_threads(1)
     with process_group(config):
-        ranks, strategy = join(), make_strategy(config)
+        ranks = join()
+        strategy = config.strategy_on(ranks.size).build(choose_device(config))
         graph = rmat(SCALE, EDGES, WIDTHS[0], WIDTHS[2])
         sharing = PartitionConfig()
         part = share(graph, sharing, ranks, choose_owner(graph, sharing, ranks.size))

@@ -19,7 +19,7 @@ from _measure import alternate, machine, medians
 
 from scitoolkit import api
 from scitoolkit.core.content import content_root
-from scitoolkit.graphs.communicator import Alone, Traffic
+from scitoolkit.graphs.communicator import SingleProcess, Traffic
 from scitoolkit.graphs.graph import Graph, read_graph
 from scitoolkit.graphs.grid import Grid, all_grids, make_grid
 from scitoolkit.graphs.models import GAT, GCN, SAGE
@@ -28,11 +28,12 @@ from scitoolkit.graphs.partition import partition
 from scitoolkit.graphs.plan import forecast
 from scitoolkit.graphs.refine import received_rows
 from scitoolkit.graphs.sharing import normalised_features
+from scitoolkit.graphs.strategy import GraphTrainingConfig
 from scitoolkit.graphs.task import NodeClassification, PartLoader
 from scitoolkit.graphs.weighting import weighted_adjacency
 from scitoolkit.ops.spmm import SparseMatrix, spmm
 from scitoolkit.testing.ranks import run_ranks
-from scitoolkit.training import Trainer, TrainingConfig
+from scitoolkit.training import Trainer
 from scitoolkit.training.launch import launch
 
 HERE = Path(__file__).resolve().parent
@@ -258,7 +259,7 @@ def _epochs(graph: Graph) -> dict:
     by_csr, ours = Plain(normalize=False), copy.deepcopy(by_index)
     by_csr.load_state_dict(by_index.state_dict())
     adjacency = _torch_csr(weighted_adjacency(graph, "gcn"))
-    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), Alone())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     task = NodeClassification(ours, part)
     own = x[part.nodes], label[part.nodes]  # once, when a graph is loaded
     calls = {
@@ -331,7 +332,7 @@ def _cora(graph: Graph) -> dict:
     """Test accuracy of the workflow's GCN over seeds."""
     accuracies = []
     for seed in range(SEEDS):
-        part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), Alone())
+        part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
         x = normalised_features(graph, "rows", part.nodes.numpy())
         loaders = {
             name: PartLoader(x, part.nodes, graph.labels, nodes)
@@ -339,8 +340,8 @@ def _cora(graph: Graph) -> dict:
         }
         torch.manual_seed(seed)
         model = GCN().build(x.shape[1], graph.num_classes)
-        config = TrainingConfig(
-            epochs=200, seed=seed, progress=False, strategy="graph",
+        config = GraphTrainingConfig(
+            epochs=200, seed=seed, progress=False,
             optimizer={"name": "adam", "lr": 0.01, "weight_decay": 5e-4},
         )  # fmt: skip
         trainer = Trainer(NodeClassification(model, part, seed), config)

@@ -141,7 +141,7 @@ def _cost(turns) -> float:
 def run() -> dict:
     from scitoolkit.search import AgingEvolution, RandomSearch
 
-    evolution = ours(AgingEvolution(population=20, sample=5))
+    evolution = ours(AgingEvolution(population=20, tournament_size=5))
     sampled = ours(RandomSearch())
     peers = {kind: deephyper(kind) for kind in ("random", "evolution", "cbo_default")}
     rounds = [long_log() for _ in range(3)]

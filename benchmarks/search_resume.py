@@ -37,7 +37,7 @@ def search(folder, resume):
     from scitoolkit.search import AgingEvolution, Search, spaces
 
     description = spaces.description("pod_lstm")["model.architecture"]
-    strategy = AgingEvolution(population=50, sample=10)
+    strategy = AgingEvolution(population=50, tournament_size=10)
     made = Search({"a": description}, evaluate, directory=folder, strategy=strategy, seed=7)
     return made.run(trials=TRIALS, resume=resume)
 

@@ -185,7 +185,7 @@ def strategy(name: str):
         from scitoolkit.search import BayesianSearch
 
         return BayesianSearch()
-    return RandomSearch() if name == "random" else AgingEvolution(population=12, sample=4)
+    return RandomSearch() if name == "random" else AgingEvolution(population=12, tournament_size=4)
 
 
 def search(name: str, seed: int):

@@ -134,7 +134,7 @@ def train(
 
 def _train(job: Job, config: Any, resume: bool, run_dir: Path | None) -> RunDirectory | None:
     """Train; return None in a process that the job lets serve others instead."""
-    from scitoolkit.training.strategy import on_rank_zero
+    from scitoolkit.training.processes import on_rank_zero
 
     with job.processes(config) as takes_part:
         if not takes_part:

@@ -298,10 +298,31 @@ def _problems(
     seen: dict[str, list[str]] = {}
     for item in error.errors(include_url=False):
         key = _dotted(item["loc"], document.raw, tagged="union_tag" in item["type"])
-        seen.setdefault(key, []).append(_message(item, key, valid))
+        message = _message(item, key, valid)
+        if item["type"] == "extra_forbidden" and key in valid:
+            message = _other_members_key(item["loc"], document.raw, schema) or message
+        seen.setdefault(key, []).append(message)
     for key, messages in seen.items():
         # Members of a plain union each fail in their own way: say them all, once.
         yield Problem(key, " or ".join(dict.fromkeys(messages)), document.where(key))
+
+
+def _other_members_key(loc: tuple[int | str, ...], raw: Any, schema: type[BaseModel]) -> str:
+    """Return why a key of another member of a plug-in kind is refused; "" if it is no such key."""
+    section: type[BaseModel] | None = schema
+    name = ""
+    for part in loc[:-1]:
+        info = section.model_fields.get(str(part)) if section else None
+        raw = raw.get(part) if isinstance(raw, Mapping) else None
+        choice = next((c for c in (info.metadata if info else ()) if isinstance(c, Choice)), None)
+        if info is None or not isinstance(raw, Mapping):
+            return ""
+        name = str(raw.get("name", getattr(info.default, "name", ""))) if choice else ""
+        section = choice.kind.get(name) if choice else next(models_in(info.annotation), None)
+    if section is None or not name:
+        return ""
+    allowed = ", ".join(key for key in section.model_fields if key != "name")
+    return f"not a key of `{name}`, which has {allowed or 'no keys'}"
 
 
 def _dotted(loc: tuple[int | str, ...], raw: Any, *, tagged: bool) -> str:

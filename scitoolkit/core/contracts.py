@@ -8,6 +8,7 @@ so a loader, a model or a whole domain can be replaced without touching the othe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -36,6 +37,42 @@ class Task(Protocol):
 
     def batch_size(self, batch: Batch) -> int:
         """Return the number of samples that the means of `loss` and `metrics` are taken over."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Position of a training.
+
+    Attributes:
+        step: optimizer steps done.
+        total_steps: optimizer steps of the whole training.
+        epoch: epochs done.
+
+    Example:
+        >>> Progress(step=25, total_steps=100, epoch=1).share
+        0.25
+    """
+
+    step: int
+    total_steps: int
+    epoch: int
+
+    @property
+    def share(self) -> float:
+        """Return the fraction of the training that is done, 0 to 1."""
+        return self.step / max(self.total_steps, 1)
+
+
+@runtime_checkable
+class ProgressAware(Protocol):
+    """A `Task` whose loss changes during the training, such as by a curriculum.
+
+    What a task derives from the position must depend on nothing else, so that a resumed training
+    continues with the same loss.
+    """
+
+    def at(self, progress: Progress) -> None:
+        """Receive the position, before every optimizer step and before every validation."""
 
 
 @runtime_checkable

@@ -24,7 +24,7 @@ from scitoolkit.emulation.evaluation import Evaluation
 from scitoolkit.emulation.loading import TrainingLoader, make_loader
 from scitoolkit.emulation.prediction import predict_file
 from scitoolkit.emulation.symmetries import Symmetries
-from scitoolkit.emulation.task import Curriculum, EmulationTask
+from scitoolkit.emulation.task import EmulationTask
 from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 
@@ -76,7 +76,7 @@ class EmulationJob(TrainingJob):
             job.data.num_samples, job.data.layout.grid,
             sum(p.numel() for p in job.emulator.parameters()),
         )  # fmt: skip
-        trainer = Trainer(job.task, config.training, run=run, callbacks=[Curriculum(job.task)])
+        trainer = Trainer(job.task, config.training, run=run)
         trainer.fit(job.loaders["train"], job.loaders.get("validation"), resume=resume)
         job.data.dataset.close()
         if current_rank() != 0:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from scitoolkit.core.contracts import Batch
+from scitoolkit.core.contracts import Batch, Progress
 from scitoolkit.emulation.config import RolloutConfig
 from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.symmetries import Symmetries
-from scitoolkit.training import Callback
-
-if TYPE_CHECKING:
-    from scitoolkit.training import Trainer
 
 
 class EmulationTask:
-    """Learns outputs from inputs, and to be fed with its own outputs.
+    """One-step and autoregressive (rollout) training.
 
     The error of each output is divided by its typical size, that of its change in one step where
     it is learned as a change, so that 1 is the error of a forecast that knows nothing.
@@ -32,9 +27,6 @@ class EmulationTask:
 
     Batches hold every variable of the layout as (B, step, *dims): step 0 is the first input, step
     k the output after k steps. With lead 0 there is a single step.
-
-    Attributes:
-        progress: share of the training that is done; `Curriculum` keeps it.
     """
 
     def __init__(
@@ -48,7 +40,11 @@ class EmulationTask:
         self.rollout = rollout or RolloutConfig()
         self.symmetries = symmetries
         self.weights = torch.ones(()) if weights is None else weights.float()
-        self.progress = 0.0
+        self._share_done = 0.0
+
+    def at(self, progress: Progress) -> None:
+        """Receive the position of the training, which decides on rollouts (`rollout.begin`)."""
+        self._share_done = progress.share
 
     def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Return the mean normalised squared error over outputs and steps."""
@@ -56,7 +52,7 @@ class EmulationTask:
             batch = self.symmetries.draw(batch)
         available = batch[self.layout.outputs[0].name].shape[1] - 1
         free, steps = 0, min(1, available)
-        if self.progress >= self.rollout.begin:
+        if self._share_done >= self.rollout.begin:
             free, steps = self.rollout.pushforward, self.rollout.steps
         state = self._start(batch)
         for step in range(free):
@@ -66,7 +62,7 @@ class EmulationTask:
         errors: list[Tensor] = []
         for step in range(free, free + max(steps, 1)):
             target = step + 1 if available else 0
-            known = self._truth(batch, target) if self.progress < self.rollout.begin else None
+            known = self._truth(batch, target) if self._share_done < self.rollout.begin else None
             answer = self.model(*self._inputs(batch, state, step), known=known)
             errors.append(self._errors(batch, answer, target).mean())
             state = self._advance(state, answer)
@@ -134,20 +130,3 @@ class EmulationTask:
 def _ones(value: Tensor, scale: Tensor) -> list[int]:
     """Return the shape that a scale is broadcast with: one for all, or one per vector value."""
     return [1] * (value.ndim - 1) if len(scale) == 1 else list(value.shape[1:])
-
-
-class Curriculum(Callback):
-    """Tells the task how far the training is: a function of the step alone, so a resume agrees."""
-
-    wants_every_step = True
-
-    def __init__(self, task: EmulationTask) -> None:
-        self.task = task
-
-    def on_fit_start(self, trainer: Trainer) -> None:
-        """Set the progress that a resumed training has."""
-        self.on_step(trainer)
-
-    def on_step(self, trainer: Trainer) -> None:
-        """Set the progress for the next step."""
-        self.task.progress = trainer.step / max(trainer.total_steps, 1)

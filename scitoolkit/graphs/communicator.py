@@ -45,7 +45,7 @@ class Communicator(Protocol):
         """
 
 
-class Alone:
+class SingleProcess:
     """A job of one process."""
 
     rank, size = 0, 1
@@ -82,7 +82,7 @@ def join() -> Communicator:
     """Return the communicator of this process."""
     if dist.is_initialized() and dist.get_world_size() > 1:
         return ProcessGroup()
-    return Alone()
+    return SingleProcess()
 
 
 @dataclass(frozen=True)

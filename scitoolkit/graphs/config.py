@@ -9,7 +9,7 @@ from pydantic import PositiveInt
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.graphs.models import GCN, AnyModel
-from scitoolkit.training.config import TrainingConfig
+from scitoolkit.graphs.strategy import GraphTrainingConfig
 
 
 class GraphDataConfig(Config):
@@ -51,4 +51,4 @@ class GraphConfig(JobConfig):
     data: GraphDataConfig
     graph: PartitionConfig = PartitionConfig()
     model: AnyModel = GCN()
-    training: TrainingConfig = TrainingConfig(strategy="graph", epochs=200)
+    training: GraphTrainingConfig = GraphTrainingConfig(epochs=200)

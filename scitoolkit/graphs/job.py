@@ -14,13 +14,13 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from scitoolkit.core.config import Config, load_config
-from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Lines, Results, Series, Table
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.graphs import baselines, sharing
 from scitoolkit.graphs.adapter import attach
-from scitoolkit.graphs.communicator import Alone, join
+from scitoolkit.graphs.communicator import SingleProcess, join
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph, read_graph
 from scitoolkit.graphs.grid import Grid
@@ -28,7 +28,7 @@ from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.task import NodeClassification, PartLoader
 from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
-from scitoolkit.training.strategy import on_rank_zero
+from scitoolkit.training.processes import on_rank_zero
 
 log = get_logger(__name__)
 MODEL, WEIGHTS, RECORD = "model", "weights.safetensors", "fit.json"
@@ -117,11 +117,6 @@ def _labelled(config: GraphConfig) -> Graph:
 
 def _parts(graph: Graph, config: GraphConfig) -> tuple[GraphPart, dict[str, PartLoader], nn.Module]:
     """Return this process's part, its loaders and the model, equal on all processes."""
-    if config.training.strategy not in ("auto", "single", "graph"):
-        raise ConfigError(
-            f"strategy {config.training.strategy} for a graph", where="training.strategy",
-            allowed="graph", fix="training.strategy=graph",
-        )  # fmt: skip
     ranks = join()
     owner = on_rank_zero(lambda: sharing.choose_owner(graph, config.graph, ranks.size))
     part = sharing.share(graph, config.graph, ranks, owner)
@@ -154,7 +149,7 @@ def _logits(
         )  # fmt: skip
     model = config.model.build(record["features"], record["classes"]).eval()
     model.load_state_dict(load_file(folder / WEIGHTS))
-    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), Alone())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     nodes = part.nodes.numpy()
     x = sharing.normalised_features(graph, config.data.normalise, nodes)
     own = attach(model, part)(x, part.nodes)

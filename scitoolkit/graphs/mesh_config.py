@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.graphs.config import PartitionConfig
-from scitoolkit.training.config import TrainingConfig
+from scitoolkit.graphs.strategy import GraphTrainingConfig
 
 
 class MeshDataConfig(Config):
@@ -53,4 +53,4 @@ class MeshConfig(JobConfig):
     data: MeshDataConfig
     graph: PartitionConfig = PartitionConfig()
     model: MeshModelConfig = MeshModelConfig()
-    training: TrainingConfig = TrainingConfig(strategy="graph", epochs=60, batch_size=2)
+    training: GraphTrainingConfig = GraphTrainingConfig(epochs=60, batch_size=2)

@@ -18,7 +18,7 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Figure, Lines, Results, Series, Table
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.graphs import mesh_baselines, sharing
-from scitoolkit.graphs.communicator import Alone, join
+from scitoolkit.graphs.communicator import SingleProcess, join
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.mesh_config import MeshConfig
 from scitoolkit.graphs.mesh_data import MeshSet, read_meshes
@@ -27,7 +27,7 @@ from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
-from scitoolkit.training.strategy import on_rank_zero
+from scitoolkit.training.processes import on_rank_zero
 
 log = get_logger(__name__)
 MODEL, WEIGHTS, RECORD = "model", "weights.safetensors", "fit.json"
@@ -151,7 +151,7 @@ def _alone(config: MeshConfig, folder: Path, meshes: MeshSet) -> MeshDynamics:
     model = _model(config).eval()
     model.load_state_dict(load_file(folder / WEIGHTS))
     owner = np.zeros(meshes.graph.num_nodes, np.int64)
-    return MeshDynamics(model, meshes, GraphPart(meshes.graph, owner, Grid(1), Alone()))
+    return MeshDynamics(model, meshes, GraphPart(meshes.graph, owner, Grid(1), SingleProcess()))
 
 
 def _errors(task: MeshDynamics, meshes: MeshSet, flows: np.ndarray) -> dict[str, np.ndarray]:

@@ -33,9 +33,9 @@ class GraphPart:
         nodes: numbers of the own nodes, as `cache_order` has them, shape (n_own,), int64 tensor.
 
     Example:
-        >>> from scitoolkit.graphs.communicator import Alone
+        >>> from scitoolkit.graphs.communicator import SingleProcess
         >>> graph = Graph([0, 1, 2], [1, 2, 0], 3, np.zeros((3, 1)))
-        >>> part = GraphPart(graph, np.zeros(3, int), Grid(1), Alone())
+        >>> part = GraphPart(graph, np.zeros(3, int), Grid(1), SingleProcess())
         >>> part.aggregate(torch.tensor([[1.0], [2.0], [3.0]]), "sum").tolist()
         [[3.0], [1.0], [2.0]]
     """

@@ -54,7 +54,7 @@ class PotentialJob(TrainingJob):
         loader = GraphLoader(ready.train, config.training.batch_size, seed=config.training.seed)
         batch = next(iter(loader))
         ready.model.train()
-        loss, _ = PotentialTask(ready.model, config.loss, lambda: 1.0).loss(batch)
+        loss, _ = PotentialTask(ready.model, config.loss).loss(batch)
         return {
             "configurations": {"train": len(ready.train), "validation": len(ready.validation)},
             "type_map": list(ready.model.type_map),
@@ -69,10 +69,8 @@ class PotentialJob(TrainingJob):
     def train(self, config: PotentialConfig, run: RunDirectory, *, resume: bool = False) -> None:
         """Measure statistics, train, save the weights of the least validation loss in `model/`."""
         ready = prepare(config)
-        training, schedule = config.training, config.training.schedule
-        task = PotentialTask(
-            ready.model, config.loss, lambda: schedule.factor(trainer.step, trainer.total_steps)
-        )
+        training = config.training
+        task = PotentialTask(ready.model, config.loss, training.schedule)
         trainer = Trainer(task, training, run=run)
         share = {"rank": current_rank(), "world_size": world_size()}
         trainer.fit(

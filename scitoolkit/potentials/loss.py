@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.contracts import Batch
+from scitoolkit.core.contracts import Batch, Progress
 from scitoolkit.core.errors import DataError
+from scitoolkit.training.optim.schedules import ScheduleConfig
 
 
 class LossConfig(Config):
@@ -56,13 +57,19 @@ class PotentialTask:
     Args:
         model: a `Potential`.
         loss: weights of the parts.
-        rate_factor: returns the learning rate by its first value, at this step.
+        schedule: of the learning rate, which the weights follow; None for the first weights.
     """
 
     def __init__(
-        self, model: torch.nn.Module, loss: LossConfig, rate_factor: Callable[[], float]
+        self, model: torch.nn.Module, loss: LossConfig, schedule: ScheduleConfig | None = None
     ) -> None:
-        self.model, self._loss, self._rate_factor = model, loss, rate_factor
+        self.model, self._loss, self._schedule = model, loss, schedule
+        self._rate_factor = 1.0
+
+    def at(self, progress: Progress) -> None:
+        """Receive the position of the training: the weights follow the learning rate there."""
+        if self._schedule is not None:
+            self._rate_factor = self._schedule.factor(progress.step, progress.total_steps)
 
     def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Return the weighted loss, a mean over configurations, and the mean squares of its parts.
@@ -71,7 +78,7 @@ class PotentialTask:
             DataError: a part has a weight, and the batch no labels for it.
         """
         parts = self._parts(batch, self._loss.huber)
-        weights = self._loss.weights(self._rate_factor())
+        weights = self._loss.weights(self._rate_factor)
         total = torch.stack([weights[name] * value for name, value in parts.items()]).sum()
         return total, {f"{name}_loss": value.detach() for name, value in parts.items()}
 

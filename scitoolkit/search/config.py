@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from scitoolkit.core.config import Config, ConfigProblems, DataPath
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.plugins import Choice
 from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.core.units import parse_bytes
-from scitoolkit.search.evaluators import Limits
+from scitoolkit.search.evaluators import EvaluatorConfig, Limits, Resources, evaluators
+from scitoolkit.search.evaluators.processes import ProcessesConfig
 from scitoolkit.search.space import Space
-from scitoolkit.search.strategies import AgingEvolution, RandomSearch, Strategy
+from scitoolkit.search.strategies import StrategyConfig, strategies
+from scitoolkit.search.strategies.evolution import EvolutionConfig
 from scitoolkit.search.trial import Objective
 
 
@@ -25,46 +36,6 @@ class ObjectiveConfig(Config):
     limit: float | None = None
 
 
-class HalvingConfig(Config):
-    """Successive halving on top of any strategy; see `scitoolkit.search.SuccessiveHalving`."""
-
-    smallest: PositiveInt
-    largest: PositiveInt
-    factor: int = Field(default=3, ge=2)
-
-
-class StrategyConfig(Config):
-    """What proposes configurations.
-
-    Attributes:
-        name: `random`, `evolution`, or `bayesian` (DeepHyper's, with the extra `search`).
-        population: number of youngest trials that can have children (evolution).
-        sample: number of them that compete to be the parent (evolution).
-        halving: spend small budgets first.
-    """
-
-    name: Literal["random", "evolution", "bayesian"] = "evolution"
-    population: PositiveInt = 100
-    sample: PositiveInt = 10
-    halving: HalvingConfig | None = None
-
-    def make(self) -> Strategy:
-        """Return the strategy."""
-        base: Strategy = RandomSearch()
-        if self.name == "evolution":
-            base = AgingEvolution(self.population, self.sample)
-        if self.name == "bayesian":
-            from scitoolkit.search.bayesian import BayesianSearch
-
-            base = BayesianSearch()
-        if self.halving is None:
-            return base
-        from scitoolkit.search.halving import SuccessiveHalving
-
-        limits = self.halving
-        return SuccessiveHalving(base, limits.smallest, limits.largest, limits.factor)
-
-
 class BudgetConfig(Config):
     """How much to search, and with what; all of it may change when a search is resumed.
 
@@ -72,7 +43,7 @@ class BudgetConfig(Config):
         trials: configurations to try.
         seconds: time to search; running trials then end.
         workers: processes of this machine; 1 without limits stays in this process.
-        evaluator: `processes`, or `ray` or `mpi` through DeepHyper.
+        evaluator: where trials run: `processes`, `serial`, `ray` or `mpi` (`ls evaluator`).
         threads: numerical threads of a worker.
         gpus: ids of GPUs to deal out to the workers.
         processes_per_trial: processes that train one trial together.
@@ -83,7 +54,7 @@ class BudgetConfig(Config):
     trials: PositiveInt | None = None
     seconds: PositiveFloat | None = None
     workers: PositiveInt = 1
-    evaluator: Literal["processes", "ray", "mpi"] = "processes"
+    evaluator: Annotated[EvaluatorConfig, Choice(evaluators)] = ProcessesConfig()
     threads: PositiveInt = 1
     gpus: list[int] = Field(default=[])
     processes_per_trial: PositiveInt = 1
@@ -99,10 +70,25 @@ class BudgetConfig(Config):
             raise ValueError(str(error)) from None
         return text
 
+    @model_validator(mode="after")
+    def _every_key_is_read(self) -> BudgetConfig:
+        fields = type(self).model_fields
+        for key in ("workers", "threads", "gpus", "trial_seconds", "trial_memory"):
+            if key not in self.evaluator.reads and getattr(self, key) != fields[key].default:
+                raise ValueError(
+                    f"`{key}` is not read by the evaluator {self.evaluator.name!r}, which reads "
+                    f"{', '.join(sorted(self.evaluator.reads))}"
+                )
+        return self
+
     def limits(self) -> Limits:
         """Return the limits of a trial."""
         memory = None if self.trial_memory is None else parse_bytes(self.trial_memory)
         return Limits(self.trial_seconds, memory)
+
+    def resources(self, logs: Path | None = None) -> Resources:
+        """Return what an evaluator may use; workers print into the folder `logs`."""
+        return Resources(self.workers, self.limits(), self.threads, tuple(self.gpus), logs)
 
 
 class FinalConfig(Config):
@@ -145,7 +131,7 @@ class SearchConfig(JobConfig):
     settings: list[str] = Field(default=[])
     space: str | dict[str, Any]
     objectives: list[ObjectiveConfig] = Field(min_length=1)
-    strategy: StrategyConfig = StrategyConfig()
+    strategy: Annotated[StrategyConfig, Choice(strategies)] = EvolutionConfig()
     budget: Annotated[BudgetConfig, FREE_ON_RESUME] = BudgetConfig()
     final: FinalConfig = FinalConfig()
     budget_key: str = "training.epochs"

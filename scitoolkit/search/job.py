@@ -14,11 +14,9 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.job import Job
 from scitoolkit.core.jobs import job_of
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.processes import one_process
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.search.config import SearchConfig, make_space
-from scitoolkit.search.evaluators import Evaluator
 from scitoolkit.search.history import History, load_history
 from scitoolkit.search.live import LiveTable
 from scitoolkit.search.manager import Search
@@ -40,12 +38,8 @@ class SearchJob(Job):
     searches = reports_while_running = True
 
     def processes(self, config: SearchConfig) -> AbstractContextManager[bool]:
-        """Return the one process that manages, or the MPI ranks, of which only the first does."""
-        if config.budget.evaluator != "mpi":
-            return one_process()
-        from scitoolkit.search.clusters import mpi_ranks
-
-        return mpi_ranks()
+        """Return the context of the evaluator: only the first of several MPI ranks manages."""
+        return config.budget.evaluator.session()
 
     def check(self, config: SearchConfig) -> Mapping[str, Any]:
         """Draw configurations and check each against the schema; train and write nothing."""
@@ -64,19 +58,18 @@ class SearchJob(Job):
         """Search, train the finalists again, then train the winner into `best/`."""
         trial = evaluation(config)
         search = Search(
-            make_space(config.space), trial, directory=run.path, strategy=config.strategy.make(),
+            make_space(config.space), trial, directory=run.path, strategy=config.strategy.build(),
             objectives=config.made_objectives(), cost=trial.cost, seed=config.seed,
             limits=config.budget.limits(), keep=config.keep,
         )  # fmt: skip
         budget, final = config.budget, config.final
-        processes: dict[str, Any] = {}
-        if budget.gpus or budget.threads > 1:
-            processes = {"threads": budget.threads, "gpus": budget.gpus}
+        resources = budget.resources(run.path / "workers")
         with LiveTable() as live:
             history = search.run(
-                trials=budget.trials, seconds=budget.seconds, workers=_workers(config, trial),
-                resume=resume, retrain=(final.finalists, final.seeds) if final.finalists else None,
-                progress=live.update, **processes,
+                trials=budget.trials, seconds=budget.seconds, resume=resume,
+                workers=lambda: budget.evaluator.build(trial, resources),
+                retrain=(final.finalists, final.seeds) if final.finalists else None,
+                progress=live.update,
             )  # fmt: skip
         log.info("%s: %s", search.stopped_because, summary_line(history))
         winner = choose_winner(history)
@@ -164,14 +157,3 @@ def summary_line(history: History) -> str:
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
         text += f", {sum(failed.values())} failed ({kinds})"
     return f"{text}, busy share {history.busy_share():.3f}"
-
-
-def _workers(config: SearchConfig, trial: TrainedTrial) -> int | Evaluator:
-    if config.budget.evaluator == "processes":
-        return config.budget.workers
-    from scitoolkit.search.clusters import DeepHyperEvaluator
-
-    return DeepHyperEvaluator(
-        trial, config.budget.evaluator, workers=config.budget.workers,
-        limits=config.budget.limits(), gpus_per_trial=1 if config.budget.gpus else 0,
-    )  # fmt: skip

@@ -19,8 +19,8 @@ from scitoolkit.core.errors import CheckpointError, ConfigError, Interrupted, Sc
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.search.evaluators import Evaluator, InProcess, Limits
+from scitoolkit.search.evaluators.processes import Processes
 from scitoolkit.search.history import Event, History
-from scitoolkit.search.processes import Processes
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies import AgingEvolution, SpaceExhausted, Strategy
 from scitoolkit.search.trial import Objective, Outcome, Task, Trial
@@ -90,10 +90,10 @@ class Search:
         self.own_seconds: list[tuple[int, float, float]] = []
         """(trials finished, own wall seconds, own CPU seconds) of every turn of the loop."""
         self.stopped_because = ""
-        self._log: TrialLog | None = None
+        self.trial_log: TrialLog | None = None
         self._stop_signal = ""
         self._exhausted = False
-        self._costs: dict[Codes, dict[str, float]] = {}
+        self.known_costs: dict[Codes, dict[str, float]] = {}
         self._kept: list[tuple[Any, int]] = []
 
     # --- the whole --------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Search:
         *,
         trials: int | None = None,
         seconds: float | None = None,
-        workers: int | Evaluator = 1,
+        workers: int | Evaluator | Callable[[], Evaluator] = 1,
         resume: bool = False,
         retrain: tuple[int, int] | None = None,
         progress: Progress | None = None,
@@ -114,7 +114,8 @@ class Search:
         Args:
             trials: number of configurations to try, those of earlier sessions included.
             seconds: time to search, earlier sessions included; running trials then end.
-            workers: 1 stays in this process, more are processes; or any `Evaluator`.
+            workers: 1 stays in this process, more are processes; or any
+                `Evaluator`, or a function that starts one.
             resume: continue the log of `directory`.
             retrain: (best configurations, seeds of each) to train again before they are ranked.
             progress: called after every turn of the loop.
@@ -140,7 +141,7 @@ class Search:
             loop.run(lambda: self._next(trials), seconds)
             if retrain is not None and not self._stop_signal:
                 loop.run(lambda: self._next_retrain(*retrain), None)
-            loop.record([self._state_event()])
+            loop.record([self.state_event()])
             self._remove_folders()
         if self._stop_signal:
             raise Interrupted(
@@ -202,7 +203,7 @@ class Search:
         if self.cost is None:
             return True
         figures = dict(self.cost(self.space.decode(codes)))
-        self._costs[codes] = figures
+        self.known_costs[codes] = figures
         return all(o.within(figures) for o in self.objectives)
 
     # --- log and folders --------------------------------------------------------------------
@@ -215,12 +216,13 @@ class Search:
                                   fix="Search(..., directory=FOLDER)")  # fmt: skip
             return
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._log = stack.enter_context(TrialLog(self.directory))
-        events = self._log.events
+        self.trial_log = stack.enter_context(TrialLog(self.directory))
+        events = self.trial_log.events
         if events and not resume:
             raise ConfigError(
                 f"there is a search of {sum(e['event'] == 'finish' for e in events)} finished "
-                "trials already", where=str(self._log.path), fix="resume it, or use another folder",
+                "trials already", where=str(self.trial_log.path),
+                fix="resume it, or use another folder",
             )  # fmt: skip
         if events:
             self._replay(events)
@@ -232,14 +234,14 @@ class Search:
             if event["event"] == "state" and event["strategy"] != self.strategy.state():
                 raise CheckpointError(
                     "the log does not lead to the state that it states",
-                    where=str(self._log and self._log.path),
+                    where=str(self.trial_log and self.trial_log.path),
                     fix="resume with the version of scitoolkit that wrote it",
                 )
             if event["event"] == "finish" and trial is not None:
-                self._rank(trial)
+                self.rank(trial)
 
     def _check_header(self, header: Event) -> None:
-        where = str(self._log and self._log.path)
+        where = str(self.trial_log and self.trial_log.path)
         if header.get("event") != "open" or header.get("version") != VERSION:
             raise CheckpointError("not a log of this version of scitoolkit", where=where)
         changed = [f"space {line}" for line in self.space.difference(header["space"])]
@@ -263,21 +265,22 @@ class Search:
 
     def _header(self, resume: bool, workers: int) -> Event:
         stamp = {"workers": workers, "time": time.time(), "t": self.history.clock}
-        if self.history.trials or (resume and self._log is not None and self._log.events):
+        if self.history.trials or (resume and self.trial_log is not None and self.trial_log.events):
             return {"event": "resume", **stamp}
         return {"event": "open", "version": VERSION, **self._settings(), **stamp}
 
-    def _state_event(self) -> Event:
+    def state_event(self) -> Event:
+        """Return the event that proves where a replay must lead."""
         return {"event": "state", "strategy": self.strategy.state()}
 
     def apply(self, event: Event) -> Trial | None:
-        """Take in an event: the only way in which a search learns, live and from a log."""
+        """Apply an event to history and strategy; all state changes pass here, on replay too."""
         trial = self.history.apply(event)
         if trial is not None and trial.of is None:
             if event["event"] == "issue":
-                self.strategy.issued(trial)
+                self.strategy.on_issue(trial)
             else:
-                self.strategy.tell(trial)
+                self.strategy.observe(trial)
         return trial
 
     def folder(self, trial: Trial) -> Path | None:
@@ -286,7 +289,7 @@ class Search:
             return None
         return self.directory / "trials" / f"{trial.id:06d}"
 
-    def _rank(self, trial: Trial) -> None:
+    def rank(self, trial: Trial) -> None:
         """Note a finished trial among the best, and remove the folder of who fell out."""
         if trial.of is not None:
             return
@@ -317,9 +320,13 @@ class Search:
 
     # --- workers and signals ----------------------------------------------------------------
 
-    def _evaluator(self, workers: int | Evaluator, processes: dict[str, Any]) -> Evaluator:
+    def _evaluator(
+        self, workers: int | Evaluator | Callable[[], Evaluator], processes: dict[str, Any]
+    ) -> Evaluator:
         if isinstance(workers, Evaluator):
             return workers
+        if callable(workers):
+            return workers()
         if workers < 1:
             raise ConfigError(f"{workers} workers", allowed="1 or more")
         if workers == 1 and self.limits == Limits() and not processes:
@@ -453,7 +460,7 @@ class _Loop:
             event["epochs"] = outcome.epochs
         trial = search.apply(event)
         assert trial is not None
-        search._rank(trial)
+        search.rank(trial)
         return event
 
     def _complete(self, outcome: Outcome) -> Outcome:
@@ -461,7 +468,7 @@ class _Loop:
         search = self.search
         if search.cost is not None:
             codes = search.history.trials[outcome.task.trial].codes
-            figures = search._costs.pop(codes, None)
+            figures = search.known_costs.pop(codes, None)
             if figures is None:
                 figures = dict(search.cost(outcome.task.configuration))
             outcome.metrics = {**figures, **outcome.metrics}
@@ -489,15 +496,15 @@ class _Loop:
         self.since_state += sum(e["event"] == "finish" for e in events)
         if self.since_state >= STATE_EVERY:
             self.since_state = 0
-            events = [*events, search._state_event()]
+            events = [*events, search.state_event()]
         if events and events[0]["event"] in ("open", "resume") and not search.history.trials:
             search.history.apply(events[0])
-        if search._log is None or not events:
+        if search.trial_log is None or not events:
             return
         until = time.monotonic() + search.disk_patience
         while True:
             try:
-                return search._log.append(events)
+                return search.trial_log.append(events)
             except ScitoolkitError as error:
                 if time.monotonic() >= until:
                     raise

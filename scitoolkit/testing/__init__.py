@@ -10,18 +10,17 @@ if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.job import JobContract as JobContract
+    from scitoolkit.testing.strategy import StrategyContract as StrategyContract
 
 _HOMES = {
     "CodecContract": "codec",
     "EnhancerContract": "codec",
-    "FormatContract": "format",
     "JobContract": "job",
     "StrategyContract": "strategy",
 }
 __all__ = [
     "CodecContract",
     "EnhancerContract",
-    "FormatContract",
     "JobContract",
     "StrategyContract",
 ]

@@ -1,84 +1,90 @@
-"""What happens beside the training: metrics files, progress, TensorBoard, profiler.
+"""Callbacks: loggers, progress line and profiler, and the base class of a user's own.
 
-A callback sees the trainer and must not change the numbers. The hooks are called on every rank;
-`values` are global means and equal on all of them.
+A callback sees a `TrainingView` and must not change the numbers. The hooks are called on every
+rank; `values` are global means and equal on all of them.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
-from scitoolkit.core.errors import missing_extra
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import RunDirectory, disk_error
-
-if TYPE_CHECKING:
-    from scitoolkit.training.trainer import Trainer
+from scitoolkit.training.loggers import Logger, MetricsFile
+from scitoolkit.training.view import TrainingView
 
 log = get_logger(__name__)
 
 
 class Callback:
-    """Does nothing; override the hooks that are wanted."""
+    """Base of the callbacks: does nothing; override the hooks that are wanted."""
 
     wants_every_step = False
 
-    def on_fit_start(self, trainer: Trainer) -> None:
+    def on_fit_start(self, trainer: TrainingView) -> None:
         """Be called before the first step, after a resume."""
 
-    def on_step(self, trainer: Trainer) -> None:
+    def on_step(self, trainer: TrainingView) -> None:
         """Be called after every step when `wants_every_step` is set."""
 
-    def on_log(self, trainer: Trainer, values: Mapping[str, float]) -> None:
+    def on_log(self, trainer: TrainingView, values: Mapping[str, float]) -> None:
         """Be called every `log_every` steps with loss, learning rate and gradient norm."""
 
-    def on_validation(self, trainer: Trainer, values: Mapping[str, float]) -> None:
+    def on_validation(self, trainer: TrainingView, values: Mapping[str, float]) -> None:
         """Be called after each validation with its metrics."""
 
-    def on_fit_end(self, trainer: Trainer) -> None:
+    def on_fit_end(self, trainer: TrainingView) -> None:
         """Be called at the end, also when an error or a signal ended the training."""
 
 
-class MetricsLog(Callback):
-    """Appends to the run's metrics.jsonl, on rank 0."""
+class ScalarLog(Callback):
+    """Passes training and validation values on to loggers, as `train/NAME`, `validation/NAME`."""
 
-    def __init__(self, run: RunDirectory) -> None:
-        self._run = run
+    def __init__(self, loggers: Sequence[Logger]) -> None:
+        self._loggers = list(loggers)
 
-    def on_log(self, trainer: Trainer, values: Mapping[str, float]) -> None:
-        """Write the training values as `train/NAME`."""
-        self._write(trainer, {f"train/{name}": value for name, value in values.items()})
+    def on_log(self, trainer: TrainingView, values: Mapping[str, float]) -> None:
+        """Write the training values."""
+        self._write("train", values, trainer.step)
 
-    def on_validation(self, trainer: Trainer, values: Mapping[str, float]) -> None:
-        """Write the validation values as `validation/NAME`."""
-        self._write(trainer, {f"validation/{name}": value for name, value in values.items()})
+    def on_validation(self, trainer: TrainingView, values: Mapping[str, float]) -> None:
+        """Write the validation values."""
+        self._write("validation", values, trainer.step)
 
-    def _write(self, trainer: Trainer, values: Mapping[str, float]) -> None:
-        try:
-            self._run.log_metrics(values, step=trainer.step)
-        except OSError as error:
-            raise disk_error(error, self._run.metrics_path) from None
+    def on_fit_end(self, trainer: TrainingView) -> None:
+        """Close the loggers."""
+        for logger in self._loggers:
+            logger.close()
+
+    def _write(self, part: str, values: Mapping[str, float], step: int) -> None:
+        named = {f"{part}/{name}": value for name, value in values.items()}
+        for logger in self._loggers:
+            logger.write(named, step)
 
 
-class Progress(Callback):
-    """One line that is renewed on a terminal, a line every 10 seconds elsewhere; on stderr."""
+class ProgressLine(Callback):
+    """One line that is renewed on a terminal, a line every 10 seconds elsewhere.
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    Args:
+        stream: where to write; stderr by default.
+        interval: seconds between lines; by default 0.2 on a terminal, else 10.
+    """
+
+    def __init__(self, stream: TextIO | None = None, interval: float | None = None) -> None:
         self._stream = stream or sys.stderr
         self._live = self._stream.isatty()
-        self._interval = 0.2 if self._live else 10.0
+        self._interval = (0.2 if self._live else 10.0) if interval is None else interval
         self._validation = ""
 
-    def on_fit_start(self, trainer: Trainer) -> None:
+    def on_fit_start(self, trainer: TrainingView) -> None:
         """Start the clock."""
         self._start, self._first = time.monotonic(), trainer.step
         self._shown = self._start
 
-    def on_log(self, trainer: Trainer, values: Mapping[str, float]) -> None:
+    def on_log(self, trainer: TrainingView, values: Mapping[str, float]) -> None:
         """Show loss, rate and remaining time."""
         now = time.monotonic()
         if now - self._shown < self._interval:
@@ -94,39 +100,14 @@ class Progress(Callback):
         self._stream.write(f"\r{text}\x1b[K" if self._live else f"{text}\n")
         self._stream.flush()
 
-    def on_validation(self, trainer: Trainer, values: Mapping[str, float]) -> None:
+    def on_validation(self, trainer: TrainingView, values: Mapping[str, float]) -> None:
         """Remember the validation loss for the next line."""
         self._validation = f"  validation {values['loss']:.4g}"
 
-    def on_fit_end(self, trainer: Trainer) -> None:
+    def on_fit_end(self, trainer: TrainingView) -> None:
         """Leave the line."""
         if self._live:
             self._stream.write("\n")
-
-
-class TensorBoard(Callback):
-    """Writes scalars that TensorBoard shows, into `tensorboard/` of the run."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise missing_extra("tensorboard", "tensorboard", "training.tensorboard") from None
-        self._writer: Any = SummaryWriter(str(folder))
-
-    def on_log(self, trainer: Trainer, values: Mapping[str, float]) -> None:
-        """Write the training values."""
-        for name, value in values.items():
-            self._writer.add_scalar(f"train/{name}", value, trainer.step)
-
-    def on_validation(self, trainer: Trainer, values: Mapping[str, float]) -> None:
-        """Write the validation values."""
-        for name, value in values.items():
-            self._writer.add_scalar(f"validation/{name}", value, trainer.step)
-
-    def on_fit_end(self, trainer: Trainer) -> None:
-        """Close the file."""
-        self._writer.close()
 
 
 class Profiler(Callback):
@@ -139,7 +120,7 @@ class Profiler(Callback):
         self._profile: Any = None
         self._seen = 0
 
-    def on_step(self, trainer: Trainer) -> None:
+    def on_step(self, trainer: TrainingView) -> None:
         """Start after the warm-up and stop after the recorded steps."""
         import torch
 
@@ -150,8 +131,8 @@ class Profiler(Callback):
         elif self._seen == self._warmup + self._steps:
             self._finish()
 
-    def on_fit_end(self, trainer: Trainer) -> None:
-        """Write what there is when the training was shorter."""
+    def on_fit_end(self, trainer: TrainingView) -> None:
+        """Write what was recorded when the training was shorter."""
         self._finish()
 
     def _finish(self) -> None:
@@ -163,7 +144,7 @@ class Profiler(Callback):
         self._profile = None
 
 
-def default_callbacks(trainer: Trainer) -> list[Callback]:
+def default_callbacks(trainer: TrainingView) -> list[Callback]:
     """Return the callbacks that the configuration asks for, on this rank."""
     config, run = trainer.config, trainer.run
     out: list[Callback] = []
@@ -172,11 +153,9 @@ def default_callbacks(trainer: Trainer) -> list[Callback]:
     if trainer.strategy.rank:
         return out
     if run is not None:
-        out.append(MetricsLog(run))
-        if config.tensorboard:
-            out.append(TensorBoard(run.path / "tensorboard"))
+        out.append(ScalarLog([MetricsFile(run), *(each.open(run) for each in config.loggers)]))
     if config.progress:
-        out.append(Progress())
+        out.append(ProgressLine())
     return out
 
 

@@ -27,7 +27,9 @@ from torch.distributed.tensor import DTensor
 
 from scitoolkit.core.errors import CheckpointError
 from scitoolkit.core.run_directory import disk_error, write_atomic
-from scitoolkit.training.strategy import Strategy, gather_objects, local, raise_together
+from scitoolkit.training.processes import gather_objects, raise_together
+from scitoolkit.training.sharding import local, shard_offset
+from scitoolkit.training.strategies.base import SingleStrategy, TrainingStrategy
 
 FORMAT = 1
 MANIFEST, STATE, BEST = "MANIFEST.json", "state.json", "best.json"
@@ -53,13 +55,13 @@ class Checkpoints:
 
     Example:
         >>> import tempfile
-        >>> kept = Checkpoints(Path(tempfile.mkdtemp()), Strategy(torch.device("cpu")))
+        >>> kept = Checkpoints(Path(tempfile.mkdtemp()), SingleStrategy(torch.device("cpu")))
         >>> path = kept.save(7, Snapshot({"w": torch.arange(3.0)}, {"step": 7}))
         >>> kept.newest().name, kept.open(path).tensor("w").tolist()
         ('step-00000007', [0.0, 1.0, 2.0])
     """
 
-    def __init__(self, folder: Path, strategy: Strategy, keep_last: int = 2) -> None:
+    def __init__(self, folder: Path, strategy: TrainingStrategy, keep_last: int = 2) -> None:
         self.folder, self._strategy, self._keep_last = folder, strategy, keep_last
 
     def recovered(self) -> Path | None:
@@ -276,7 +278,7 @@ def best_weights(folder: Path) -> dict[str, Tensor]:
     Raises:
         CheckpointError: there is no checkpoint, or it is damaged.
     """
-    kept = Checkpoints(folder, Strategy(torch.device("cpu")))
+    kept = Checkpoints(folder, SingleStrategy(torch.device("cpu")))
     path = kept.best() or kept.newest()
     if path is None:
         raise CheckpointError("no checkpoint to read weights from", where=str(folder))
@@ -293,12 +295,6 @@ def model_weights(reader: Reader) -> dict[str, Tensor]:
             use_average = kind == "model" and averaged in reader.shapes
             out[key] = reader.tensor(averaged if use_average else name)
     return out
-
-
-def shard_offset(tensor: DTensor) -> int:
-    """Return the first row of this rank's part; FSDP2 splits like `torch.chunk`."""
-    rank, world = tensor.device_mesh.get_local_rank(), tensor.device_mesh.size()
-    return min(rank * -(-tensor.shape[0] // world), tensor.shape[0])
 
 
 def write_tensors(

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from scitoolkit.core.config import Config
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.log import get_logger
 from scitoolkit.core.resume import FREE_ON_RESUME
-from scitoolkit.training.memory_config import MemoryConfig
-from scitoolkit.training.optim.optimizers import AdamW, AnyOptimizer
+from scitoolkit.core.suggest import nearest_name
+from scitoolkit.training.loggers import AnyLogger
+from scitoolkit.training.memory.config import MemoryConfig
+from scitoolkit.training.optim.optimizers import AdamW, AnyOptimizer, optimizers
 from scitoolkit.training.optim.schedules import AnySchedule, Constant
+from scitoolkit.training.strategies.config import (
+    DataParallel,
+    Single,
+    StrategyConfig,
+    training_strategies,
+)
+
+log = get_logger(__name__)
 
 
 class EarlyStopping(Config):
@@ -49,8 +69,8 @@ class TrainingConfig(Config):
     batch_size: PositiveInt = Field(default=32, description="samples per batch, all processes")
     accumulate: PositiveInt = Field(default=1, description="batches per optimizer step")
     seed: NonNegativeInt = 0
-    strategy: Annotated[Literal["auto", "single", "ddp", "sharded", "graph"], FREE_ON_RESUME] = (
-        "auto"
+    strategy: Annotated[str, FREE_ON_RESUME] = Field(
+        default="auto", description="how processes share the training"
     )
     device: Annotated[Literal["auto", "cpu", "cuda"], FREE_ON_RESUME] = "auto"
     precision: Literal["float32", "bf16", "fp16"] = "float32"
@@ -71,17 +91,96 @@ class TrainingConfig(Config):
     profile: Annotated[bool, FREE_ON_RESUME] = Field(
         default=False, description="write a torch.profiler trace into the run"
     )
-    tensorboard: Annotated[bool, FREE_ON_RESUME] = False
+    loggers: Annotated[tuple[AnyLogger, ...], FREE_ON_RESUME] = Field(
+        default=(), description="besides metrics.jsonl"
+    )
     progress: Annotated[bool, FREE_ON_RESUME] = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former_tensorboard(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or "tensorboard" not in data:
+            return data
+        out = dict(data)
+        if out.pop("tensorboard"):
+            log.warning("configuration key 'tensorboard' is now written loggers: [tensorboard]")
+            out["loggers"] = [*out.get("loggers", ()), "tensorboard"]
+        return out
+
+    @field_validator("loggers", mode="before")
+    @classmethod
+    def _named_loggers(cls, value: Any) -> Any:
+        entries = value if isinstance(value, list | tuple) else [value]
+        return [{"name": each} if isinstance(each, str) else each for each in entries]
+
+    @field_validator("strategy")
+    @classmethod
+    def _known_strategy(cls, name: str) -> str:
+        known = cls.strategy_names()
+        if name not in known:
+            near = nearest_name(name, known)
+            hint = f" (did you mean {near}?)" if near else ""
+            raise ValueError(f"{name!r} is not one of {', '.join(known)}{hint}")
+        return name
 
     @model_validator(mode="after")
     def _possible(self) -> TrainingConfig:
-        if self.optimizer.uses_closure and self.strategy == "sharded":
-            raise ValueError("optimizer lbfgs needs strategy single or ddp, not sharded")
-        if self.optimizer.name == "muon" and self.strategy == "sharded":
-            raise ValueError("optimizer muon needs strategy single or ddp: whole matrices")
+        optimizer, strategy = self.optimizer, self.named_strategy()
+        if strategy is not None and strategy.shards_parameters and not optimizer.shardable:
+            raise ValueError(_not_shardable(optimizer.name, strategy.name))
         if self.memory is not None and self.compile:
             raise ValueError("memory.activations needs compile: false")
-        if self.optimizer.uses_closure and self.precision == "fp16":
-            raise ValueError("optimizer lbfgs needs precision float32 or bf16, not fp16")
+        if self.precision not in optimizer.precisions:
+            raise ValueError(
+                f"optimizer {optimizer.name} needs precision {' or '.join(optimizer.precisions)}, "
+                f"not {self.precision}"
+            )
         return self
+
+    @classmethod
+    def strategy_names(cls) -> list[str]:
+        """Return the values of `strategy`; a domain with a strategy of another kind overrides."""
+        return ["auto", *training_strategies.names()]
+
+    def named_strategy(self) -> StrategyConfig | None:
+        """Return the strategy that is written, None for `auto`."""
+        return None if self.strategy == "auto" else training_strategies.get(self.strategy)()
+
+    def strategy_on(self, processes: int) -> StrategyConfig:
+        """Return the strategy to use; every rank decides alike, before any of them waits.
+
+        Raises:
+            ConfigError: the batch cannot be shared equally, or several processes without a
+                strategy for them.
+
+        Example:
+            >>> TrainingConfig().strategy_on(1).name, TrainingConfig().strategy_on(2).name
+            ('single', 'ddp')
+        """
+        found = self.named_strategy() or (Single() if processes == 1 else DataParallel())
+        if found.single_process and processes > 1:
+            several = [
+                n for n in training_strategies if not training_strategies.get(n).single_process
+            ]
+            raise ConfigError(
+                f"strategy {found.name!r} with {processes} processes",
+                where="training.strategy",
+                allowed=", ".join(["auto", *several]),
+                fix="training.strategy=auto",
+            )
+        if found.shares_batch and self.batch_size % processes:
+            near = max(processes, round(self.batch_size / processes) * processes)
+            raise ConfigError(
+                f"batch_size {self.batch_size} is not divisible by {processes} processes",
+                where="training.batch_size",
+                fix=f"training.batch_size={near}",
+            )
+        return found
+
+
+def _not_shardable(optimizer: str, strategy: str) -> str:
+    able = ", ".join(n for n in optimizers if optimizers.get(n).shardable)
+    return (
+        f"optimizer {optimizer} needs whole parameters, strategy {strategy} splits them: "
+        f"use strategy single or ddp, or an optimizer of {able}"
+    )

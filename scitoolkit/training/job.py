@@ -15,7 +15,7 @@ class TrainingJob(Job):
     @contextlib.contextmanager
     def processes(self, config: Any) -> Iterator[bool]:
         """Join the process group of `config.training`; every rank takes part."""
-        from scitoolkit.training.strategy import process_group
+        from scitoolkit.training.processes import process_group
 
         with process_group(config.training):
             yield True

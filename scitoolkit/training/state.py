@@ -1,8 +1,9 @@
-"""The whole state of a training, as tensors by name and JSON, and back without a remainder."""
+"""State of model and optimizer as tensors by name and JSON, restored completely or refused."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +12,8 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from scitoolkit.core.errors import CheckpointError
-from scitoolkit.training.checkpoint import Reader, shard_offset
-from scitoolkit.training.strategy import local
+from scitoolkit.training.checkpoint import Reader
+from scitoolkit.training.sharding import local, shard_offset
 
 _TENSOR = "__tensor__"
 
@@ -24,56 +25,114 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     return out
 
 
-def pack_optimizer(optimizer: Optimizer, names: list[str]) -> tuple[dict[str, Tensor], Any]:
-    """Return an optimizer's state: tensors named by parameter, and JSON that refers to them.
+class OptimizerState:
+    """The state of an optimizer, by parameter and by group, for checkpoints.
+
+    Of a group the entries are kept that differ from those of the optimizer as it was built: a
+    resumed training builds it alike, and implementation switches such as `fused` may differ between
+    layouts.
 
     Args:
-        optimizer: with parameters in the order of `names`.
-        names: the parameters' names.
+        optimizer: as built, before the first step.
+        names: names of its parameters, in their order.
+
+    Raises:
+        CheckpointError: from `pack`, when it holds something that a checkpoint cannot restore.
     """
-    tensors: dict[str, Tensor] = {}
 
-    def pack(value: Any, path: str) -> Any:
-        if isinstance(value, Tensor):
-            tensors[path] = value
-            return {_TENSOR: path}
-        if isinstance(value, list | tuple):
-            return [pack(item, f"{path}.{i}") for i, item in enumerate(value)]
-        if isinstance(value, Mapping):
-            return {str(k): pack(v, f"{path}.{k}") for k, v in value.items()}
-        return value
+    def __init__(self, optimizer: Optimizer, names: Sequence[str]) -> None:
+        self._optimizer, self._names = optimizer, list(names)
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._built = [copy.deepcopy(_settings(group)) for group in optimizer.param_groups]
 
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    tree = {
-        name: pack(dict(optimizer.state[parameter]), f"optimizer.{name}")
-        for name, parameter in zip(names, parameters, strict=True)
-        if parameter in optimizer.state
-    }
-    return tensors, tree
+    def pack(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return tensors by name, and JSON that refers to them."""
+        optimizer = self._optimizer
+        tensors: dict[str, Tensor] = {}
+        parameters = set(map(id, self._parameters))
+        extra = sorted(set(optimizer.state_dict()) - {"state", "param_groups"})
+        extra += [repr(k)[:40] for k in optimizer.state if id(k) not in parameters]
+        if extra:
+            raise CheckpointError(
+                f"{type(optimizer).__name__} keeps {', '.join(extra)} besides the state of its "
+                "parameters and groups: it could not be resumed",
+                where="training.optimizer",
+                fix="keep it in `state` by parameter or in `param_groups`",
+            )
+
+        def pack(value: Any, path: str) -> Any:
+            if isinstance(value, Tensor):
+                tensors[path] = value
+                return {_TENSOR: path}
+            if isinstance(value, list | tuple):
+                return [pack(item, f"{path}.{i}") for i, item in enumerate(value)]
+            if isinstance(value, Mapping):
+                return {str(k): pack(v, f"{path}.{k}") for k, v in value.items()}
+            if value is None or isinstance(value, bool | int | float | str):
+                return value
+            raise CheckpointError(
+                f"{type(optimizer).__name__} keeps a {type(value).__name__} as {path}",
+                where="training.optimizer",
+                allowed="tensors, numbers, text, lists and mappings",
+            )
+
+        state = {
+            name: pack(dict(optimizer.state[parameter]), f"optimizer.{name}")
+            for name, parameter in zip(self._names, self._parameters, strict=True)
+            if parameter in optimizer.state
+        }
+        groups = [
+            {
+                key: pack(value, f"group.{number}.{key}")
+                for key, value in _settings(group).items()
+                if key not in built or not _same(value, built[key])
+            }
+            for number, (group, built) in enumerate(
+                zip(optimizer.param_groups, self._built, strict=True)
+            )
+        ]
+        return tensors, {"state": state, "groups": groups}
+
+    def unpack(self, tree: Mapping[str, Any], reader: Reader) -> None:
+        """Restore what `pack` returned; a state of the parameter's shape is split like it."""
+        groups = self._optimizer.param_groups
+        unknown = sorted(set(tree["state"]) - set(self._names))
+        if unknown or len(tree["groups"]) != len(groups):
+            what = f"state of unknown parameter {unknown[0]!r}" if unknown else "other groups"
+            raise CheckpointError(f"the saved optimizer has {what}", where=str(reader.path))
+
+        def unpack(value: Any, parameter: Tensor, like: Any = None) -> Any:
+            if isinstance(value, dict) and set(value) == {_TENSOR}:
+                return _like(reader, value[_TENSOR], parameter)
+            if isinstance(value, list):
+                items = [unpack(item, parameter) for item in value]
+                return tuple(items) if isinstance(like, tuple) else items
+            if isinstance(value, dict):
+                return {k: unpack(v, parameter) for k, v in value.items()}
+            return value
+
+        self._optimizer.state.clear()
+        for name, parameter in zip(self._names, self._parameters, strict=True):
+            if name in tree["state"]:
+                self._optimizer.state[parameter] = unpack(tree["state"][name], parameter)
+        for group, saved in zip(groups, tree["groups"], strict=True):
+            for key, value in saved.items():
+                group[key] = unpack(value, local(group["params"][0]), group.get(key))
 
 
-def unpack_optimizer(optimizer: Optimizer, names: list[str], tree: Any, reader: Reader) -> None:
-    """Restore what `pack_optimizer` returned; a state of the parameter's shape is split like it."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    unknown = set(tree) - set(names)
-    if unknown:
-        raise CheckpointError(
-            f"optimizer state of unknown parameter {sorted(unknown)[0]!r}", where=str(reader.path)
-        )
+def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key != "params"}
 
-    def unpack(value: Any, parameter: Tensor) -> Any:
-        if isinstance(value, dict) and set(value) == {_TENSOR}:
-            return _like(reader, value[_TENSOR], parameter)
-        if isinstance(value, list):
-            return [unpack(item, parameter) for item in value]
-        if isinstance(value, dict):
-            return {k: unpack(v, parameter) for k, v in value.items()}
-        return value
 
-    optimizer.state.clear()
-    for name, parameter in zip(names, parameters, strict=True):
-        if name in tree:
-            optimizer.state[parameter] = unpack(tree[name], parameter)
+def _same(value: Any, other: Any) -> bool:
+    """Return whether two entries of a group are equal, tensors inside them included."""
+    if isinstance(value, Tensor) and isinstance(other, Tensor):
+        return torch.equal(value, other)
+    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        return len(value) == len(other) and all(map(_same, value, other))
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        return value.keys() == other.keys() and all(_same(value[k], other[k]) for k in value)
+    return type(value) is type(other) and value == other
 
 
 def _like(reader: Reader, name: str, parameter: Tensor) -> Tensor:

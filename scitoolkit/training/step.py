@@ -13,14 +13,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from scitoolkit.core.contracts import Batch, Task
-from scitoolkit.core.errors import NumericalError
 from scitoolkit.training.config import TrainingConfig
-from scitoolkit.training.memory import ActivationMemory
-from scitoolkit.training.strategy import Strategy, local, raise_together
+from scitoolkit.training.failures import not_finite
+from scitoolkit.training.memory.store import ActivationMemory
+from scitoolkit.training.processes import raise_together
+from scitoolkit.training.sharding import local
+from scitoolkit.training.strategies.base import TrainingStrategy
 
 
 @dataclass
-class Work:
+class StepBatches:
     """The micro-batches of one step on this rank, their samples, and the samples of the step."""
 
     batches: list[Batch]
@@ -46,8 +48,8 @@ class LossScale:
             self.scale, self.good_steps = self.scale * 2, 0
 
 
-class Stepper:
-    """Does the steps of a trainer.
+class OptimizerStep:
+    """Computes optimizer steps: gradients of all micro-batches, checks, clipping, update.
 
     Args:
         task: what gives the loss.
@@ -62,7 +64,7 @@ class Stepper:
         self,
         task: Task,
         config: TrainingConfig,
-        strategy: Strategy,
+        strategy: TrainingStrategy,
         optimizer: Optimizer,
         named: list[tuple[str, nn.Parameter]],
         memory: ActivationMemory,
@@ -107,7 +109,7 @@ class Stepper:
             return batch
         return {k: v.to(self._device, non_blocking=True) for k, v in batch.items()}
 
-    def fetch(self, iterator: Iterator[Batch]) -> Work:
+    def fetch(self, iterator: Iterator[Batch]) -> StepBatches:
         """Take the micro-batches of a step; none at the end of the epoch."""
         batches: list[Batch] = []
         for _ in range(self._config.accumulate):
@@ -116,9 +118,9 @@ class Stepper:
                 break
             batches.append(batch)
         counts = [self.count(batch) for batch in batches]
-        return Work(batches, counts, sum(counts))
+        return StepBatches(batches, counts, sum(counts))
 
-    def run(self, work: Work, step: int, logged: bool) -> dict[str, float]:
+    def run(self, work: StepBatches, step: int, logged: bool) -> dict[str, float]:
         """Do step number `step` (from 0).
 
         Returns:
@@ -150,7 +152,7 @@ class Stepper:
             self._strategy.sync_buffers(self._buffers)
         return {**self._means(parts), "gradient_norm": norm} if logged else {}
 
-    def _backward(self, work: Work, measured: bool) -> list[tuple[int, Tensor, Any]]:
+    def _backward(self, work: StepBatches, measured: bool) -> list[tuple[int, Tensor, Any]]:
         for parameter in self._parameters:
             parameter.grad = None
         finer = None
@@ -171,10 +173,11 @@ class Stepper:
             self._memory.adapt(compared)
         return parts
 
-    def _accumulate(self, work: Work, parts: list[tuple[int, Tensor, Any]]) -> None:
+    def _accumulate(self, work: StepBatches, parts: list[tuple[int, Tensor, Any]]) -> None:
         """Add up the gradients of this rank's micro-batches."""
         scale = self._strategy.loss_scale() * (self._scaler.scale if self._scaler else 1.0)
         for batch, count in zip(work.batches, work.counts, strict=True):
+            self._strategy.weigh(count)
             with self._memory.saving(batch):
                 if self._is_float32:
                     loss, logs = self._task.loss(batch)
@@ -191,7 +194,7 @@ class Stepper:
                 loss.backward(torch.add(kept.new_tensor(weight), kept, alpha=0.0))
             parts.append((count, kept, logs))
 
-    def _checked_norm(self, work: Work, parts: Any, step: int, needed: bool) -> float:
+    def _checked_norm(self, work: StepBatches, parts: Any, step: int, needed: bool) -> float:
         """Return the global gradient norm after unscaling; clip; raise when it is not finite."""
         gradients = [local(p.grad) for p in self._parameters if p.grad is not None]
         if self._scaler is not None:
@@ -208,7 +211,11 @@ class Stepper:
             if not finite and self._scaler.scale >= 1.0:
                 return norm  # an overflow of fp16: this step is left out
         if not finite:
-            self._raise_not_finite(work, parts, step)
+            where = f"step {step + 1}"
+            if self._strategy.world > 1:
+                where += f", rank {self._strategy.rank}"
+            losses = [float(loss) for _, loss, _ in parts]
+            raise not_finite(where, losses, work.batches, self._named)
         limit = self._config.clip_norm
         if limit is not None and norm > limit:
             torch._foreach_mul_(gradients, limit / (norm + 1e-6))
@@ -232,36 +239,3 @@ class Stepper:
         total = float(sum(count for count, _, _ in parts))
         *values, total = self._strategy.sum([*(sums[n] for n in names), total])
         return {n: v / total for n, v in zip(names, values, strict=True)}
-
-    def _raise_not_finite(self, work: Work, parts: Any, step: int) -> None:
-        losses = [float(loss) for _, loss, _ in parts]
-        bad_inputs = sorted(
-            {
-                key
-                for batch in work.batches
-                for key, value in batch.items()
-                if value.is_floating_point() and not bool(torch.isfinite(value).all())
-            }
-        )
-        bad_parameter = next(
-            (
-                name
-                for name, p in self._named
-                if p.grad is not None and not bool(torch.isfinite(local(p.grad)).all())
-            ),
-            "none on this rank",
-        )
-        where = f"step {step + 1}"
-        if self._strategy.world > 1:
-            where += f", rank {self._strategy.rank}"
-        keys = ", ".join(sorted(work.batches[0]))
-        source = f"NaN or Inf in batch tensor {', '.join(bad_inputs)}" if bad_inputs else ""
-        raise NumericalError(
-            f"loss {losses[0] if len(losses) == 1 else losses} or its gradient is not finite; "
-            f"batch keys: {keys} ({source or 'all finite'}); "
-            f"first parameter with a bad gradient: {bad_parameter}",
-            where=where,
-            fix="mask or repair the data"
-            if bad_inputs
-            else "a smaller training.optimizer.lr, training.clip_norm=1, or precision=float32",
-        )

@@ -17,7 +17,7 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Callback, Trainer, TrainingConfig, current_rank, world_size
 from scitoolkit.training.launch import leave
-from scitoolkit.training.strategy import on_rank_zero, process_group
+from scitoolkit.training.processes import on_rank_zero, process_group
 
 
 class Net(nn.Module):

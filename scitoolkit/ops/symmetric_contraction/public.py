@@ -47,9 +47,9 @@ OPERATION = Operation(
 
 @GeneratedC.serve(OPERATION.name, prepare=operators.kernels)
 def _on_cpu(x: Tensor, weight: Tensor, species: Tensor, spec: ContractionSpec) -> Tensor:
-    return operators.forward(
-        x.contiguous(), weight.contiguous(), *_by_element(weight, species), text
-    )
+    by_element = _by_element(weight, species)
+    text = _text(spec)
+    return operators.forward(x.contiguous(), weight.contiguous(), *by_element, text)
 
 
 @Triton.serve(OPERATION.name, prepare=operators.gpu_kernels)

@@ -119,7 +119,9 @@ def _compile_forward(spec: str, dtype: torch.dtype) -> None:
 
 
 @GeneratedC.serve(OPERATION.name, prepare=_compile_forward, transforms=True)
-def _on_cpu(x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, edges: Edges, text: str) -> Tensor:
+def _on_cpu(
+    x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, edges: Edges, spec: TensorProductSpec
+) -> Tensor:
     if not is_eager(x, y, hidden, last) or is_transformed():
         return _with_stored_weights(GeneratedC.name)(x, y, hidden, last, edges, spec)
     tensors = (each.contiguous() for each in (x, y, hidden, last))

@@ -1,4 +1,4 @@
-"""Optimizers as config sections: `name:` picks one, `build(parameters)` makes it.
+"""Optimizers as config members: capabilities as class attributes, `build(parameters)` makes one.
 
 Torch is imported in `build`, so that reading a configuration stays fast.
 """
@@ -21,18 +21,35 @@ FUSED_FROM = 200_000  # parameters
 
 
 class OptimizerConfig(Config):
-    """Base of all optimizers; `uses_closure` ones evaluate the loss more than once a step."""
+    """Base of the optimizers.
+
+    Attributes:
+        uses_closure: a step evaluates the loss more than once.
+        shardable: works on a part of each parameter, as the strategy `sharded` holds it.
+        precisions: values of `training.precision` that it works with.
+        lr: learning rate before the schedule.
+    """
 
     uses_closure: ClassVar[bool] = False
+    shardable: ClassVar[bool] = False
+    precisions: ClassVar[tuple[str, ...]] = ("float32", "bf16", "fp16")
     name: str
     lr: PositiveFloat = Field(default=1e-3, description="learning rate before the schedule")
 
     def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
-        """Return the torch optimizer over `parameters`."""
+        """Return the optimizer over `parameters`.
+
+        All of its state must be in `state` (by parameter) and in `param_groups`, as numbers, JSON
+        types and tensors: that is what a checkpoint restores.
+        """
         raise NotImplementedError
 
 
-optimizers: Kind[type[OptimizerConfig]] = Kind("optimizer", "updates the parameters")
+optimizers: Kind[type[OptimizerConfig]] = Kind(
+    "optimizer",
+    "updates the parameters",
+    contract="scitoolkit.testing.training:OptimizerContract",
+)
 AnyOptimizer = Annotated[OptimizerConfig, Choice(optimizers)]
 
 
@@ -55,6 +72,7 @@ class AdamW(OptimizerConfig):
         0.01
     """
 
+    shardable: ClassVar[bool] = True
     name: Literal["adamw"] = "adamw"
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
@@ -77,6 +95,7 @@ class AdamW(OptimizerConfig):
 class Adam(OptimizerConfig):
     """Adam; `weight_decay` is an L2 term of the gradient."""
 
+    shardable: ClassVar[bool] = True
     name: Literal["adam"] = "adam"
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
@@ -101,6 +120,7 @@ class Adam(OptimizerConfig):
 class SGD(OptimizerConfig):
     """Stochastic gradient descent with momentum."""
 
+    shardable: ClassVar[bool] = True
     name: Literal["sgd"] = "sgd"
     lr: PositiveFloat = 1e-2
     momentum: float = Field(default=0.9, ge=0, lt=1)
@@ -151,6 +171,7 @@ class LBFGS(OptimizerConfig):
     """Limited-memory BFGS, for small models and whole-set batches."""
 
     uses_closure: ClassVar[bool] = True
+    precisions: ClassVar[tuple[str, ...]] = ("float32", "bf16")
     name: Literal["lbfgs"] = "lbfgs"
     lr: PositiveFloat = 1.0
     max_iterations: PositiveInt = 20

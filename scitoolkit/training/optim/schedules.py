@@ -1,6 +1,6 @@
 """Learning-rate schedules: pure functions of the step, so that resuming needs no replay.
 
-Every schedule has a linear warm-up. Only `plateau` has a memory, of the validation losses.
+Every schedule has a linear warm-up. A memory of validation losses, as `plateau` has, is saved.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ScheduleConfig(Config):
-    """Base of all schedules: the warm-up; subclasses give the shape of the rest."""
+    """Base of the schedules: a linear warm-up; subclasses give the shape of the rest."""
 
     name: str
     warmup_steps: NonNegativeInt = Field(default=0, description="steps of linear warm-up")
@@ -34,6 +34,15 @@ class ScheduleConfig(Config):
     def shape(self, progress: float) -> float:
         """Return the factor at `progress` (0 to 1) of the time after the warm-up."""
         raise NotImplementedError
+
+    def observe(self, loss: float, memory: dict[str, Any]) -> None:
+        """Update the memory by the validation loss of an epoch.
+
+        Args:
+            loss: the validation loss.
+            memory: JSON types that a checkpoint keeps: `scale`, which multiplies the factor, `best`
+                and `bad_epochs`, which start as 1, infinity and 0.
+        """
 
 
 schedules: Kind[type[ScheduleConfig]] = Kind("schedule", "learning rate over a training")
@@ -102,8 +111,18 @@ class Plateau(ScheduleConfig):
     min_factor: float = Field(default=1e-3, ge=0, le=1)
 
     def shape(self, progress: float) -> float:
-        """Return 1; the memory of `LearningRate` does the rest."""
+        """Return 1; the memory does the rest."""
         return 1.0
+
+    def observe(self, loss: float, memory: dict[str, Any]) -> None:
+        """Lower the scale after `patience` validations without a better loss."""
+        if loss < memory["best"]:
+            memory["best"], memory["bad_epochs"] = loss, 0
+            return
+        memory["bad_epochs"] += 1
+        if memory["bad_epochs"] >= self.patience:
+            memory["scale"] = max(self.min_factor, memory["scale"] * self.decay)
+            memory["bad_epochs"] = 0
 
 
 class LearningRate:
@@ -118,15 +137,15 @@ class LearningRate:
         [1.0, 0.5, 0.25]
     """
 
-    def __init__(self, schedule: Any, optimizer: Optimizer, total_steps: int) -> None:
+    def __init__(self, schedule: ScheduleConfig, optimizer: Optimizer, total_steps: int) -> None:
         self._schedule, self._optimizer, self._total_steps = schedule, optimizer, total_steps
         self._base = [float(group["lr"]) for group in optimizer.param_groups]
-        self._scale, self._best, self._bad_epochs = 1.0, math.inf, 0
+        self._memory: dict[str, Any] = {"scale": 1.0, "best": math.inf, "bad_epochs": 0}
         self._last = 1.0
 
     def apply(self, step: int) -> float:
         """Set the rate of step number `step` (from 0) and return that of the first group."""
-        factor = self._scale * self._schedule.factor(step, self._total_steps)
+        factor = self._memory["scale"] * self._schedule.factor(step, self._total_steps)
         if factor != self._last:
             for group, base in zip(self._optimizer.param_groups, self._base, strict=True):
                 group["lr"] = base * factor
@@ -134,23 +153,16 @@ class LearningRate:
         return self._base[0] * factor
 
     def see_validation(self, loss: float) -> None:
-        """Tell the plateau schedule the validation loss of an epoch."""
-        if not isinstance(self._schedule, Plateau):
-            return
-        if loss < self._best:
-            self._best, self._bad_epochs = loss, 0
-            return
-        self._bad_epochs += 1
-        if self._bad_epochs >= self._schedule.patience:
-            self._scale = max(self._schedule.min_factor, self._scale * self._schedule.decay)
-            self._bad_epochs = 0
+        """Tell the schedule the validation loss of an epoch."""
+        self._schedule.observe(loss, self._memory)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the plateau's memory (JSON types)."""
-        return {"scale": self._scale, "best": self._best, "bad_epochs": self._bad_epochs}
+        """Return the schedule's memory (JSON types)."""
+        return dict(self._memory)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._scale, self._best = float(state["scale"]), float(state["best"])
-        self._bad_epochs = int(state["bad_epochs"])
+        self._memory = dict(state)
+        self._memory["scale"], self._memory["best"] = float(state["scale"]), float(state["best"])
+        self._memory["bad_epochs"] = int(state["bad_epochs"])
         self._last = math.nan  # the next `apply` sets the rate whatever it is

@@ -10,7 +10,7 @@ from scitoolkit.training.config import TrainingConfig
 
 FREE = (
     "epochs", "steps", "strategy", "device", "early_stopping", "checkpoint", "log_every",
-    "timeout_seconds", "compile", "profile", "tensorboard", "progress",
+    "timeout_seconds", "compile", "profile", "loggers", "progress",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 import xarray as xr
 
+from scitoolkit.core.contracts import Progress
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError, NumericalError
 from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.config import EmulationConfig, SymmetryConfig
@@ -214,11 +215,11 @@ def test_one_step_and_more_steps_of_the_loss_agree_with_hand_made_ones():
     ).rollout
     task = EmulationTask(emulator, rollout_config)
     assert task.loss(batch)[0].item() == pytest.approx(errors[0].item(), rel=1e-5)
-    task.progress = 0.6
+    task.at(Progress(6, 10, 0))
     assert task.loss(batch)[0].item() == pytest.approx((sum(errors) / 2).item(), rel=1e-5)
     pushed = rollout_config.model_copy(update={"steps": 1, "pushforward": 1})
     task = EmulationTask(emulator, pushed)
-    task.progress = 1.0
+    task.at(Progress(10, 10, 0))
     loss = task.loss(batch)[0]
     assert loss.item() == pytest.approx(errors[1].item(), rel=1e-5)
     loss.backward()

@@ -9,7 +9,7 @@ from torch import nn
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.adapter import attach, detach, dropout_by_node
-from scitoolkit.graphs.communicator import Alone, Traffic
+from scitoolkit.graphs.communicator import SingleProcess, Traffic
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
@@ -105,7 +105,7 @@ def test_a_graph_with_hubs_is_kept_by_degree_and_gives_the_same():
     r = np.random.default_rng(2)
     target, source = np.minimum(r.geometric(0.1, (2, 600)) - 1, 49)
     graph = Graph(source, target, 50, r.normal(size=(50, 6)).astype(np.float32))
-    part = GraphPart(graph, np.zeros(50, int), Grid(1), Alone())
+    part = GraphPart(graph, np.zeros(50, int), Grid(1), SingleProcess())
     ends = np.bincount(source, minlength=50) + np.bincount(target, minlength=50)
     assert (np.diff(ends[part.nodes.numpy()]) <= 0).all()
     assert part.nodes.tolist() != list(range(50))
@@ -125,14 +125,14 @@ def test_names_and_weights_stay_and_detach_gives_the_model_back(graph):
     before = {name: p.clone() for name, p in model.state_dict().items()}
     target = torch.randn(graph.num_nodes, 3)
     out, _ = whole(copy.deepcopy(model), graph, target)
-    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), Alone())
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), SingleProcess())
     attach(model, part)
     assert model.state_dict().keys() == before.keys()
     detach(model)
     assert torch.equal(whole(model, graph, target)[0], out)
 
 
-class TwoRanks(Alone):
+class TwoRanks(SingleProcess):
     size = 2
 
 

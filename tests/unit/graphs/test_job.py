@@ -67,7 +67,10 @@ def test_a_file_with_other_features_is_refused(file, tmp_path):
 
 def test_configurations_that_cannot_run(file, tmp_path):
     for more, message in (
-        ({"graph": {"algorithm": "2d"}, "training": {"strategy": "ddp"}}, "strategy ddp"),
+        (
+            {"graph": {"algorithm": "2d"}, "training": {"strategy": "ddp"}},
+            "'ddp' is not one of auto",
+        ),
         ({"graph": {"owner": str(file)}}, "not a readable npy"),
     ):
         with pytest.raises((ConfigError, DataError), match=message):

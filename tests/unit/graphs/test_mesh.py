@@ -12,7 +12,7 @@ import torch
 from scitoolkit import api
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.graphs.communicator import Alone, Traffic
+from scitoolkit.graphs.communicator import SingleProcess, Traffic
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.mesh_baselines import interpolation, persistence
 from scitoolkit.graphs.mesh_data import read_meshes
@@ -48,7 +48,7 @@ def network():
 
 def dynamics(meshes, model, ranks=None, owner=None, grid=Grid(1)):  # noqa: B008
     owner = np.zeros(meshes.graph.num_nodes, int) if owner is None else owner
-    part = GraphPart(meshes.graph, owner, grid, ranks or Alone())
+    part = GraphPart(meshes.graph, owner, grid, ranks or SingleProcess())
     return MeshDynamics(model, meshes, part, 1e-3)
 
 

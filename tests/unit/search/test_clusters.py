@@ -58,7 +58,7 @@ def _in_a_process(method: str, *launcher: str) -> dict[str, str]:
 
 if __name__ == "__main__":
     if sys.argv[1] == "mpi":
-        from scitoolkit.search.clusters import mpi_ranks
+        from scitoolkit.search.evaluators.deephyper import mpi_ranks
 
         with mpi_ranks() as manages:
             if manages:

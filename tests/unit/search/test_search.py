@@ -33,7 +33,7 @@ PAPER = Space({"a": chain(5, [0, 16, 32, 48, 64, 80, 96], reach=2)})
 
 
 def evolution():
-    return AgingEvolution(population=20, sample=5)
+    return AgingEvolution(population=20, tournament_size=5)
 
 
 def simulated(evaluate, workers=8, charge=False):
@@ -139,14 +139,6 @@ def test_successive_halving_continues_the_best_from_their_checkpoints(tmp_path):
     assert all(t.metrics["first"] == 3 for t in longest)
     assert all([row["epoch"] for row in t.epochs] == list(range(1, 10)) for t in longest)
     assert len(list((tmp_path / "trials").iterdir())) == 3
-
-
-def test_all_of_a_small_space_is_tried_once():
-    search = Search({"x": integer(1, 6), "y": [0, 1]}, lambda c: c["x"], strategy=RandomSearch())
-    history = search.run(trials=100)
-    assert len(history.done) == 12
-    assert history.duplicates() == 0
-    assert search.stopped_because == "the space is exhausted"
 
 
 def test_limits_on_cost_are_kept_beforehand_and_contradictions_are_said():

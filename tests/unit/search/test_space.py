@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scitoolkit.core.config import ConfigProblems
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.search import Space, chain, choice, integer, real, spaces
-from scitoolkit.search.strategies import all_codes
+from scitoolkit.search.strategies.base import all_codes
 
 MIXED = Space(
     {

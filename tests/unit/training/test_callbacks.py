@@ -9,7 +9,7 @@ from scitoolkit.core.config import Config
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Trainer, TrainingConfig
-from scitoolkit.training.callbacks import Progress, TensorBoard
+from scitoolkit.training.callbacks import ProgressLine
 
 
 class Terminal(io.StringIO):
@@ -47,9 +47,8 @@ def test_metrics_are_one_json_object_a_line_in_the_order_of_steps(run):
 
 
 def test_progress_on_a_terminal_renews_one_line():
-    stream, now = Terminal(), Progress(Terminal())
-    now._stream, now._interval = stream, 0.0
-    fit(callbacks=[now])
+    stream = Terminal()
+    fit(callbacks=[ProgressLine(stream, interval=0.0)])
     text = stream.getvalue()
     assert text.count("\n") == 1
     assert text.endswith("\n")
@@ -58,9 +57,7 @@ def test_progress_on_a_terminal_renews_one_line():
 
 def test_progress_elsewhere_is_plain_lines():
     stream = io.StringIO()
-    now = Progress(stream)
-    now._interval = 0.0
-    fit(callbacks=[now])
+    fit(callbacks=[ProgressLine(stream, interval=0.0)])
     lines = stream.getvalue().splitlines()
     assert len(lines) == 8
     assert all(re.fullmatch(r"step \d/8  epoch .* left", line) for line in lines)
@@ -69,7 +66,7 @@ def test_progress_elsewhere_is_plain_lines():
 
 def test_tensorboard_holds_the_same_values_as_the_log(run):
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    fit(run, callbacks=[TensorBoard(run.path / "tensorboard")])
+    fit(run, loggers=["tensorboard"])
     read = events.EventAccumulator(str(run.path / "tensorboard"))
     read.Reload()
     logged = [row for row in run.read_metrics() if row["name"] == "train/loss"]

@@ -10,12 +10,12 @@ from scitoolkit.core.errors import CheckpointError, ScitoolkitError
 from scitoolkit.training import checkpoint
 from scitoolkit.training.checkpoint import Checkpoints, Snapshot
 from scitoolkit.training.state import load_tensors
-from scitoolkit.training.strategy import Strategy
+from scitoolkit.training.strategies.base import SingleStrategy
 
 
 @pytest.fixture
 def kept(tmp_path):
-    out = Checkpoints(tmp_path / "c", Strategy(torch.device("cpu")))
+    out = Checkpoints(tmp_path / "c", SingleStrategy(torch.device("cpu")))
     for step in (1, 2):
         tensors = {"model.w": torch.full((3, 2), float(step)), "model.s": torch.tensor(1.0)}
         out.save(step, Snapshot(tensors, {"step": step}))

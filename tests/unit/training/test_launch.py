@@ -73,7 +73,7 @@ def test_leaving_the_group_ends_its_threads_though_ddp_held_it():
     code = (
         "import os, torch\n"
         "from scitoolkit.training import TrainingConfig\n"
-        "from scitoolkit.training.strategy import process_group\n"
+        "from scitoolkit.training.processes import process_group\n"
         "def threads():\n"
         "    return len(os.listdir('/proc/self/task'))\n"
         "def step():\n"
@@ -96,7 +96,7 @@ def test_leaving_the_group_ends_its_threads_though_ddp_held_it():
 def test_plain_torchrun_works_too(tmp_path):
     code = (
         "from scitoolkit.training import TrainingConfig\n"
-        "from scitoolkit.training.strategy import process_group, gather_objects\n"
+        "from scitoolkit.training.processes import process_group, gather_objects\n"
         "from scitoolkit.training.launch import current_rank, leave\n"
         "with process_group(TrainingConfig(batch_size=2)):\n"
         "    assert gather_objects(current_rank()) == [0, 1]\n"

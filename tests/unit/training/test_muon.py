@@ -56,5 +56,5 @@ def test_an_ill_conditioned_problem_takes_fewer_steps_than_with_adam():
 
 
 def test_sharded_matrices_are_refused():
-    with pytest.raises(ValueError, match="whole matrices"):
+    with pytest.raises(ValueError, match="muon needs whole parameters"):
         TrainingConfig(optimizer={"name": "muon"}, strategy="sharded")

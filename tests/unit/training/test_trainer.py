@@ -20,11 +20,11 @@ from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Trainer, TrainingConfig
 
 
-def make(run=None, *, dropout=0.0, callbacks=(), **settings):
+def make(run=None, *, dropout=0.0, callbacks=(), shuffle=True, **settings):
     settings = {"epochs": 2, "batch_size": 12, "progress": False, "log_every": 1} | settings
     config = TrainingConfig.model_validate(settings)
     trainer = Trainer(Regression(dropout), config, run=run, callbacks=callbacks)
-    return trainer, TensorLoader(data(), config.batch_size)
+    return trainer, TensorLoader(data(), config.batch_size, shuffle=shuffle)
 
 
 def weights(trainer):
@@ -39,10 +39,8 @@ def run(tmp_path):
 def test_accumulation_equals_the_big_batch():
     big, loader = make(batch_size=12)
     big.fit(loader)
-    small, loader = make(batch_size=4, accumulate=3)
-    loader._shuffle = False
-    big2, big_loader = make(batch_size=12)
-    big_loader._shuffle = False
+    small, loader = make(batch_size=4, accumulate=3, shuffle=False)
+    big2, big_loader = make(batch_size=12, shuffle=False)
     small.fit(loader)
     big2.fit(big_loader)
     assert small.step == big2.step == big.step
@@ -153,7 +151,6 @@ def test_the_first_error_is_the_one_that_is_seen(caplog):
 
 
 def test_best_checkpoint_is_kept_and_loaded(run):
-    trainer, loader = make(run, epochs=6, optimizer={"name": "sgd", "lr": 0.05})
     seen = {}
 
     class Keep(Stop):
@@ -162,7 +159,9 @@ def test_best_checkpoint_is_kept_and_loaded(run):
         def on_validation(self, trainer, values):
             seen[trainer.step] = (values["loss"], weights(trainer).clone())
 
-    trainer._user_callbacks.append(Keep(0, ""))
+    trainer, loader = make(
+        run, epochs=6, optimizer={"name": "sgd", "lr": 0.05}, callbacks=[Keep(0, "")]
+    )
     trainer.fit(loader, loader)
     trainer.load_best()
     assert torch.equal(weights(trainer), min(seen.values(), key=lambda v: v[0])[1])
@@ -170,9 +169,10 @@ def test_best_checkpoint_is_kept_and_loaded(run):
 
 
 def test_nan_names_step_tensor_and_parameter_and_keeps_the_checkpoint(run):
-    trainer, loader = make(run, checkpoint={"every_steps": 1})
-    loader._shuffle = False
-    loader._tensors["x"][30] = float("nan")
+    trainer, _ = make(run, checkpoint={"every_steps": 1})
+    tensors = data()
+    tensors["x"][30] = float("nan")
+    loader = TensorLoader(tensors, 12, shuffle=False)
     with pytest.raises(NumericalError, match=r"step 3: .*batch keys: x, y .*tensor x.*blocks\.0"):
         trainer.fit(loader)
     assert [p.name for p in run.checkpoints.glob("step-*")][-1:] != ["step-00000003"]

@@ -7,12 +7,15 @@ import random
 import tempfile
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Literal
+
+from pydantic import PositiveInt
 
 from scitoolkit.core.errors import missing_extra
 from scitoolkit.search.parameters import Choice, Integer, Real
 from scitoolkit.search.space import Codes, Space
-from scitoolkit.search.strategies import Admit, Proposal, Strategy
+from scitoolkit.search.strategies.base import Feasible, Proposal, Strategy
+from scitoolkit.search.strategies.config import StrategyConfig
 from scitoolkit.search.trial import Trial
 
 
@@ -38,9 +41,9 @@ class BayesianSearch(Strategy):
     def __init__(self, candidates: int = 500, settings: Mapping[str, Any] | None = None) -> None:
         self.candidates, self.settings = candidates, dict(settings or {})
 
-    def start(self, space: Space, seed: int, admit: Admit) -> None:
+    def start(self, space: Space, seed: int, feasible: Feasible) -> None:
         """Begin with an untrained forest."""
-        super().start(space, seed, admit)
+        super().start(space, seed, feasible)
         self._asked: dict[str, Any] | None = None
         self._optimizer = self._make()
 
@@ -55,7 +58,7 @@ class BayesianSearch(Strategy):
             first = False
             return codes
 
-        codes = self.fresh(rng, draw)
+        codes = self.sample_unseen(rng, draw)
         return Proposal(codes, "bayesian" if codes == proposed else "near bayesian")
 
     def _ask(self) -> dict[str, Any]:
@@ -66,13 +69,13 @@ class BayesianSearch(Strategy):
                 (self._asked,) = self._optimizer.ask(1)
         return self._asked
 
-    def issued(self, trial: Trial) -> None:
+    def on_issue(self, trial: Trial) -> None:
         """Take note; in a replay the forest is asked now, so that its generator moves on."""
         self._ask()
         self._asked = None
-        super().issued(trial)
+        super().on_issue(trial)
 
-    def tell(self, trial: Trial) -> None:
+    def observe(self, trial: Trial) -> None:
         """Let the forest learn; it maximises, and knows failures as such."""
         result: Any = "F_failed"
         if trial.status == "done":
@@ -126,6 +129,23 @@ class BayesianSearch(Strategy):
         for (name, kind), code in (((n, k), codes[int(n[1:])]) for n, k in self._named()):
             out[name] = _from_code(kind, 0 if code is None and not isinstance(kind, Real) else code)
         return out
+
+
+class BayesianConfig(StrategyConfig):
+    """Bayesian optimisation with a random forest, by DeepHyper's CBO.
+
+    Attributes:
+        candidates: sampled candidates per proposal.
+    """
+
+    requires: ClassVar[tuple[str, ...]] = ("deephyper",)
+
+    name: Literal["bayesian"] = "bayesian"
+    candidates: PositiveInt = 500
+
+    def build_search(self) -> BayesianSearch:
+        """Return the strategy."""
+        return BayesianSearch(self.candidates)
 
 
 def _range(kind: Any) -> Any:

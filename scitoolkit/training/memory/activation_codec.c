@@ -1,13 +1,11 @@
-"""C source of the codec of activations: 8 x 8 cosine transform, quantise, pack; exact zeros.
-
-A block is transformed, its coefficients are rounded to multiples of one step and written as
-(run of zeros, size, sign) in Exp-Golomb codes whose parameters follow the data. The transform is
-orthonormal, so the error of a block in the 2-norm is that of its rounded coefficients. Exact zeros
-(a ReLU leaves many) are written as the difference to a guess from the decoded block, which is a
-few bits along the border of the zero region; encoder and decoder run the same inverse for it.
-"""
-
-SOURCE = r"""
+/* Codec of activations: 8 x 8 cosine transform, quantise, pack; exact zeros. REAL is float or double.
+ *
+ * A block is transformed, its coefficients are rounded to multiples of one step and written as
+ * (run of zeros, size, sign) in Exp-Golomb codes whose parameters follow the data. The transform is
+ * orthonormal, so the error of a block in the 2-norm is that of its rounded coefficients. Exact
+ * zeros (a ReLU leaves many) are written as the difference to a guess from the decoded block, which
+ * is a few bits along the border of the zero region; encoder and decoder run the same inverse.
+ */
 #include <stdint.h>
 #include <string.h>
 #include <math.h>
@@ -347,4 +345,3 @@ void comet_unpack(const uint8_t *in, const i64 *sizes, i64 planes, i64 h, i64 w,
         unpack_part(in + starts[part], planes * part / parts, planes * (part + 1) / parts, h, w,
                     (float)step, (int)has_zeros, (int)positive, x);
 }
-"""

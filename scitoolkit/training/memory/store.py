@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.seeds import rng_state, set_rng_state
-from scitoolkit.training.memory_config import MemoryConfig, activation_stores
-from scitoolkit.training.strategy import Strategy, local
+from scitoolkit.training.memory.config import MemoryConfig, activation_stores
+from scitoolkit.training.sharding import local
+from scitoolkit.training.strategies.base import TrainingStrategy
 
 # The rehearsal must not need much more memory than the step itself, so it is only twice as fine.
 # Its own error makes the difference of the two gradients smaller than the error: for errors that
@@ -46,24 +47,28 @@ class ActivationStore(Protocol):
 
 
 class ActivationMemory:
-    """The store of a training and when it is adapted; does nothing without a configuration."""
+    """The store of a training and when it is adapted; does nothing without a configuration.
+
+    Attributes:
+        store: the activation store, or None.
+    """
 
     def __init__(
         self,
         model: nn.Module,
         config: MemoryConfig | None,
-        strategy: Strategy,
+        strategy: TrainingStrategy,
         named: list[tuple[str, nn.Parameter]],
     ) -> None:
         self._model, self._config, self._strategy, self._named = model, config, strategy, named
         self._finer = 1.0
-        self._store: ActivationStore | None = None
+        self.store: ActivationStore | None = None
         if config is not None:
-            self._store = activation_stores.get(config.activations)(model, config)
+            self.store = activation_stores.get(config.activations)(model, config)
 
     def saving(self, batch: Batch) -> contextlib.AbstractContextManager[None]:
         """Return the context of a forward pass whose gradients are wanted."""
-        return self._store.saving(batch, self._finer) if self._store else contextlib.nullcontext()
+        return self.store.saving(batch, self._finer) if self.store else contextlib.nullcontext()
 
     def measures(self, step: int) -> bool:
         """Tell whether step number `step` (from 0) is measured: often at first."""
@@ -112,15 +117,15 @@ class ActivationMemory:
     def adapt(self, compared: list[float]) -> None:
         """Tell the store what all ranks measured; every rank gets the same numbers."""
         totals = self._strategy.sum(compared)
-        assert self._store is not None
+        assert self.store is not None
         pairs = zip(totals[::2], totals[1::2], strict=True)
-        self._store.adapt({n: pair for (n, _), pair in zip(self._named, pairs, strict=True)})
+        self.store.adapt({n: pair for (n, _), pair in zip(self._named, pairs, strict=True)})
 
     def state_dict(self) -> dict[str, Any] | None:
         """Return the state of the store, or None."""
-        return self._store.state_dict() if self._store else None
+        return self.store.state_dict() if self.store else None
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
         """Restore what `state_dict` returned."""
-        if self._store is not None and state is not None:
-            self._store.load_state_dict(state)
+        if self.store is not None and state is not None:
+            self.store.load_state_dict(state)

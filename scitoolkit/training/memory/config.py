@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_va
 from scitoolkit.core.config import Config
 from scitoolkit.core.plugins import Kind
 
-# Entries fulfil `memory.ActivationStore`.
+# Entries fulfil `memory.store.ActivationStore`.
 activation_stores: Kind[Any] = Kind("activation store", "keeps activations for the backward pass")
 
 

@@ -14,11 +14,13 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator
-from typing import Any, Literal
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Literal
 
 from scitoolkit.core.errors import BackendError, ConfigError, missing_extra
-from scitoolkit.search.evaluators import Evaluator, InProcess, Limits
-from scitoolkit.search.processes import Processes
+from scitoolkit.search.evaluators.base import Evaluator, InProcess, Limits
+from scitoolkit.search.evaluators.config import EvaluatorConfig, Resources
+from scitoolkit.search.evaluators.processes import Processes
 from scitoolkit.search.trial import Outcome, Task
 from scitoolkit.search.worker import Evaluate
 
@@ -185,3 +187,38 @@ def mpi_ranks() -> Iterator[bool]:
     # The run function comes with each task; this one is never called.
     DeepHyperEvaluator(InProcess, "mpi", 1).close()
     yield False
+
+
+class RayConfig(EvaluatorConfig):
+    """Workers of a Ray cluster, through DeepHyper."""
+
+    requires: ClassVar[tuple[str, ...]] = ("deephyper", "ray")
+    reads: ClassVar[frozenset[str]] = frozenset(
+        {"workers", "gpus", "trial_seconds", "trial_memory"}
+    )
+
+    name: Literal["ray"] = "ray"
+
+    def build(self, evaluate: Evaluate, resources: Resources) -> DeepHyperEvaluator:
+        """Return the evaluator, connected to the cluster."""
+        return DeepHyperEvaluator(
+            evaluate, "ray", resources.workers, limits=resources.limits,
+            gpus_per_trial=1 if resources.gpus else 0,
+        )  # fmt: skip
+
+
+class MpiConfig(EvaluatorConfig):
+    """All ranks of `mpirun` but the first, through DeepHyper; their number is that of workers."""
+
+    requires: ClassVar[tuple[str, ...]] = ("deephyper", "mpi4py")
+    reads: ClassVar[frozenset[str]] = frozenset({"trial_seconds", "trial_memory"})
+
+    name: Literal["mpi"] = "mpi"
+
+    def build(self, evaluate: Evaluate, resources: Resources) -> DeepHyperEvaluator:
+        """Return the evaluator on the other ranks."""
+        return DeepHyperEvaluator(evaluate, "mpi", resources.workers, limits=resources.limits)
+
+    def session(self) -> AbstractContextManager[bool]:
+        """Return the context in which the other ranks serve."""
+        return mpi_ranks()

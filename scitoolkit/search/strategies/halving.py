@@ -6,10 +6,21 @@ import bisect
 import random
 from typing import Any
 
+from pydantic import Field, PositiveInt
+
+from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.search.space import Space
-from scitoolkit.search.strategies import Admit, Proposal, Strategy
+from scitoolkit.search.strategies.base import Feasible, Proposal, Strategy
 from scitoolkit.search.trial import Trial
+
+
+class HalvingConfig(Config):
+    """Successive halving on top of any strategy; see `SuccessiveHalving`."""
+
+    smallest: PositiveInt
+    largest: PositiveInt
+    factor: int = Field(default=3, ge=2)
 
 
 class SuccessiveHalving(Strategy):
@@ -51,10 +62,10 @@ class SuccessiveHalving(Strategy):
         self.budgets = [*(self.budgets[:-1] if near else self.budgets), largest]
         self.budgets = list(dict.fromkeys(self.budgets))
 
-    def start(self, space: Space, seed: int, admit: Admit) -> None:
+    def start(self, space: Space, seed: int, feasible: Feasible) -> None:
         """Begin with empty rungs."""
-        super().start(space, seed, admit)
-        self.base.start(space, seed, admit)
+        super().start(space, seed, feasible)
+        self.base.start(space, seed, feasible)
         self.rungs: list[list[tuple[Any, int]]] = [[] for _ in self.budgets]
         self.promoted: list[set[int]] = [set() for _ in self.budgets]
         self.codes: dict[int, Any] = {}
@@ -72,20 +83,20 @@ class SuccessiveHalving(Strategy):
         new = self.base.propose(rng)
         return Proposal(new.codes, new.origin, new.parent, budget=self.budgets[0])
 
-    def issued(self, trial: Trial) -> None:
+    def on_issue(self, trial: Trial) -> None:
         """Note a new trial with the base, a promotion here."""
         if trial.stage:
             self.promoted[trial.stage - 1].add(trial.id)
             return
-        super().issued(trial)
+        super().on_issue(trial)
         self.codes[trial.id] = trial.codes
-        self.base.issued(trial)
+        self.base.on_issue(trial)
 
-    def tell(self, trial: Trial) -> None:
+    def observe(self, trial: Trial) -> None:
         """Put a success on its rung; failures do not go on."""
         if trial.status == "done":
             bisect.insort(self.rungs[trial.reached], (trial.values, trial.id))
-        self.base.tell(trial)
+        self.base.observe(trial)
 
     def state(self) -> dict[str, Any]:
         """Return the base's state and how full the rungs are."""

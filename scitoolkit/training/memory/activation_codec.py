@@ -1,4 +1,4 @@
-"""A fast lossy codec of activations: quantise and pack in generated C, exact zeros.
+"""A fast lossy codec of activations: quantise and pack in compiled C, exact zeros.
 
 The bound is on the error of each 8 x 8 block in the 2-norm, which is what a gradient feels, not on
 single values: with `step` s no coefficient of a block is off by more than 0.6 s, so the root mean
@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.resources
 import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from scitoolkit.compression._activation_source import SOURCE
 from scitoolkit.ops.codegen import REAL, empty, load_library
 
 SIDE = 8
@@ -158,7 +158,8 @@ def _scratch(size: int) -> Tensor:
 
 @functools.cache
 def _compiled(real: str) -> ctypes.CDLL:
-    library = load_library(f"#define REAL {real}\n{SOURCE}")
+    source = importlib.resources.files(__package__).joinpath("activation_codec.c").read_text()
+    library = load_library(f"#define REAL {real}\n{source}")
     for name in ("comet_measure", "comet_pack", "comet_unpack"):
         getattr(library, name).restype = None
     return library

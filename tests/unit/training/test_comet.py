@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from scitoolkit.compression import activation_codec as codec
-from scitoolkit.compression.activations import Comet, Entry, Pass
 from scitoolkit.compression.codecs.sz3 import Sz3
-from scitoolkit.compression.exact_tensors import narrow, widen
 from scitoolkit.core.config import Config
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Trainer, TrainingConfig
-from scitoolkit.training.memory_config import MemoryConfig
+from scitoolkit.training.memory import activation_codec as codec
+from scitoolkit.training.memory.comet import Comet, ForwardRecord, SavedTensor
+from scitoolkit.training.memory.config import MemoryConfig
+from scitoolkit.training.memory.exact_tensors import narrow, widen
 
 FLOW = "rayleigh_benard/rb2d_ra1e6_pr1_s42_t20-24.75.h5"
 
@@ -112,7 +112,7 @@ def test_values_that_no_step_fits_are_kept_as_they_are():
     assert abs(float(codec.unpack(codec.pack(x, 1e-6))[0, 0, 3, 4]) - 1e6) < 100
     store = comet(nn.Linear(2, 2))
     x[0, 0, 0, 0] = float("nan")
-    assert isinstance(store._encode(x, 0, Pass(1.0, set())).kept, torch.Tensor)
+    assert isinstance(store._encode(x, 0, ForwardRecord(1.0, set())).kept, torch.Tensor)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_tensor_saved_twice_is_kept_once_and_known_ones_not_at_all():
 def test_change_in_place_of_a_tensor_kept_as_it_is_is_found():
     store = comet(nn.Linear(2, 2))
     kept = torch.zeros(3)
-    entry = Entry(kept, kept.dtype, kept._version)
+    entry = SavedTensor(kept, kept.dtype, kept._version)
     kept += 1
     with pytest.raises(NumericalError, match="changed in place"):
         store._unpack(entry)
@@ -227,8 +227,8 @@ def test_training_resumes_bit_for_bit_with_its_adapted_steps(tmp_path):
     run = RunDirectory.create(tmp_path, "run", Config())
     fit(run, 4)
     resumed = fit(run, 7, resume=True)
-    assert resumed._memory.state_dict() == whole._memory.state_dict()
-    assert len(set(whole._memory.state_dict()["steps"])) > 3
+    assert resumed.activation_store.state_dict() == whole.activation_store.state_dict()
+    assert len(set(whole.activation_store.state_dict()["steps"])) > 3
     for a, b in zip(whole.task.model.parameters(), resumed.task.model.parameters(), strict=True):
         assert torch.equal(a, b)
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from scitoolkit.core.errors import BackendError, ConfigError
-from scitoolkit.search.evaluators import Evaluator, Limits
+from scitoolkit.search.evaluators.base import Evaluator, InProcess, Limits
+from scitoolkit.search.evaluators.config import EvaluatorConfig, Resources
 from scitoolkit.search.trial import Outcome, Task
 from scitoolkit.search.worker import Evaluate, serve
 
@@ -247,3 +248,22 @@ def _cause_of_death(code: int | None) -> str:
     name = signal.Signals(-code).name if -code in list(signal.Signals) else str(-code)
     hint = " (out of memory?)" if -code == signal.SIGKILL else ""
     return f"the worker was killed by {name}{hint}"
+
+
+class ProcessesConfig(EvaluatorConfig):
+    """Processes of this machine; a single worker without limits stays in this process."""
+
+    reads: ClassVar[frozenset[str]] = frozenset(
+        {"workers", "threads", "gpus", "trial_seconds", "trial_memory"}
+    )
+
+    name: Literal["processes"] = "processes"
+
+    def build(self, evaluate: Evaluate, resources: Resources) -> Evaluator:
+        """Return the evaluator, its processes started."""
+        if resources == Resources(logs=resources.logs):
+            return InProcess(evaluate)
+        return Processes(
+            evaluate, resources.workers, limits=resources.limits, threads=resources.threads,
+            gpus=resources.gpus, logs=resources.logs,
+        )  # fmt: skip

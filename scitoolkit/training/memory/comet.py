@@ -1,4 +1,4 @@
-"""COMET: what the backward pass needs is kept compressed between forward and backward.
+"""COMET: compressed storage of activations between the forward and the backward pass.
 
 Saved tensors go through the codec of `activation_codec` as they are saved and come back when the
 backward pass asks for them. Parameters and the batch itself pass untouched, small tensors too;
@@ -23,11 +23,11 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from scitoolkit.compression import activation_codec as codec
-from scitoolkit.compression.exact_tensors import Narrow, narrow, widen
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import BackendError, NumericalError
-from scitoolkit.training.memory_config import MemoryConfig
+from scitoolkit.training.memory import activation_codec as codec
+from scitoolkit.training.memory.config import MemoryConfig
+from scitoolkit.training.memory.exact_tensors import Narrow, narrow, widen
 
 # Steps in units of the root mean square of a tensor, before anything was measured, and limits.
 FIRST_STEP, LEAST_STEP, LARGEST_STEP = 0.15, 1e-3, 1.5
@@ -38,7 +38,7 @@ MARGIN, DAMPING, MOST_CHANGE = 0.65, 0.8, 2.5
 
 
 @dataclass
-class Entry:
+class SavedTensor:
     """One kept tensor and how many saved references to it there are."""
 
     kept: Tensor | codec.Packed | Narrow
@@ -53,21 +53,21 @@ class Entry:
 
 
 @dataclass
-class Pass:
-    """What is known during one forward pass."""
+class ForwardRecord:
+    """State of the hooks during one forward pass."""
 
     finer: float
     untouched: set[int]
     modules: list[str] = field(default_factory=list)
     number: int = 0
     users: dict[int, set[str]] = field(default_factory=dict)
-    seen: dict[tuple, tuple[StorageWeakRef, Entry, int]] = field(default_factory=dict)
+    seen: dict[tuple, tuple[StorageWeakRef, SavedTensor, int]] = field(default_factory=dict)
     raw_bytes: int = 0
     kept_bytes: int = 0
 
 
 class Comet:
-    """Keeps activations compressed; fulfils `training.memory.ActivationStore`.
+    """Keeps activations compressed; fulfils `training.memory.store.ActivationStore`.
 
     Args:
         model: on the CPU.
@@ -81,7 +81,7 @@ class Comet:
         BackendError: the model is not on the CPU, or there is no C compiler.
 
     Example:
-        >>> from scitoolkit.training.memory_config import MemoryConfig
+        >>> from scitoolkit.training.memory.config import MemoryConfig
         >>> net = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 1, 3))
         >>> store = Comet(net, MemoryConfig(activations="comet"))
         >>> x = torch.linspace(0, 6, 64 * 64).sin().reshape(1, 1, 64, 64)
@@ -103,9 +103,9 @@ class Comet:
         self._model, self._config = model, config
         self.steps: list[float] = []
         self.raw_bytes = self.kept_bytes = 0
-        self._pass: Pass | None = None
+        self._record: ForwardRecord | None = None
         self._users: dict[int, set[str]] = {}
-        self._decoded: tuple[Entry, Tensor] | None = None
+        self._decoded: tuple[SavedTensor, Tensor] | None = None
         codec.measure(torch.zeros(1))  # compiles the kernel before the training begins
 
     @contextlib.contextmanager
@@ -118,7 +118,7 @@ class Comet:
         """
         model = [*self._model.parameters(), *self._model.buffers()]
         known = {_storage(t) for t in [*model, *batch.values()] if isinstance(t, Tensor)}
-        current = self._pass = Pass(finer, known)
+        current = self._record = ForwardRecord(finer, known)
         handles = [
             handle
             for name, module in self._model.named_modules()
@@ -131,7 +131,7 @@ class Comet:
         finally:
             for handle in handles:
                 handle.remove()
-            self._users, self._pass = current.users, None
+            self._users, self._record = current.users, None
             self.raw_bytes, self.kept_bytes = current.raw_bytes, current.kept_bytes
 
     def adapt(self, errors: Mapping[str, tuple[float, float]]) -> None:
@@ -177,19 +177,19 @@ class Comet:
         """Keep the names of the modules that run; whole weights of sharded ones are not copied."""
 
         def enter(module: nn.Module, arguments: Any) -> None:
-            if self._pass is not None:
-                self._pass.modules.append(name)
-                self._pass.untouched.update(_storage(p) for p in module.parameters(recurse=False))
+            if self._record is not None:
+                self._record.modules.append(name)
+                self._record.untouched.update(_storage(p) for p in module.parameters(recurse=False))
 
         def leave(module: nn.Module, arguments: Any, output: Any) -> None:
-            if self._pass is not None and self._pass.modules:
-                self._pass.modules.pop()
+            if self._record is not None and self._record.modules:
+                self._record.modules.pop()
 
         yield module.register_forward_pre_hook(enter)
         yield module.register_forward_hook(leave, always_call=True)
 
     def _pack(self, tensor: Tensor) -> Any:
-        current = self._pass
+        current = self._record
         plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
         if current is None or not plain or tensor.device.type != "cpu":
             return tensor if tensor.is_leaf else tensor.detach()
@@ -199,7 +199,7 @@ class Comet:
         if exact or _storage(tensor) in current.untouched:
             # A graph that holds its own output would never be freed: hence `detach`.
             kept = tensor if tensor.is_leaf else tensor.detach()
-            return Entry(kept, tensor.dtype, tensor._version)
+            return SavedTensor(kept, tensor.dtype, tensor._version)
         key = (
             _storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(),
             tensor.dtype, tensor._version,
@@ -221,12 +221,12 @@ class Comet:
             current.users.setdefault(number, set())
         return entry
 
-    def _encode(self, tensor: Tensor, number: int, current: Pass) -> Entry:
+    def _encode(self, tensor: Tensor, number: int, current: ForwardRecord) -> SavedTensor:
         if number == len(self.steps):
             self.steps.append(FIRST_STEP)
         dtype = tensor.dtype
         if not dtype.is_floating_point:
-            return Entry(narrow(tensor), dtype, tensor._version)
+            return SavedTensor(narrow(tensor), dtype, tensor._version)
         values = tensor.contiguous()
         if dtype not in codec.REAL:
             values = values.float()
@@ -234,7 +234,7 @@ class Comet:
         packed = None
         if math.isfinite(about.rms):
             packed = codec.pack(values, self.steps[number] * about.rms / current.finer, about)
-        return Entry(tensor if packed is None else packed, dtype, tensor._version)
+        return SavedTensor(tensor if packed is None else packed, dtype, tensor._version)
 
     def _unpack(self, entry: Any) -> Tensor:
         if isinstance(entry, Tensor):

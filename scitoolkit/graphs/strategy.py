@@ -1,0 +1,49 @@
+"""The training strategy of graph jobs: each process trains on its part of one graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from scitoolkit.training.config import TrainingConfig
+from scitoolkit.training.strategies.config import Single, StrategyConfig
+
+if TYPE_CHECKING:
+    import torch
+
+
+class GraphParallel(StrategyConfig):
+    """The batch is one graph, of which each process holds a part; they talk inside the model.
+
+    A loss is the mean over this process's labelled nodes, weighted by their share of all labelled
+    nodes; a process without labelled nodes weighs 0 and still joins every exchange.
+    """
+
+    shares_batch: ClassVar[bool] = False
+    name: Literal["graph"] = "graph"
+
+    def build(self, device: torch.device) -> Any:
+        """Return the strategy of this process."""
+        from scitoolkit.training.strategies.base import SingleStrategy
+        from scitoolkit.training.strategies.data_parallel import DataParallelStrategy, joined
+
+        if not joined():
+            return SingleStrategy(device)
+        return DataParallelStrategy(device, communicating_model=True)
+
+
+class GraphTrainingConfig(TrainingConfig):
+    """The `training:` section of a graph job: `auto` is `graph`, on any number of processes.
+
+    Example:
+        >>> GraphTrainingConfig().strategy_on(3).name
+        'graph'
+    """
+
+    @classmethod
+    def strategy_names(cls) -> list[str]:
+        """Return the values of `strategy`."""
+        return ["auto", "graph", "single"]
+
+    def named_strategy(self) -> StrategyConfig:
+        """Return the strategy."""
+        return Single() if self.strategy == "single" else GraphParallel()

@@ -1,0 +1,83 @@
+"""Failures of a training explained: not finite numbers, memory, lost ranks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import BackendError, NumericalError, ScitoolkitError
+from scitoolkit.training.config import TrainingConfig
+from scitoolkit.training.sharding import local
+
+_LOST = ("connection closed", "connection reset", "broken pipe", "timed out", "timeout", "gloo")
+
+
+@contextlib.contextmanager
+def explained(config: TrainingConfig, step: Callable[[], int]) -> Iterator[None]:
+    """Turn out-of-memory and lost ranks into messages that say what to do.
+
+    Args:
+        config: of the training.
+        step: returns the optimizer steps done.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if memory or "can't allocate memory" in str(error):
+            raise ScitoolkitError(
+                f"out of memory at step {step() + 1} ({lines[0][:200]})",
+                fix=f"training.batch_size={max(1, config.batch_size // 2)} with "
+                f"training.accumulate={config.accumulate * 2} (the same training), "
+                "training.strategy=sharded on more processes, or training.precision=bf16",
+            ) from error
+        if dist.is_initialized() and any(s in str(error).lower() for s in _LOST):
+            raise BackendError(
+                f"rank {dist.get_rank()} lost another rank at step {step() + 1} ({lines[0][:200]})",
+                fix="see the first error of the other ranks; a rank without one was killed",
+            ) from None
+        raise
+
+
+def not_finite(
+    where: str,
+    losses: Sequence[float],
+    batches: Sequence[Batch],
+    named: Sequence[tuple[str, nn.Parameter]],
+) -> NumericalError:
+    """Return the error of a step whose loss or gradient is NaN or Inf.
+
+    Args:
+        where: step and rank.
+        losses: of the micro-batches.
+        batches: the micro-batches.
+        named: trained parameters with their gradients.
+    """
+    bad_inputs = sorted(
+        {key for batch in batches for key, value in batch.items() if not _finite(value)}
+    )
+    bad_parameter = next(
+        (name for name, p in named if p.grad is not None and not _finite(local(p.grad))),
+        "none on this rank",
+    )
+    keys = ", ".join(sorted(batches[0]))
+    source = f"NaN or Inf in batch tensor {', '.join(bad_inputs)}" if bad_inputs else ""
+    return NumericalError(
+        f"loss {losses[0] if len(losses) == 1 else list(losses)} or its gradient is not finite; "
+        f"batch keys: {keys} ({source or 'all finite'}); "
+        f"first parameter with a bad gradient: {bad_parameter}",
+        where=where,
+        fix="mask or repair the data"
+        if bad_inputs
+        else "a smaller training.optimizer.lr, training.clip_norm=1, or precision=float32",
+    )
+
+
+def _finite(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())

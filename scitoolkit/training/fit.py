@@ -1,0 +1,148 @@
+"""The parts of one training that change while it runs, saved and restored as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from scitoolkit.core.contracts import Task
+from scitoolkit.core.errors import CheckpointError, ConfigError
+from scitoolkit.core.resume import changed_settings, identity
+from scitoolkit.core.seeds import derive_seed, rng_state, seed_everything, set_rng_state
+from scitoolkit.training.averaging import WeightAverage
+from scitoolkit.training.checkpoint import Reader, Snapshot
+from scitoolkit.training.config import TrainingConfig
+from scitoolkit.training.memory.store import ActivationMemory
+from scitoolkit.training.optim.schedules import LearningRate
+from scitoolkit.training.state import OptimizerState, load_tensors, model_tensors
+from scitoolkit.training.step import OptimizerStep
+from scitoolkit.training.strategies.base import TrainingStrategy
+from scitoolkit.training.validation import BestLoss
+
+
+@dataclass
+class Position:
+    """Optimizer steps and epochs done, and the steps of the whole training."""
+
+    step: int = 0
+    epoch: int = 0
+    total_steps: int = 0
+
+
+class Fit:
+    """Model, optimizer, schedule, averages, loader and position of one training.
+
+    Args:
+        task: with the model to train; `strategy` may replace it by this rank's part.
+        config: the `training:` section.
+        strategy: how ranks share the training.
+        loader: the training batches of this rank.
+        position: set by the training.
+
+    Raises:
+        ConfigError: the model has nothing to train.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        config: TrainingConfig,
+        strategy: TrainingStrategy,
+        loader: Any,
+        position: Position,
+    ) -> None:
+        self.task, self.config, self.strategy, self.loader = task, config, strategy, loader
+        self.position, self.best = position, BestLoss(config.early_stopping)
+        seed_everything(config.seed, rank=strategy.rank)
+        task.model = strategy.prepare(task.model)
+        if config.compile:
+            task.model.compile()
+        named = [(n, p) for n, p in task.model.named_parameters() if p.requires_grad]
+        if not named:
+            raise ConfigError("the model has no parameters to train", where="model")
+        optimizer = config.optimizer.build([p for _, p in named])
+        self._optimizer_state = OptimizerState(optimizer, [n for n, _ in named])
+        self.steps_per_epoch = -(-len(loader) // config.accumulate)
+        position.step, position.epoch = 0, 0
+        position.total_steps = config.steps or config.epochs * self.steps_per_epoch
+        self.rate = LearningRate(config.schedule, optimizer, position.total_steps)
+        self.average = WeightAverage(task.model, named, config.ema_decay, strategy)
+        self.memory = ActivationMemory(task.model, config.memory, strategy, named)
+        self.stepper = OptimizerStep(task, config, strategy, optimizer, named, self.memory)
+
+    def snapshot(self, cursor: dict[str, Any] | None = None) -> Snapshot:
+        """Return this rank's whole state.
+
+        Args:
+            cursor: the loader's position, when it is not the present one.
+        """
+        tensors, optimizer = self._optimizer_state.pack()
+        tensors.update(self._weights())
+        state = {
+            "identity": self._identity(),
+            "step": self.position.step,
+            "epoch": self.position.epoch,
+            "best": self.best.found,
+            "bad_epochs": self.best.bad_epochs,
+            "optimizer": optimizer,
+            "rate": self.rate.state_dict(),
+            "scaler": self.stepper.scaler_state(),
+            "memory": self.memory.state_dict(),
+            "loader": cursor or self.loader.state_dict(),
+        }
+        rng = rng_state()
+        rank_tensors = {k: v for k, v in rng.items() if isinstance(v, Tensor)}
+        rank_state = {k: v for k, v in rng.items() if not isinstance(v, Tensor)}
+        return Snapshot(tensors, state, rank_state, rank_tensors)
+
+    def restore(self, reader: Reader) -> None:
+        """Restore what `snapshot` returned.
+
+        Raises:
+            ConfigError: it was saved by another configuration or model.
+            CheckpointError: a part is missing, or does not fit.
+        """
+        self._check_identity(reader)
+        load_tensors(self._weights(), reader)
+        state = reader.state
+        try:
+            self._optimizer_state.unpack(state["optimizer"], reader)
+            self.position.step, self.position.epoch = int(state["step"]), int(state["epoch"])
+            self.best.found, self.best.bad_epochs = state["best"], int(state["bad_epochs"])
+            self.rate.load_state_dict(state["rate"])
+            self.stepper.load_scaler_state(state["scaler"])
+            self.memory.load_state_dict(state["memory"])
+            self.loader.load_state_dict(state["loader"])
+            self._restore_rng(reader)
+        except KeyError as error:
+            where = str(reader.path / "state.json")
+            raise CheckpointError(f"{error} is missing", where=where) from None
+
+    def _weights(self) -> dict[str, Tensor]:
+        averages = {f"ema.{n}": t for n, t in self.average.tensors.items()}
+        return {**model_tensors(self.task.model), **averages}
+
+    def _restore_rng(self, reader: Reader) -> None:
+        if reader.world_size == self.strategy.world:
+            state, tensors = reader.rank(self.strategy.rank)
+            set_rng_state({**state, **tensors})
+        else:
+            # Another number of ranks: new streams, the same whenever this is repeated.
+            seed = derive_seed(self.config.seed, self.position.step)
+            seed_everything(seed, rank=self.strategy.rank)
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what a resumed run must have in common with the saved one."""
+        shapes = {n: list(p.shape) for n, p in self.task.model.named_parameters()}
+        return {"training": identity(self.config), "model": shapes}
+
+    def _check_identity(self, reader: Reader) -> None:
+        changed = changed_settings(reader.state.get("identity", {}), self._identity())
+        if changed:
+            raise ConfigError(
+                "resumed with another configuration: " + "; ".join(changed[:8]),
+                where=str(reader.path),
+                fix="undo the change, or start a new run without --resume",
+            )

@@ -1,0 +1,92 @@
+"""Loggers: where a training writes its scalars besides the run's metrics.jsonl.
+
+A logger is one `LoggerConfig`, whose `open` returns an object with `write` and `close`; the
+trainer opens and calls it on rank 0 only. Optional packages are imported in `open`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Protocol
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.errors import missing_extra
+from scitoolkit.core.plugins import Choice, Kind
+from scitoolkit.core.run_directory import RunDirectory, disk_error
+
+
+class Logger(Protocol):
+    """An open destination of scalars."""
+
+    def write(self, values: Mapping[str, float], step: int) -> None:
+        """Write scalars, named as `train/loss` or `validation/loss`, of an optimizer step."""
+
+    def close(self) -> None:
+        """Flush and close."""
+
+
+class LoggerConfig(Config):
+    """Base of the loggers.
+
+    Attributes:
+        requires: importable packages that it needs.
+    """
+
+    requires: ClassVar[tuple[str, ...]] = ()
+    name: str
+
+    def open(self, run: RunDirectory) -> Logger:
+        """Return the logger of a run; a resumed run continues what is there."""
+        raise NotImplementedError
+
+
+loggers: Kind[type[LoggerConfig]] = Kind(
+    "logger",
+    "writes the scalars of a training",
+    contract="scitoolkit.testing.training:LoggerContract",
+)
+AnyLogger = Annotated[LoggerConfig, Choice(loggers)]
+
+
+class MetricsFile:
+    """Appends to the run's metrics.jsonl; every run has it, as reports are drawn from it."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+
+    def write(self, values: Mapping[str, float], step: int) -> None:
+        """Append a line per value."""
+        try:
+            self._run.log_metrics(values, step=step)
+        except OSError as error:
+            raise disk_error(error, self._run.metrics_path) from None
+
+    def close(self) -> None:
+        """Nothing is open between writes."""
+
+
+class TensorBoard(LoggerConfig):
+    """Event files that TensorBoard shows, in `tensorboard/` of the run."""
+
+    requires: ClassVar[tuple[str, ...]] = ("tensorboard",)
+    name: Literal["tensorboard"] = "tensorboard"
+
+    def open(self, run: RunDirectory) -> Logger:
+        """Return a writer of event files."""
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise missing_extra("tensorboard", "tensorboard", "training.loggers") from None
+        return _Events(SummaryWriter(str(run.path / "tensorboard")))
+
+
+class _Events:
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def write(self, values: Mapping[str, float], step: int) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,0 +1,146 @@
+"""The process group of a job: joining, leaving, and agreeing on results and errors."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import gc
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+# Its functions have the group as default argument: imported by torch while there is one, it would
+# keep that group, and the threads of gloo, until the interpreter is gone.
+import torch.distributed.nn
+
+from scitoolkit.core import errors
+from scitoolkit.core.errors import BackendError, ScitoolkitError
+from scitoolkit.core.processes import ProcessEnvironment, process_environment
+from scitoolkit.training.config import TrainingConfig
+
+T = TypeVar("T")
+
+
+def choose_device(config: TrainingConfig) -> torch.device:
+    """Return the device that this process trains on.
+
+    Raises:
+        BackendError: `device: cuda` without a GPU.
+    """
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise BackendError("training.device=cuda, but torch sees no GPU", fix="training.device=cpu")
+    if config.device == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", process_environment().local_rank % torch.cuda.device_count())
+
+
+@contextlib.contextmanager
+def process_group(config: TrainingConfig) -> Iterator[None]:
+    """Join the processes of the job, if there are several, and leave at the end.
+
+    Inside another `process_group` it does nothing. When an exception passes, the group is left
+    at once, so that the other ranks' collectives fail instead of waiting.
+
+    Raises:
+        ConfigError: strategy and number of processes do not fit; on every rank, before joining.
+        BackendError: the processes did not find each other in time.
+    """
+    place = process_environment()
+    strategy = config.strategy_on(place.world_size)
+    lone = place.world_size == 1 and not strategy.needs_process_group
+    if lone or dist.is_initialized():
+        yield
+        return
+    device = choose_device(config)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    try:
+        dist.init_process_group(
+            backend,
+            store=_store(place, config.timeout_seconds),
+            rank=place.rank,
+            world_size=place.world_size,
+            timeout=datetime.timedelta(seconds=config.timeout_seconds),
+        )
+    except (RuntimeError, ValueError) as error:
+        raise BackendError(
+            f"rank {place.rank} could not join the {place.world_size} processes ({error})",
+            where=f"{place.master_address}:{place.master_port}",
+            fix="start all ranks together, with a free MASTER_PORT",
+        ) from None
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+        # torch's DDP is a cycle of references that holds the group. A thread of gloo that frees a
+        # tensor while the interpreter shuts down aborts the process.
+        gc.collect()
+
+
+def _store(place: ProcessEnvironment, timeout: float) -> Any:
+    if place.world_size == 1:
+        return dist.HashStore()
+    # torchrun's agent may own the store already; `env://` knows, and we give it what it reads.
+    os.environ.setdefault("RANK", str(place.rank))
+    os.environ.setdefault("WORLD_SIZE", str(place.world_size))
+    os.environ.setdefault("MASTER_ADDR", place.master_address)
+    os.environ.setdefault("MASTER_PORT", str(place.master_port))
+    rendezvous = dist.rendezvous("env://", timeout=datetime.timedelta(seconds=timeout))
+    return next(iter(rendezvous))[0]
+
+
+def on_rank_zero(function: Callable[[], T]) -> T:
+    """Call `function` on rank 0 and return its result, or raise its error, on every rank."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return function()
+    answer: list[Any] = [None, None]
+    caught: BaseException | None = None
+    if dist.get_rank() == 0:
+        try:
+            answer[0] = function()
+        except Exception as error:
+            caught, answer[1] = error, _described(error)
+    dist.broadcast_object_list(answer, src=0)
+    if caught is not None:
+        raise caught
+    if answer[1] is not None:
+        raise _rebuilt(answer[1])
+    return answer[0]
+
+
+def gather_objects(value: T) -> list[T]:
+    """Return the values of all ranks, by rank; only for small objects of trusted types."""
+    if not dist.is_initialized():
+        return [value]
+    out: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(out, value)
+    return out
+
+
+def raise_together(error: Exception | None) -> None:
+    """Raise on all ranks when any has an error: this rank's, or that of the first rank with one."""
+    found = gather_objects(_described(error) if error is not None else None)
+    if error is not None:
+        raise error
+    for rank, description in enumerate(found):
+        if description is not None:
+            raise _rebuilt(description, rank)
+
+
+def _described(error: BaseException) -> tuple[str, str, int]:
+    code = error.exit_code if isinstance(error, ScitoolkitError) else 1
+    return type(error).__name__, str(error), code
+
+
+def _rebuilt(description: tuple[str, str, int], rank: int = 0) -> ScitoolkitError:
+    name, text, code = description
+    kind = getattr(errors, name, ScitoolkitError)
+    if not (isinstance(kind, type) and issubclass(kind, ScitoolkitError)):
+        kind = ScitoolkitError
+    out = kind(text if kind is not ScitoolkitError else f"{name}: {text}", where=f"rank {rank}")
+    out.exit_code = code
+    return out

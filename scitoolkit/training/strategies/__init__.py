@@ -1,0 +1,1 @@
+"""Training strategies: how the processes of a job share a training."""

@@ -1,0 +1,74 @@
+"""Interface of a training strategy: how the processes of a job share one training.
+
+All strategies compute the same numbers: a gradient is the sum over all micro-batches and ranks of
+(samples of the part / samples of the step) times the part's mean gradient, so a rank that holds
+fewer samples, or a filler, weighs accordingly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class TrainingStrategy:
+    """Base of the strategies; each method does what one process needs.
+
+    Args:
+        device: where to train.
+
+    Attributes:
+        rank, world: this process and their number.
+        agrees_on_errors: whether an error in a loss is raised after the gradient exchange, on all
+            ranks together. False where ranks communicate inside the model: an error there ends
+            the other ranks' communication, so it is raised at once.
+    """
+
+    agrees_on_errors = False
+
+    def __init__(self, device: torch.device, rank: int = 0, world: int = 1) -> None:
+        self.device, self.rank, self.world = device, rank, world
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Return the model to train, on the device and equal on all ranks."""
+        return model.to(self.device)
+
+    def restore(self, model: nn.Module) -> nn.Module:
+        """Return the whole model for use after training, given the one that was trained."""
+        return model
+
+    def reshard(self, model: nn.Module) -> None:
+        """Drop gathered copies of the weights, which changing the weights would make stale."""
+
+    def weigh(self, count: int) -> None:
+        """Receive the samples of the micro-batch whose loss comes next; 0 for a filler."""
+
+    def agree(self, samples: int, stop: bool, error: bool) -> tuple[float, bool, bool]:
+        """Return the global samples, and whether any rank stops or has an error."""
+        return samples, stop, error
+
+    def reduce_gradients(self, parameters: Sequence[nn.Parameter], failed: bool) -> bool:
+        """Sum the gradients over the ranks; return whether any rank failed to compute them."""
+        return failed
+
+    def loss_scale(self) -> float:
+        """Return the factor of a local loss that compensates for averaged gradients."""
+        return 1.0
+
+    def norm(self, gradients: list[Tensor]) -> Tensor:
+        """Return the global 2-norm of local gradients."""
+        norms = torch._foreach_norm(gradients)
+        return torch.linalg.vector_norm(torch.stack(norms)) if len(norms) > 1 else norms[0]
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Sum a list over the ranks."""
+        return values
+
+    def sync_buffers(self, buffers: Sequence[Tensor]) -> None:
+        """Copy rank 0's buffers to all ranks."""
+
+
+class SingleStrategy(TrainingStrategy):
+    """Strategy of a lone process."""

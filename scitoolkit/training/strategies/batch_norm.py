@@ -1,0 +1,90 @@
+"""Batch normalisation over the batches of all ranks, on any device.
+
+Statistics of each rank's share alone would make the result depend on the number of ranks. torch's
+SyncBatchNorm does the same, but refuses tensors on the CPU.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from scitoolkit.core.errors import ConfigError
+
+
+class SynchronisedBatchNorm:
+    """Replaces the forward methods of a model's batch normalisations until `detach`.
+
+    Args:
+        model: a module whose normalisations every rank calls equally often.
+
+    Attributes:
+        modules: the normalisations found, without those that synchronise themselves.
+        counts: whether this rank's samples enter the statistics; False for a filler batch.
+
+    Raises:
+        ConfigError: a subclass computes its statistics in a forward method that is unknown here.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        found = [m for m in model.modules() if isinstance(m, _BatchNorm)]
+        self.modules = [m for m in found if not isinstance(m, nn.SyncBatchNorm)]
+        self.counts = True
+        for module in self.modules:
+            if type(module).forward is not _BatchNorm.forward:
+                raise ConfigError(
+                    f"{type(module).__name__} has its own forward method, so its statistics "
+                    "cannot be computed over all ranks",
+                    where="model",
+                    fix="training.strategy=single, or a normalisation within samples (LayerNorm)",
+                )
+        for module in self.modules:
+            module.forward = functools.partial(  # type: ignore[method-assign]
+                self._forward, module, module.forward
+            )
+
+    def detach(self) -> None:
+        """Restore the usual forward methods."""
+        for module in self.modules:
+            del module.forward
+        self.modules = []
+
+    def _forward(self, module: _BatchNorm, usual: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        if not module.training and module.track_running_stats:
+            return usual(x)
+        dtype = x.dtype
+        x = x if dtype == torch.float64 else x.float()
+        dims = [d for d in range(x.ndim) if d != 1]
+        shape = [1, -1] + [1] * (x.ndim - 2)
+        weight = float(self.counts)
+        count = x.new_tensor(weight * x.numel() / x.shape[1])
+        sums = all_reduce(torch.cat([weight * x.sum(dims), count[None]]))
+        total = sums[-1].detach()
+        mean = sums[:-1] / total
+        centred = x - mean.view(shape)
+        variance = all_reduce(weight * centred.square().sum(dims)) / total
+        out = centred * torch.rsqrt(variance + module.eps).view(shape)
+        if module.affine:
+            out = out * module.weight.view(shape) + module.bias.view(shape)
+        if module.training and module.track_running_stats:
+            _update(module, mean.detach(), variance.detach() * total / (total - 1))
+        return out.to(dtype)
+
+
+@torch.no_grad()
+def _update(module: _BatchNorm, mean: Tensor, unbiased: Tensor) -> None:
+    """Move the running statistics as torch's normalisation does."""
+    assert module.running_mean is not None
+    assert module.running_var is not None
+    assert module.num_batches_tracked is not None
+    module.num_batches_tracked.add_(1)
+    share = module.momentum
+    if share is None:  # the average over all batches
+        share = 1.0 / float(module.num_batches_tracked)
+    module.running_mean.lerp_(mean.to(module.running_mean.dtype), share)
+    module.running_var.lerp_(unbiased.to(module.running_var.dtype), share)

@@ -1,0 +1,110 @@
+"""Data-parallel training: every rank holds the model and a share of the batch.
+
+All gradients are summed in one flat all-reduce after the backward pass. torch's
+DistributedDataParallel re-orders its buckets after the first step, so with it a resumed run would
+add in another order on more than two ranks and not be bit-identical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from scitoolkit.training.strategies.base import TrainingStrategy
+from scitoolkit.training.strategies.batch_norm import SynchronisedBatchNorm
+
+
+def joined() -> bool:
+    """Return whether this process is in a process group."""
+    return dist.is_initialized()
+
+
+class DataParallelStrategy(TrainingStrategy):
+    """Every rank holds the model and a share of the batch.
+
+    Args:
+        device: where to train.
+        communicating_model: ranks exchange data inside the model's forward pass.
+    """
+
+    agrees_on_errors = True
+
+    def __init__(self, device: torch.device, *, communicating_model: bool = False) -> None:
+        super().__init__(device, dist.get_rank(), dist.get_world_size())
+        self.agrees_on_errors = type(self).agrees_on_errors and not communicating_model
+        self._message = torch.zeros(3, dtype=torch.float64)
+        self._batch_norm: SynchronisedBatchNorm | None = None
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Copy rank 0's weights and buffers to all ranks; synchronise batch normalisation."""
+        model = model.to(self.device)
+        with torch.no_grad():
+            for tensor in [*model.parameters(), *model.buffers()]:
+                dist.broadcast(tensor, src=0)
+        self._synchronise(model)
+        return model
+
+    def restore(self, model: nn.Module) -> nn.Module:
+        """Give the normalisations their usual forward methods back."""
+        if self._batch_norm is not None:
+            self._batch_norm.detach()
+        return model
+
+    def weigh(self, count: int) -> None:
+        """Keep fillers out of the statistics of batch normalisations."""
+        if self._batch_norm is not None:
+            self._batch_norm.counts = count > 0
+
+    def agree(self, samples: int, stop: bool, error: bool) -> tuple[float, bool, bool]:
+        """Agree in one small all-reduce (gloo, on the CPU)."""
+        message = self._message
+        message[0], message[1], message[2] = samples, stop, error
+        dist.all_reduce(message)
+        total, stops, errors = message.tolist()
+        return total, stops > 0, errors > 0
+
+    def reduce_gradients(self, parameters: Sequence[nn.Parameter], failed: bool) -> bool:
+        """Sum in one flat all-reduce; a parameter without gradient on this rank counts as 0.
+
+        The flag travels with the gradients, so that a rank whose loss raised an error neither
+        leaves the others waiting nor costs another message.
+        """
+        if self.world == 1:
+            return failed
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        by_dtype: dict[torch.dtype, list[Tensor]] = {}
+        for parameter in parameters:
+            assert parameter.grad is not None
+            by_dtype.setdefault(parameter.grad.dtype, []).append(parameter.grad)
+        for gradients in by_dtype.values():
+            flag = gradients[0].new_full((1,), float(failed))
+            flat = torch.cat([*(g.reshape(-1) for g in gradients), flag])
+            dist.all_reduce(flat)
+            *parts, flag = flat.split([*(g.numel() for g in gradients), 1])
+            failed = failed or bool(flag.item())
+            torch._foreach_copy_(
+                gradients, [p.view_as(g) for p, g in zip(parts, gradients, strict=True)]
+            )
+        return failed
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Sum over the ranks, in float64."""
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor)
+        return tensor.tolist()
+
+    def sync_buffers(self, buffers: Sequence[Tensor]) -> None:
+        """Broadcast from rank 0, as running statistics differ between ranks."""
+        for buffer in buffers if self.world > 1 else ():
+            dist.broadcast(buffer, src=0)
+
+    def _synchronise(self, model: nn.Module) -> None:
+        """Synchronise batch normalisations; ranks then communicate inside the model."""
+        found = SynchronisedBatchNorm(model) if self.world > 1 else None
+        if found is not None and found.modules:
+            self._batch_norm, self.agrees_on_errors = found, False
