@@ -32,9 +32,11 @@ import yaml
 from _measure import machine
 
 from scitoolkit import api
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.superresolution import SuperresolutionSurrogate, check
+from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.evaluation import evaluate
-from scitoolkit.superresolution.job import equations_of, open_model, opened
+from scitoolkit.superresolution.job import equations_of, opened
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOW = ROOT / "workflows" / "rayleigh_benard" / "full.yaml"
@@ -116,7 +118,7 @@ def run() -> dict:
 
 def residuals_of_the_truth(path: Path) -> dict[str, float]:
     """Return the residuals of a run's equations on the data that it learned from."""
-    config, _ = open_model(path)
+    config = ModelFolder(path).config(SuperresolutionConfig)
     with opened(config.data.path, config) as dataset:
         pde = equations_of(config, dataset)
         return check(pde, dataset, periodic=config.data.periodic).ratios
@@ -153,15 +155,16 @@ def job(changes: dict, folder: Path) -> dict:
 
 def scores_of(path: Path) -> tuple[dict, dict]:
     """Return a run's scores, residuals being those of the true equations, and interpolation's."""
-    config, folder = open_model(path)
+    model = ModelFolder(path)
+    config = model.config(SuperresolutionConfig)
     own = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["pde"]
     true = config.pde.model_copy(update={k: own[k] for k in ("equations", "constants")})
     config = config.model_copy(update={"pde": true})
-    surrogate = SuperresolutionSurrogate.load(folder)
+    surrogate = SuperresolutionSurrogate.load(model.path)
     asked = surrogate if all(surrogate.header.layout.whole[1:]) else Wrapped(surrogate)
     with opened(config.data.test, config) as dataset:
         metrics = evaluate(asked, dataset, config, config.data.test.name).results.metrics
-    record = json.loads((folder / "fit.json").read_text(encoding="utf-8"))
+    record = model.record()
     interpolated = {name: metrics[f"{key}_multilinear"] for name, key in SCORES.items()}
     return {
         **{name: metrics[key] for name, key in SCORES.items()},

@@ -152,12 +152,15 @@ def measure(output: Path, name: str) -> dict:
 
 def opened_coarse(average: bool):
     """Return the coarse nodes of the test simulation with the shipped model, averaged or not."""
+    from scitoolkit.core.model_folder import ModelFolder
     from scitoolkit.superresolution import SuperresolutionSurrogate
+    from scitoolkit.superresolution.config import SuperresolutionConfig
     from scitoolkit.superresolution.evaluation import Case
-    from scitoolkit.superresolution.job import open_model, opened
+    from scitoolkit.superresolution.job import opened
 
-    config, folder = open_model(SURROGATE)
-    surrogate = SuperresolutionSurrogate.load(folder)
+    model = ModelFolder(SURROGATE)
+    config = model.config(SuperresolutionConfig)
+    surrogate = SuperresolutionSurrogate.load(model.path)
     with opened(DATA, config) as dataset:
         case = Case.of(surrogate, dataset, DATA.name)
     surrogate.config = surrogate.config.model_copy(update={"average": average})

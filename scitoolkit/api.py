@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scitoolkit.core.config import Document, read_document
-from scitoolkit.core.content import find_content
+from scitoolkit.core.content import content_root, find_content
 from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
 from scitoolkit.core.job import Exporter, Job
 from scitoolkit.core.jobs import checked_job, job_of
@@ -208,6 +208,26 @@ def export(directory: Path | str, output: Path | str, batch: int = 1) -> Mapping
     if not isinstance(job, Exporter):
         raise ConfigError("a surrogate of this kind cannot be exported", where=str(path))
     return job.export(path, Path(output), batch)
+
+
+def publish(directory: Path | str, destination: Path | str) -> Path:
+    """Make a shipped surrogate of an evaluated run, with the figures of its card.
+
+    Args:
+        directory: the run directory.
+        destination: NAME for `surrogates/NAME` of this installation, or a folder.
+
+    Raises:
+        DataError: the run was not evaluated.
+    """
+    from scitoolkit.core.publish import publish as publish_run
+
+    job, path = _job_of(directory)
+    folder = Path(destination)
+    if len(folder.parts) == 1:
+        folder = content_root("surrogates") / folder
+    config = read_document(path / "config.yaml").validate(job.config_class)
+    return publish_run(path, folder, config, job.artifacts(path))
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from scitoolkit.cli import (
     inspect,
     ops,
     predict,
+    publish,
     report,
     run,
     search,
@@ -50,7 +51,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for module in (run, train, search, evaluate, predict, export, inspect, report):
+for module in (run, train, search, evaluate, predict, export, publish, inspect, report):
     app.command(module.NAME)(module.command)
 app.command("compress")(compress.compress)
 app.command("decompress")(compress.decompress)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 TOLERANCE = 0.02
 """Relative difference of metrics between processors that is no cause for concern."""
+CHAOTIC = 0.25
+"""The same where training is chaotic: other sums end in other weights of the same quality."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,14 @@ class Artifacts:
         files: names of the files of `model/` to copy; all but the metrics unless given.
         config: the configuration to publish; the run's own unless given.
         rows: rows of the card's table before those of the metrics.
-        command: the command that repeats the run; `scitoolkit run workflows/NAME` unless given.
+        workflow_file: file of the workflow's folder that repeats the run, "" for its default.
         tolerance: relative difference of metrics that a repetition may show.
     """
 
     files: Sequence[str] = ()
     config: JobConfig | None = None
     rows: Sequence[str] = ()
-    command: str = ""
+    workflow_file: str = ""
     tolerance: float = TOLERANCE
 
 
@@ -75,13 +77,13 @@ class Job(ABC):
     Attributes:
         config_class: schema of the configuration; its field `surrogate` names the domain.
         searches: `scitoolkit search` accepts the configuration.
-        continues_from: file or folder of a run without which it cannot be resumed.
+        continues_from: pattern of the files of a run that a resumed training reads.
         reports_while_running: `report` evaluates first, as results grow while the run goes on.
     """
 
     config_class: ClassVar[type[JobConfig]]
     searches: ClassVar[bool] = False
-    continues_from: ClassVar[str] = "checkpoints"
+    continues_from: ClassVar[str] = "checkpoints/*"
     reports_while_running: ClassVar[bool] = False
 
     @abstractmethod

@@ -17,57 +17,47 @@ from typing import Any
 from scitoolkit.core.config import dump_config
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.job import Artifacts
 from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.model_folder import CONFIG, FOLDER, METRICS
 from scitoolkit.core.run_directory import write_atomic
-
-TOLERANCE = 0.02
-"""Relative difference of metrics between processors that is no cause for concern."""
 
 _TABLE = re.compile(r"<!-- measured -->.*<!-- /measured -->", re.DOTALL)
 
 
-def publish(
-    run: Path,
-    destination: Path,
-    config: JobConfig,
-    files: Sequence[str],
-    *,
-    rows: Sequence[str] = (),
-    command: str | None = None,
-    tolerance: float = TOLERANCE,
-) -> Path:
+def publish(run: Path, destination: Path, config: JobConfig, artifacts: Artifacts) -> Path:
     """Copy a finished run's model into `destination` and fill the card's table.
 
     Args:
         run: the run directory, evaluated.
         destination: the surrogate's folder; its README.md gets the table.
         config: the run's configuration; its paths become relative to the destination.
-        files: names of the files of `model/` to copy.
-        rows: rows of the table before those of the metrics.
-        command: what makes the run again; `scitoolkit run workflows/NAME` unless given.
-        tolerance: relative difference that expected.json allows.
+        artifacts: what the domain publishes.
 
     Raises:
         DataError: the run was not evaluated.
     """
-    model, destination = Path(run) / "model", Path(destination)
-    if not (model / "metrics.json").is_file():
+    model, destination = Path(run) / FOLDER, Path(destination)
+    if not (model / METRICS).is_file():
         raise DataError("not an evaluated run", where=str(run), fix=f"scitoolkit evaluate {run}")
     destination.mkdir(parents=True, exist_ok=True)
-    for name in (*files, "metrics.json"):
+    made = sorted(p.name for p in model.iterdir() if p.is_file() and p.name != CONFIG)
+    for name in {*(artifacts.files or made), METRICS}:
         shutil.copyfile(model / name, destination / name)
-    write_atomic(destination / "config.yaml", _relative(config, destination))
-    figures = json.loads((model / "metrics.json").read_text(encoding="utf-8"))
+    published = artifacts.config or config
+    write_atomic(destination / CONFIG, _relative(published, destination))
+    figures = json.loads((model / METRICS).read_text(encoding="utf-8"))
     units = figures.pop("units")
     card = destination / "README.md"
     if card.is_file():
-        table = f"<!-- measured -->\n{_table(figures, units, rows)}\n<!-- /measured -->"
+        table = f"<!-- measured -->\n{_table(figures, units, artifacts.rows)}\n<!-- /measured -->"
         write_atomic(card, _TABLE.sub(lambda _: table, card.read_text(encoding="utf-8")))
     workflow = content_root("workflows") / config.workflow
     if workflow.is_dir():
+        command = f"workflows/{config.workflow}/{artifacts.workflow_file}"
         expected = {
-            "command": command or f"scitoolkit run workflows/{config.workflow}",
-            "relative_tolerance": tolerance,
+            "command": f"scitoolkit run {command}".rstrip("/"),
+            "relative_tolerance": artifacts.tolerance,
             "metrics": {name: v for name, v in figures.items() if isinstance(v, float)},
             "units": units,
         }

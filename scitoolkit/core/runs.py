@@ -14,9 +14,6 @@ from scitoolkit.core.log import close_log_files
 from scitoolkit.core.resume import changed_settings, free_keys, identity
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 
-CHECKPOINTS = "checkpoints/step-*"
-"""Files of a run, as a pattern, that a training continues from."""
-
 _FAILED_START = (ConfigError, DataError, BackendError)
 _WRITTEN_AT_START = frozenset(
     {"config.yaml", "env.json", "run.log", "checkpoints", "report", ".live"}
@@ -24,7 +21,7 @@ _WRITTEN_AT_START = frozenset(
 
 
 def open_run(
-    config: JobConfig, *, resume: bool, run_dir: Path | None = None, state: str = CHECKPOINTS
+    config: JobConfig, *, resume: bool, run_dir: Path | None = None, state: str
 ) -> RunDirectory:
     """Make a new run directory, or return the one that a resumed command continues.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,11 +10,12 @@ from typing import Any, ClassVar
 
 import torch
 
-from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.emulation import report, surrogate
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, divide, measure, open_data, starts_of
@@ -29,8 +29,6 @@ from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 
 log = get_logger(__name__)
-MODEL = "model"
-FIT_RECORD = "fit.json"
 
 
 @dataclass
@@ -82,15 +80,15 @@ class EmulationJob(TrainingJob):
         if current_rank() != 0:
             return
         job.emulator.load_state_dict(best_weights(run.checkpoints))
-        surrogate.save(job.emulator.cpu(), run.path / MODEL, config.weights)
+        model = ModelFolder.create(run)
+        surrogate.save(job.emulator.cpu(), model.path, config.weights)
         record = {
             "best": trainer.best, "steps": trainer.step,
             "cpu_seconds": time.process_time() - begin,
             "parts": {name: [part.start, part.stop] for name, part in job.parts.items()},
             "loader": job.loaders["train"].stats(),
         }  # fmt: skip
-        write_atomic(run.path / MODEL / "config.yaml", run.config_path.read_text(encoding="utf-8"))
-        write_atomic(run.path / MODEL / FIT_RECORD, json.dumps(record, indent=1) + "\n")
+        model.finish(run, record)
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
         """Evaluate on the run's own test part, or on all of another file.
@@ -98,37 +96,42 @@ class EmulationJob(TrainingJob):
         A run directory gets results.json, results.nc and model/metrics.json; with `data` nothing
         is written.
         """
-        config, folder = _open(directory)
-        emulator = surrogate.load(folder, config)
+        model = ModelFolder(directory)
+        config = model.config(EmulationConfig)
+        emulator = surrogate.load(model.path, config)
         path = data if data is not None else config.data.test
         opened = open_data(config.data, path, like=emulator.layout)
         steps = range(opened.num_samples)
         if path is None:
-            record = json.loads((folder / FIT_RECORD).read_text(encoding="utf-8"))
-            steps = range(*record["parts"]["test"])
+            steps = range(*model.record()["parts"]["test"])
         try:
             found = Evaluation(emulator, opened, steps, config)
             results, fields = report.make(found, config.workflow)
         finally:
             opened.dataset.close()
-        if data is None and folder != Path(directory):
-            results.write_run(Path(directory), folder)
-            if fields is not None:
-                write_fields(fields, Path(directory) / "results.nc")
+        if model.write_results(results, data) and fields is not None:
+            write_fields(fields, Path(directory) / "results.nc")
         return results
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
         """Apply the emulator to every sample of a file, or roll it out from the last one."""
-        config, folder = _open(directory)
-        emulator = surrogate.load(folder, config)
+        model = ModelFolder(directory)
+        config = model.config(EmulationConfig)
+        emulator = surrogate.load(model.path, config)
         predict_file(emulator, config, source, output)
 
     def export(self, directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
         """Write a compiled `.pt2`, or `.onnx`, and compare it with the emulator."""
         from scitoolkit.emulation.export import export
 
-        config, folder = _open(directory)
-        return export(surrogate.load(folder, config), Path(output), batch)
+        model = ModelFolder(directory)
+        emulator = surrogate.load(model.path, model.config(EmulationConfig))
+        return export(emulator, Path(output), batch)
+
+    def artifacts(self, directory: Path) -> Artifacts:
+        """Return the whole model folder; a repetition on another processor ends elsewhere."""
+        del directory
+        return Artifacts(workflow_file="full.yaml", tolerance=CHAOTIC)
 
 
 def prepare(config: EmulationConfig) -> Prepared:
@@ -165,9 +168,3 @@ def _prepare(config: EmulationConfig, data: Data) -> Prepared:
             )  # fmt: skip
         loaders[name] = make_loader(data, config, starts, offsets, train=name == "train")
     return Prepared(data, parts, emulator, task, loaders)
-
-
-def _open(directory: Path) -> tuple[EmulationConfig, Path]:
-    config = load_config(EmulationConfig, Path(directory) / "config.yaml")
-    folder = Path(directory) / MODEL
-    return config, folder if folder.is_dir() else Path(directory)

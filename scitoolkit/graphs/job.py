@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,14 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import xarray as xr
-from safetensors.torch import load_file, save_file
 from torch import nn
 
-from scitoolkit.core.config import Config, load_config
+from scitoolkit.core.config import Config
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Lines, Results, Series, Table
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.graphs import baselines, sharing
 from scitoolkit.graphs.adapter import attach
 from scitoolkit.graphs.communicator import SingleProcess, join
@@ -31,7 +31,6 @@ from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 from scitoolkit.training.processes import on_rank_zero
 
 log = get_logger(__name__)
-MODEL, WEIGHTS, RECORD = "model", "weights.safetensors", "fit.json"
 
 
 class GraphJob(TrainingJob):
@@ -68,32 +67,31 @@ class GraphJob(TrainingJob):
         log.info("received %.1f MB in %d messages", traffic.bytes / 1e6, traffic.messages)
         if current_rank() != 0:
             return
-        folder = run.path / MODEL
-        folder.mkdir(exist_ok=True)
-        weights = {k: v.contiguous() for k, v in best_weights(run.checkpoints).items()}
-        save_file(weights, folder / WEIGHTS)
+        model_folder = ModelFolder.create(run)
+        model_folder.save_weights(best_weights(run.checkpoints))
         shape = {"features": int(graph.features.shape[1]), "classes": graph.num_classes}
         record = {**shape, "processes": part.ranks.size, "grid": str(part.grid)}
-        write_atomic(folder / RECORD, json.dumps(record, indent=1) + "\n")
-        write_atomic(folder / "config.yaml", run.config_path.read_text(encoding="utf-8"))
+        model_folder.finish(run, record)
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
         """Evaluate on the test part of the run's own graph, or of another file's.
 
         A run directory gets results.json and model/metrics.json; with `data` nothing is written.
         """
-        config, folder, record = _open(directory)
+        folder = ModelFolder(directory)
+        config, record = folder.config(GraphConfig), folder.record()
         graph = read_graph(config.data.path if data is None else data)
         logits = _logits(config, folder, record, graph)
         results = _results(graph, logits, record, config)
-        if data is None and folder != Path(directory):
+        if folder.in_run and data is None:
             _add_training(results, RunDirectory.open(directory))
-            results.write_run(Path(directory), folder)
+        folder.write_results(results, data)
         return results
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
         """Write class and probabilities of every node of a graph, as a file that xarray opens."""
-        config, folder, record = _open(directory)
+        folder = ModelFolder(directory)
+        config, record = folder.config(GraphConfig), folder.record()
         probability = _logits(config, folder, record, read_graph(source)).softmax(1).numpy()
         dataset = xr.Dataset(
             {
@@ -104,6 +102,11 @@ class GraphJob(TrainingJob):
             attrs={"title": f"classes of the nodes of {Path(source).name}"},
         )
         write_fields(dataset, output)
+
+    def artifacts(self, directory: Path) -> Artifacts:
+        """Return the whole model folder; a repetition on another processor ends elsewhere."""
+        del directory
+        return Artifacts(tolerance=CHAOTIC)
 
 
 def _labelled(config: GraphConfig) -> Graph:
@@ -130,16 +133,9 @@ def _parts(graph: Graph, config: GraphConfig) -> tuple[GraphPart, dict[str, Part
     return part, loaders, config.model.build(graph.features.shape[1], graph.num_classes)
 
 
-def _open(directory: Path) -> tuple[GraphConfig, Path, dict[str, Any]]:
-    config = load_config(GraphConfig, Path(directory) / "config.yaml")
-    folder = Path(directory) / MODEL
-    folder = folder if folder.is_dir() else Path(directory)
-    return config, folder, json.loads((folder / RECORD).read_text(encoding="utf-8"))
-
-
 @torch.no_grad()
 def _logits(
-    config: GraphConfig, folder: Path, record: dict[str, Any], graph: Graph
+    config: GraphConfig, folder: ModelFolder, record: dict[str, Any], graph: Graph
 ) -> torch.Tensor:
     """Full-graph inference: no sampling, the same numbers each time, shape (N, classes)."""
     if graph.features.shape[1] != record["features"]:
@@ -148,7 +144,7 @@ def _logits(
             allowed=f"{record['features']}, as in training",
         )  # fmt: skip
     model = config.model.build(record["features"], record["classes"]).eval()
-    model.load_state_dict(load_file(folder / WEIGHTS))
+    model.load_state_dict(folder.load_weights())
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     nodes = part.nodes.numpy()
     x = sharing.normalised_features(graph, config.data.normalise, nodes)

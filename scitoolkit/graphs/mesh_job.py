@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,13 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import xarray as xr
-from safetensors.torch import load_file, save_file
 
-from scitoolkit.core.config import Config, load_config
+from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Figure, Lines, Results, Series, Table
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.graphs import mesh_baselines, sharing
 from scitoolkit.graphs.communicator import SingleProcess, join
 from scitoolkit.graphs.grid import Grid
@@ -30,7 +30,6 @@ from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 from scitoolkit.training.processes import on_rank_zero
 
 log = get_logger(__name__)
-MODEL, WEIGHTS, RECORD = "model", "weights.safetensors", "fit.json"
 NODE_INPUTS, EDGE_INPUTS = 3, 3  # velocity and boundary flag; offset and length
 
 
@@ -66,13 +65,10 @@ class MeshJob(TrainingJob):
         )
         if current_rank() != 0:
             return
-        folder = run.path / MODEL
-        folder.mkdir(exist_ok=True)
-        weights = {k: v.contiguous() for k, v in best_weights(run.checkpoints).items()}
-        save_file(weights, folder / WEIGHTS)
+        model_folder = ModelFolder.create(run)
+        model_folder.save_weights(best_weights(run.checkpoints))
         record = {"meshes": list(meshes.names), "processes": task.part.ranks.size}
-        write_atomic(folder / RECORD, json.dumps(record, indent=1) + "\n")
-        write_atomic(folder / "config.yaml", run.config_path.read_text(encoding="utf-8"))
+        model_folder.finish(run, record)
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
         """Roll out the test trajectories, on each mesh of the file, the unseen ones too.
@@ -80,7 +76,8 @@ class MeshJob(TrainingJob):
         A run directory gets results.json and model/metrics.json; with `data` nothing is written
         and all trajectories of that file are rolled out.
         """
-        config, folder, record = _open(directory)
+        folder = ModelFolder(directory)
+        config, record = folder.config(MeshConfig), folder.record()
         path = config.data.path if data is None else data
         whole = read_meshes(path)
         count = whole.tracer.shape[0]
@@ -90,13 +87,13 @@ class MeshJob(TrainingJob):
             meshes = read_meshes(path, [name])
             found[name] = _errors(_alone(config, folder, meshes), meshes, flows)
         results = _results(found, record["meshes"] if data is None else [], Path(path).name)
-        if data is None and folder != Path(directory):
-            results.write_run(Path(directory), folder)
+        folder.write_results(results, data)
         return results
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
         """Roll out every trajectory of a file from its first state; nodes of all meshes in turn."""
-        config, folder, _ = _open(directory)
+        folder = ModelFolder(directory)
+        config = folder.config(MeshConfig)
         meshes = read_meshes(source)
         steps = meshes.tracer.shape[1] - 1
         flows = np.arange(meshes.tracer.shape[0])
@@ -108,6 +105,11 @@ class MeshJob(TrainingJob):
             attrs={"title": f"rollouts on the meshes of {Path(source).name}"},
         )
         write_fields(dataset, output)
+
+    def artifacts(self, directory: Path) -> Artifacts:
+        """Return the whole model folder; a repetition on another processor ends elsewhere."""
+        del directory
+        return Artifacts(tolerance=CHAOTIC)
 
 
 def _data(config: MeshConfig) -> tuple[MeshSet, dict[str, np.ndarray]]:
@@ -139,17 +141,10 @@ def _task(config: MeshConfig, meshes: MeshSet, train: np.ndarray) -> MeshDynamic
     )
 
 
-def _open(directory: Path) -> tuple[MeshConfig, Path, dict[str, Any]]:
-    config = load_config(MeshConfig, Path(directory) / "config.yaml")
-    folder = Path(directory) / MODEL
-    folder = folder if folder.is_dir() else Path(directory)
-    return config, folder, json.loads((folder / RECORD).read_text(encoding="utf-8"))
-
-
-def _alone(config: MeshConfig, folder: Path, meshes: MeshSet) -> MeshDynamics:
+def _alone(config: MeshConfig, folder: ModelFolder, meshes: MeshSet) -> MeshDynamics:
     """The trained network on some meshes, on one process."""
     model = _model(config).eval()
-    model.load_state_dict(load_file(folder / WEIGHTS))
+    model.load_state_dict(folder.load_weights())
     owner = np.zeros(meshes.graph.num_nodes, np.int64)
     return MeshDynamics(model, meshes, GraphPart(meshes.graph, owner, Grid(1), SingleProcess()))
 

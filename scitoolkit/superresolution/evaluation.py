@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +12,6 @@ import xarray as xr
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Lines, Maps, Panel, Results, Role, Series, Table, number
-from scitoolkit.core.run_directory import write_atomic
-from scitoolkit.io.fields import write_fields
 from scitoolkit.superresolution import statistics
 from scitoolkit.superresolution.baselines import interpolate
 from scitoolkit.superresolution.checking import check
@@ -38,13 +34,6 @@ class Found:
 
     results: Results
     maps: xr.Dataset
-
-    def write(self, directory: Path, folder: Path) -> None:
-        """Write results.json and results.nc of a run, and its model's metrics.json."""
-        self.results.write(directory)
-        write_fields(self.maps, directory / "results.nc")
-        text = json.dumps({"units": self.results.units, **self.results.metrics}, indent=1)
-        write_atomic(folder / "metrics.json", text + "\n")
 
 
 def evaluate(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +13,14 @@ import numpy as np
 import torch
 import xarray as xr
 
-from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.job import Finding
+from scitoolkit.core.job import CHAOTIC, Artifacts, Finding
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
-from scitoolkit.io.fields import open_fields
-from scitoolkit.io.loader import FieldLoader
+from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.io.fields import open_fields, write_fields
+from scitoolkit.io.loader import BatchLoader
 from scitoolkit.superresolution.checking import CheckReport, check
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.crops import CropSource, Layout, layout_of, statistics_of
@@ -32,7 +31,6 @@ from scitoolkit.superresolution.task import Physics, SuperresolutionTask
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank, world_size
 
 log = get_logger(__name__)
-MODEL, FIT_RECORD = "model", "fit.json"
 
 
 @dataclass(frozen=True)
@@ -102,17 +100,18 @@ class SuperresolutionJob(TrainingJob):
             prepared.header, build(prepared.header, config.model), config.model
         )
         surrogate.model.load_state_dict(best_weights(run.checkpoints))
-        surrogate.save(run.path / MODEL, half=config.weights == "float16")
+        model = ModelFolder.create(run)
+        surrogate.save(model.path, half=config.weights == "float16")
         record = {"steps": trainer.step, "cpu_seconds": time.process_time() - begin}
-        write_atomic(run.path / MODEL / FIT_RECORD, json.dumps(record, indent=1) + "\n")
-        write_atomic(run.path / MODEL / "config.yaml", run.config_path.read_text(encoding="utf-8"))
+        model.finish(run, record)
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
         """Compare with the truth, on the configured test file or another one."""
         from scitoolkit.superresolution import evaluation
 
-        config, folder = open_model(directory)
-        surrogate = SuperresolutionSurrogate.load(folder)
+        model = ModelFolder(directory)
+        config = model.config(SuperresolutionConfig)
+        surrogate = SuperresolutionSurrogate.load(model.path)
         source = data or config.data.test
         if source is None:
             raise DataError(
@@ -121,26 +120,25 @@ class SuperresolutionJob(TrainingJob):
             )  # fmt: skip
         with opened(Path(source), config) as dataset:
             found = evaluation.evaluate(surrogate, dataset, config, Path(source).name)
-        if data is None and folder != Path(directory):
-            found.write(Path(directory), folder)
+        if model.write_results(found.results, data):
+            write_fields(found.maps, Path(directory) / "results.nc")
         return found.results
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
         """Refine a coarse file as finely as the model was trained to; stream to `output`."""
         from scitoolkit.superresolution.predict import refined_nodes, stream
 
-        config, folder = open_model(directory)
-        surrogate = SuperresolutionSurrogate.load(folder)
+        model = ModelFolder(directory)
+        config = model.config(SuperresolutionConfig)
+        surrogate = SuperresolutionSurrogate.load(model.path)
         with opened(source, config) as dataset:
             coarse = surrogate.coarse(dataset, where=str(source))
             stream(coarse, refined_nodes(coarse), output)
 
-
-def open_model(directory: Path) -> tuple[SuperresolutionConfig, Path]:
-    """Return the configuration and the folder of weights of a run or surrogate directory."""
-    config = load_config(SuperresolutionConfig, Path(directory) / "config.yaml")
-    folder = Path(directory) / MODEL
-    return config, folder if folder.is_dir() else Path(directory)
+    def artifacts(self, directory: Path) -> Artifacts:
+        """Return the whole model folder; a repetition on another processor ends elsewhere."""
+        del directory
+        return Artifacts(workflow_file="full.yaml", tolerance=CHAOTIC)
 
 
 @contextlib.contextmanager
@@ -205,13 +203,13 @@ def make_task(config: SuperresolutionConfig, prepared: Prepared) -> Superresolut
     )  # fmt: skip
 
 
-def make_loader(config: SuperresolutionConfig, prepared: Prepared) -> FieldLoader:
+def make_loader(config: SuperresolutionConfig, prepared: Prepared) -> BatchLoader:
     """Return the loader of random crops."""
     source = CropSource(
         prepared.dataset, config.data.fields, prepared.grid, prepared.layout, config.crop,
         seed=config.seed, pde_points=config.pde.points if config.pde.weight else 0,
     )  # fmt: skip
-    return FieldLoader(
+    return BatchLoader(
         source, config.training.batch_size, seed=config.training.seed,
         rank=current_rank(), world_size=world_size(),
     )  # fmt: skip

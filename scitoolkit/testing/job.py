@@ -155,6 +155,23 @@ class JobContract:
             assert dataset.data_vars
         assert scitoolkit("predict", run, folder / "no_such_file.nc", "-o", output).code == 3
 
+    def test_a_published_run_is_used_like_the_run(
+        self, folder: Path, run: Path, tmp_path: Path
+    ) -> None:
+        """`publish` makes a folder that predicts the same as the run."""
+        if not (run / "model").is_dir():  # nothing was trained that could be published
+            assert scitoolkit("publish", run, tmp_path / "published").code == 3
+            return
+        assert scitoolkit("evaluate", run).code == 0
+        done = scitoolkit("publish", run, tmp_path / "published")
+        assert done.code == 0, done.err
+        outputs = []
+        for directory in (run, tmp_path / "published"):
+            outputs.append(tmp_path / f"{directory.name}.nc")
+            predicted = scitoolkit("predict", directory, self.source(folder), "-o", outputs[-1])
+            assert predicted.code == 0, predicted.err
+        assert _same_dataset(*outputs)
+
     def test_several_processes_work_or_are_refused(self, folder: Path) -> None:
         """A job of one process says so instead of doing everything once a process."""
         if self.several_processes:
@@ -166,6 +183,13 @@ class JobContract:
         assert done.code == 2, done.err
         assert "Traceback" not in done.err
         assert _files(folder / "runs") == runs
+
+
+def _same_dataset(a: Path, b: Path) -> bool:
+    import xarray
+
+    with xarray.open_dataset(a) as first, xarray.open_dataset(b) as second:
+        return bool(first.equals(second))
 
 
 def _files(folder: Path) -> list[tuple[Path, int]]:

@@ -13,6 +13,7 @@ from scitoolkit.core.config import DataPath, load_config
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.job import Finding, Job
 from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results, Table
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 
@@ -52,9 +53,7 @@ class DampedMeanJob(Job):
             state = {"step": state["step"] + 1, "mean": (state["mean"] + float(series.mean())) / 2}
             write_atomic(saved, json.dumps(state))
             run.log_metrics({"validation/loss": _error(series, state["mean"])}, step=state["step"])
-        model = run.path / "model"
-        model.mkdir(exist_ok=True)
-        write_atomic(model / "mean.json", json.dumps(state))
+        ModelFolder.create(run).finish(run, state)
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
         """Return the RMSE of the mean."""
@@ -62,8 +61,7 @@ class DampedMeanJob(Job):
         error = _error(_series(data or config.data, config.variable), _mean(directory))
         table = Table(title="Error", columns=["RMSE"], rows=[[error]])
         results = Results(title="Damped mean", metrics={"rmse": error}, tables=[table])
-        if data is None and (directory / "model").is_dir():
-            results.write_run(directory, directory / "model")
+        ModelFolder(directory).write_results(results, data)
         return results
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
@@ -81,9 +79,7 @@ def _series(path: Path, variable: str) -> xr.DataArray:
 
 
 def _mean(directory: Path) -> float:
-    model = directory / "model"
-    folder = model if model.is_dir() else directory
-    return float(json.loads((folder / "mean.json").read_text())["mean"])
+    return float(ModelFolder(directory).record()["mean"])
 
 
 def _error(series: xr.DataArray, mean: float) -> float:

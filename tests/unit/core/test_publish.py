@@ -7,6 +7,7 @@ import pytest
 
 from scitoolkit.core.config import DataPath, load_config
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.job import Artifacts
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.publish import publish
 from scitoolkit.core.run_directory import RunDirectory
@@ -23,7 +24,7 @@ def test_the_card_quotes_what_the_run_measured_and_paths_are_relative(tmp_path):
     run = RunDirectory.create(tmp_path / "runs", "flow", config).path
     destination = tmp_path / "surrogates" / "flow"
     with pytest.raises(DataError, match="not an evaluated run"):
-        publish(run, destination, config, [])
+        publish(run, destination, config, Artifacts())
     (run / "model").mkdir()
     (run / "model" / "w.bin").write_bytes(b"weights")
     figures = {"units": {"rmse": "m"}, "rmse": 0.123456, "samples": 7, "name": "text"}
@@ -31,7 +32,7 @@ def test_the_card_quotes_what_the_run_measured_and_paths_are_relative(tmp_path):
     destination.mkdir(parents=True)
     card = destination / "README.md"
     card.write_text("# flow\n<!-- measured -->\nold\n<!-- /measured -->\nend\n")
-    publish(run, destination, config, ["w.bin"], rows=["| made | yes |"])
+    publish(run, destination, config, Artifacts(rows=["| made | yes |"]))
     text = card.read_text()
     assert "| made | yes |\n| rmse | 0.1235 m |\n| samples | 7 |" in text
     assert "old" not in text

@@ -25,7 +25,7 @@ def start(tmp_path):
 
     def run(resume=False, state=False, **settings):
         config = DemoConfig(run=RunConfig(root=tmp_path), **settings)
-        directory = open_run(config, resume=resume)
+        directory = open_run(config, resume=resume, state="checkpoints/*")
         if state:
             (directory.checkpoints / "step-00000001").mkdir(exist_ok=True)
         return directory

@@ -1,0 +1,138 @@
+"""The folder of a trained model: `model/` of a run, or all of a shipped surrogate.
+
+It holds the weights (safetensors), the record of the fit (fit.json), the configuration, and after
+an evaluation the figures of merit (metrics.json); it alone is what a surrogate is published from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from scitoolkit.core.config import Config, load_config
+from scitoolkit.core.errors import CheckpointError, DataError
+from scitoolkit.core.results import Results
+from scitoolkit.core.run_directory import RunDirectory, disk_error, write_atomic
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+C = TypeVar("C", bound=Config)
+FOLDER, WEIGHTS, RECORD = "model", "weights.safetensors", "fit.json"
+CONFIG, METRICS = "config.yaml", "metrics.json"
+
+
+class ModelFolder:
+    """The model of a run or surrogate directory.
+
+    Args:
+        directory: a run directory, whose model is in `model/`, or a surrogate's.
+
+    Attributes:
+        directory: as given.
+        path: the folder of the weights.
+
+    Example:
+        >>> ModelFolder("surrogates/mine").weights.as_posix()
+        'surrogates/mine/weights.safetensors'
+    """
+
+    def __init__(self, directory: Path | str) -> None:
+        self.directory = Path(directory)
+        inner = self.directory / FOLDER
+        self.path = inner if inner.is_dir() else self.directory
+
+    @classmethod
+    def create(cls, run: RunDirectory) -> ModelFolder:
+        """Return the model folder of a run, made when it is not there."""
+        (run.path / FOLDER).mkdir(exist_ok=True)
+        return cls(run.path)
+
+    @property
+    def weights(self) -> Path:
+        """The file of the weights."""
+        return self.path / WEIGHTS
+
+    @property
+    def in_run(self) -> bool:
+        """Whether this is the model of a run, into which results are written."""
+        return self.path != self.directory
+
+    def config(self, schema: type[C]) -> C:
+        """Return the configuration of the run or surrogate."""
+        return load_config(schema, self.directory / CONFIG)
+
+    def record(self) -> dict[str, Any]:
+        """Return what was recorded of the fit.
+
+        Raises:
+            DataError: there is no record, or it is damaged.
+        """
+        path = self.path / RECORD
+        try:
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DataError(
+                "no trained model in it", where=str(self.directory), fix="scitoolkit train CONFIG"
+            ) from None
+        except ValueError as error:
+            raise DataError(f"damaged ({error})", where=str(path)) from None
+        return found
+
+    def finish(self, run: RunDirectory, record: Mapping[str, Any] | None = None) -> None:
+        """Write the record of the fit and the run's configuration beside the weights."""
+        if record is not None:
+            write_atomic(self.path / RECORD, json.dumps(record, indent=1) + "\n")
+        write_atomic(self.path / CONFIG, run.config_path.read_text(encoding="utf-8"))
+
+    def save_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        """Write the weights under a temporary name, then rename the file.
+
+        Raises:
+            ScitoolkitError: the disk is full, or the folder cannot be written.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import save_file
+
+        temporary = self.path / f".{WEIGHTS}.tmp"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, temporary)
+            temporary.chmod(0o644)
+            temporary.replace(self.weights)
+        except (OSError, SafetensorError) as error:
+            temporary.unlink(missing_ok=True)
+            cause = error if isinstance(error, OSError) else OSError(str(error))
+            raise disk_error(cause, self.weights) from None
+
+    def load_weights(self) -> dict[str, Tensor]:
+        """Return the weights.
+
+        Raises:
+            CheckpointError: the file is missing or damaged.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return dict(load_file(self.weights))
+        except FileNotFoundError:
+            raise CheckpointError(
+                "no weights", where=str(self.weights), fix="scitoolkit train CONFIG"
+            ) from None
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"cannot be read ({error})", where=str(self.weights)) from None
+
+    def write_results(self, results: Results, data: Path | None) -> bool:
+        """Write the results of an evaluation into the run; return whether they were.
+
+        Args:
+            results: what was found.
+            data: the file other than the run's own test part, for which nothing is written.
+        """
+        if data is not None or not self.in_run:
+            return False
+        results.write_run(self.directory, self.path)
+        return True

@@ -1,0 +1,231 @@
+"""A network between variables: units in, units out, everything in between normalised.
+
+Normalisation, coordinates, transport and the residual form are inside the module, so that what is
+saved, exported or called from a solver needs nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.emulation.models.layers import Padding
+from scitoolkit.emulation.models.transport import transport
+from scitoolkit.emulation.variables import Layout, Variable, cell_widths
+
+VECTOR_CHANNELS = 32
+"""Vector inputs longer than this are projected to so many channels."""
+
+POOL_CHANNELS = 64
+"""Channels that vector outputs are read off, as their mean and root mean square over the grid."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What normalises, by variable: one number for a field, one per value for a vector.
+
+    Attributes:
+        values: {name: (mean, standard deviation)}.
+        changes: {name: root mean square change from input to output}, for the state.
+    """
+
+    values: dict[str, tuple[Tensor, Tensor]]
+    changes: dict[str, Tensor]
+
+
+class NormalizedNetwork(nn.Module):
+    """One network between the normalised inputs and the normalised outputs of a layout.
+
+    Args:
+        layout: variables and grid.
+        network: made for `channels_in(layout)` and `channels_out(layout)` channels.
+        coordinates: grid dims whose position the networks are told.
+        residual: whether an output that is also an input is learned as a change of it.
+        carried: {dim: cells} that a field may be carried in a step, for outputs that are also
+            inputs; the networks then return displacements too. None for no transport.
+        padding: one entry per grid dim, for the transport.
+
+    Buffers `mean`, `scale` (one value per input channel) and `out_mean`, `out_scale` (one per
+    output channel) are set by `set_statistics`, from the training part alone.
+    """
+
+    mean: Tensor
+    scale: Tensor
+    out_mean: Tensor
+    out_scale: Tensor
+    position: Tensor
+
+    def __init__(
+        self,
+        layout: Layout,
+        network: nn.Module,
+        *,
+        coordinates: Sequence[str] = (),
+        residual: bool = True,
+        carried: Mapping[str, int] | None = None,
+        padding: Sequence[Padding] = (),
+    ) -> None:
+        super().__init__()
+        self.layout, self.padding = layout, list(padding)
+        self.network = network
+        self.space = len(layout.grid)
+        self.fields_in = [i for i, v in enumerate(layout.inputs) if v.is_field]
+        self.vectors_in = [i for i, v in enumerate(layout.inputs) if not v.is_field]
+        self.fields_out = [i for i, v in enumerate(layout.outputs) if v.is_field]
+        self.vectors_out = [i for i, v in enumerate(layout.outputs) if not v.is_field]
+        names = [v.name for v in layout.inputs]
+        self.source = [
+            names.index(v.name) if residual and v.name in names else -1 for v in layout.outputs
+        ]
+        size_in = sum(v.size for v in layout.inputs)
+        size_out = sum(v.size for v in layout.outputs)
+        for name, size in (("mean", size_in), ("out_mean", size_out)):
+            self.register_buffer(name, torch.zeros(size))
+        for name, size in (("scale", size_in), ("out_scale", size_out)):
+            self.register_buffer(name, torch.ones(size))
+        self.register_buffer("position", position_channels(layout, coordinates))
+        self.reach = [(carried or {}).get(dim, 0) for dim in layout.grid]
+        self.transports = carried is not None
+        length = sum(layout.inputs[i].size for i in self.vectors_in)
+        self.embed = (
+            nn.Linear(length, VECTOR_CHANNELS) if length > VECTOR_CHANNELS else nn.Identity()
+        )
+        vector = sum(layout.outputs[i].size for i in self.vectors_out)
+        self.pool = nn.Linear(2 * POOL_CHANNELS, vector) if vector and self.space else None
+
+    def set_statistics(self, statistics: Statistics) -> None:
+        """Set what normalises: values of the inputs, values or changes of the outputs."""
+        inputs = [statistics.values[v.name] for v in self.layout.inputs]
+        outputs = []
+        for variable, source in zip(self.layout.outputs, self.source, strict=True):
+            mean, scale = statistics.values[variable.name]
+            # No mean for a change: what does not change must be a fixed point.
+            mean = mean if source < 0 else torch.zeros_like(mean)
+            outputs.append((mean, statistics.changes.get(variable.name, scale)))
+        with torch.no_grad():
+            self.mean.copy_(torch.cat([mean for mean, _ in inputs]))
+            self.scale.copy_(torch.cat([scale for _, scale in inputs]))
+            self.out_mean.copy_(torch.cat([mean for mean, _ in outputs]))
+            self.out_scale.copy_(torch.cat([scale for _, scale in outputs]))
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs (B, *dims) of the layout, in their units, from its inputs."""
+        x = self._channels_in(inputs)
+        return self._outputs(inputs, self.network(x))
+
+    def _channels_in(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Return (B, C, *grid): fields, then vectors as constants, then positions."""
+        batch = inputs[0].shape[0]
+        shape = (-1, -1, *([1] * self.space))
+        parts: list[Tensor] = []
+        if self.fields_in:
+            fields = torch.stack([inputs[i] for i in self.fields_in], 1)
+            mean, scale = (self._select(t, True, self.layout.inputs).view(1, *shape[1:])
+                           for t in (self.mean, self.scale))  # fmt: skip
+            parts.append((fields - mean) / scale)
+        if self.vectors_in:
+            flat = torch.cat([inputs[i].reshape(batch, -1) for i in self.vectors_in], 1)
+            mean, scale = (self._select(t, False, self.layout.inputs)
+                           for t in (self.mean, self.scale))  # fmt: skip
+            channels = self.embed((flat - mean) / scale)
+            grid = tuple(self.layout.grid.values())
+            parts.append(channels.reshape(batch, -1, *shape[2:]).expand(-1, -1, *grid))
+        if self.position.shape[0]:
+            parts.append(self.position.expand(batch, *self.position.shape))
+        return torch.cat(parts, 1)
+
+    def _outputs(self, inputs: Sequence[Tensor], channels: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs in their units from the networks' channels."""
+        out: list[Tensor | None] = [None] * len(self.layout.outputs)
+        starts = np.cumsum([0, *(v.size for v in self.layout.outputs)]).tolist()
+        carried = self._carried(inputs, channels)
+        for channel, i in enumerate(self.fields_out):
+            at = starts[i]
+            value = channels[:, channel] * self.out_scale[at] + self.out_mean[at]
+            out[i] = value + carried[i] if i in carried else value
+        if self.vectors_out:
+            first_vector = len(self.fields_out) + len(carried) * self.space * self.transports
+            pooled = channels[:, first_vector:]
+            vector = pooled if self.pool is None else self.pool(_pool(pooled))
+            first = 0
+            for i in self.vectors_out:
+                variable = self.layout.outputs[i]
+                at = slice(starts[i], starts[i + 1])
+                value = vector[:, first : first + variable.size]
+                value = (value * self.out_scale[at] + self.out_mean[at]).reshape(
+                    -1, *variable.shape
+                )
+                first += variable.size
+                out[i] = value + inputs[self.source[i]] if self.source[i] >= 0 else value
+        return tuple(out)  # type: ignore[arg-type]
+
+    def _carried(self, inputs: Sequence[Tensor], channels: Tensor) -> dict[int, Tensor]:
+        """Return, by output, the input that it is a change of, carried by the flow if so set."""
+        which = [i for i in self.fields_out if self.source[i] >= 0]
+        if not which:
+            return {}
+        fields = torch.stack([inputs[self.source[i]] for i in which], 1)
+        if self.transports:
+            first, count = len(self.fields_out), len(which) * self.space
+            moves = channels[:, first : first + count].unflatten(1, (len(which), self.space))
+            fields = transport(fields, moves, self.reach, self.padding)
+        return {i: fields[:, channel] for channel, i in enumerate(which)}
+
+    @staticmethod
+    def _select(values: Tensor, fields: bool, variables: Sequence[Variable]) -> Tensor:
+        """Return the entries of the fields, or of the vectors."""
+        parts = values.split([v.size for v in variables])
+        return torch.cat([p for p, v in zip(parts, variables, strict=True) if v.is_field == fields])
+
+
+def _pool(channels: Tensor) -> Tensor:
+    """Return (B, 2 C): mean and root mean square over the grid."""
+    flat = channels.flatten(2)
+    return torch.cat([flat.mean(2), (flat * flat).mean(2).add(1e-12).sqrt()], 1)
+
+
+def channels_out(layout: Layout, *, residual: bool, transports: bool) -> int:
+    """Return the channels that a network must return for a layout."""
+    fields = [v for v in layout.outputs if v.is_field]
+    vectors = sum(v.size for v in layout.outputs if not v.is_field)
+    moved = sum(1 for v in fields if v.name in layout.state) if residual and transports else 0
+    pooled = 0 if not vectors else POOL_CHANNELS if layout.grid else vectors
+    return len(fields) + moved * len(layout.grid) + pooled
+
+
+def channels_in(layout: Layout, coordinates: Sequence[str]) -> int:
+    """Return the channels that the network is given."""
+    fields = sum(1 for v in layout.inputs if v.is_field)
+    vectors = sum(v.size for v in layout.inputs if not v.is_field)
+    return fields + min(vectors, VECTOR_CHANNELS) + position_channels(layout, coordinates).shape[0]
+
+
+def position_channels(layout: Layout, coordinates: Sequence[str]) -> Tensor:
+    """Return (C, *grid): each dim's position in [-1, 1], and log spacing where it varies.
+
+    A layout whose fields are outputs only gets the positions of all dims: there is nothing else
+    that tells one cell from another.
+    """
+    sizes = tuple(layout.grid.values())
+    wanted = list(coordinates)
+    if sizes and not any(v.is_field for v in layout.inputs):
+        wanted = list(layout.grid)
+    channels: list[np.ndarray] = []
+    for dim in wanted:
+        axis = list(layout.grid).index(dim)
+        values = np.asarray(layout.coordinates.get(dim, np.arange(layout.grid[dim])), dtype=float)
+        low, high = values.min(), values.max()
+        shape = [1] * len(sizes)
+        shape[axis] = len(values)
+        lines = [2 * (values - low) / max(high - low, 1e-300) - 1]
+        widths = cell_widths(values)
+        if widths.max() > 1.01 * widths.min():
+            lines.append(0.5 * np.log(widths / widths.mean()))
+        channels += [np.broadcast_to(line.reshape(shape), sizes) for line in lines]
+    if not channels:
+        return torch.zeros(0, *sizes)
+    return torch.from_numpy(np.stack(channels)).float()

@@ -1,0 +1,79 @@
+"""Several small networks of one shape, their weights stacked, so that few tensors are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.ops.environment_matrix.reference import Layer, embedding
+
+ResnetSteps = Literal["none", "same_width", "all"]
+"""Layers whose tanh is scaled by a trained step: none, those that keep the width, or all."""
+
+
+class StackedNetworks(nn.Module):
+    """Fully connected tanh layers with deepmd-kit's residual connections, for `count` networks.
+
+    A layer as wide as its input adds the input, one twice as wide adds it twice side by side;
+    layers with a step scale their tanh by it.
+
+    Args:
+        count: number of networks.
+        inputs: width of the input.
+        widths: of the hidden layers.
+        resnet_dt: which layers have a step: none, those that keep the width, or all.
+        linear_output: whether one linear output follows.
+        outputs: width of that output.
+        generator: of the initial weights: normal, of variance 1/(inputs + outputs); biases of 1.
+    """
+
+    def __init__(
+        self, count: int, inputs: int, widths: Sequence[int], *, resnet_dt: str,
+        linear_output: bool, generator: torch.Generator, dtype: torch.dtype, outputs: int = 1,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.count, self.widths, self.linear_output = count, tuple(widths), linear_output
+        sizes = [inputs, *widths, *([outputs] if linear_output else [])]
+
+        def normal(*shape: int, scale: float, mean: float = 0.0) -> nn.Parameter:
+            values = torch.randn(count, *shape, generator=generator, dtype=torch.float64)
+            return nn.Parameter((values * scale + mean).to(dtype))
+
+        self.weight, self.bias = nn.ParameterList(), nn.ParameterList()
+        self.step = nn.ParameterDict()
+        for number, (fan_in, fan_out) in enumerate(pairwise(sizes)):
+            self.weight.append(normal(fan_in, fan_out, scale=(fan_in + fan_out) ** -0.5))
+            last = linear_output and number == len(widths)
+            self.bias.append(normal(fan_out, scale=0.0 if last else 1.0))
+            if not last and (
+                resnet_dt == "all" or (resnet_dt == "same_width" and fan_in == fan_out)
+            ):
+                self.step[str(number)] = normal(fan_out, scale=0.001, mean=0.1)
+
+    def networks(self) -> list[list[Layer]]:
+        """Return the layers of each network, the linear output among them."""
+        # unbind and not [network]: its backward writes each gradient once.
+        steps = [
+            self.step[str(k)].unbind() if str(k) in self.step else (None,) * self.count
+            for k in range(len(self.weight))
+        ]
+        columns = [
+            list(zip(w.unbind(), b.unbind(), s, strict=True))
+            for w, b, s in zip(self.weight, self.bias, steps, strict=True)
+        ]
+        return [[column[network] for column in columns] for network in range(self.count)]
+
+
+def linear_output(layers: Sequence[Layer], inputs: Tensor) -> Tensor:
+    """Return (N,) of hidden layers and one linear output."""
+    return linear_outputs(layers, inputs).squeeze(1)
+
+
+def linear_outputs(layers: Sequence[Layer], inputs: Tensor) -> Tensor:
+    """Return (N, K) of hidden layers and K linear outputs."""
+    weight, bias, _ = layers[-1]
+    return embedding(inputs, layers[:-1]) @ weight + bias

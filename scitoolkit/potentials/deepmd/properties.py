@@ -1,0 +1,104 @@
+"""Dipoles, polarisabilities and densities of states from a deep potential's descriptors.
+
+These models are evaluated, with weights of deepmd-kit; no data format here carries their labels,
+so that they are not trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.potentials.deepmd.model import DeepPotential, FittingFields
+from scitoolkit.potentials.deepmd.networks import linear_outputs
+from scitoolkit.potentials.graph import edge_vectors
+
+PropertyKind = Literal["dipole", "polarisability", "dos"]
+
+
+class PropertyModel(nn.Module):
+    """A property of each atom, and of a configuration as their sum.
+
+    With the vectors R (M, 3) of an atom that its descriptors give, and the fitting net's outputs
+    f + shift of its type: dipole R^T f; polarisability R^T diag(f) R, or R^T (F + F^T)/2 R for
+    outputs F (M, M), times the type's scale, plus an isotropic part; density of states f itself.
+
+    Args:
+        config: of descriptors and fitting nets; its `zbl` has no meaning here.
+        type_map: species.
+        kind: of the property.
+        number: of energies of a density of states.
+        diagonal: whether the outputs of a polarisability are a diagonal.
+
+    Raises:
+        ConfigError: no descriptor has vectors, and the property needs them.
+    """
+
+    def __init__(
+        self, config: FittingFields, type_map: Sequence[str], kind: PropertyKind, *,
+        number: int = 1, diagonal: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        vectors = sum(each.num_vectors for each in config.descriptor_configs)
+        if not vectors and kind != "dos":
+            raise ConfigError(
+                f"a {kind} of descriptors without directions", allowed="se_e2_a, se_atten"
+            )
+        outputs = {
+            "dipole": vectors, "polarisability": vectors if diagonal else vectors**2, "dos": number,
+        }[kind]  # fmt: skip
+        self.kind, self.diagonal = kind, diagonal
+        self.base = DeepPotential(config, type_map, outputs)
+        self.type_map, self.cutoff = self.base.type_map, self.base.cutoff
+        types = len(type_map)
+        self.shift: Tensor
+        self.scale: Tensor
+        self.isotropic: Tensor
+        self.register_buffer("shift", torch.zeros(types, outputs, dtype=torch.float64))
+        self.register_buffer("scale", torch.ones(types, dtype=torch.float64))
+        self.register_buffer("isotropic", torch.zeros(types, dtype=torch.float64))
+
+    def forward(self, graph: Batch) -> dict[str, Tensor]:
+        """Return `atomic` (N, ...) and `total` (B, ...), float64, in the units of the labels."""
+        types, base = graph["types"], self.base
+        vectors = edge_vectors(graph).to(base.dtype)
+        with torch.enable_grad():  # moments keep their vector-Jacobian product
+            values = [each.values for each in base.moments(graph, vectors)]
+        inputs = base.fitting_inputs(graph, values)
+        atomic = self._contracted(self.shift[types] + self._outputs(inputs, types), values, types)
+        frames = len(graph["num_atoms"])
+        total = atomic.new_zeros(frames, *atomic.shape[1:]).index_add(0, graph["frame"], atomic)
+        return {"atomic": atomic, "total": total}
+
+    def _outputs(self, inputs: Tensor, types: Tensor) -> Tensor:
+        networks = self.base.fitting.networks()
+        if len(networks) == 1:
+            return linear_outputs(networks[0], inputs).double()
+        out = torch.zeros_like(self.shift[types])
+        for kind, layers in enumerate(networks):
+            chosen = (types == kind).nonzero().squeeze(1)
+            found = linear_outputs(layers, inputs.index_select(0, chosen))
+            out = out.index_add(0, chosen, found.double())
+        return out
+
+    def _contracted(self, outputs: Tensor, values: Sequence[Tensor], types: Tensor) -> Tensor:
+        if self.kind == "dos":
+            return outputs
+        pairs = zip(self.base.descriptors, values, strict=True)
+        turning = [each.rotation(v) for each, v in pairs if each.num_vectors]
+        rotation = torch.cat(turning, dim=1).double()
+        if self.kind == "dipole":
+            return torch.einsum("nm,nmi->ni", outputs, rotation)
+        outputs = outputs * self.scale[types][:, None]
+        if self.diagonal:
+            out = torch.einsum("nm,nmi,nmj->nij", outputs, rotation, rotation)
+        else:
+            square = outputs.view(len(types), *rotation.shape[1:2], -1)
+            square = 0.5 * (square + square.transpose(1, 2))
+            out = rotation.transpose(1, 2) @ square @ rotation
+        return out + self.isotropic[types][:, None, None] * torch.eye(3, dtype=out.dtype)

@@ -1,0 +1,202 @@
+"""Weights from and to deepmd-kit's backend-independent model file (`.dp`, HDF5).
+
+`dp convert-backend graph.pb model.dp` (or from .pth) writes such a file from any backend of
+deepmd-kit; the same command turns one that is written here into any backend's form.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.potentials.deepmd.descriptors.base import (
+    DescriptorConfig,
+    deepmd_names,
+    descriptors,
+)
+from scitoolkit.potentials.deepmd.descriptors.trees import refuse
+from scitoolkit.potentials.deepmd.file import (
+    Tree,
+    fill_networks,
+    network_collection,
+    read_tree,
+    resnet_dt,
+    write_tree,
+)
+from scitoolkit.potentials.deepmd.model import DeepPotential, DeepPotentialConfig
+from scitoolkit.potentials.deepmd.properties import PropertyKind, PropertyModel
+
+_PROPERTIES: dict[str, PropertyKind] = {
+    "dipole": "dipole", "polar": "polarisability", "dos": "dos",
+}  # fmt: skip
+_PARAMETERS = {"frame_parameters": "fparam", "atom_parameters": "aparam"}
+
+
+def read_deepmd(path: Path | str) -> DeepPotential:
+    """Return the model of a `.dp` file, its energies those of deepmd-kit.
+
+    Raises:
+        DataError: not such a file, or a model of a kind that is not built here.
+    """
+    model, where = read_tree(Path(path))["model"], str(path)
+    fitting = model.get("fitting", {})
+    if fitting.get("type") != "ener":
+        raise DataError(
+            f"fitting {fitting.get('type')!r} gives no energy", where=where, allowed="ener",
+            fix="read_deepmd_property, for dipole, polar and dos",
+        )  # fmt: skip
+    _refuse_unknown(model, fitting, where)
+    out = _config(model, where).build(model["type_map"])
+    _fill(out, model, where)
+    with torch.no_grad():
+        shift = np.zeros(len(out.type_map)) + fitting["@variables"]["bias_atom_e"].ravel()
+        if (extra := model.get("@variables", {}).get("out_bias")) is not None:
+            shift = shift + extra.reshape(-1)[: len(shift)]
+        out.shift.copy_(torch.from_numpy(shift))
+    return out
+
+
+def read_deepmd_property(path: Path | str) -> PropertyModel:
+    """Return the dipole, polarisability or DOS model of a `.dp` file.
+
+    Raises:
+        DataError: not such a file, or a model of a kind that is not built here.
+    """
+    model, where = read_tree(Path(path))["model"], str(path)
+    fitting = model.get("fitting", {})
+    kind = _PROPERTIES.get(str(fitting.get("type")))
+    if kind is None:
+        raise DataError(
+            f"fitting {fitting.get('type')!r} is not built here", where=where,
+            allowed=", ".join(_PROPERTIES),
+        )  # fmt: skip
+    _refuse_unknown(model, fitting, where)
+    type_map = model["type_map"]
+    out = PropertyModel(
+        _config(model, where), type_map, kind, number=fitting.get("dim_out", 1),
+        diagonal=fitting.get("fit_diag", True),
+    )  # fmt: skip
+    _fill(out.base, model, where)
+    variables = fitting["@variables"]
+    added = np.asarray(model["@variables"]["out_bias"])[0].reshape(len(type_map), -1)
+    with torch.no_grad():
+        out.shift.copy_(torch.from_numpy(variables["bias_atom_e"]))
+        if kind == "dos":
+            out.shift += torch.from_numpy(added)
+        if kind == "polarisability":
+            scale = np.ravel(variables["scale"])
+            constant = np.zeros(len(type_map))
+            if fitting["shift_diag"]:
+                diagonal = added.reshape(-1, 3, 3).diagonal(axis1=1, axis2=2).mean(1)
+                constant = (np.ravel(variables["constant_matrix"]) + diagonal) * scale
+            out.scale.copy_(torch.from_numpy(scale))
+            out.isotropic.copy_(torch.from_numpy(constant))
+    return out.eval()
+
+
+def _trees(model: Tree) -> list[Tree]:
+    """Return the trees of the descriptors of a hybrid, or of the one descriptor."""
+    tree = model["descriptor"]
+    return tree["list"] if tree.get("type") == "hybrid" else [tree]
+
+
+def _config(model: Tree, where: str) -> DeepPotentialConfig:
+    trees, fitting = _trees(model), model["fitting"]
+    return DeepPotentialConfig(
+        descriptors=[_descriptor_config(tree, where) for tree in trees],
+        shared_fitting=fitting["mixed_types"], fitting=fitting["neuron"],
+        fitting_resnet_dt=resnet_dt(fitting["nets"]), precision=trees[0]["precision"],
+        **{name: fitting[f"numb_{theirs}"] for name, theirs in _PARAMETERS.items()},
+    )  # fmt: skip
+
+
+def _descriptor_config(tree: Tree, where: str) -> DescriptorConfig:
+    names, kind = deepmd_names(), str(tree.get("type"))
+    if kind not in names:
+        raise DataError(
+            f"descriptor {kind!r} is not built here", where=where,
+            allowed=", ".join([*names, "hybrid of these"]),
+        )  # fmt: skip
+    return descriptors.get(names[kind]).from_deepmd_tree(tree, where)
+
+
+@torch.no_grad()
+def _fill(out: DeepPotential, model: Tree, where: str) -> None:
+    """Set weights of descriptors and fitting nets, and the statistics of given parameters."""
+    for each, tree in zip(out.descriptors, _trees(model), strict=True):
+        each.fill_from_tree(tree, where)
+    fitting = model["fitting"]
+    variables = fitting["@variables"]
+    fill_networks(out.fitting, fitting["nets"], where)
+    for name, theirs in _PARAMETERS.items():
+        if fitting[f"numb_{theirs}"]:
+            for ending, key in (("mean", "avg"), ("scale", "inv_std")):
+                values = torch.from_numpy(np.ravel(variables[f"{theirs}_{key}"]))
+                out.get_buffer(f"{name}_{ending}").copy_(values)
+
+
+def _refuse_unknown(model: Tree, fitting: Tree, where: str) -> None:
+    refuse(
+        where, activation_function={fitting["activation_function"]} - {"tanh"},
+        atom_exclude_types=model.get("atom_exclude_types") or fitting["exclude_types"],
+        pair_exclude_types=model.get("pair_exclude_types"),
+        dim_case_embd=fitting.get("dim_case_embd"),
+        use_aparam_as_mask=fitting.get("use_aparam_as_mask"),
+    )  # fmt: skip
+
+
+def write_deepmd(model: DeepPotential, path: Path | str) -> Path:
+    """Write a `.dp` file that deepmd-kit loads, with the same energies.
+
+    Raises:
+        DataError: a repulsion of nuclei, or a descriptor, that such a file cannot hold.
+    """
+    if model.zbl is not None:
+        raise DataError("a .dp file has no place for model.zbl", where=str(path))
+    names, precision = list(model.type_map), model.config.precision
+    trees = [each.to_tree(names, precision) for each in model.descriptors]
+    hybrid = {"@class": "Descriptor", "type": "hybrid", "@version": 1, "list": trees}
+    types = len(names)
+    tree = {
+        "software": "scitoolkit", "backend": "scitoolkit",
+        "model": {
+            "@class": "Model", "type": "standard", "@version": 2, "type_map": names,
+            "descriptor": trees[0] if len(trees) == 1 else hybrid, "fitting": _fitting_tree(model),
+            "atom_exclude_types": [], "pair_exclude_types": [], "rcond": None,
+            "preset_out_bias": None,
+            "@variables": {"out_bias": np.zeros((1, types, 1)), "out_std": np.ones((1, types, 1))},
+        },
+        "model_def_script": {},
+    }  # fmt: skip
+    return write_tree(tree, Path(path))
+
+
+def _fitting_tree(model: DeepPotential) -> Tree:
+    config, types = model.config, len(model.type_map)
+    numbers, variables = {}, {}
+    for name, theirs in _PARAMETERS.items():
+        number = getattr(config, name)
+        numbers[f"numb_{theirs}"] = number
+        for ending, key in (("mean", "avg"), ("scale", "inv_std")):
+            values = model.get_buffer(f"{name}_{ending}").numpy() if number else None
+            variables[f"{theirs}_{key}"] = values
+    mixed = config.one_fitting
+    given = sum(numbers.values())
+    return {
+        "@class": "Fitting", "type": "ener", "@version": 4, "var_name": "energy", "ntypes": types,
+        "dim_descrpt": model.fitting.weight[0].shape[1] - given, "mixed_types": mixed,
+        "dim_out": 1, "neuron": list(config.fitting),
+        "resnet_dt": config.fitting_resnet_dt != "none", **numbers,
+        "dim_case_embd": 0, "default_fparam": None, "rcond": None,
+        "tot_ener_zero": False, "trainable": [True] * (len(config.fitting) + 1), "atom_ener": [],
+        "activation_function": "tanh", "precision": config.precision, "layer_name": None,
+        "use_aparam_as_mask": False, "spin": None, "exclude_types": [],
+        "nets": network_collection(model.fitting, "fitting_network", types, 0 if mixed else 1),
+        "@variables": {
+            "bias_atom_e": model.shift.numpy()[:, None], "case_embd": None, **variables,
+        },
+        "type_map": list(model.type_map),
+    }  # fmt: skip

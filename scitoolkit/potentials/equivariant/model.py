@@ -1,0 +1,82 @@
+"""Base of equivariant potentials: geometry of edges, shifts, scales, gradients of energies."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.potentials.equivariant.geometry import EdgeGeometry
+from scitoolkit.potentials.graph import edge_vectors
+from scitoolkit.potentials.model import DTYPES, Potential, autograd_edge_gradients
+from scitoolkit.potentials.statistics import composition, energy_shifts
+from scitoolkit.potentials.zbl import ZblConfig
+
+
+class EquivariantConfig(Protocol):
+    """Common settings of equivariant models; see `MaceConfig`."""
+
+    cutoff: float
+    num_basis: int
+    envelope: int
+    radial_table: bool
+    precision: Literal["float32", "float64"]
+    zbl: ZblConfig | None
+
+
+class EquivariantPotential(Potential):
+    """Atomic energies shift[type] + scale · network, differentiated by autograd.
+
+    Args:
+        config: of the model.
+        type_map: species by type index.
+        lmax: largest degree of the spherical harmonics.
+
+    Attributes:
+        geometry: from edge vectors to harmonics and radial functions.
+        shift: energy of each species, eV, shape (T,), float64.
+        scale: rms force of the training frames, eV/Å.
+        average_neighbours: of an atom of the training frames.
+    """
+
+    def __init__(self, config: EquivariantConfig, type_map: Sequence[str], lmax: int) -> None:
+        super().__init__(type_map, config.cutoff, config.zbl)
+        self.config, self.dtype = config, DTYPES[config.precision]
+        self.geometry = EdgeGeometry(
+            config.cutoff, lmax, config.num_basis, config.envelope, self.dtype,
+            tabulated=config.radial_table and config.precision == "float32",
+        )  # fmt: skip
+        self.shift: Tensor
+        self.scale: Tensor
+        self.average_neighbours: Tensor
+        self.register_buffer("shift", torch.zeros(len(type_map), dtype=torch.float64))
+        self.register_buffer("scale", torch.ones((), dtype=torch.float64))
+        self.register_buffer("average_neighbours", torch.ones((), dtype=torch.float64))
+
+    @abstractmethod
+    def _atomic_energies(self, graph: Batch, vectors: Tensor) -> Tensor:
+        """Return the energies of atoms, shape (N,), float64, from edge vectors, shape (E, 3)."""
+
+    def fit_statistics(self, graphs: Iterable[Batch]) -> None:
+        """Set each species' energy, the scale (rms force, eV/Å) and the mean neighbour number."""
+        graphs = list(graphs)
+        counts, energies = composition(graphs, len(self.shift))
+        atoms = sum(len(graph["types"]) for graph in graphs)
+        edges = sum(graph["edge_index"].shape[1] for graph in graphs)
+        forces = [graph["forces"].flatten() for graph in graphs if "forces" in graph]
+        with torch.no_grad():
+            self.shift.copy_(torch.from_numpy(energy_shifts(counts, energies)))
+            self.average_neighbours.fill_(max(1.0, edges / max(1, atoms)))
+            if forces:
+                scale = float(torch.cat(forces).square().mean().sqrt())
+                self.scale.fill_(scale or 1.0)
+
+    def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return atomic energies, edge vectors and dE/d(edge vector); see `Potential`."""
+        return autograd_edge_gradients(
+            self, edge_vectors(graph), lambda vectors: self._atomic_energies(graph, vectors)
+        )

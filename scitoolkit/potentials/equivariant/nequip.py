@@ -1,0 +1,146 @@
+"""NequIP: equivariant messages through tensor products, gated nonlinearities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+from torch.nn.functional import silu
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.potentials.equivariant.layers import (
+    Convolution,
+    DegreeLinear,
+    Factory,
+    Geometry,
+    Grouped,
+    SpeciesLinear,
+    silu_scale,
+)
+from scitoolkit.potentials.equivariant.model import EquivariantPotential
+from scitoolkit.potentials.model import ModelConfig
+from scitoolkit.potentials.zbl import ZblConfig
+
+
+class NequipConfig(ModelConfig):
+    """NequIP: equivariant messages and gates.
+
+    Names in brackets are those of nequip's configuration.
+
+    All parities are those of spherical harmonics (0e, 1o, 2e, ...): pseudoscalars and their like,
+    which nequip adds with `parity: true`, are left out. Energies are invariant under inversion
+    all the same.
+
+    Attributes:
+        cutoff: Å [r_max].
+        channels: copies of each irrep [num_features].
+        lmax: largest degree of features and spherical harmonics [l_max].
+        layers: message passing steps [num_layers].
+        num_basis: Bessel functions of the distance [num_bessels].
+        envelope: power of the polynomial cutoff [polynomial_cutoff_p].
+        radial_widths: hidden layers of the radial networks [radial_mlp_depth, radial_mlp_width].
+        readout_width: scalars between the two linear maps that end the model.
+        radial_table: in float32, interpolate the radial networks; see `MaceConfig`.
+        precision: of parameters and arithmetic; geometry and energies are kept in float64.
+        zbl: repulsion of nuclei added to what is learned, `{}` for its defaults; see `ZblConfig`.
+        seed: of the initial weights.
+
+    Example:
+        >>> model = NequipConfig(channels=4, layers=2, radial_widths=[8]).build(["O", "H"])
+        >>> model.type_map, model.cutoff
+        (('O', 'H'), 5.0)
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = {"degree": "lmax"}
+    example: ClassVar[Mapping[str, Any]] = {
+        "cutoff": 4.0, "channels": 4, "layers": 2, "lmax": 2, "radial_widths": [8],
+        "precision": "float64",
+    }  # fmt: skip
+
+    name: Literal["nequip"] = "nequip"
+    cutoff: PositiveFloat = 5.0
+    channels: PositiveInt = 32
+    lmax: int = Field(default=2, ge=0, le=3)
+    layers: PositiveInt = 4
+    num_basis: PositiveInt = 8
+    envelope: int = Field(default=6, ge=2)
+    radial_widths: list[PositiveInt] = Field(default=[64, 64], min_length=1)
+    readout_width: PositiveInt = 16
+    radial_table: bool = True
+    precision: Literal["float32", "float64"] = "float32"
+    zbl: ZblConfig | None = None
+    seed: NonNegativeInt = 0
+
+    def build(self, type_map: Sequence[str]) -> Nequip:
+        """Return the untrained model."""
+        return Nequip(self, type_map)
+
+
+class NequipLayer(nn.Module):
+    """One message passing step: convolution, species-dependent shortcut, gate."""
+
+    def __init__(self, config: NequipConfig, number: int, num_types: int, factory: Factory) -> None:
+        super().__init__()
+        harmonics, channels = range(config.lmax + 1), config.channels
+        before = range(1 if number == 0 else config.lmax + 1)
+        after = range(1 if number == config.layers - 1 else config.lmax + 1)
+        self.convolution = Convolution(
+            before, harmonics, channels, [config.num_basis, *config.radial_widths], factory, after
+        )
+        kept = [each for each in before if each in after]
+        self.shortcut = SpeciesLinear(kept, channels, num_types, factory)
+        self.gated = len(after) - 1
+        if self.gated:
+            width = self.gated * channels
+            scalars = [each for each in self.convolution.segments if each == 0]
+            self.gates = DegreeLinear(scalars, [0], channels, width, factory)
+            self.gates_shortcut = SpeciesLinear([0], channels, num_types, factory, width)
+
+    def forward(self, x: Tensor, geometry: Geometry, groups: Grouped, neighbours: Tensor) -> Tensor:
+        """Return the next features, shape (N, D, C); `neighbours` is their average number."""
+        messages = self.convolution.messages(x, geometry) * neighbours.rsqrt()
+        out, kept = self.convolution.down(messages), self.shortcut(x, groups)
+        if kept.shape[1] < out.shape[1]:
+            kept = nn.functional.pad(kept, (0, 0, 0, out.shape[1] - kept.shape[1]))
+        out = out + kept
+        scalars = silu(out[:, :1]) * silu_scale()
+        if not self.gated:
+            return scalars
+        rows = self.convolution.segments.count(0)
+        gates = self.gates(messages[:, :rows]) + self.gates_shortcut(x[:, :1], groups)
+        gates = silu(gates).view(len(x), self.gated, -1) * silu_scale()
+        sizes = torch.tensor([2 * each + 1 for each in range(1, self.gated + 1)], device=x.device)
+        return torch.cat([scalars, out[:, 1:] * gates.repeat_interleave(sizes, dim=1)], dim=1)
+
+
+class Nequip(EquivariantPotential):
+    """Energies from the scalars of the last layer; see `NequipConfig`.
+
+    Source: Batzner et al., Nature Communications 13, 2453 (2022), arXiv 2101.03164.
+    """
+
+    def __init__(self, config: NequipConfig, type_map: Sequence[str]) -> None:
+        super().__init__(config, type_map, config.lmax)
+        factory, types = Factory(self.dtype, config.seed), len(type_map)
+        self.embedding = factory.normal(types, config.channels)
+        self.layers = nn.ModuleList(
+            NequipLayer(config, number, types, factory) for number in range(config.layers)
+        )
+        self.hidden = factory.normal(config.channels, config.readout_width)
+        self.output = factory.normal(config.readout_width, 1)
+
+    def _atomic_energies(self, graph: Batch, vectors: Tensor) -> Tensor:
+        types = graph["types"]
+        geometry = self.geometry(graph, vectors, self.training)
+        groups = Grouped(types, len(self.type_map))
+        neighbours = self.average_neighbours.to(self.dtype)
+        x = self.embedding[types][:, None]
+        for layer in self.layers:
+            x = layer(x, geometry, groups, neighbours)
+        energy = x[:, 0] @ (self.hidden / math.sqrt(self.hidden.shape[0]))
+        energy = (energy @ (self.output / math.sqrt(len(self.output)))).squeeze(1)
+        return self.shift[types] + self.scale * energy.double()
