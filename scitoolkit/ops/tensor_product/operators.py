@@ -54,7 +54,7 @@ def launch(name: str, spec: str, precise: bool, graph: Graph, inputs: tuple, *re
 
 
 def _gradients(spec: TensorProductSpec, precise: bool, graph: Graph, x, y, weight, gx) -> tuple:
-    """What kernels take to write gradients; gx, and gw of shared weights, are added to."""
+    """Return the output arguments of the gradient kernels; gx, and gw if shared, accumulate."""
     dtype = _sums(precise)
     gx = empty(x.shape, x, dtype).zero_() if gx is None else gx
     gw = empty(weight.shape, weight, dtype if spec.shared_weights else None)

@@ -10,7 +10,7 @@ from scitoolkit.ops.codegen import GeneratedC, Operation, Triton, check_tensor
 from scitoolkit.ops.tensor_product import operators, reference, triton_operators
 from scitoolkit.ops.tensor_product.autograd import convolution
 from scitoolkit.ops.tensor_product.edges import Edges
-from scitoolkit.ops.tensor_product.spec import Segment, TensorProductSpec
+from scitoolkit.ops.tensor_product.spec import IrrepSlice, TensorProductSpec
 
 LAYOUTS = ("ir_mul", "mul_ir")
 
@@ -63,7 +63,7 @@ def _check(spec: TensorProductSpec, x: Tensor, y: Tensor, weight: Tensor, edges:
         raise DataError(f"expected edges on {x.device}, got them on {edges.sender.device}")
 
 
-def change_layout(rows: Tensor, segments: tuple[Segment, ...], layout: str) -> Tensor:
+def change_layout(rows: Tensor, segments: tuple[IrrepSlice, ...], layout: str) -> Tensor:
     """Return rows in `layout`, from the other of the two layouts.
 
     Args:
