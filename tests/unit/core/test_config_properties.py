@@ -223,4 +223,4 @@ def test_a_written_key_leaves_the_defaults_of_the_domain_around_it(name):
         found = dict(keys_of(config.model_dump(mode="json")))
         changed = {k for k in found if not isinstance(found[k], dict) and found[k] != default[k]}
         assert changed == {key}
-    assert tried > 5
+    assert tried
