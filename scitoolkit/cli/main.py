@@ -22,6 +22,7 @@ from scitoolkit.cli import (
     export,
     graphs,
     inspect,
+    ops,
     predict,
     publish,
     report,
@@ -61,6 +62,7 @@ app.command("cp")(content.cp)
 app.command(validate.NAME)(validate.command)
 app.command(doctor.NAME)(doctor.command)
 app.add_typer(graphs.app, name="graphs")
+app.add_typer(ops.app, name="ops")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
