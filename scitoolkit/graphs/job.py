@@ -11,7 +11,6 @@ import torch
 import xarray as xr
 from torch import nn
 
-from scitoolkit.core.config import Config
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.log import get_logger
@@ -36,7 +35,7 @@ log = get_logger(__name__)
 class GraphJob(TrainingJob):
     """Trains on the part `train`, stops by `validation`, tests on `test`."""
 
-    config_class: ClassVar[type[Config]] = GraphConfig
+    config_class: ClassVar[type[GraphConfig]] = GraphConfig
 
     def check(self, config: GraphConfig) -> Mapping[str, Any]:
         """Read the graph, share it, run one batch; write nothing."""

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 import xarray as xr
 
-from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.log import get_logger
@@ -36,7 +35,7 @@ NODE_INPUTS, EDGE_INPUTS = 3, 3  # velocity and boundary flag; offset and length
 class MeshJob(TrainingJob):
     """Trains on the first trajectories of the file, validates and tests on the last ones."""
 
-    config_class: ClassVar[type[Config]] = MeshConfig
+    config_class: ClassVar[type[MeshConfig]] = MeshConfig
 
     def check(self, config: MeshConfig) -> Mapping[str, Any]:
         """Read the meshes, share them, run one batch; write nothing."""

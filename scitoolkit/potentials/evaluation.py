@@ -1,6 +1,7 @@
 """Errors of a potential on labelled configurations, with units, as tables and figures."""
 
 from __future__ import annotations
+from scitoolkit.core.results import Figure
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -66,7 +67,7 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
         metrics[f"{name}_mae"] = float(np.abs(error).mean()) * MILLI
         units[f"{name}_rmse"] = units[f"{name}_mae"] = unit
 
-    tables, figures = [], []
+    tables, figures: list[Figure] = [], []  # type: ignore[syntax]
     if found.energy:
         energy, atoms = np.array(found.energy)[:, :2], np.array([e[2] for e in found.energy])
         error = energy[:, 1] - energy[:, 0]

@@ -11,6 +11,7 @@ import functools
 import json
 import math
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops.irreps import Irreps
@@ -81,7 +82,7 @@ class HarmonicsSpec:
         return HarmonicsSpec(tuple(raw["degrees"]), raw["normalization"], raw["normalize"])
 
 
-def degrees_of(irreps: object) -> tuple[int, ...]:
+def degrees_of(irreps: Any) -> tuple[int, ...]:
     """Return the degrees meant by an integer, a sequence of integers, or irreps.
 
     An integer is one degree, as in e3nn. Irreps keep their multiplicities; a parity must be that

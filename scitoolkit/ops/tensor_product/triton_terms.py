@@ -8,8 +8,10 @@ dx; y and h, w and f, a and b likewise; q0_1 is the same of g.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from scitoolkit.ops.tensor_product.cpu_terms import signed_rows, signed_sum
 from scitoolkit.ops.tensor_product.spec import IrrepSlice, Path, TensorProductSpec
@@ -136,8 +138,10 @@ class Term:
     path: Path
     index: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "pairs", signed_rows(self.context.spec, self.path))
+    @functools.cached_property
+    def pairs(self) -> dict[tuple[int, int], tuple[Any, int]]:
+        """Constants and sign of each pair of components that couple."""
+        return signed_rows(self.context.spec, self.path)
 
     @property
     def sides(self) -> tuple[IrrepSlice, IrrepSlice, IrrepSlice]:
