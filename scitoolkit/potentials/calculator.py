@@ -91,7 +91,7 @@ class Calculator(_AseCalculator):
         (3, 3)
     """
 
-    implemented_properties: ClassVar[list[str]] = [
+    implemented_properties: ClassVar[list[str]] = [  # type: ignore[misc]
         "energy", "free_energy", "energies", "forces", "stress",
     ]  # fmt: skip
 
@@ -122,8 +122,8 @@ class Calculator(_AseCalculator):
             "energy": energy, "free_energy": energy, "energies": found["atomic_energy"],
             "forces": found["forces"],
         }  # fmt: skip
-        if self.atoms.pbc.all():
-            stress = -found["virial"][0] / self.atoms.get_volume()
+        if self.atoms.pbc.all():  # type: ignore[union-attr]
+            stress = -found["virial"][0] / self.atoms.get_volume()  # type: ignore[union-attr]
             stress = 0.5 * (stress + stress.T)
             self.results["stress"] = stress[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
 

@@ -175,7 +175,7 @@ def load_model(
     if precision is not None:
         settings = config.model.model_dump() | {"precision": precision}
         config = config.model_copy(update={"model": type(config.model)(**settings)})
-    model = config.model.build(config.type_map)
+    model = config.model.build(config.type_map)  # type: ignore[arg-type]
     try:
         model.load_state_dict(load_file(folder / WEIGHTS))
     except RuntimeError as error:

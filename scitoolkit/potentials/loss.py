@@ -115,10 +115,10 @@ class PotentialTask:
                 per_frame = error.new_zeros(len(atoms)).index_add(0, batch["frame"], error.mean(1))
                 parts[name] = (per_frame / atoms).mean()
             else:
-                parts[name] = (
+                parts[name] = (  # type: ignore[index]
                     (error.flatten(1).mean(1) if error.ndim > 1 else error).div(atoms).mean()
                 )
-        return parts
+        return parts  # type: ignore[return-value]
 
 
 def _penalty(error: Tensor, huber: float | None) -> Tensor:

@@ -209,7 +209,7 @@ def train(
         Trainer(task, config).fit(loader)
     except NumericalError:
         return None
-    parts = [p.detach().numpy() for p in (task.model.first, task.model.bias, task.model.second)]
+    parts = [p.detach().numpy() for p in (task.model.first, task.model.bias, task.model.second)]  # type: ignore[operator]
     if not all(np.isfinite(p).all() for p in parts):
         return None
     scales = np.array([max(float(np.abs(p).max()), 1e-12) / 127 for p in parts], np.float32)

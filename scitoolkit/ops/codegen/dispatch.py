@@ -95,7 +95,7 @@ def _caller(like: Tensor) -> str:
 
 @torch.compiler.assume_constant_result
 def _name(operation: str, *arguments: Hashable) -> str:
-    return decide(operation, *arguments).name  # type: ignore[arg-type]
+    return decide(operation, *arguments).name
 
 
 @functools.lru_cache(maxsize=4096)

@@ -103,7 +103,7 @@ def differentiable(
     def decorate(function: Callable) -> Callable:
         traced = operator(name, fake=fake, setup_context=setup_context, backward=backward)(function)
         direct = plain or function
-        recorded = eager(direct, setup_context, backward)
+        recorded = eager(direct, setup_context, backward)  # type: ignore[arg-type]
 
         def apply(*arguments):
             if not is_eager(*arguments):

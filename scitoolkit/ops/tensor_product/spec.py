@@ -233,8 +233,10 @@ class TensorProductSpec:
         """Return the spec that `to_json` wrote."""
         raw = json.loads(text)
         sides = [tuple(IrrepSlice(**each) for each in raw[key]) for key in ("in1", "in2", "out")]
-        return TensorProductSpec(
-            *sides, tuple(Path(**each) for each in raw["paths"]), raw["shared_weights"]
+        return TensorProductSpec(  # type: ignore[call-arg]
+            *sides,  # type: ignore[arg-type]
+            tuple(Path(**each) for each in raw["paths"]),
+            raw["shared_weights"],
         )
 
 

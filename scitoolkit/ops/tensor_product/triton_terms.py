@@ -178,7 +178,7 @@ class Term:
         if isinstance(v, Channels):
             channel, mask = v.name, v.mask
         else:
-            channel, mask, body = v, "", body.edge
+            channel, mask, body = v, "", body.edge  # type: ignore[assignment]
         place = f"{ROWS[array]} + {segment.offset + j * segment.mul} + {channel}"
         return body.let(f"{array}{self.path.in2}_{j}_{channel}", self.context.load(place, mask))
 

@@ -143,5 +143,5 @@ class Mace(EquivariantPotential):
         energy = x.new_zeros(len(types))
         for layer in self.layers:
             x = layer(x, geometry, types, groups, neighbours)
-            energy = energy + layer.readout(x)
+            energy = energy + layer.readout(x)  # type: ignore[operator]
         return self.shift[types] + self.scale * energy.double()

@@ -92,8 +92,8 @@ def fill_attention(out: SeAttenDescriptor, tree: Tree, where: str) -> None:
             (own.mix, own.mix_bias, attention["out_proj"]),
             (own.norm_weight, own.norm_bias, each["attn_layer_norm"]),
         ):
-            weight.copy_(torch.from_numpy(held["@variables"]["w"]))
-            bias.copy_(torch.from_numpy(np.ravel(held["@variables"]["b"])))
+            weight.copy_(torch.from_numpy(held["@variables"]["w"]))  # type: ignore[operator]
+            bias.copy_(torch.from_numpy(np.ravel(held["@variables"]["b"])))  # type: ignore[operator]
 
 
 def _shortcut(types: int, width: int) -> np.ndarray:
@@ -125,7 +125,7 @@ def attention_tree(held: SeAttenDescriptor, type_map: Sequence[str], precision: 
         "attention_layers": {
             "@class": "NeighborGatedAttention", "@version": 1, **settings, **norm,
             "layer_num": config.attention_layers,
-            "attention_layers": [_layer_tree(each, settings, norm) for each in held.layers],
+            "attention_layers": [_layer_tree(each, settings, norm) for each in held.layers],  # type: ignore[arg-type]
         },
         "type_embedding": _type_embedding_tree(held, type_map, precision),
     }  # fmt: skip
