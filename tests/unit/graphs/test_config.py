@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from scitoolkit.training.strategy import strategy_name
 
 from scitoolkit.cli.main import run_cli
 from scitoolkit.core.config import Document
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.mesh_config import MeshConfig
-from scitoolkit.training.strategy import strategy_name
 
 JOBS = {
     "graphs": (GraphConfig, {"strategy": "graph", "epochs": 200, "batch_size": 32}),
