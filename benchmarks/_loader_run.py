@@ -154,10 +154,10 @@ def tensorstore(path: str, layout: str, options: dict) -> Iterator[Iterator[torc
 
 
 def ours(path: str, layout: str, options: dict) -> Iterator[Iterator[torch.Tensor]]:
-    from scitoolkit.io.loader import SurrogateLoader, open_source
+    from scitoolkit.io.loader import PlannedLoader, open_source
 
     source = open_source(path, {"u": layout})
-    loader = SurrogateLoader(
+    loader = PlannedLoader(
         source, BATCH, buffer=int(float(options["part"]) * len(source) * source.sample_nbytes),
         threads=int(options.get("threads", 8)), prefetch=options.get("prefetch", "64MiB"),
     )  # fmt: skip
@@ -185,10 +185,10 @@ class Pairs(FileDataset):
 
 def train(path: str, layout: str, options: dict) -> dict:
     """Train a small network on state -> next state with our loader or a plain DataLoader."""
-    from scitoolkit.io.loader import SurrogateLoader, open_source
+    from scitoolkit.io.loader import PlannedLoader, open_source
 
     source = open_source(path, {"x": layout, "y": layout}, frames={"y": 1})
-    planned = SurrogateLoader(source, 8, seed=1, buffer=len(source) * source.sample_nbytes // 4)
+    planned = PlannedLoader(source, 8, seed=1, buffer=len(source) * source.sample_nbytes // 4)
     order, epochs = planned.order, int(options["epochs"])
 
     def plain(epoch: int) -> torch.utils.data.DataLoader:

@@ -42,9 +42,9 @@ def read():
     with h5py.File(FILE) as file:
         train, test, rkhs = (file[n][:] for n in ("train", "test", "rkhs_test_prediction"))
     week = np.timedelta64(7, "D")
-    begin, seam = np.datetime64("1981-11-01"), np.datetime64("1990-01-03")
+    begin, breakpoint = np.datetime64("1981-11-01"), np.datetime64("1990-01-03")
     years = decimal_years(begin + week * np.arange(len(train)))
-    test_years = decimal_years(seam + week * np.arange(len(test)))
+    test_years = decimal_years(breakpoint + week * np.arange(len(test)))
     return Series(train, years), Series(test, test_years), rkhs
 
 

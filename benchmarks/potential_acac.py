@@ -65,7 +65,7 @@ def ours(folder: Path) -> tuple[Path, float]:
     command = [
         sys.executable, "-m", "scitoolkit", "train", ROOT / "workflows" / "acac_mace" / "full.yaml",
         f"training.steps={STEPS}", f"model.channels={CHANNELS}",
-        f"model.harmonics_degree={DEGREE}", f"model.radial_widths={RADIAL}",
+        f"model.lmax={DEGREE}", f"model.radial_widths={RADIAL}",
         f"loss.start_pref_e={recipe['start_pref_e']}",
         f"loss.limit_pref_e={recipe['limit_pref_e']}", f"loss.start_pref_f={recipe['pref_f']}",
         f"loss.limit_pref_f={recipe['pref_f']}", f"training.batch_size={recipe['batch_size']}",

@@ -77,7 +77,7 @@ def _training(v: dict[str, Any]) -> list[str]:
         return []
     lines = [
         f"training in random order reads every sample {reads['one_by_one']:.1f} times an epoch "
-        f"one by one, {reads['planned']:.1f} times by SurrogateLoader with a quarter of them in "
+        f"one by one, {reads['planned']:.1f} times by PlannedLoader with a quarter of them in "
         "memory"
     ]
     if reads["rechunk"]:

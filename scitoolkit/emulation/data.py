@@ -14,7 +14,7 @@ import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
-from scitoolkit.emulation.regressor import Statistics
+from scitoolkit.emulation.normalized_network import Statistics
 from scitoolkit.emulation.variables import Layout, read_layout
 from scitoolkit.io.fields import open_fields
 from scitoolkit.io.loader.source import consecutive_runs, require_finite

@@ -11,7 +11,12 @@ from torch import Tensor, nn
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.emulation.checks import check_dims
 from scitoolkit.emulation.models.config import FieldModelConfig
-from scitoolkit.emulation.regressor import Regressor, Statistics, channels_in, channels_out
+from scitoolkit.emulation.normalized_network import (
+    NormalizedNetwork,
+    Statistics,
+    channels_in,
+    channels_out,
+)
 from scitoolkit.emulation.variables import Layout
 
 if TYPE_CHECKING:
@@ -30,7 +35,7 @@ class Emulator(nn.Module):
     """
 
     def __init__(
-        self, layout: Layout, advance: Regressor, diagnose: Regressor | None = None
+        self, layout: Layout, advance: NormalizedNetwork, diagnose: NormalizedNetwork | None = None
     ) -> None:
         super().__init__()
         self.layout, self.advance, self.diagnose = layout, advance, diagnose
@@ -66,7 +71,7 @@ class Emulator(nn.Module):
         return out
 
     @staticmethod
-    def _named(part: Regressor, values: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    def _named(part: NormalizedNetwork, values: tuple[Tensor, ...]) -> dict[str, Tensor]:
         return {v.name: x for v, x in zip(part.layout.outputs, values, strict=True)}
 
     def set_statistics(self, statistics: Statistics) -> None:
@@ -108,11 +113,11 @@ def build(config: EmulationConfig, layout: Layout) -> Emulator:
 
 def _regressor(
     config: EmulationConfig, layout: Layout, model: FieldModelConfig, carried: dict[str, int] | None
-) -> Regressor:
+) -> NormalizedNetwork:
     padding = [config.boundary.get(dim, "zeros") for dim in layout.grid]
     outputs = channels_out(layout, residual=config.residual, transports=carried is not None)
     network = model.build(channels_in(layout, config.coordinates), outputs, padding)
-    return Regressor(
+    return NormalizedNetwork(
         layout, network, coordinates=config.coordinates, residual=config.residual,
         carried=carried, padding=padding,
     )  # fmt: skip

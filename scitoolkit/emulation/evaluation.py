@@ -127,15 +127,15 @@ class Evaluation:
         lead, first, shown = self.lead, self.frame(start), min(SPECTRA, length)
         length = min(length, (self.steps.stop - 1 - start) // lead)
         is_first = start == self.steps.start
-        rivals: dict[str, Iterator[Frames]] = {PERSISTENCE: persistence(first, length)}
+        baselines: dict[str, Iterator[Frames]] = {PERSISTENCE: persistence(first, length)}
         if start - lead >= self.steps.start:
-            rivals[LINEAR] = linear_extrapolation(self.frame(start - lead), first, length)
+            baselines[LINEAR] = linear_extrapolation(self.frame(start - lead), first, length)
         own = rollout(self.emulator, first, length, forcing=lambda k: self.frame(start + k * lead))
         keep = {1, (length + 1) // 2, length}
         for step, forecast in enumerate(own, start=1):
             truth = self.frame(start + step * lead)
-            found = {OWN: forecast, **{rival: next(frames) for rival, frames in rivals.items()}}
-            if LINEAR in rivals:
+            found = {OWN: forecast, **{rival: next(frames) for rival, frames in baselines.items()}}
+            if LINEAR in baselines:
                 found[MATCHED] = forecast
             for kind, frame in found.items():
                 for name in self.outputs:

@@ -12,10 +12,10 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, SampleSource
 from scitoolkit.io.fields import engine_of, expand_paths, open_fields
-from scitoolkit.io.loader import FieldLoader, FileSource, SurrogateLoader, open_source
+from scitoolkit.io.loader import BatchLoader, FileSource, PlannedLoader, open_source
 from scitoolkit.training import current_rank, world_size
 
-TrainingLoader = SurrogateLoader | FieldLoader
+TrainingLoader = PlannedLoader | BatchLoader
 
 
 class VariableSource(FileSource):
@@ -65,14 +65,14 @@ def make_loader(
     paths = _in_order(config, data)
     if any(engine_of(path) != "h5netcdf" for path in paths):
         source = SampleSource(data, starts, offsets, repeats)
-        return FieldLoader(source, batch, seed=seed, shuffle=train, rank=rank, world_size=world)
+        return BatchLoader(source, batch, seed=seed, shuffle=train, rank=rank, world_size=world)
     names = list(data.layout.variables)
     files = open_source(
         paths, {n: n for n in names}, _sample_axis(config, data),
         frames={n: list(offsets) for n in names}, join=True,
     )  # fmt: skip
     windows = VariableSource(files, data, starts, repeats, _orders(data))
-    return SurrogateLoader(
+    return PlannedLoader(
         windows, batch, seed=seed, buffer=config.buffer, shuffle="exact" if train else False,
         rank=rank, world_size=world,
     )  # fmt: skip

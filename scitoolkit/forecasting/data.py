@@ -28,7 +28,7 @@ class FieldData:
         times: (time,) coordinate as in the file.
         grid: (*space) True at unmasked cells, with the coordinates of the file.
         weights: (cell,) area weights: cos(latitude) where there is one.
-        seams: steps that no window may cross.
+        breakpoints: steps that no window may cross.
         time_name: name of the time dim.
         name: name of the variable.
         units: unit of the values, "" when unknown.
@@ -39,7 +39,7 @@ class FieldData:
     times: xr.DataArray
     grid: xr.DataArray
     weights: Array
-    seams: tuple[int, ...]
+    breakpoints: tuple[int, ...]
     time_name: str
     name: str
     units: str
@@ -51,7 +51,7 @@ class FieldData:
 
     def segments(self, steps: range) -> list[Series]:
         """Return the unbroken stretches of some steps."""
-        cuts = [steps.start, *(s for s in self.seams if s in steps[1:]), steps.stop]
+        cuts = [steps.start, *(s for s in self.breakpoints if s in steps[1:]), steps.stop]
         return [Series(self.series.values[a:b], self.series.years[a:b]) for a, b in pairwise(cuts)]
 
 
@@ -101,7 +101,7 @@ def read_field(config: FieldConfig, grid: xr.DataArray | None = None) -> FieldDa
     return FieldData(
         series=Series(values[:, mask].astype(np.float64), decimal_years(times.values)),
         times=times, grid=cells, weights=_area_weights(cells)[mask],
-        seams=axis.seam_indices, time_name=time, name=str(field.name),
+        breakpoints=axis.breakpoint_indices, time_name=time, name=str(field.name),
         units=str(field.attrs.get("units", config.units or "")),
         partly_missing=int((finite.any(axis=0) & ~finite.all(axis=0)).sum()),
     )  # fmt: skip
@@ -122,7 +122,7 @@ def _no_empty_steps(empty: Sequence[int], field: xr.DataArray, where: str) -> No
         raise DataError(
             f"{len(empty)} time steps hold no value at all, the first at index {empty[0]}",
             where=f"{where}: variable {field.name}",
-            fix="drop them from the file; windows will not cross the seams",
+            fix="drop them from the file; windows will not cross the breakpoints",
         )
 
 
@@ -195,20 +195,22 @@ def divide(data: FieldData, config: ForecastingConfig) -> Parts:
             allowed=f"at least {needed} steps for inputs {config.inputs} and leads {config.leads}",
             fix="a longer file, or smaller inputs and leads",
         )
-    split = blocked_split(count, 1, config.leads, config.split, seams=data.seams, times=data.times)
+    split = blocked_split(
+        count, 1, config.leads, config.split, breakpoints=data.breakpoints, times=data.times
+    )
     if split.steps is None:
         raise DataError("a random split leaves no test part in time", fix="split.name=blocked")
     windows = {}
     for name, steps in split.steps.items():
         first = steps.start if name == "train" else max(0, steps.start - config.inputs)
         starts = window_starts(
-            range(first, steps.stop), config.inputs, config.leads, list(data.seams)
+            range(first, steps.stop), config.inputs, config.leads, list(data.breakpoints)
         )
         if not len(starts):
             raise DataError(
                 f"the {name} part of {len(steps)} steps holds no whole window",
                 where=str(config.data.path),
-                allowed=f"{length} steps without a seam",
+                allowed=f"{length} steps without a breakpoint",
                 fix=f"a larger split.{name}, or smaller inputs and leads",
             )
         windows[name] = Windows(data.series, starts, config.inputs, config.leads)

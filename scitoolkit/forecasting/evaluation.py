@@ -24,23 +24,23 @@ _DAMPED = "climatology + damped anomaly"
 
 @dataclass
 class Evaluation:
-    """A surrogate and its rivals on test windows.
+    """A surrogate and its baselines on test windows.
 
     Attributes:
         surrogate: what is evaluated. field: the data. windows: of the test part.
-        rivals: fitted baselines. record: what was found while fitting.
+        baselines: fitted baselines. record: what was found while fitting.
     """
 
     surrogate: ForecastSurrogate
     field: FieldData
     windows: Windows
-    rivals: Mapping[str, Forecaster]
+    baselines: Mapping[str, Forecaster]
     record: Mapping[str, Any]
 
     def results(self, workflow: str) -> tuple[Results, xr.Dataset]:
         """Return the results, and the fields that their maps show."""
         self.truth = self.windows.targets()
-        self.forecasts = {name: m.predict(self.windows) for name, m in self.rivals.items()}
+        self.forecasts = {name: m.predict(self.windows) for name, m in self.baselines.items()}
         self.forecasts[SURROGATE] = self.surrogate.forecast(self.windows)
         self.unit = self.field.units
         weights = self.surrogate.weights

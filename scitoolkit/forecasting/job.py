@@ -25,7 +25,7 @@ from scitoolkit.forecasting.surrogate import ForecastSurrogate, forecast_dataset
 from scitoolkit.forecasting.task import ForecastTask
 from scitoolkit.forecasting.windows import Array, Series, Windows
 from scitoolkit.io.fields import write_fields
-from scitoolkit.io.loader import ArraySource, FieldLoader
+from scitoolkit.io.loader import ArraySource, BatchLoader
 from scitoolkit.io.time_axis import decimal_years
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank, world_size
 
@@ -49,7 +49,7 @@ class ForecastingJob(TrainingJob):
             "units": data.units,
             "steps": len(data.series.values),
             "cells": int(data.grid.values.sum()),
-            "seams": len(data.seams),
+            "breakpoints": len(data.breakpoints),
             "windows": {name: len(w) for name, w in parts.windows.items()},
             "base": {k: str(v) for k, v in choice.settings.items()},
             "modes": len(surrogate.modes),
@@ -76,7 +76,7 @@ class ForecastingJob(TrainingJob):
         weights = best_weights(run.checkpoints)
         surrogate.network.load_state_dict(weights)
         surrogate.network = surrogate.network.cpu()
-        record = _finish(surrogate, choice, data, parts, config)
+        record = _finalize(surrogate, choice, data, parts, config)
         record["pod"] = _pod_record(pod, data, parts)
         model = ModelFolder.create(run)
         surrogate.save(model.path)
@@ -94,8 +94,8 @@ class ForecastingJob(TrainingJob):
         source = config.data if data is None else config.data.model_copy(update={"path": data})
         field = read_field(source, surrogate.grid)
         windows = _test_windows(field, surrogate, config, own=data is None)
-        rivals = _rivals(surrogate, field, record, config)
-        found = evaluation.Evaluation(surrogate, field, windows, rivals, record)
+        baselines = _baselines(surrogate, field, record, config)
+        found = evaluation.Evaluation(surrogate, field, windows, baselines, record)
         results, maps = found.results(config.workflow)
         if model.write_results(results, data):
             write_fields(maps, Path(directory) / "results.nc")
@@ -127,11 +127,11 @@ class ForecastingJob(TrainingJob):
         surrogate = ForecastSurrogate.load(model.path, config)
         data = read_field(config.data.model_copy(update={"path": source}), surrogate.grid)
         start = len(data.series.values) - config.inputs
-        if start < 0 or any(start < seam for seam in data.seams):
+        if start < 0 or any(start < breakpoint for breakpoint in data.breakpoints):
             raise DataError(
                 f"the last unbroken stretch is shorter than the {config.inputs} input steps",
                 where=str(source),
-                allowed=f"at least {config.inputs} steps without a seam at the end",
+                allowed=f"at least {config.inputs} steps without a breakpoint at the end",
             )
         valid = _future_times(data.times.values, config.leads)
         years = np.concatenate([data.series.years, decimal_years(valid)])
@@ -151,15 +151,15 @@ class ForecastingJob(TrainingJob):
 
 def _loader(
     surrogate: ForecastSurrogate, windows: Windows, config: ForecastingConfig, *, shuffle: bool
-) -> FieldLoader:
+) -> BatchLoader:
     arrays = {"inputs": surrogate.inputs(windows), "targets": surrogate.targets(windows)}
-    return FieldLoader(
+    return BatchLoader(
         ArraySource(arrays), config.training.batch_size, seed=config.training.seed,
         shuffle=shuffle, rank=current_rank(), world_size=world_size(),
     )  # fmt: skip
 
 
-def _finish(
+def _finalize(
     surrogate: ForecastSurrogate, choice: fitting.Choice, data: FieldData, parts: Parts,
     config: ForecastingConfig,
 ) -> dict[str, Any]:  # fmt: skip
@@ -190,7 +190,7 @@ def _finish(
     blocked = fitting.cross_validated(makes, segments, weights, config)
     winner = _winner(errors, blocked, config)
     surrogate.factors = factors.get(winner, np.zeros(config.leads))
-    _become(surrogate, winner, choice, segments, config)
+    _select_base(surrogate, winner, choice, segments, config)
     held_out = fitting.held_out_errors(surrogate, choice, segments, parts, config, weights)
     fitting.measure_errors(surrogate, held_out)
     last = parts.fit_steps.stop - 1
@@ -237,8 +237,8 @@ def _mean_rmse(truth: Array, forecast: Array, weights: Array) -> float:
     return float(np.sqrt((rmse_per_lead(truth, forecast, weights) ** 2).mean()))
 
 
-def _become(surrogate, winner: str, choice, segments, config: ForecastingConfig) -> None:
-    """Make the surrogate the winner, its closed-form part fitted to train + validation.
+def _select_base(surrogate, winner: str, choice, segments, config: ForecastingConfig) -> None:
+    """Replace the base forecaster by the selected one, refitted on train + validation.
 
     Every baseline is a climatology and a damping, so each is stored in the same form.
     """
@@ -277,8 +277,8 @@ def _test_windows(
         return divide(field, config).windows["test"]
     length = config.inputs + config.leads
     starts = np.arange(len(field.series.values) - length + 1)
-    for seam in field.seams:
-        starts = starts[(starts >= seam) | (starts + length <= seam)]
+    for breakpoint in field.breakpoints:
+        starts = starts[(starts >= breakpoint) | (starts + length <= breakpoint)]
     last = surrogate.header.get("last_year")
     if last is not None and np.isfinite(field.series.years).all():
         unseen = field.series.years[starts + config.inputs] > last + 1e-6
@@ -291,7 +291,7 @@ def _test_windows(
     return Windows(field.series, starts, config.inputs, config.leads)
 
 
-def _rivals(surrogate, field: FieldData, record, config: ForecastingConfig) -> dict[str, Any]:
+def _baselines(surrogate, field: FieldData, record, config: ForecastingConfig) -> dict[str, Any]:
     """Return the baselines, fitted to the steps that the surrogate saw, where these are here."""
     source = field
     if not config.data.path.exists():
@@ -302,10 +302,10 @@ def _rivals(surrogate, field: FieldData, record, config: ForecastingConfig) -> d
     segments = source.segments(range(steps["train"][0], steps["validation"][1]))
     settings = {**record["base_settings"], "memory": tuple(record["base_settings"]["memory"])}
     makes = fitting.baselines(settings, config, surrogate.weights)
-    rivals: dict[str, Any] = {name: make().fit(segments) for name, make in makes.items()}
+    baselines: dict[str, Any] = {name: make().fit(segments) for name, make in makes.items()}
     if surrogate.ridge is not None:
-        rivals["climatology + POD ridge"] = fitting.PodRidge(surrogate, surrogate.ridge)
-    return rivals
+        baselines["climatology + POD ridge"] = fitting.PodRidge(surrogate, surrogate.ridge)
+    return baselines
 
 
 def _future_times(times: np.ndarray, leads: int) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 A series is (time, channel), a channel being a POD mode or a grid cell, with the decimal year of
 every step. The season of a step is the fraction of its own year that has passed, read from the
-calendar; it is never obtained by counting steps, because real records have seams and leap days.
+calendar; it is never obtained by counting steps, because real records have breakpoints and leap
+days.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def training_reads(
 
     Returns:
         `one_by_one`: bytes read a byte used when every sample is read by itself;
-        `planned`: the same in the later epochs of a `SurrogateLoader` that keeps a quarter of the
+        `planned`: the same in the later epochs of a `PlannedLoader` that keeps a quarter of the
         set in memory; `rechunk`: chunks of one sample, or of so many that a chunk has 64 KiB,
         None where they are no larger.
         None for a variable of fewer than two dims or samples.

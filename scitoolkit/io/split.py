@@ -79,7 +79,7 @@ def blocked_split(
     leads: int,
     config: SplitConfig | None = None,
     *,
-    seams: Sequence[int] = (),
+    breakpoints: Sequence[int] = (),
     times: xr.DataArray | None = None,
 ) -> Split:
     """Divide a time series into windows for train, validation and test.
@@ -89,7 +89,7 @@ def blocked_split(
         inputs: input steps of a window.
         leads: target steps of a window.
         config: the division; default 70 / 15 / 15 %.
-        seams: steps that no window may start before and end at or after.
+        breakpoints: steps that no window may start before and end at or after.
         times: decoded time coordinate, shape (num_steps,); needed for dates only.
 
     Raises:
@@ -102,9 +102,11 @@ def blocked_split(
     """
     config = config or SplitConfig()
     if config.name == "random":
-        return _random_split(num_steps, inputs, leads, config, seams)
+        return _random_split(num_steps, inputs, leads, config, breakpoints)
     steps = _blocks(num_steps, config, times)
-    starts = {name: window_starts(block, inputs, leads, seams) for name, block in steps.items()}
+    starts = {
+        name: window_starts(block, inputs, leads, breakpoints) for name, block in steps.items()
+    }
     for name, block in steps.items():
         if not len(starts[name]) and (getattr(config, name) or config.test_start):
             raise ConfigError(
@@ -117,29 +119,29 @@ def blocked_split(
 
 
 def window_starts(
-    steps: range, inputs: int, leads: int, seams: Sequence[int] | None = None
+    steps: range, inputs: int, leads: int, breakpoints: Sequence[int] | None = None
 ) -> np.ndarray:
-    """Return the first step of every window that lies in `steps` and crosses no seam.
+    """Return the first step of every window that lies in `steps` and crosses no breakpoint.
 
     Args:
         steps: consecutive time steps.
         inputs: input steps of a window.
         leads: target steps of a window.
-        seams: steps that no window may start before and end at or after.
+        breakpoints: steps that no window may start before and end at or after.
 
     Returns:
         int64, shape (num_windows,).
 
     Example:
-        >>> window_starts(range(2, 8), inputs=2, leads=1, seams=[5]).tolist()
+        >>> window_starts(range(2, 8), inputs=2, leads=1, breakpoints=[5]).tolist()
         [2, 5]
     """
     window = inputs + leads
     if inputs < 1 or leads < 0:
         raise ConfigError(f"a window of {inputs} + {leads} steps", allowed="inputs 1+, leads 0+")
     starts = np.arange(steps.start, steps.stop - window + 1, dtype=np.int64)
-    for seam in seams or ():
-        starts = starts[(starts >= seam) | (starts + window <= seam)]
+    for breakpoint in breakpoints or ():
+        starts = starts[(starts >= breakpoint) | (starts + window <= breakpoint)]
     return starts
 
 
@@ -207,7 +209,7 @@ def _limit(date: str, values: np.ndarray) -> Any:
 
 
 def _random_split(
-    num_steps: int, inputs: int, leads: int, config: SplitConfig, seams: Sequence[int]
+    num_steps: int, inputs: int, leads: int, config: SplitConfig, breakpoints: Sequence[int]
 ) -> Split:
     if not config.force:
         raise ConfigError(
@@ -217,7 +219,7 @@ def _random_split(
             allowed="blocked",
             fix="split.name=blocked, or split.force=true to do it all the same",
         )
-    starts = window_starts(range(num_steps), inputs, leads, seams)
+    starts = window_starts(range(num_steps), inputs, leads, breakpoints)
     mixed = np.random.default_rng(config.seed).permutation(starts)
     sizes = _sizes(len(starts), config.model_copy(update={"gap": 0}))
     cuts = np.cumsum(sizes)

@@ -1,7 +1,7 @@
-"""The time axis as numbers: days, phase of the year by the file's own calendar, and seams.
+"""The time axis as numbers: days, phase of the year by the file's own calendar, and breakpoints.
 
-Nothing is assumed about the step. A seam is a step unlike the others: a week of three days where
-two files meet, a month that is missing. A model that is told "one step" there learns a wrong
+Nothing is assumed about the step. A breakpoint is a step unlike the others: a week of three days
+where two files meet, a month that is missing. A model that is told "one step" there learns a wrong
 phase, so windows must not cross it.
 """
 
@@ -15,12 +15,12 @@ import xarray as xr
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.coordinates import check_time, time_dim
 
-# Calendar months differ by 10 %, leap years by 0.3 %: no seams. Shorter steps are exact.
+# Calendar months differ by 10 %, leap years by 0.3 %: no breakpoints. Shorter steps are exact.
 _CALENDAR_STEP_DAYS, _CALENDAR_TOLERANCE, _TOLERANCE = 27.0, 0.2, 0.01
 
 
 @dataclass(frozen=True)
-class Seam:
+class Breakpoint:
     """An uneven step: from step `index - 1` to `index` pass `found` days, not `expected`."""
 
     index: int
@@ -39,7 +39,7 @@ class TimeAxis:
         years: calendar year, shape (T,) int64; None when not dates.
         calendar: CF name, or "none".
         step: median step, in the unit of `days`.
-        seams: uneven steps.
+        breakpoints: uneven steps.
     """
 
     days: np.ndarray
@@ -47,12 +47,12 @@ class TimeAxis:
     years: np.ndarray | None
     calendar: str
     step: float
-    seams: tuple[Seam, ...]
+    breakpoints: tuple[Breakpoint, ...]
 
     @property
-    def seam_indices(self) -> tuple[int, ...]:
-        """First step after each seam, as `window_starts` takes them."""
-        return tuple(seam.index for seam in self.seams)
+    def breakpoint_indices(self) -> tuple[int, ...]:
+        """First step after each breakpoint, as `window_starts` takes them."""
+        return tuple(breakpoint.index for breakpoint in self.breakpoints)
 
 
 def decimal_years(times: np.ndarray) -> np.ndarray:
@@ -92,8 +92,8 @@ def read_time_axis(array: xr.DataArray) -> TimeAxis:
     Example:
         >>> times = np.array(["2001-01-01", "2001-01-08", "2001-01-15", "2001-01-18"], "M8[ns]")
         >>> axis = read_time_axis(xr.DataArray(np.zeros(4), dims="time", coords={"time": times}))
-        >>> axis.step, axis.seams
-        (7.0, (Seam(index=3, expected=7.0, found=3.0),))
+        >>> axis.step, axis.breakpoints
+        (7.0, (Breakpoint(index=3, expected=7.0, found=3.0),))
     """
     check_time(array, min_steps=2)
     dim = time_dim(array)
@@ -114,14 +114,16 @@ def _axis(
 ) -> TimeAxis:
     steps = np.diff(days)
     step = float(np.median(steps))
-    return TimeAxis(days, phases, years, calendar, step, _seams(steps, step, phases is not None))
+    return TimeAxis(
+        days, phases, years, calendar, step, _breakpoints(steps, step, phases is not None)
+    )
 
 
-def _seams(steps: np.ndarray, step: float, dates: bool) -> tuple[Seam, ...]:
+def _breakpoints(steps: np.ndarray, step: float, dates: bool) -> tuple[Breakpoint, ...]:
     calendar_step = dates and step > _CALENDAR_STEP_DAYS
     tolerance = _CALENDAR_TOLERANCE if calendar_step else _TOLERANCE
     uneven = np.flatnonzero(np.abs(steps - step) > tolerance * step)
-    return tuple(Seam(int(i) + 1, step, float(steps[i])) for i in uneven)
+    return tuple(Breakpoint(int(i) + 1, step, float(steps[i])) for i in uneven)
 
 
 def _from_datetime64(times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import missing_extra
 from scitoolkit.io.atoms import checked
 from scitoolkit.io.atoms_formats import from_ase, given_parameters
-from scitoolkit.potentials.graph import configuration_graph, edge_vectors, without_edges
+from scitoolkit.potentials.graph import configuration_graph, within_cutoff
 from scitoolkit.potentials.job import load_model
 from scitoolkit.potentials.model import Potential
 
@@ -55,7 +55,7 @@ class NeighbourCache:
         if self._skin == 0:
             return self._kept
         graph = {**self._kept, "positions": torch.from_numpy(np.array(atoms.positions))}
-        return within(graph, self._cutoff)
+        return within_cutoff(graph, self._cutoff)
 
     def _outdated(self, atoms: Any) -> bool:
         now = (atoms.numbers, atoms.cell.array, atoms.pbc)
@@ -67,29 +67,25 @@ class NeighbourCache:
         return bool(moved >= 0.5 * self._skin)
 
 
-def within(graph: Batch, cutoff: float) -> Batch:
-    """Return the graph without the edges of `cutoff` Å and more."""
-    return without_edges(graph, edge_vectors(graph).square().sum(1) < cutoff**2)
-
-
 class Calculator(_AseCalculator):
     """Energies (eV), forces (eV/Å), stress (eV/Å³, ASE's sign) of a run, a surrogate or a model.
 
     Args:
         potential: a run directory, the name of a shipped surrogate, or a `Potential`.
         skin: Å, see `NeighbourCache`.
-        compress: evaluate the embedding from a table (models that can).
+        compress: evaluate embedding networks from tables; refused for models without any.
         precision: float32 or float64 instead of the one it was trained in (a run or a surrogate).
             Long runs at constant energy want float64.
 
     Raises:
         DataError: no trained potential there.
+        ConfigError: `compress`, and the model has no tables.
 
     Example:
         >>> from ase.build import molecule
-        >>> from scitoolkit.potentials import SmoothEditionConfig
-        >>> model = SmoothEditionConfig(sel=[2, 3], embedding=[4, 8], axis_neurons=4,
-        ...                             fitting=[8]).build(["O", "H"])
+        >>> from scitoolkit.potentials import SeE2AConfig
+        >>> model = SeE2AConfig(sel=[2, 3], embedding=[4, 8], axis_neurons=4,
+        ...                     fitting=[8]).build(["O", "H"])
         >>> atoms = molecule("H2O", calculator=Calculator(model))
         >>> atoms.get_forces().shape
         (3, 3)
@@ -110,7 +106,7 @@ class Calculator(_AseCalculator):
             model = load_model(find_content("surrogates", str(potential)), precision)[0]
         self.model = model.eval()
         if compress:
-            self.model.compress()  # type: ignore[operator]
+            self.model.compress()
         self.neighbours = NeighbourCache(model.type_map, model.cutoff, skin)
 
     def calculate(

@@ -11,11 +11,11 @@ from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.plugins import Choice
 from scitoolkit.io.atoms import LabelConfig
 from scitoolkit.potentials.loss import LossConfig
-from scitoolkit.potentials.model import models
+from scitoolkit.potentials.model import ModelConfig, models
 from scitoolkit.potentials.reference_energies import ReferenceEnergies
 from scitoolkit.training.config import TrainingConfig
 
-AnyModel = Annotated[Config, Choice(models)]
+AnyModel = Annotated[ModelConfig, Choice(models)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 

@@ -175,6 +175,11 @@ def without_edges(graph: Batch, kept: Tensor) -> Batch:
     }
 
 
+def within_cutoff(graph: Batch, cutoff: float) -> Batch:
+    """Return the graph without the edges of `cutoff` Å and more."""
+    return without_edges(graph, edge_vectors(graph).square().sum(1) < cutoff**2)
+
+
 def edge_vectors(graph: Batch) -> Tensor:
     """Return (E, 3) vectors from centre to neighbour, Å."""
     positions, shift = graph["positions"], graph["edge_shift"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,12 +20,10 @@ from scitoolkit.io.atoms import AtomsCollection, Configuration, open_atoms
 from scitoolkit.potentials import evaluation
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader, GraphSet
-from scitoolkit.potentials.deep_potential import DeepPotentialConfig
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.prediction import write_predictions
 from scitoolkit.potentials.reference_energies import set_reference_energies, training_frames
-from scitoolkit.potentials.statistics import chosen_sel, most_neighbours, warn_of_overflow
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank, world_size
 
 log = get_logger(__name__)
@@ -59,7 +57,7 @@ class PotentialJob(TrainingJob):
         return {
             "configurations": {"train": len(ready.train), "validation": len(ready.validation)},
             "type_map": list(ready.model.type_map),
-            "sel": getattr(ready.config.model, "sel", None),
+            **ready.config.model.summary(),
             "e0": ready.e0_source,
             "edges_per_atom": batch["edge_index"].shape[1] / len(batch["types"]),
             "parameters": sum(p.numel() for p in ready.model.parameters()),
@@ -133,31 +131,14 @@ def prepare(config: PotentialConfig) -> Prepared:
     cutoff = config.model.cutoff
     graphs = GraphSet(frames, train.tolist(), type_map, cutoff)
     sample = list(graphs.spread(config.statistics_frames))
-    settings = config.model
-    if isinstance(settings, DeepPotentialConfig):
-        settings = settings.counted(sample, type_map)
-    else:
-        settings = _with_sel(settings, sample, type_map)
+    settings = config.model.resolve_auto_sel(sample, type_map)
     model = settings.build(type_map)
-    model.fit_statistics([model.remainder(graph) for graph in sample])
+    model.fit_statistics([model.residual_labels(graph) for graph in sample])
     e0_source = set_reference_energies(model, config.e0, found.isolated)
     source, indices = validation
     held_graphs = GraphSet(source, indices.tolist(), type_map, cutoff)
     resolved = config.model_copy(update={"type_map": list(type_map), "model": settings})
     return Prepared(resolved, model, graphs, held_graphs, e0_source)
-
-
-def _with_sel(settings: Any, sample: Sequence[Any], type_map: Sequence[str]) -> Any:
-    """Return the model's configuration with `sel` counted where it is `auto`."""
-    sel = getattr(settings, "sel", None)
-    if sel is None:
-        return settings
-    most = most_neighbours(sample, len(type_map))
-    if sel == "auto":
-        return settings.with_sel(chosen_sel(most))
-    if len(sel) == len(most):
-        warn_of_overflow(most, sel, type_map)
-    return settings
 
 
 def save_model(model: Potential, config: PotentialConfig, folder: Path) -> None:

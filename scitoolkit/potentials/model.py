@@ -1,24 +1,63 @@
-"""What every interatomic potential is: a module from a batch of atoms to energies and forces."""
+"""Base of interatomic potentials: a module from a batch of atoms to energies and forces."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.plugins import Kind
 from scitoolkit.ops.neighbours import available
 from scitoolkit.ops.neighbours.sums import edge_sums
 from scitoolkit.potentials.graph import edge_vectors
 from scitoolkit.potentials.zbl import Zbl, ZblConfig
 
-models: Kind[type[Config]] = Kind("potential", "atoms to energies and forces")
-"""Configuration classes by `name:`; each has `build(type_map) -> Potential`."""
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+class ModelConfig(Config, ABC):
+    """Configuration of a potential; a member of the kind `potential` is a subclass.
+
+    A member also has `cutoff` (Å) and `precision`, as fields or properties.
+
+    Attributes:
+        tables: whether `Potential.compress` can replace networks by tables in some models of it.
+        example: settings of a small model, float64; tests and `scitoolkit new` start from it.
+    """
+
+    tables: ClassVar[bool] = False
+    example: ClassVar[Mapping[str, Any]] = {}
+
+    name: str
+
+    def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
+        """Return the configuration with numbers that are counted in `graphs` where it says `auto`.
+
+        Args:
+            graphs: training configurations with the edges within `cutoff`.
+            type_map: species.
+        """
+        return self
+
+    def summary(self) -> dict[str, Any]:
+        """Return what `validate` shows of the model besides its size."""
+        return {}
+
+    @abstractmethod
+    def build(self, type_map: Sequence[str]) -> Potential:
+        """Return the untrained model; every `auto` is a number by now."""
+
+
+models: Kind[type[ModelConfig]] = Kind(
+    "potential", "energies and forces of atoms", contract="scitoolkit.testing:PotentialContract"
+)
+"""Configuration classes by `name:`."""
 
 
 class Potential(nn.Module, ABC):
@@ -51,11 +90,30 @@ class Potential(nn.Module, ABC):
     def fit_statistics(self, graphs: Iterable[Batch]) -> None:
         """Set from labelled training graphs what is not trained: shifts, scales, counts.
 
-        The labels must be those that remain for the model to learn, see `remainder`.
+        The labels must be those that the model learns, see `residual_labels`.
         """
 
-    def remainder(self, graph: Batch) -> Batch:
-        """Return a labelled graph whose labels lack the repulsion of nuclei."""
+    @property
+    def has_tables(self) -> bool:
+        """Whether `compress` has networks to tabulate."""
+        return False
+
+    def compress(self, *, shortest: float = 0.5, tolerance: float = 1e-10) -> Self:
+        """Evaluate networks from tables from now on, not in training; return self.
+
+        Args:
+            shortest: Å, down to where the tables reach; nearer pairs take the networks themselves.
+            tolerance: of the tabulated functions, relative.
+
+        Raises:
+            ConfigError: the model has nothing to tabulate.
+            BackendError: the kernels that read tables cannot run here.
+            NumericalError: the tolerance cannot be met.
+        """
+        raise no_tables(type(self).__name__)
+
+    def residual_labels(self, graph: Batch) -> Batch:
+        """Return a labelled graph with the repulsion of nuclei subtracted from its labels."""
         if self.zbl is None:
             return graph
         out = dict(graph)
@@ -96,6 +154,15 @@ class Potential(nn.Module, ABC):
         return {"atomic_energy": atomic, "energy": energy, "forces": forces, "virial": virial}
 
 
+def no_tables(model: str) -> ConfigError:
+    """Return the error for a table of a model that has none."""
+    tabulated = [name for name in models if models.get(name).tables]
+    return ConfigError(
+        f"{model} has no tables, so that it cannot be compressed", where="compress=True",
+        allowed=f"models {', '.join(tabulated)}", fix="compress=False",
+    )  # fmt: skip
+
+
 def _virial(graph: Batch, vectors: Tensor, gradient: Tensor) -> Tensor:
     frames = len(graph["num_atoms"])
     vectors = vectors.to(gradient.dtype)
@@ -107,9 +174,9 @@ def _virial(graph: Batch, vectors: Tensor, gradient: Tensor) -> Tensor:
 
 
 def autograd_edge_gradients(
-    model: Any, vectors: Tensor, energies: Any
+    model: nn.Module, vectors: Tensor, energies: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what `edge_gradients` promises for a model written for torch's autograd.
+    """Return the result of `Potential.edge_gradients` by torch's autograd.
 
     Args:
         model: its `training` flag says whether derivatives must be differentiable again.
@@ -119,7 +186,7 @@ def autograd_edge_gradients(
     with torch.enable_grad():
         vectors = vectors.detach().requires_grad_()
         atomic = energies(vectors)
-        if not len(vectors):
-            return atomic, vectors, vectors.detach()
-        (gradient,) = torch.autograd.grad(atomic.sum(), vectors, create_graph=model.training)
+        gradient = vectors.detach()
+        if len(vectors):
+            (gradient,) = torch.autograd.grad(atomic.sum(), vectors, create_graph=model.training)
     return (atomic if model.training else atomic.detach()), vectors.detach(), gradient

@@ -7,8 +7,8 @@ from typing import Any
 MACE: dict[str, Any] = {
     "model.cutoff": [4.0, 4.5, 5.0, 5.5, 6.0],
     "model.channels": [8, 16, 32, 64],
-    "model.harmonics_degree": [2, 3],
-    "model.hidden_degree": [0, 1, 2],
+    "model.lmax": [2, 3],
+    "model.lmax_hidden": [0, 1, 2],
     "model.correlation": [1, 2, 3],
     "model.layers": [1, 2, 3],
     "model.radial_widths": [[32, 32], [64, 64], [64, 64, 64]],
@@ -29,7 +29,7 @@ SE_E2_A: dict[str, Any] = {
 NEQUIP: dict[str, Any] = {
     "model.cutoff": [4.0, 4.5, 5.0, 5.5, 6.0],
     "model.channels": [8, 16, 32, 64],
-    "model.degree": [0, 1, 2, 3],
+    "model.lmax": [0, 1, 2, 3],
     "model.layers": [2, 3, 4, 5],
     "model.radial_widths": [[32, 32], [64, 64]],
     "training.optimizer.lr": {"low": 1e-3, "high": 2e-2, "log": True},

@@ -6,7 +6,7 @@ from scitoolkit.core.lazy import lazy_names
 
 _HOMES = {
     "CheckReport": "checking",
-    "Coarse": "surrogate",
+    "QueryableField": "surrogate",
     "MeshfreeFlowNet": "model",
     "PDE": "equations",
     "Residuals": "equations",

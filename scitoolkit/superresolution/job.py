@@ -20,7 +20,7 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.io.fields import open_fields, write_fields
-from scitoolkit.io.loader import FieldLoader
+from scitoolkit.io.loader import BatchLoader
 from scitoolkit.superresolution.checking import CheckReport, check
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.crops import CropSource, Layout, layout_of, statistics_of
@@ -203,13 +203,13 @@ def make_task(config: SuperresolutionConfig, prepared: Prepared) -> Superresolut
     )  # fmt: skip
 
 
-def make_loader(config: SuperresolutionConfig, prepared: Prepared) -> FieldLoader:
+def make_loader(config: SuperresolutionConfig, prepared: Prepared) -> BatchLoader:
     """Return the loader of random crops."""
     source = CropSource(
         prepared.dataset, config.data.fields, prepared.grid, prepared.layout, config.crop,
         seed=config.seed, pde_points=config.pde.points if config.pde.weight else 0,
     )  # fmt: skip
-    return FieldLoader(
+    return BatchLoader(
         source, config.training.batch_size, seed=config.training.seed,
         rank=current_rank(), world_size=world_size(),
     )  # fmt: skip

@@ -1,8 +1,8 @@
-"""Mirror images of a query: what turns a solution into a solution must turn a prediction into one.
+"""Test-time augmentation: the mean of predictions over the mirror reflections of a query.
 
-A model that saw mirrored crops is only nearly symmetric. The mean over all mirror images of its
-input, each prediction mirrored back, is exactly symmetric, and its error is smaller, since the
-errors of the images are not all alike.
+A symmetry of the equations must be one of the predictions, but a model that saw mirrored crops is
+only nearly symmetric. The mean over all reflections of its input, each prediction mirrored back, is
+exactly symmetric, and its error is smaller, since the errors of the reflections differ.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scitoolkit.superresolution.model import LatentGrid, MeshfreeFlowNet
 
 
 @dataclass(frozen=True)
-class Image:
+class Reflection:
     """One combination of mirrors.
 
     Attributes:
@@ -32,10 +32,10 @@ class Image:
     signs: tuple[float, ...]
 
 
-def images(
+def reflections(
     mirrors: Mapping[str, Sequence[str]], dims: Sequence[str], fields: Sequence[str]
-) -> list[Image]:
-    """Return the images under every combination of mirrors; the first is the identity.
+) -> list[Reflection]:
+    """Return the reflections under every combination of mirrors; the first is the identity.
 
     Args:
         mirrors: {dim: fields that change sign when it is reversed}.
@@ -43,9 +43,9 @@ def images(
         fields: in the order of the channels.
 
     Example:
-        >>> [i.axes for i in images({"z": ["w"], "x": ["u"]}, ["t", "z", "x"], ["u", "w"])]
+        >>> [i.axes for i in reflections({"z": ["w"], "x": ["u"]}, ["t", "z", "x"], ["u", "w"])]
         [(), (2,), (1,), (1, 2)]
-        >>> images({"z": ["w"]}, ["z"], ["u", "w"])[1].signs
+        >>> reflections({"z": ["w"]}, ["z"], ["u", "w"])[1].signs
         (1.0, -1.0)
     """
     found = []
@@ -56,25 +56,29 @@ def images(
             for name in mirrors[dim]:
                 signs[fields.index(name)] *= -1
         axes = tuple(sorted(dims.index(d) for d in reversed_dims))
-        found.append(Image(axes, tuple(signs)))
+        found.append(Reflection(axes, tuple(signs)))
     return found
 
 
 class Encoded:
-    """Low-resolution fields and their mirror images, encoded; queries are means over them.
+    """Low-resolution fields and their mirror reflections, encoded; queries are means over them.
 
     Args:
         model: the network.
         low: (B, fields, n...), physical units.
         nodes: per dim, (B, n) coordinates.
-        chosen: from `images`.
+        chosen: from `reflections`.
     """
 
     def __init__(
-        self, model: MeshfreeFlowNet, low: Tensor, nodes: Sequence[Tensor], chosen: Sequence[Image]
+        self,
+        model: MeshfreeFlowNet,
+        low: Tensor,
+        nodes: Sequence[Tensor],
+        chosen: Sequence[Reflection],
     ) -> None:
         self.model = model
-        self.parts: list[tuple[Image, LatentGrid, dict[int, Tensor]]] = []
+        self.parts: list[tuple[Reflection, LatentGrid, dict[int, Tensor]]] = []
         for image in chosen:
             values, places = low, list(nodes)
             sums: dict[int, Tensor] = {}

@@ -17,13 +17,13 @@ from scitoolkit.core.errors import ConfigError, DataError, missing_extra
 from scitoolkit.core.log import get_logger
 from scitoolkit.ops import taylor
 from scitoolkit.superresolution.equations import PDE, Residuals
-from scitoolkit.superresolution.surrogate import CHUNK, Coarse
+from scitoolkit.superresolution.surrogate import CHUNK, QueryableField
 
 Array = np.ndarray
 log = get_logger(__name__)
 
 
-def refined_nodes(coarse: Coarse) -> list[Array]:
+def refined_nodes(coarse: QueryableField) -> list[Array]:
     """Return nodes as dense as those of the training file: every coarse cell in equal steps."""
     out = []
     for nodes, every, period in zip(
@@ -44,7 +44,7 @@ class Derived:
         expressions: {name: text}, `dif(w,x) - dif(u,z)` say; see `pde_text`.
     """
 
-    def __init__(self, coarse: Coarse, expressions: Mapping[str, str]) -> None:
+    def __init__(self, coarse: QueryableField, expressions: Mapping[str, str]) -> None:
         head = coarse.surrogate.header
         clash = sorted(set(expressions) & {*head.fields, *head.dims})
         if clash:
@@ -60,7 +60,7 @@ class Derived:
         else:
             self.plan = taylor.make_plan(len(head.dims), [])
 
-    def ask(self, coarse: Coarse, points: Array, **options: Any) -> Array:
+    def ask(self, coarse: QueryableField, points: Array, **options: Any) -> Array:
         """Return (fields + derived, N) values at points."""
         streams = coarse.query(points, self.plan, **options)
         rows = [streams[0].T]
@@ -80,7 +80,7 @@ class Derived:
 
 
 def stream(
-    coarse: Coarse,
+    coarse: QueryableField,
     nodes: Mapping[str, Array] | Sequence[Array],
     output: Path | str,
     *,
@@ -129,7 +129,9 @@ def stream(
     return output
 
 
-def at_points(coarse: Coarse, points: xr.Dataset, *, extrapolate: bool = False) -> xr.Dataset:
+def at_points(
+    coarse: QueryableField, points: xr.Dataset, *, extrapolate: bool = False
+) -> xr.Dataset:
     """Return the fields at scattered points, a dataset with one variable a dim.
 
     Args:
@@ -150,7 +152,7 @@ def at_points(coarse: Coarse, points: xr.Dataset, *, extrapolate: bool = False) 
     return out
 
 
-def _grid_nodes(coarse: Coarse, nodes: Any, extrapolate: bool) -> list[Array]:
+def _grid_nodes(coarse: QueryableField, nodes: Any, extrapolate: bool) -> list[Array]:
     dims = coarse.grid.dims
     if isinstance(nodes, Mapping):
         unknown = [d for d in nodes if d not in dims]
@@ -196,7 +198,9 @@ class _Sink(Protocol):
     def discard(self) -> None: ...
 
 
-def _open(output: Path, coarse: Coarse, names: Sequence[str], nodes: Sequence[Array]) -> _Sink:
+def _open(
+    output: Path, coarse: QueryableField, names: Sequence[str], nodes: Sequence[Array]
+) -> _Sink:
     head = coarse.surrogate.header
     units = [*head.units, *[""] * (len(names) - len(head.units))]
     attributes = {"title": "continuous super-resolution", "source": "scitoolkit"}

@@ -25,7 +25,7 @@ from scitoolkit.superresolution.decoder import Decoder
 from scitoolkit.superresolution.encoder import Encoder
 from scitoolkit.superresolution.equations import PDE
 from scitoolkit.superresolution.grid import Grid, grid_of, values_of
-from scitoolkit.superresolution.mirrors import Encoded, Image, images
+from scitoolkit.superresolution.mirrors import Encoded, Reflection, reflections
 from scitoolkit.superresolution.model import MeshfreeFlowNet
 from scitoolkit.superresolution.resunet import ResidualUNet
 from scitoolkit.superresolution.task import Physics
@@ -194,7 +194,7 @@ class SuperresolutionSurrogate:
 
     # --- in use -----------------------------------------------------------------------------
 
-    def coarse(self, dataset: xr.Dataset, where: str = "input") -> Coarse:
+    def coarse(self, dataset: xr.Dataset, where: str = "input") -> QueryableField:
         """Return low-resolution fields, checked against what the model was trained on.
 
         Raises:
@@ -212,7 +212,7 @@ class SuperresolutionSurrogate:
                     f"{count} nodes along {dim}", where=where, allowed=f"{least} or more",
                 )  # fmt: skip
         self._warn_of_spacing(grid, where)
-        return Coarse(self, grid, values)
+        return QueryableField(self, grid, values)
 
     def _warn_of_spacing(self, grid: Grid, where: str) -> None:
         for dim, nodes, trained in zip(grid.dims, grid.nodes, self.header.spacing, strict=True):
@@ -231,7 +231,7 @@ class SuperresolutionSurrogate:
         return Physics(Residuals(pde, combine=config.combine), config, scales)
 
 
-class Coarse:
+class QueryableField:
     """Low-resolution fields with a model to be asked for values anywhere between their nodes.
 
     A dim that crops of the training took in part is worked through in windows of a crop's length,
@@ -243,7 +243,7 @@ class Coarse:
         self.surrogate, self.grid, self.values = surrogate, grid, values
         head = surrogate.header
         mirrors = head.mirrors if surrogate.config.average else {}
-        self.images: list[Image] = images(mirrors, head.dims, head.fields)
+        self.reflections: list[Reflection] = reflections(mirrors, head.dims, head.fields)
         self._cached: tuple[tuple[int, ...], Encoded, Array] | None = None
         self.sizes = tuple(
             count if whole else min(window, count)
@@ -292,7 +292,7 @@ class Coarse:
                 for n, o in zip(nodes, origin, strict=True)
             ]
             with torch.no_grad():
-                encoded = Encoded(self.surrogate.model, low, tensors, self.images)
+                encoded = Encoded(self.surrogate.model, low, tensors, self.reflections)
             self._cached = (key, encoded, origin)
         return self._cached[1], self._cached[2]
 

@@ -10,18 +10,21 @@ if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.job import JobContract as JobContract
+    from scitoolkit.testing.potential import PotentialContract as PotentialContract
     from scitoolkit.testing.strategy import StrategyContract as StrategyContract
 
 _HOMES = {
     "CodecContract": "codec",
     "EnhancerContract": "codec",
     "JobContract": "job",
+    "PotentialContract": "potential",
     "StrategyContract": "strategy",
 }
 __all__ = [
     "CodecContract",
     "EnhancerContract",
     "JobContract",
+    "PotentialContract",
     "StrategyContract",
 ]
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -31,7 +31,7 @@ from scitoolkit.compression.enhancers.base import Enhancer
 from scitoolkit.compression.kernel_arguments import extents, folded, pointer, real
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError, NumericalError
-from scitoolkit.io.loader import ArraySource, FieldLoader
+from scitoolkit.io.loader import ArraySource, BatchLoader
 from scitoolkit.ops.codegen import load_library
 from scitoolkit.training import Trainer
 from scitoolkit.training.config import TrainingConfig
@@ -199,7 +199,7 @@ def train(
     with devices:
         torch.manual_seed(0)
         task = ResidualTask(GroupNetworks(len(limits) + 1, hidden))
-    loader = FieldLoader(ArraySource({"stencils": stencils, "errors": errors}), BATCH, seed=0)
+    loader = BatchLoader(ArraySource({"stencils": stencils, "errors": errors}), BATCH, seed=0)
     config = TrainingConfig(
         steps=_steps(task, stencils, errors, seconds), batch_size=BATCH, progress=False,
         optimizer={"name": "adam", "lr": 1e-2}, schedule={"name": "cosine"}, strategy="single",

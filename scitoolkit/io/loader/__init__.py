@@ -8,7 +8,7 @@ from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
     from scitoolkit.io.loader.file_source import FileSource as FileSource
-    from scitoolkit.io.loader.loader import FieldLoader as FieldLoader
+    from scitoolkit.io.loader.loader import BatchLoader as BatchLoader
     from scitoolkit.io.loader.open import open_source as open_source
     from scitoolkit.io.loader.order import EpochOrder as EpochOrder
     from scitoolkit.io.loader.order import rank_share as rank_share
@@ -18,44 +18,44 @@ if TYPE_CHECKING:
     from scitoolkit.io.loader.plan import Step as Step
     from scitoolkit.io.loader.plan_samples import SamplePlanner as SamplePlanner
     from scitoolkit.io.loader.plan_units import UnitPlanner as UnitPlanner
-    from scitoolkit.io.loader.sampler import SurrogateBatchSampler as SurrogateBatchSampler
+    from scitoolkit.io.loader.planned import PlannedLoader as PlannedLoader
+    from scitoolkit.io.loader.sampler import PlannedBatchSampler as PlannedBatchSampler
     from scitoolkit.io.loader.source import ArraySource as ArraySource
     from scitoolkit.io.loader.source import FieldWindows as FieldWindows
     from scitoolkit.io.loader.source import Source as Source
-    from scitoolkit.io.loader.surrogate import SurrogateLoader as SurrogateLoader
 
 _HOMES = {
     "ArraySource": "source",
+    "BatchLoader": "loader",
     "EpochOrder": "order",
     "EpochPlan": "plan",
     "Events": "plan",
-    "FieldLoader": "loader",
     "FieldWindows": "source",
     "FileSource": "file_source",
+    "PlannedBatchSampler": "sampler",
+    "PlannedLoader": "planned",
     "Planner": "plan",
     "SamplePlanner": "plan_samples",
     "Source": "source",
     "Step": "plan",
-    "SurrogateBatchSampler": "sampler",
-    "SurrogateLoader": "surrogate",
     "UnitPlanner": "plan_units",
     "open_source": "open",
     "rank_share": "order",
 }
 __all__ = [
     "ArraySource",
+    "BatchLoader",
     "EpochOrder",
     "EpochPlan",
     "Events",
-    "FieldLoader",
     "FieldWindows",
     "FileSource",
+    "PlannedBatchSampler",
+    "PlannedLoader",
     "Planner",
     "SamplePlanner",
     "Source",
     "Step",
-    "SurrogateBatchSampler",
-    "SurrogateLoader",
     "UnitPlanner",
     "open_source",
     "rank_share",

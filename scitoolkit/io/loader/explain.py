@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scitoolkit.io.loader.file_source import FileSource, RowSet
-from scitoolkit.io.loader.holdings import Holdings
+from scitoolkit.io.loader.sample_cache import SampleCache
 
 if TYPE_CHECKING:
-    from scitoolkit.io.loader.surrogate import SurrogateLoader
+    from scitoolkit.io.loader.planned import PlannedLoader
 
 EPOCHS = 2
 
 
-def explained(loader: SurrogateLoader) -> dict[str, Any]:
+def explained(loader: PlannedLoader) -> dict[str, Any]:
     """Return layout, predicted reads and memory of a loader.
 
     Returns:
@@ -45,11 +45,11 @@ def explained(loader: SurrogateLoader) -> dict[str, Any]:
     return found
 
 
-def _predicted(loader: SurrogateLoader) -> tuple[list[tuple[int, int]], int]:
+def _predicted(loader: PlannedLoader) -> tuple[list[tuple[int, int]], int]:
     """Return (requests, bytes) of this rank's first epochs, and the bytes of the largest step."""
     source = loader.files
     planner = loader.new_planner()
-    ahead = Holdings(source, planner.capacity).ahead()
+    ahead = SampleCache(source, planner.capacity).ahead()
     epochs, largest = [], 0
     for epoch in range(EPOCHS):
         requests = nbytes = 0
@@ -63,7 +63,7 @@ def _predicted(loader: SurrogateLoader) -> tuple[list[tuple[int, int]], int]:
     return epochs, largest
 
 
-def memory(loader: SurrogateLoader, largest_step: int) -> dict[str, int]:
+def memory(loader: PlannedLoader, largest_step: int) -> dict[str, int]:
     """Return the bytes of memory that a loader takes at the most."""
     source = loader.files
     batch = loader.order.batch_size // loader.world_size * source.sample_nbytes

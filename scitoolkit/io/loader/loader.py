@@ -23,7 +23,7 @@ from scitoolkit.io.loader.source import Source
 _POLL_SECONDS = 0.05
 
 
-class FieldLoader(CursorLoader):
+class BatchLoader(CursorLoader):
     """Batches of a source, resumable at any step and at any world size that divides the batch.
 
     Iterating gives the rest of the current epoch; iterating again after its end starts the same
@@ -44,7 +44,7 @@ class FieldLoader(CursorLoader):
 
     Example:
         >>> from scitoolkit.io.loader.source import ArraySource
-        >>> loader = FieldLoader(ArraySource({"x": np.arange(5.0)}), batch_size=2, shuffle=False)
+        >>> loader = BatchLoader(ArraySource({"x": np.arange(5.0)}), batch_size=2, shuffle=False)
         >>> [batch["x"].tolist() for batch in loader]
         [[0.0, 1.0], [2.0, 3.0], [4.0]]
         >>> loader.state_dict()["step"]

@@ -139,11 +139,11 @@ class Planner(ABC):
         return sweep.finish()
 
     @abstractmethod
-    def _sweep(self, samples: np.ndarray, upcoming: np.ndarray, start: int) -> Sweep:
+    def _sweep(self, samples: np.ndarray, upcoming: np.ndarray, start: int) -> EpochPass:
         """Return one pass over the steps of an epoch: samples of it, and of the one after it."""
 
 
-class Sweep(Protocol):
+class EpochPass(Protocol):
     """One pass over the steps of an epoch."""
 
     def take(self, step: int) -> None:

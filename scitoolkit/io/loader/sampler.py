@@ -14,7 +14,7 @@ from scitoolkit.io.loader.plan_samples import SamplePlanner
 from scitoolkit.io.loader.plan_units import UnitPlanner
 
 
-class SurrogateBatchSampler:
+class PlannedBatchSampler:
     """Lists of sample numbers for one rank: a `batch_sampler` of `torch.utils.data.DataLoader`.
 
     Every rank gets, of each global batch, the samples that it should still hold from before. A
@@ -38,7 +38,7 @@ class SurrogateBatchSampler:
         ConfigError: settings that cannot be.
 
     Example:
-        >>> samplers = [SurrogateBatchSampler(8, 4, capacity=2, rank=r, world_size=2)
+        >>> samplers = [PlannedBatchSampler(8, 4, capacity=2, rank=r, world_size=2)
         ...             for r in range(2)]
         >>> batches = [sorted(a + b) for a, b in zip(*samplers)]
         >>> sorted(batches[0] + batches[1])

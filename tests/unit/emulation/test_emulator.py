@@ -12,7 +12,7 @@ from scitoolkit.emulation.config import EmulationConfig, SymmetryConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.emulator import build
 from scitoolkit.emulation.metrics import spectrum, vrmse
-from scitoolkit.emulation.regressor import Statistics
+from scitoolkit.emulation.normalized_network import Statistics
 from scitoolkit.emulation.rollout import linear_extrapolation, rollout
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask

@@ -22,7 +22,7 @@ def test_the_season_is_read_from_the_calendar(calendar):
     np.testing.assert_allclose(model.at(years[60:]), values[60:], atol=1e-8)
 
 
-def test_a_seam_of_three_days_does_not_shift_the_season():
+def test_a_breakpoint_of_three_days_does_not_shift_the_season():
     week = np.timedelta64(7, "D")
     first = decimal_years(np.datetime64("1981-11-01") + week * np.arange(427))
     second = decimal_years(np.datetime64("1990-01-03") + week * np.arange(100))

@@ -7,7 +7,7 @@ import pytest
 from scitoolkit.cli.main import main
 from scitoolkit.io.advice import planned_reads, training_reads
 from scitoolkit.io.inspect import describe
-from scitoolkit.io.loader import SurrogateLoader, open_source
+from scitoolkit.io.loader import PlannedLoader, open_source
 
 
 def test_contiguous_and_single_sample_chunks_need_no_advice():
@@ -31,7 +31,7 @@ def test_what_is_said_is_what_happens(tmp_path, capsys):
         size = file["u"].id.get_storage_size() / data.nbytes
     said = describe(tmp_path / "u.h5")["variables"][0]["training"]
     source = open_source(tmp_path / "u.h5", {"x": "u"})
-    explained = SurrogateLoader(source, 4, buffer=data.nbytes // 4).explain()
+    explained = PlannedLoader(source, 4, buffer=data.nbytes // 4).explain()
     assert explained["without_plan"] == pytest.approx(said["one_by_one"] * size, rel=0.01)
     assert explained["amplification"][1] == pytest.approx(said["planned"] * size, rel=0.15)
     assert said["planned"] == planned_reads(16)

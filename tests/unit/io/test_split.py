@@ -15,12 +15,14 @@ from scitoolkit.io.split import PARTS, SplitConfig, blocked_split, window_starts
     inputs=st.integers(1, 4),
     leads=st.integers(0, 3),
     gap=st.integers(0, 4),
-    seams=st.lists(st.integers(1, 29), max_size=2),
+    breakpoints=st.lists(st.integers(1, 29), max_size=2),
 )
-def test_no_step_is_in_two_parts_and_no_window_crosses_a_seam(n, inputs, leads, gap, seams):
+def test_no_step_is_in_two_parts_and_no_window_crosses_a_breakpoint(
+    n, inputs, leads, gap, breakpoints
+):
     config = SplitConfig(train=0.5, validation=0.25, test=0.25, gap=gap)
     try:
-        split = blocked_split(n, inputs, leads, config, seams=seams)
+        split = blocked_split(n, inputs, leads, config, breakpoints=breakpoints)
     except ConfigError:
         return
     used = {
@@ -31,7 +33,7 @@ def test_no_step_is_in_two_parts_and_no_window_crosses_a_seam(n, inputs, leads, 
         assert max(used[first]) + gap < min(used[second])
     assert max(used["test"]) < n
     for starts in split.starts.values():
-        for s in seams:
+        for s in breakpoints:
             assert not ((starts < s) & (s < starts + inputs + leads)).any()
 
 

@@ -13,19 +13,19 @@ def _field(times):
     return xr.DataArray(np.zeros(len(times)), dims="time", coords={"time": times})
 
 
-def test_months_are_even_and_a_missing_one_is_a_seam():
+def test_months_are_even_and_a_missing_one_is_a_breakpoint():
     months = np.arange("1999-01", "2002-01", dtype="M8[M]").astype("M8[ns]")
-    assert read_time_axis(_field(months)).seams == ()
-    (seam,) = read_time_axis(_field(np.delete(months, 7))).seams
-    assert (seam.index, seam.expected, seam.found) == (7, 31.0, 62.0)
+    assert read_time_axis(_field(months)).breakpoints == ()
+    (breakpoint,) = read_time_axis(_field(np.delete(months, 7))).breakpoints
+    assert (breakpoint.index, breakpoint.expected, breakpoint.found) == (7, 31.0, 62.0)
 
 
-def test_two_conventions_of_the_week_meet_in_a_seam():
+def test_two_conventions_of_the_week_meet_in_a_breakpoint():
     first = np.arange("1989-11-05", "1989-12-31", 7, dtype="M8[D]")
     second = np.arange("1990-01-03", "1990-03-01", 7, dtype="M8[D]")
     axis = read_time_axis(_field(np.concatenate([first, second]).astype("M8[ns]")))
     assert axis.step == 7.0
-    assert axis.seam_indices == (len(first),)
+    assert axis.breakpoint_indices == (len(first),)
 
 
 @pytest.mark.parametrize(("calendar", "days"), [("noleap", 365), ("360_day", 360)])
@@ -46,7 +46,7 @@ def test_leap_years_are_longer():
 def test_numbers_and_counted_steps_have_no_phase():
     axis = read_time_axis(_field([0.0, 0.1, 0.2, 0.5]))
     assert axis.phases is None
-    assert axis.seam_indices == (3,)
+    assert axis.breakpoint_indices == (3,)
     assert read_time_axis(xr.DataArray(np.zeros(3), dims="time")).days.tolist() == [0, 1, 2]
 
 

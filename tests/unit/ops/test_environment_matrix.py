@@ -8,7 +8,7 @@ from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.ops.codegen import call
 from scitoolkit.ops.environment_matrix import EnvironmentSpec, operators, reference
 from scitoolkit.ops.environment_matrix.table import jets, quintic_pieces, tabulate
-from scitoolkit.potentials.networks import StackedNetworks
+from scitoolkit.potentials.deepmd.networks import StackedNetworks
 
 SPEC = EnvironmentSpec(4.0, 1.0, (12, 24), (5, 10, 20))
 

@@ -1,4 +1,4 @@
-"""Descriptors side by side: symmetries, derivatives, smoothness, training, given parameters."""
+"""Descriptors side by side: kernels and tables, excluded types, `sel`, given parameters."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scitoolkit.io.atoms import open_atoms
 from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.config import PotentialConfig
-from scitoolkit.potentials.deep_potential import DeepPotentialConfig
-from scitoolkit.potentials.graph import configuration_graph
+from scitoolkit.potentials.deepmd.model import DeepPotentialConfig
+from scitoolkit.potentials.graph import collate, configuration_graph
 from scitoolkit.potentials.job import PotentialJob, load_model, prepare
 
 PAIR = {"name": "se_e2_a", "cutoff": 4.0, "cutoff_smooth": 1.0, "sel": [12, 24],
@@ -24,10 +24,10 @@ ATTENTION = {**PAIR, "name": "se_atten", "sel": 40, "cutoff": 3.5, "attention_wi
              "attention_layers": 2, "type_width": 4}  # fmt: skip
 MODELS = {
     "hybrid": [PAIR, RADIAL],
-    "attention": [ATTENTION],
-    "stripped": [{**ATTENTION, "type_input": "strip", "attention_layers": 0, "one_side": True}],
     "excluded": [{**PAIR, "exclude_types": [[0, 1]]}, {**RADIAL, "exclude_types": [[1, 1]]}],
-    "all": [PAIR, RADIAL, ATTENTION],
+    "excluded_pair": [{**PAIR, "exclude_types": [[0, 1]]}],
+    "two": [PAIR, {**PAIR, "cutoff": 3.0, "type_one_side": False}],
+    "one": [PAIR],
 }
 
 
@@ -58,72 +58,81 @@ def values(model, atoms, skin=0.0):
     return atoms.get_potential_energy(), atoms.get_forces()
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_forces_and_stress_are_the_slopes_of_the_energy(name):
-    model, atoms, step = potential(name), water(), 1e-4
-    atoms.calc = Calculator(model, skin=0)
-    forces, stress = atoms.get_forces(), atoms.get_stress()
-    assert np.abs(forces).max() > 1e-3
-    for atom, axis in ((0, 0), (5, 2)):
-        energies = []
-        for sign in (1, -1):
-            moved = atoms.copy()
-            moved.positions[atom, axis] += sign * step
-            energies.append(values(model, moved)[0])
-        slope = -(energies[0] - energies[1]) / (2 * step)
-        assert slope == pytest.approx(forces[atom, axis], abs=1e-6)
-    energies = []
-    for sign in (1, -1):
-        moved = atoms.copy()
-        moved.set_cell(atoms.cell @ (np.eye(3) + sign * step * np.diag([1, 0, 0])), True)
-        energies.append(values(model, moved)[0])
-    slope = (energies[0] - energies[1]) / (2 * step) / atoms.get_volume()
-    assert slope == pytest.approx(stress[0], abs=1e-7)
+GIVEN = {
+    "none": {},
+    "frame": {"frame_parameters": 2},
+    "atom": {"atom_parameters": 1},
+    "both": {"frame_parameters": 1, "atom_parameters": 1},
+}
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_rotation_inversion_translation_permutation(name):
-    model, atoms = potential(name), water()
-    energy, forces = values(model, atoms)
-    for seed in range(2):
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("name", ["one", "two", "excluded_pair"])
+def test_chunks_and_tables_agree_with_the_reference_for_every_kind_of_model(name, given):
+    """Given parameters, several descriptors and excluded types take the fused path too."""
+    graphs = [configuration_graph(from_ase(water(seed)), ["O", "H"], 4.0) for seed in (0, 1)]
+    for seed, graph in enumerate(graphs):
         rng = np.random.default_rng(seed)
-        rotation = np.linalg.qr(rng.normal(size=(3, 3)))[0] * (-1) ** seed
-        order = rng.permutation(len(atoms))
-        moved = atoms[order]
-        moved.set_cell(atoms.cell @ rotation)
-        moved.positions = (atoms.positions[order] + rng.normal(size=3)) @ rotation
-        found = values(model, moved)
-        assert found[0] == pytest.approx(energy, rel=1e-12)
-        assert np.allclose(found[1], forces[order] @ rotation, atol=1e-12)
+        for key, number in GIVEN[given].items():
+            rows = 1 if key == "frame_parameters" else len(graph["types"])
+            graph[key] = torch.from_numpy(rng.normal(size=(rows, number)))
+    model = potential(name, **GIVEN[given])
+    assert all(each.chunked(graphs[0]["positions"]) for each in model.descriptors)
+    for graph in (graphs[0], collate(graphs)):
+        for each in model.descriptors:
+            each.use_kernels = False
+        expected = model(graph)
+        for each in model.descriptors:
+            each.use_kernels = True
+        for key, value in model(graph).items():
+            torch.testing.assert_close(value, expected[key], rtol=1e-11, atol=1e-12)
+    model.compress(shortest=0.5, tolerance=1e-11)
+    for key, value in model(graph).items():
+        torch.testing.assert_close(value, expected[key], rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_small_cell_is_the_same_as_its_copies_and_lone_atoms_feel_nothing(name):
-    model, atoms = potential(name), water(molecules=1, length=3.1)
-    energy, forces = values(model, atoms)
-    many = values(model, atoms.repeat((2, 1, 1)))
-    assert many[0] == pytest.approx(2 * energy, rel=1e-11)
-    assert np.allclose(many[1], np.tile(forces, (2, 1)), atol=1e-10)
-    one = values(model, ase.Atoms("O", positions=[[0, 0, 0]]))
-    two = values(model, ase.Atoms("OO", positions=[[0, 0, 0], [9, 0, 0]]))
-    assert two[0] == pytest.approx(2 * one[0])
-    assert np.abs(two[1]).max() == 0
+def test_a_hybrid_uses_tables_for_the_descriptors_that_have_them():
+    graph = configuration_graph(from_ase(water()), ["O", "H"], 4.0)
+    model = potential("hybrid")
+    expected = model(graph)["forces"]
+    table = model.compress(tolerance=1e-6).descriptors[0].constants().table
+    assert table is not None
+    found = model(graph)["forces"]
+    assert not torch.equal(found, expected)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("pair", ["OH", "HH"])
-def test_an_atom_leaves_smoothly_through_every_cutoff(name, pair):
-    model = potential(name)
-    for cutoff in {each.cutoff for each in model.descriptors}:
-        energies, forces = [], []
-        for distance in cutoff + np.linspace(-2e-3, 2e-3, 9):
-            atoms = ase.Atoms(pair + "O", positions=[[0, 0, 0], [distance, 0, 0], [0, 1.5, 0]])
-            energy, force = values(model, atoms)
-            energies.append(energy)
-            forces.append(force[1, 0])
-        rise = np.diff(energies)
-        assert np.abs(np.diff(rise)).max() < 1e-6
-        assert np.abs(np.diff(forces)).max() < 1e-3
+def test_weights_saved_by_the_former_plain_model_are_loaded():
+    """`embedding`, `mean` and `deviation` were tensors of the model itself."""
+    model = potential("one")
+    former = {
+        key.removeprefix("descriptors.0."): value
+        for key, value in model.state_dict().items()
+        if "_parameters_" not in key
+    }
+    again = DeepPotentialConfig.model_validate(
+        {"descriptors": MODELS["one"], "fitting": [8, 8], "seed": 3}
+    ).build(["O", "H"])
+    again.load_state_dict(former)
+    for key, value in model.state_dict().items():
+        assert torch.equal(again.state_dict()[key], value), key
+
+
+def test_the_flat_form_is_the_same_model(caplog):
+    """`name: se_e2_a` with former keys, and one descriptor in `deep_potential`."""
+    flat = PotentialConfig.model_validate(
+        {"data": {"train": ["none"]},
+         "model": {**PAIR, "one_side": False, "embedding_step": "all", "fitting_step": "none"}}
+    ).model  # fmt: skip
+    said = caplog.text
+    for former, now in (("one_side", "type_one_side"), ("embedding_step", "embedding_resnet_dt"),
+                        ("fitting_step", "fitting_resnet_dt")):  # fmt: skip
+        assert f"'{former}' is now called '{now}'" in said
+    part = {**PAIR, "type_one_side": False, "embedding_resnet_dt": "all"}
+    deep = DeepPotentialConfig(descriptors=[part], fitting_resnet_dt="none")
+    one, two = flat.build(["O", "H"]).state_dict(), deep.build(["O", "H"]).state_dict()
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[key], two[key]) for key in one)
 
 
 def test_excluded_types_do_not_see_each_other():
@@ -168,40 +177,6 @@ def test_training_gradients_of_the_kernels_are_those_of_the_reference(name):
     for key, value in gradients[1].items():
         scale = value.abs().max().clamp_min(1e-12)
         assert float((gradients[0][key] - value).abs().max() / scale) < 1e-9, key
-
-
-@pytest.mark.parametrize("name", ["attention", "stripped", "all"])
-def test_gradients_of_a_force_loss_are_its_slopes(name):
-    """Every kind of parameter, along one random direction each."""
-    graph = configuration_graph(from_ase(water(molecules=2, length=5.0)), ["O", "H"], 4.0)
-    model = potential(name).train()
-
-    def loss():
-        out = model(graph)
-        return out["forces"].square().sum() + 0.01 * out["energy"].square().sum()
-
-    loss().backward()
-    generator = torch.Generator().manual_seed(0)
-    for key, parameter in model.named_parameters():
-        direction = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        start, found = parameter.detach().clone(), []
-        for sign in (1, -1):
-            with torch.no_grad():
-                parameter.copy_(start + sign * 1e-5 * direction)
-            found.append(float(loss().detach()))
-        with torch.no_grad():
-            parameter.copy_(start)
-        slope = (found[0] - found[1]) / 2e-5
-        assert float((parameter.grad * direction).sum()) == pytest.approx(
-            slope, rel=1e-5, abs=1e-7
-        ), key
-
-
-def test_float32_is_near_float64():
-    energy, forces = values(potential("all"), water())
-    found = values(potential("all", precision="float32"), water())
-    assert found[0] == pytest.approx(energy, abs=1e-3)
-    assert np.abs(found[1] - forces).max() < 1e-3 * np.abs(forces).max()
 
 
 @pytest.fixture
@@ -273,7 +248,7 @@ def test_sel_is_counted_for_every_cutoff_and_too_small_ones_are_told(caplog):
                          {**ATTENTION, "sel": "auto"}, {**ATTENTION, "sel": 2}]}
     )  # fmt: skip
     graph = configuration_graph(from_ase(water()), ["O", "H"], 4.0)
-    pair, radial, attention, small = settings.counted([graph], ["O", "H"]).descriptors
+    pair, radial, attention, small = settings.resolve_auto_sel([graph], ["O", "H"]).descriptors
     counts = graph["segments"].diff().view(-1, 2)
     assert all(s >= n for s, n in zip(pair.sel, counts.amax(0).tolist(), strict=True))
     near = counts.sum(1).max()

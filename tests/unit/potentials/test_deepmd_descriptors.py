@@ -11,8 +11,8 @@ import torch
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.atoms import Configuration
-from scitoolkit.potentials.deep_potential import DeepPotential
-from scitoolkit.potentials.deepmd_weights import read_deepmd, write_deepmd
+from scitoolkit.potentials.deepmd.model import DeepPotential
+from scitoolkit.potentials.deepmd.weights import read_deepmd, write_deepmd
 from scitoolkit.potentials.prediction import predict_frame
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "deepmd"
@@ -38,7 +38,7 @@ def frame(expected):
 
 
 def use_kernels(model, wanted):
-    for each in getattr(model, "descriptors", [model]):
+    for each in model.descriptors:
         each.use_kernels = wanted
 
 
@@ -75,7 +75,7 @@ def test_given_parameters_change_the_energy_and_are_asked_for(expected):
 
 
 def test_what_is_not_built_is_refused_by_name(tmp_path):
-    from scitoolkit.potentials.deepmd_file import read_tree, write_tree
+    from scitoolkit.potentials.deepmd.file import read_tree, write_tree
 
     def changed(name, **settings):
         tree = read_tree(GOLDEN / f"{name}.dp")

@@ -46,7 +46,7 @@ def write(tmp_path, values):
 
 def test_an_input_of_deepmd_kit_is_taken_as_it_is(tmp_path):
     _, config = api.load(write(tmp_path, settings()), ["training.disp_freq=7"])
-    assert config.model.sel == [46, 92]
+    assert config.model.descriptors[0].sel == [46, 92]
     assert config.data.train[0].is_dir()
     training = config.training
     assert (training.batch_size, training.steps, training.log_every) == (1, 1000000, 7)
@@ -75,7 +75,7 @@ def test_other_descriptors_and_parameters_are_taken(tmp_path):
     assert [each.name for each in model.descriptors] == ["se_e2_a", "se_e2_r", "se_atten"]
     assert model.descriptors[0].exclude_types == [(0, 0)]
     # deepmd-kit's defaults, which are not ours
-    assert model.descriptors[1].one_side is False
+    assert model.descriptors[1].type_one_side is False
     attention = model.descriptors[2]
     assert (attention.axis_neurons, attention.type_width, attention.attention_width) == (4, 8, 128)
     assert attention.type_input == "strip"
@@ -85,11 +85,12 @@ def test_other_descriptors_and_parameters_are_taken(tmp_path):
     model.build(["O", "H"])
 
 
-def test_se_e2_r_stays_a_plain_model(tmp_path):
+def test_se_e2_r_with_and_without_a_mean(tmp_path):
     values = settings()
     values["model"]["descriptor"] = {"type": "se_e2_r", "sel": [9, 18], "neuron": [8]}
     _, config = api.load(write(tmp_path, values))
-    assert config.model.name == "se_e2_r"
+    assert config.model.descriptors[0].name == "se_e2_r"
+    assert not config.model.descriptors[0].zero_mean
     values["model"]["descriptor"]["set_davg_zero"] = True
     (tmp_path / "input.json").write_text(json.dumps(values))
     _, config = api.load(tmp_path / "input.json")

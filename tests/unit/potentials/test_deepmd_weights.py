@@ -10,7 +10,7 @@ import torch
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.atoms import Configuration
-from scitoolkit.potentials.deepmd_weights import read_deepmd, write_deepmd
+from scitoolkit.potentials.deepmd.weights import read_deepmd, write_deepmd
 from scitoolkit.potentials.prediction import predict_frame
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "deepmd"
@@ -31,7 +31,7 @@ def frame(expected):
 @pytest.mark.parametrize("name", ["one_side", "two_side", "radial"])
 def test_energies_forces_and_virials_are_deepmd_kits(expected, name, kernels):
     model = read_deepmd(GOLDEN / f"{name}.dp")
-    model.use_kernels = kernels
+    model.descriptors[0].use_kernels = kernels
     found = predict_frame(model, frame(expected))
     for ours, theirs in (("energy", "energy"), ("forces", "force"), ("virial", "virial")):
         wanted = expected[f"{name}_{theirs}"].reshape(found[ours].shape)

@@ -1,4 +1,4 @@
-"""What any potential must obey, on the compiled kernels, the table and the torch reference."""
+"""se_e2_a on the compiled kernels, the table and the torch reference; dynamics, committees."""
 
 from __future__ import annotations
 
@@ -8,27 +8,25 @@ import numpy as np
 import pytest
 import torch
 from ase.md.verlet import VelocityVerlet
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.potentials import SeE2AConfig
 from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.committee import model_deviation
-from scitoolkit.potentials.se_e2_a import SmoothEditionConfig
-
-BACKENDS = ["kernels", "table", "reference"]
 
 
 def potential(backend="kernels", precision="float64", one_side=True, seed=0, **more):
-    model = SmoothEditionConfig(
+    model = SeE2AConfig(
         cutoff=4.0, cutoff_smooth=1.0, sel=[12, 24], embedding=[5, 10, 20], axis_neurons=4,
-        fitting=[12, 12], precision=precision, one_side=one_side, seed=seed, **more,
+        fitting=[12, 12], precision=precision, type_one_side=one_side, seed=seed, **more,
     ).build(["O", "H"])  # fmt: skip
-    model.mean[:, 0] = torch.tensor([0.05, 0.08])
-    model.deviation[:] = torch.tensor([[0.2, 0.15, 0.15, 0.15], [0.25, 0.1, 0.1, 0.1]])
+    model.descriptors[0].mean[:, 0] = torch.tensor([0.05, 0.08])
+    model.descriptors[0].deviation[:] = torch.tensor(
+        [[0.2, 0.15, 0.15, 0.15], [0.25, 0.1, 0.1, 0.1]]
+    )
     model.shift[:] = torch.tensor([-3.0, -1.0])
     model.eval()
-    model.use_kernels = backend != "reference"
+    model.descriptors[0].use_kernels = backend != "reference"
     if backend == "table":
         model.compress(shortest=0.8, tolerance=1e-11)
     return model
@@ -57,84 +55,11 @@ def values(model, atoms, skin=0.0):
 @pytest.mark.parametrize("backend", ["kernels", "table"])
 def test_backends_agree(backend, one_side):
     atoms = water()
-    energy, forces = values(potential("reference", one_side=one_side), atoms)
-    found = values(potential(backend, one_side=one_side), atoms)
+    energy, forces = values(potential("reference", type_one_side=one_side), atoms)
+    found = values(potential(backend, type_one_side=one_side), atoms)
     tolerance = 1e-12 if backend == "kernels" else 1e-9
     assert found[0] == pytest.approx(energy, rel=tolerance)
     assert np.abs(found[1] - forces).max() < tolerance * np.abs(forces).max()
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_forces_and_stress_are_the_slopes_of_the_energy(backend):
-    model, atoms, step = potential(backend), water(), 1e-4
-    atoms.calc = Calculator(model, skin=0)
-    forces, stress = atoms.get_forces(), atoms.get_stress()
-    for atom, axis in ((0, 0), (1, 1), (5, 2), (7, 0)):
-        energies = []
-        for sign in (1, -1):
-            moved = atoms.copy()
-            moved.positions[atom, axis] += sign * step
-            energies.append(values(model, moved)[0])
-        slope = -(energies[0] - energies[1]) / (2 * step)
-        assert slope == pytest.approx(forces[atom, axis], abs=1e-6)
-    for axis, strain in enumerate(np.eye(3)[:, :, None] * np.eye(3)[:, None, :]):
-        energies = []
-        for sign in (1, -1):
-            moved = atoms.copy()
-            moved.set_cell(atoms.cell @ (np.eye(3) + sign * step * strain), scale_atoms=True)
-            energies.append(values(model, moved)[0])
-        slope = (energies[0] - energies[1]) / (2 * step) / atoms.get_volume()
-        assert slope == pytest.approx(stress[axis], abs=1e-7)
-
-
-@settings(max_examples=10, deadline=None)
-@given(st.integers(0, 10**6))
-def test_rotation_translation_permutation(seed):
-    rng = np.random.default_rng(seed)
-    model, atoms = potential(), water(seed % 7)
-    energy, forces = values(model, atoms)
-    rotation = np.linalg.qr(rng.normal(size=(3, 3)))[0]
-    order = rng.permutation(len(atoms))
-    moved = atoms[order]
-    moved.set_cell(atoms.cell @ rotation)
-    moved.positions = (atoms.positions[order] + rng.normal(size=3)) @ rotation
-    found = values(model, moved)
-    assert found[0] == pytest.approx(energy, rel=1e-12)
-    assert np.allclose(found[1], forces[order] @ rotation, atol=1e-12)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_atom_leaves_smoothly_through_the_cutoff(backend):
-    model = potential(backend)
-    energies, forces = [], []
-    distances = 4.0 + np.linspace(-2e-3, 2e-3, 9)
-    for distance in distances:
-        atoms = ase.Atoms("OH", positions=[[0, 0, 0], [distance, 0, 0]])
-        energy, force = values(model, atoms)
-        energies.append(energy)
-        forces.append(force[1, 0])
-    assert np.abs(np.diff(energies)).max() < 1e-8
-    assert np.abs(np.diff(forces)).max() < 1e-4
-    assert np.ptp(energies[5:]) == 0
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_small_cell_is_the_same_as_its_copies(backend):
-    """Every atom meets its own images; sel is exceeded in both."""
-    atoms = water(molecules=1, length=3.1)
-    energy, forces = values(potential(backend), atoms)
-    many = values(potential(backend), atoms.repeat((2, 2, 1)))
-    assert many[0] == pytest.approx(4 * energy, rel=1e-11)
-    assert np.allclose(many[1], np.tile(forces, (4, 1)), atol=1e-10)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_atoms_without_neighbours_have_an_energy_and_no_force(backend):
-    model = potential(backend)
-    alone = values(model, ase.Atoms("O", positions=[[0, 0, 0]]))
-    two = values(model, ase.Atoms("OO", positions=[[0, 0, 0], [9, 0, 0]]))
-    assert two[0] == pytest.approx(2 * alone[0])
-    assert np.abs(two[1]).max() == 0
 
 
 def test_nearer_than_the_table_the_network_itself_is_used():
@@ -148,17 +73,10 @@ def test_nearer_than_the_table_the_network_itself_is_used():
 def test_a_table_follows_its_parameters():
     model, atoms = potential("table"), water()
     with torch.no_grad():
-        model.embedding.bias[0] += 0.1
+        model.descriptors[0].embedding.bias[0] += 0.1
     energy, _ = values(model, atoms)
-    model.use_kernels = False
+    model.descriptors[0].use_kernels = False
     assert values(model, atoms)[0] == pytest.approx(energy, rel=1e-10)
-
-
-def test_float32_is_near_float64():
-    energy, forces = values(potential(), water())
-    found = values(potential(precision="float32"), water())
-    assert found[0] == pytest.approx(energy, abs=1e-4)
-    assert np.abs(found[1] - forces).max() < 1e-4 * np.abs(forces).max()
 
 
 def test_threads_change_no_bit():

@@ -12,9 +12,9 @@ import torch
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.potentials import read_deepmd, read_deepmd_property
-from scitoolkit.potentials.deep_potential import DeepPotentialConfig
+from scitoolkit.potentials.deepmd.model import DeepPotentialConfig
+from scitoolkit.potentials.deepmd.properties import PropertyModel
 from scitoolkit.potentials.graph import collate, configuration_graph
-from scitoolkit.potentials.properties import PropertyModel
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "deepmd"
 NAMES = ["dipole", "polar_diagonal", "polar_full", "dos"]

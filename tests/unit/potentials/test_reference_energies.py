@@ -35,7 +35,7 @@ def config(*files, **more):
     return PotentialConfig.model_validate(
         {
             "data": {"train": list(files), "validation": 0.2},
-            "model": {"name": "mace", "channels": 4, "harmonics_degree": 1, "layers": 1,
+            "model": {"name": "mace", "channels": 4, "lmax": 1, "layers": 1,
                       "correlation": 2, "radial_widths": [8]},
             **more,
         }

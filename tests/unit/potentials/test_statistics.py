@@ -6,13 +6,10 @@ import torch
 
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.ops.environment_matrix import EnvironmentSpec, reference
+from scitoolkit.potentials.deepmd.statistics import environment_statistics, max_neighbours
 from scitoolkit.potentials.graph import collate, configuration_graph, edge_vectors
 from scitoolkit.potentials.loss import LossConfig
-from scitoolkit.potentials.statistics import (
-    energy_shifts,
-    environment_statistics,
-    most_neighbours,
-)
+from scitoolkit.potentials.statistics import energy_shifts
 
 
 def frame(seed=0, atoms=12, length=7.0):
@@ -70,9 +67,9 @@ def test_shifts_of_one_composition_give_the_total():
     assert np.allclose(energy_shifts(mixed, mixed @ [-3.0, -0.5]), [-3.0, -0.5])
 
 
-def test_most_neighbours_is_a_maximum_over_atoms():
+def test_max_neighbours_is_a_maximum_over_atoms():
     graph = configuration_graph(frame(), ["O", "H"], 4.0)
-    most = most_neighbours([graph], 2)
+    most = max_neighbours([graph], 2)
     pairs = graph["segments"].diff().view(-1, 2)
     assert most == [int(pairs[:, 0].max()), int(pairs[:, 1].max())]
 

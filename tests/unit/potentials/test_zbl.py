@@ -8,10 +8,10 @@ import torch
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.atoms_formats import from_ase
+from scitoolkit.potentials import SeE2AConfig
 from scitoolkit.potentials.calculator import Calculator
+from scitoolkit.potentials.equivariant.mace import MaceConfig
 from scitoolkit.potentials.graph import configuration_graph
-from scitoolkit.potentials.mace import MaceConfig
-from scitoolkit.potentials.se_e2_a import SmoothEditionConfig
 from scitoolkit.potentials.zbl import Zbl, ZblConfig, screened
 
 TYPES = ["O", "H"]
@@ -21,11 +21,11 @@ ATOMS = ase.Atoms("OHH", positions=[[0, 0, 0], [0.5, 0.1, 0], [-0.2, 0.45, 0.3]]
 def model(family, zbl):
     if family == "mace":
         settings = MaceConfig(
-            cutoff=4.0, channels=4, harmonics_degree=2, layers=1, radial_widths=[8],
+            cutoff=4.0, channels=4, lmax=2, layers=1, radial_widths=[8],
             precision="float64", zbl=zbl,
         )  # fmt: skip
     else:
-        settings = SmoothEditionConfig(
+        settings = SeE2AConfig(
             cutoff=4.0, sel=[4, 8], embedding=[4, 8], axis_neurons=4, fitting=[8], zbl=zbl,
             precision="float32" if family == "float32" else "float64",
         )  # fmt: skip
@@ -125,7 +125,7 @@ def test_what_remains_to_learn_is_the_label_without_it():
     with torch.no_grad():
         labels = term(graph)
     labelled = {**graph, **{k: labels[k] for k in ("energy", "forces", "virial")}}
-    rest = term.remainder(labelled)
+    rest = term.residual_labels(labelled)
     plain = model("float64", None)
     plain.load_state_dict(term.state_dict())
     with torch.no_grad():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.loader import SurrogateLoader, open_source
+from scitoolkit.io.loader import PlannedLoader, open_source
 
 N, K = 64, 8
 U = np.random.default_rng(0).normal(size=(N, 4, 32)).astype("f4")
@@ -32,7 +32,7 @@ def make(path, layout):
 
 def loader(source, **options):
     options = {"buffer": 8000, "threads": 2, "prefetch": 0, **options}
-    return SurrogateLoader(source, 8, 1, **options)
+    return PlannedLoader(source, 8, 1, **options)
 
 
 def chunk_at(path, number):

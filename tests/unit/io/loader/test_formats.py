@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 import zarr
 
-from scitoolkit.io.loader import FileSource, SurrogateLoader, open_source
+from scitoolkit.io.loader import FileSource, PlannedLoader, open_source
 from scitoolkit.io.loader.filters import DEFLATE, FLETCHER32, SHUFFLE, fletcher32, shuffle, undo
 from scitoolkit.io.loader.hdf5 import LibraryReader
 from scitoolkit.io.loader.rows import ChunkReader, StridedReader
@@ -49,7 +49,7 @@ def test_compressed_chunks(name, tmp_path):
         expected = file["u"][:]
     source = open_source(path, {"x": "u"}, crop={"dim_2": (1, 6)})
     assert isinstance(_reader(source), ChunkReader if name in OWN else LibraryReader)
-    loader = SurrogateLoader(source, 6, buffer=2000, shuffle=False)
+    loader = PlannedLoader(source, 6, buffer=2000, shuffle=False)
     got = np.concatenate([batch["x"].numpy() for batch in loader])
     assert np.array_equal(got, expected[:, :, 1:])
 
@@ -62,7 +62,7 @@ def test_types_and_byte_orders_behind_a_user_block(dtype, chunks, tmp_path):
         file.create_dataset("u", data=values, chunks=chunks)
     source = open_source(tmp_path / "u.h5", {"x": "u"})
     assert isinstance(_reader(source), ChunkReader if chunks else StridedReader)
-    for batch in SurrogateLoader(source, N, shuffle=False):
+    for batch in PlannedLoader(source, N, shuffle=False):
         assert np.array_equal(batch["x"].numpy(), values)
 
 
@@ -139,7 +139,7 @@ def test_zarr(version, shards, through, tmp_path, monkeypatch):
     array = group.create_array("u", shape=U.shape, chunks=(8, 4, 3), dtype="f4", **options)
     array[:] = U
     source = open_source(tmp_path / "u.zarr", {"x": "u"}, crop={"dim_1": (1, 3)})
-    loader = SurrogateLoader(source, 8, buffer=0, shuffle=False, threads=2)
+    loader = PlannedLoader(source, 8, buffer=0, shuffle=False, threads=2)
     assert np.array_equal(np.concatenate([b["x"].numpy() for b in loader]), U[:, 1:3])
 
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from scitoolkit.core.contracts import Loader
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError
 from scitoolkit.io.fields import open_fields, write_fields
-from scitoolkit.io.loader import ArraySource, EpochOrder, FieldLoader, FieldWindows, rank_share
+from scitoolkit.io.loader import ArraySource, BatchLoader, EpochOrder, FieldWindows, rank_share
 
 fast = settings(max_examples=40, deadline=None)
 
 
 def _loader(n=10, batch=4, **options):
-    return FieldLoader(ArraySource({"x": np.arange(n)}), batch, **options)
+    return BatchLoader(ArraySource({"x": np.arange(n)}), batch, **options)
 
 
 def _values(batches):
@@ -153,7 +153,7 @@ class _Broken(ArraySource):
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_an_error_of_the_reader_reaches_the_consumer(prefetch):
     source = _Broken({"x": np.arange(10)})
-    loader = FieldLoader(source, 2, shuffle=False, prefetch=prefetch)
+    loader = BatchLoader(source, 2, shuffle=False, prefetch=prefetch)
     with pytest.raises(DataError, match=r"epoch 0, batch 3: samples 6, 7 .*bit rot"):
         list(loader)
     assert loader.state_dict()["step"] == 3
@@ -162,7 +162,7 @@ def test_an_error_of_the_reader_reaches_the_consumer(prefetch):
 def test_nan_is_refused_by_name():
     source = ArraySource({"x": np.array([0.0, np.nan])})
     with pytest.raises(DataError, match=r"variable x: NaN or Inf .*samples 1"):
-        list(FieldLoader(source, 2))
+        list(BatchLoader(source, 2))
     field = xr.DataArray(np.zeros((6, 2)), dims=("time", "y"), name="u")
     field[4, 1] = np.nan
     windows = FieldWindows(field, [0, 1, 2], 2, 1)
@@ -222,6 +222,6 @@ def test_windows_of_a_file_stream_through_the_reader_thread(tmp_path, kind):
         data.to_netcdf(path, engine="scipy")
     with open_fields(path, "u") as found:
         windows = FieldWindows(found["u"], np.arange(25), inputs=3, leads=2)
-        for batch in FieldLoader(windows, 4, seed=1):
+        for batch in BatchLoader(windows, 4, seed=1):
             for start, inputs in zip(batch["start"], batch["inputs"], strict=True):
                 assert np.array_equal(inputs.numpy(), values[start : start + 3])

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.io.loader import SurrogateBatchSampler, SurrogateLoader, open_source
+from scitoolkit.io.loader import PlannedBatchSampler, PlannedLoader, open_source
 
 WORKER = """
 import gc, json, sys
@@ -39,7 +39,7 @@ gc.collect()  # DDP is a cycle of references; a thread of gloo must not outlive 
 def gradients(path, buffer, ddp=False):
     """Return the gradient of every step of two epochs."""
     source = open_source(path, {"x": "x", "y": "y"})
-    loader = SurrogateLoader(source, 8, 2, buffer, threads=2)
+    loader = PlannedLoader(source, 8, 2, buffer, threads=2)
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(12, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
     model = model.double()
@@ -79,7 +79,7 @@ def test_two_ranks_have_the_gradients_of_one_and_notice_different_plans(tmp_path
 @pytest.mark.parametrize("units", [None, np.arange(50) // 7])
 def test_a_sampler_remaps_for_a_dataset_of_ones_own(units):
     samplers = [
-        SurrogateBatchSampler(50, 8, 3, capacity=12, units=units, rank=r, world_size=2)
+        PlannedBatchSampler(50, 8, 3, capacity=12, units=units, rank=r, world_size=2)
         for r in range(2)
     ]
     data = TensorDataset(torch.arange(50))
@@ -95,13 +95,13 @@ def test_a_sampler_remaps_for_a_dataset_of_ones_own(units):
             assert sorted(got.tolist()) == sorted(expected.tolist())
             assert len(parts[0][0]) == len(parts[1][0]) == 4
     with pytest.raises(ConfigError):
-        SurrogateBatchSampler(50, 7, rank=0, world_size=2)
-    odd = SurrogateBatchSampler(5, 4, drop_last=False, rank=1, world_size=2)
+        PlannedBatchSampler(50, 7, rank=0, world_size=2)
+    odd = PlannedBatchSampler(5, 4, drop_last=False, rank=1, world_size=2)
     assert [len(batch) for batch in odd] == [2, 1]
 
 
 def test_a_dataset_that_follows_the_steps_reads_no_more_than_the_bound():
-    sampler = SurrogateBatchSampler(64, 8, capacity=32)
+    sampler = PlannedBatchSampler(64, 8, capacity=32)
     held: set[int] = set()
     for epoch in range(3):
         sampler.set_epoch(epoch)
@@ -120,6 +120,6 @@ def test_pinned_batches_hold_the_same_values(tmp_path, monkeypatch):
     with h5py.File(tmp_path / "u.h5", "w") as file:
         file["u"] = np.arange(30.0).reshape(10, 3)
     source = open_source(tmp_path / "u.h5", {"x": "u"})
-    loaders = [SurrogateLoader(source, 4, pin_memory=pin) for pin in (True, False)]
+    loaders = [PlannedLoader(source, 4, pin_memory=pin) for pin in (True, False)]
     for pinned, plain in zip(*loaders, strict=True):
         assert torch.equal(pinned["x"], plain["x"])

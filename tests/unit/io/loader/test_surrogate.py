@@ -10,7 +10,7 @@ import pytest
 
 from scitoolkit.core.contracts import Loader
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError
-from scitoolkit.io.loader import SurrogateLoader, open_source
+from scitoolkit.io.loader import PlannedLoader, open_source
 
 N = 150
 
@@ -41,7 +41,7 @@ WINDOWS = {"x": [0, 1, 2], "y": 3}
 def test_batches_are_those_of_the_order(path, names, ranks, buffer, shuffle, frames):
     source = open_source(path, dict(zip("xy", names, strict=True)), frames=frames)
     loaders = [
-        SurrogateLoader(source, 32, 3, buffer, shuffle, rank=r, world_size=ranks, threads=2)
+        PlannedLoader(source, 32, 3, buffer, shuffle, rank=r, world_size=ranks, threads=2)
         for r in range(ranks)
     ]
     for epoch in range(2):
@@ -88,7 +88,7 @@ def test_several_files_are_one_and_windows_stop_at_their_ends(path, tmp_path):
     assert np.array_equal(pairs["y"], pairs["x"] + 1)
     joined = open_source(str(tmp_path / "*.h5"), {"x": "u", "y": "u"}, frames={"y": 1}, join=True)
     assert joined.read(np.array([4]))["y"].tolist() == [100.0]
-    loader = SurrogateLoader(joined, 4, buffer=64)
+    loader = PlannedLoader(joined, 4, buffer=64)
     assert sorted(v for b in loader for v in b["x"].tolist()) == sorted(
         joined.read(np.arange(16))["x"].tolist()
     )
@@ -100,7 +100,7 @@ def _stream(path, stops, **options):
     for stop in [*stops, 10**9]:
         ranks = options.get("ranks", [1])[at % len(options.get("ranks", [1]))]
         source = open_source(path, {"x": "gzip"})
-        loaders = [SurrogateLoader(source, 12, 5, 4000, rank=r, world_size=ranks, threads=2)
+        loaders = [PlannedLoader(source, 12, 5, 4000, rank=r, world_size=ranks, threads=2)
                    for r in range(ranks)]  # fmt: skip
         for loader in loaders:
             if state:
@@ -134,7 +134,7 @@ def test_a_run_killed_and_resumed_on_other_ranks_sees_the_same_batches(path):
 
 def test_nothing_is_replayed_after_a_resume(path):
     source = open_source(path, {"x": "whole"})
-    loader = SurrogateLoader(source, 10, buffer=0, threads=1)
+    loader = PlannedLoader(source, 10, buffer=0, threads=1)
     loader.gap_nbytes = 0
     loader.load_state_dict({**loader.state_dict(), "step": 14})
     before = source.bytes_read
@@ -144,7 +144,7 @@ def test_nothing_is_replayed_after_a_resume(path):
 
 def test_breaking_off_and_going_on_keeps_what_is_in_memory(path):
     source = open_source(path, {"x": "gzip"})
-    loader = SurrogateLoader(source, 10, buffer="1MiB", threads=2)
+    loader = PlannedLoader(source, 10, buffer="1MiB", threads=2)
     assert isinstance(loader, Loader)
     requests = []
     for epoch in range(3):
@@ -160,7 +160,7 @@ def test_predicted_reads_are_those_that_happen(path):
     for names in ({"x": "gzip"}, {"x": "cut", "y": "lzf"}):
         source = open_source(path, names, frames={"x": [0, 1]})
         before = source.counters()
-        loader = SurrogateLoader(source, 16, buffer=5000, threads=2)
+        loader = PlannedLoader(source, 16, buffer=5000, threads=2)
         said = loader.explain()
         assert source.counters() == before
         for epoch in range(2):
@@ -185,7 +185,7 @@ def test_wrong_settings_are_refused_at_once(path):
         ({"batch_size": 4, "threads": 0}, "threads"),
     ]:
         with pytest.raises(ConfigError, match=text):
-            SurrogateLoader(source, **options)
+            PlannedLoader(source, **options)
     with pytest.raises(DataError, match="did you mean whole"):
         open_source(path, {"x": "hole"})
     with pytest.raises(DataError, match="differ in their number of samples"):
@@ -196,9 +196,9 @@ def test_wrong_settings_are_refused_at_once(path):
         open_source(path, {"x": "whole"}, crop={"dim_1": (0, 9)})
     with pytest.raises(DataError, match="151 steps"):
         open_source(path, {"x": "whole"}, frames={"x": N})
-    state = SurrogateLoader(source, 4, 0).state_dict()
+    state = PlannedLoader(source, 4, 0).state_dict()
     with pytest.raises(CheckpointError, match="seed"):
-        SurrogateLoader(source, 4, 1).load_state_dict(state)
+        PlannedLoader(source, 4, 1).load_state_dict(state)
 
 
 def test_block_shuffle_reads_every_chunk_about_once_and_says_what_that_costs(tmp_path):
@@ -207,7 +207,7 @@ def test_block_shuffle_reads_every_chunk_about_once_and_says_what_that_costs(tmp
         file.create_dataset("u", data=data, chunks=(16, 64), compression="gzip")
     source = open_source(tmp_path / "u.h5", {"x": "u"})
     exact, block = (
-        SurrogateLoader(source, 16, buffer=data.nbytes // 4, shuffle=shuffle)
+        PlannedLoader(source, 16, buffer=data.nbytes // 4, shuffle=shuffle)
         for shuffle in ("exact", "block")
     )
     said = block.explain()
@@ -218,7 +218,7 @@ def test_block_shuffle_reads_every_chunk_about_once_and_says_what_that_costs(tmp
     orders = [block.order.permutation(epoch) for epoch in (0, 1)]
     assert all(sorted(order.tolist()) == list(range(512)) for order in orders)
     assert orders[0].tolist() != orders[1].tolist()
-    other = SurrogateLoader(source, 16, buffer=data.nbytes // 2, shuffle="block")
+    other = PlannedLoader(source, 16, buffer=data.nbytes // 2, shuffle="block")
     with pytest.raises(CheckpointError, match="window"):
         other.load_state_dict(block.state_dict())
 
@@ -235,7 +235,7 @@ def test_rows_are_read_together_where_the_gap_costs_less_than_a_request(path):
 
 def test_an_epoch_that_is_repeated_without_shuffling_keeps_its_buffer(path):
     source = open_source(path, {"x": "gzip"})
-    loader = SurrogateLoader(source, 8, buffer="1MiB", shuffle=False)
+    loader = PlannedLoader(source, 8, buffer="1MiB", shuffle=False)
     list(loader)
     before = source.counters()
     for _ in range(2):

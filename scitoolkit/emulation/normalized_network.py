@@ -37,7 +37,7 @@ class Statistics:
     changes: dict[str, Tensor]
 
 
-class Regressor(nn.Module):
+class NormalizedNetwork(nn.Module):
     """One network between the normalised inputs and the normalised outputs of a layout.
 
     Args:

@@ -20,21 +20,21 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io.loader.agreement import process_of, require_agreement
 from scitoolkit.io.loader.cursor import CursorLoader, pinned_empty, tensors
 from scitoolkit.io.loader.explain import explained
+from scitoolkit.io.loader.fallbacks import SampleFallbacks
 from scitoolkit.io.loader.fetch import ReadAhead
 from scitoolkit.io.loader.file_source import FileSource
-from scitoolkit.io.loader.holdings import Holdings
 from scitoolkit.io.loader.order import Blocks, EpochOrder
 from scitoolkit.io.loader.plan import EpochPlan, Planner, Step
 from scitoolkit.io.loader.plan_samples import SamplePlanner
 from scitoolkit.io.loader.plan_units import UnitPlanner
-from scitoolkit.io.loader.replace import Replacements
 from scitoolkit.io.loader.rows import UNWRITTEN_FIX
+from scitoolkit.io.loader.sample_cache import SampleCache
 from scitoolkit.io.loader.sizes import nbytes_of
 
 SHUFFLES = ("exact", "block", False)
 
 
-class SurrogateLoader(CursorLoader):
+class PlannedLoader(CursorLoader):
     """Batches of files, in exactly shuffled order, with as few reads as the buffer allows.
 
     Stands where a `DataLoader` stands. The order, and so every global batch, depends on the seed,
@@ -71,7 +71,7 @@ class SurrogateLoader(CursorLoader):
         >>> with h5py.File(path, "w") as file:
         ...     file["u"] = np.arange(6.0)
         >>> source = open_source(path, {"x": "u"})
-        >>> loader = SurrogateLoader(source, batch_size=3, seed=1, buffer="1MiB")
+        >>> loader = PlannedLoader(source, batch_size=3, seed=1, buffer="1MiB")
         >>> sorted(value for batch in loader for value in batch["x"].tolist())
         [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
         >>> loader.stats()["samples"]
@@ -113,9 +113,9 @@ class SurrogateLoader(CursorLoader):
         self.units, self.capacity = units, capacity
         self.planner = self.new_planner()
         self.gap_nbytes = source.gap_nbytes()
-        self.replacements = Replacements(source, seed, on_error)
+        self.replacements = SampleFallbacks(source, seed, on_error)
         pinned = torch.cuda.is_available() if pin_memory is None else pin_memory
-        self.holdings = Holdings(source, capacity, pinned_empty if pinned else np.empty)
+        self.holdings = SampleCache(source, capacity, pinned_empty if pinned else np.empty)
         self._plan: EpochPlan | None = None
         self._next_plan: Future[EpochPlan] | None = None
         self._owner = os.getpid()

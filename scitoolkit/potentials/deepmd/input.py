@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.config import Problem
-from scitoolkit.potentials.deepmd_input_model import model_settings
-from scitoolkit.potentials.deepmd_section import Section
+from scitoolkit.potentials.deepmd.input_model import model_settings
+from scitoolkit.potentials.deepmd.input_section import Section
 
 
 def translate(raw: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -26,7 +26,7 @@ def translate(raw: Mapping[str, Any]) -> dict[str, Any] | None:
         >>> text = {"model": {"type_map": ["H"], "descriptor": {"type": "se_e2_a", "sel": [9],
         ...     "rcut": 6.0}, "fitting_net": {}}, "learning_rate": {}, "loss": {},
         ...     "training": {"training_data": {"systems": ["a"], "batch_size": 1}, "numb_steps": 9}}
-        >>> translate(text)["model"]["cutoff"]
+        >>> translate(text)["model"]["descriptors"][0]["cutoff"]
         6.0
     """
     from scitoolkit.core.config import ConfigProblems

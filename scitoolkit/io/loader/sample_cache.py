@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scitoolkit.io.loader.fallbacks import SampleFallbacks
 from scitoolkit.io.loader.fetch import Fetched, merge, pieces_of, read_pieces
 from scitoolkit.io.loader.file_source import FileSource, Piece
 from scitoolkit.io.loader.plan import EpochPlan, Step
-from scitoolkit.io.loader.replace import Replacements
 from scitoolkit.io.loader.store import RowBuffer, copy_rows, scatter
 
 
 @dataclass
-class Ahead:
+class CacheForecast:
     """What a plan alone says of the steps to come: what will be held, what has to be read.
 
     Args:
@@ -46,7 +46,7 @@ class Ahead:
             yield pieces_of(self.source, rows, gap_nbytes)
 
 
-class Holdings:
+class SampleCache:
     """The samples that a rank keeps, as rows, so that samples that overlap share them.
 
     Args:
@@ -84,17 +84,17 @@ class Holdings:
         for buffer in self.buffers.values():
             buffer.clear()
 
-    def ahead(self) -> Ahead:
+    def ahead(self) -> CacheForecast:
         """Return what will be held, to be followed through the steps to come."""
         counts = {name: buffer.count.copy() for name, buffer in self.buffers.items()}
-        return Ahead(self.source, self.held.copy(), counts)
+        return CacheForecast(self.source, self.held.copy(), counts)
 
     def take(
         self,
         samples: np.ndarray,
         step: Step,
         fetched: Fetched,
-        replacements: Replacements,
+        replacements: SampleFallbacks,
         where: str,
     ) -> dict[str, np.ndarray]:
         """Return a step's samples, then let go of and take in what the plan says.
@@ -138,7 +138,7 @@ class Holdings:
         return out.reshape(*rows.shape, *buffer.pool.shape[1:])
 
     def _settle(
-        self, samples: np.ndarray, fetched: Fetched, replacements: Replacements, where: str
+        self, samples: np.ndarray, fetched: Fetched, replacements: SampleFallbacks, where: str
     ) -> None:
         """Replace samples that cannot be read, and read what is still not at hand."""
         while True:

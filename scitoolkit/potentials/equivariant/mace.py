@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from scitoolkit.core.config import Config
 from scitoolkit.core.contracts import Batch
-from scitoolkit.potentials.equivariant import EquivariantPotential
-from scitoolkit.potentials.equivariant_layers import (
+from scitoolkit.potentials.equivariant.layers import (
     Convolution,
     Factory,
     Geometry,
@@ -21,19 +19,21 @@ from scitoolkit.potentials.equivariant_layers import (
     Readout,
     SpeciesLinear,
 )
+from scitoolkit.potentials.equivariant.model import EquivariantPotential
+from scitoolkit.potentials.model import ModelConfig
 from scitoolkit.potentials.zbl import ZblConfig
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
+class MaceConfig(ModelConfig):
+    """MACE: equivariant messages and many-body products.
 
-class MaceConfig(Config):
-    """A MACE model; names in brackets are those of mace_run_train.
+    Names in brackets are those of mace_run_train.
 
     Attributes:
         cutoff: Å [r_max].
         channels: copies of each irrep [num_channels].
-        harmonics_degree: largest degree of the edges' spherical harmonics [max_ell].
-        hidden_degree: largest degree of the features between layers [max_L].
+        lmax: largest degree of the edges' spherical harmonics [max_ell].
+        lmax_hidden: largest degree of the features between layers [max_L].
         correlation: highest power in the product; body order is one more [correlation].
         layers: message passing steps [num_interactions].
         num_basis: Bessel functions of the distance [num_radial_basis].
@@ -50,11 +50,19 @@ class MaceConfig(Config):
         seed: of the initial weights.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {
+        "harmonics_degree": "lmax", "hidden_degree": "lmax_hidden",
+    }  # fmt: skip
+    example: ClassVar[Mapping[str, Any]] = {
+        "cutoff": 4.0, "channels": 4, "lmax": 2, "lmax_hidden": 1, "radial_widths": [8],
+        "precision": "float64",
+    }  # fmt: skip
+
     name: Literal["mace"] = "mace"
     cutoff: PositiveFloat = 5.0
     channels: PositiveInt = 64
-    harmonics_degree: int = Field(default=3, ge=0, le=4)
-    hidden_degree: int = Field(default=1, ge=0, le=3)
+    lmax: int = Field(default=3, ge=0, le=4)
+    lmax_hidden: int = Field(default=1, ge=0, le=3)
     correlation: int = Field(default=3, ge=1, le=4)
     layers: PositiveInt = 2
     num_basis: PositiveInt = 8
@@ -68,12 +76,9 @@ class MaceConfig(Config):
     seed: NonNegativeInt = 0
 
     @model_validator(mode="after")
-    def _fits(self) -> MaceConfig:
-        if self.hidden_degree > self.harmonics_degree:
-            raise ValueError(
-                f"hidden_degree {self.hidden_degree} must not exceed harmonics_degree "
-                f"{self.harmonics_degree}"
-            )
+    def _fits(self) -> Self:
+        if self.lmax_hidden > self.lmax:
+            raise ValueError(f"lmax_hidden {self.lmax_hidden} must not exceed lmax {self.lmax}")
         return self
 
     def build(self, type_map: Sequence[str]) -> Mace:
@@ -87,9 +92,9 @@ class MaceLayer(nn.Module):
     def __init__(self, config: MaceConfig, number: int, num_types: int, factory: Factory) -> None:
         super().__init__()
         last = number == config.layers - 1
-        harmonics = range(config.harmonics_degree + 1)
-        before = range(1 if number == 0 else config.hidden_degree + 1)
-        after = range(1 if last else config.hidden_degree + 1)
+        harmonics = range(config.lmax + 1)
+        before = range(1 if number == 0 else config.lmax_hidden + 1)
+        after = range(1 if last else config.lmax_hidden + 1)
         channels, self.residual = config.channels, number > 0 or config.first_residual
         self.convolution = Convolution(
             before, harmonics, channels, [config.num_basis, *config.radial_widths], factory
@@ -122,7 +127,7 @@ class Mace(EquivariantPotential):
     """
 
     def __init__(self, config: MaceConfig, type_map: Sequence[str]) -> None:
-        super().__init__(config, type_map, config.harmonics_degree)
+        super().__init__(config, type_map, config.lmax)
         factory, types = Factory(self.dtype, config.seed), len(type_map)
         self.embedding = factory.normal(types, config.channels)
         self.layers = nn.ModuleList(

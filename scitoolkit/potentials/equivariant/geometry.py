@@ -1,4 +1,4 @@
-"""What the layers of an equivariant model share about edges, made once a configuration."""
+"""Geometry of edges, computed once a configuration and shared by the layers of a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scitoolkit.ops.interpolation import Grid, Placement, piecewise_polynomial
 from scitoolkit.ops.radial import radial_basis
 from scitoolkit.ops.spherical_harmonics import spherical_harmonics
 from scitoolkit.ops.tensor_product import Edges
-from scitoolkit.potentials.equivariant_layers import Geometry
+from scitoolkit.potentials.equivariant.layers import Geometry
 
 GRID_STEP = 0.0125  # Å
 TABLE_PAYS = 16  # edges per node of the grid from which a table is worth making anew every step
@@ -23,7 +23,7 @@ class EdgeGeometry:
 
     Args:
         cutoff: Å.
-        harmonics_degree: largest degree of the harmonics.
+        lmax: largest degree of the harmonics.
         num_basis: Bessel functions of the distance.
         envelope: power of the polynomial cutoff.
         dtype: of the arithmetic.
@@ -31,12 +31,12 @@ class EdgeGeometry:
     """
 
     def __init__(
-        self, cutoff: float, harmonics_degree: int, num_basis: int, envelope: int,
+        self, cutoff: float, lmax: int, num_basis: int, envelope: int,
         dtype: torch.dtype, *, tabulated: bool,
     ) -> None:  # fmt: skip
         self.cutoff, self.dtype = cutoff, dtype
         self._degrees, self._num_basis, self._envelope = (
-            range(harmonics_degree + 1), num_basis, envelope,
+            range(lmax + 1), num_basis, envelope,
         )  # fmt: skip
         self.grid = Grid(cutoff, math.ceil(cutoff / GRID_STEP)) if tabulated else None
 

@@ -12,7 +12,7 @@ _logger = get_logger(__name__)
 _TRIES = 100
 
 
-class Replacements:
+class SampleFallbacks:
     """Stand-ins of samples that cannot be read.
 
     The candidates follow from the seed and the sample's number alone, so ranks agree without

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.potentials.deep_potential import DeepPotential, DeepPotentialConfig
+from scitoolkit.potentials.deepmd.model import DeepPotential, FittingFields
+from scitoolkit.potentials.deepmd.networks import linear_outputs
 from scitoolkit.potentials.graph import edge_vectors
-from scitoolkit.potentials.networks import linear_outputs
 
 PropertyKind = Literal["dipole", "polarisability", "dos"]
 
@@ -40,13 +40,15 @@ class PropertyModel(nn.Module):
     """
 
     def __init__(
-        self, config: DeepPotentialConfig, type_map: Sequence[str], kind: PropertyKind, *,
+        self, config: FittingFields, type_map: Sequence[str], kind: PropertyKind, *,
         number: int = 1, diagonal: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
-        vectors = sum(DESCRIBED[each.name] * each.embedding[-1] for each in config.descriptors)
+        vectors = sum(each.num_vectors for each in config.descriptor_configs)
         if not vectors and kind != "dos":
-            raise ConfigError(f"a {kind} of descriptors without directions", allowed="se_e2_a")
+            raise ConfigError(
+                f"a {kind} of descriptors without directions", allowed="se_e2_a, se_atten"
+            )
         outputs = {
             "dipole": vectors, "polarisability": vectors if diagonal else vectors**2, "dos": number,
         }[kind]  # fmt: skip
@@ -65,9 +67,9 @@ class PropertyModel(nn.Module):
         """Return `atomic` (N, ...) and `total` (B, ...), float64, in the units of the labels."""
         types, base = graph["types"], self.base
         vectors = edge_vectors(graph).to(base.dtype)
-        with torch.enable_grad():  # moments keep the way back to the edges
-            values = [each.moments(graph, vectors).values for each in base.descriptors]
-        inputs = torch.cat(base.fitting_inputs(graph, values), dim=1)
+        with torch.enable_grad():  # moments keep their vector-Jacobian product
+            values = [each.values for each in base.moments(graph, vectors)]
+        inputs = base.fitting_inputs(graph, values)
         atomic = self._contracted(self.shift[types] + self._outputs(inputs, types), values, types)
         frames = len(graph["num_atoms"])
         total = atomic.new_zeros(frames, *atomic.shape[1:]).index_add(0, graph["frame"], atomic)
@@ -88,7 +90,7 @@ class PropertyModel(nn.Module):
         if self.kind == "dos":
             return outputs
         pairs = zip(self.base.descriptors, values, strict=True)
-        turning = [each.rotation(v) for each, v in pairs if each.vectors]
+        turning = [each.rotation(v) for each, v in pairs if each.num_vectors]
         rotation = torch.cat(turning, dim=1).double()
         if self.kind == "dipole":
             return torch.einsum("nm,nmi->ni", outputs, rotation)
@@ -100,7 +102,3 @@ class PropertyModel(nn.Module):
             square = 0.5 * (square + square.transpose(1, 2))
             out = rotation.transpose(1, 2) @ square @ rotation
         return out + self.isotropic[types][:, None, None] * torch.eye(3, dtype=out.dtype)
-
-
-DESCRIBED = {"se_e2_a": 1, "se_e2_r": 0, "se_atten": 1}
-"""Whether a descriptor gives vectors."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.potentials.networks import StackedNetworks
+from scitoolkit.potentials.deepmd.networks import StackedNetworks
 
 Tree = dict[str, Any]
 
@@ -60,7 +60,7 @@ def _stored(node: Any, file: h5py.File) -> Any:
     return node
 
 
-def layer_steps(collection: dict[str, Any]) -> str:
+def resnet_dt(collection: dict[str, Any]) -> str:
     """Return which layers have a step, of the first network."""
     hidden = next(n for n in collection["networks"] if n is not None)["layers"]
     held = [layer["@variables"].get("idt") is not None for layer in hidden]

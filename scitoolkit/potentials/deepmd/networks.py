@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.ops.environment_matrix.reference import Layer, embedding
 
+ResnetSteps = Literal["none", "same_width", "all"]
+"""Layers whose tanh is scaled by a trained step: none, those that keep the width, or all."""
+
 
 class StackedNetworks(nn.Module):
-    """Fully connected tanh layers with deepmd-kit's shortcuts, for `count` networks.
+    """Fully connected tanh layers with deepmd-kit's residual connections, for `count` networks.
 
     A layer as wide as its input adds the input, one twice as wide adds it twice side by side;
     layers with a step scale their tanh by it.
@@ -21,15 +25,15 @@ class StackedNetworks(nn.Module):
         count: number of networks.
         inputs: width of the input.
         widths: of the hidden layers.
-        step: which layers have a step: none, those that keep the width, or all.
+        resnet_dt: which layers have a step: none, those that keep the width, or all.
         linear_output: whether one linear output follows.
         outputs: width of that output.
         generator: of the initial weights: normal, of variance 1/(inputs + outputs); biases of 1.
     """
 
     def __init__(
-        self, count: int, inputs: int, widths: Sequence[int], *, step: str, linear_output: bool,
-        generator: torch.Generator, dtype: torch.dtype, outputs: int = 1,
+        self, count: int, inputs: int, widths: Sequence[int], *, resnet_dt: str,
+        linear_output: bool, generator: torch.Generator, dtype: torch.dtype, outputs: int = 1,
     ) -> None:  # fmt: skip
         super().__init__()
         self.count, self.widths, self.linear_output = count, tuple(widths), linear_output
@@ -45,7 +49,9 @@ class StackedNetworks(nn.Module):
             self.weight.append(normal(fan_in, fan_out, scale=(fan_in + fan_out) ** -0.5))
             last = linear_output and number == len(widths)
             self.bias.append(normal(fan_out, scale=0.0 if last else 1.0))
-            if not last and (step == "all" or (step == "same_width" and fan_in == fan_out)):
+            if not last and (
+                resnet_dt == "all" or (resnet_dt == "same_width" and fan_in == fan_out)
+            ):
                 self.step[str(number)] = normal(fan_out, scale=0.001, mean=0.1)
 
     def networks(self) -> list[list[Layer]]:

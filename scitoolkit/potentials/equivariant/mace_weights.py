@@ -12,7 +12,7 @@ from torch import Tensor
 
 from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.ops.symmetric_contraction.coupling import basis, monomials
-from scitoolkit.potentials.mace import Mace, MaceConfig, MaceLayer
+from scitoolkit.potentials.equivariant.mace import Mace, MaceConfig, MaceLayer
 
 State = Mapping[str, Tensor]
 
@@ -91,8 +91,8 @@ def _hyper_parameters(state: State) -> dict[str, Any]:
         **width,
         "cutoff": cutoff,
         "channels": channels,
-        "harmonics_degree": math.isqrt(size) - 1,
-        "hidden_degree": outputs - 1,
+        "lmax": math.isqrt(size) - 1,
+        "lmax_hidden": outputs - 1,
         "correlation": orders,
         "layers": layers,
         "num_basis": len(frequencies),

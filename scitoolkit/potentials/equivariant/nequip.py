@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from scitoolkit.core.config import Config
 from scitoolkit.core.contracts import Batch
-from scitoolkit.potentials.equivariant import EquivariantPotential
-from scitoolkit.potentials.equivariant_layers import (
+from scitoolkit.potentials.equivariant.layers import (
     Convolution,
     DegreeLinear,
     Factory,
@@ -23,11 +21,15 @@ from scitoolkit.potentials.equivariant_layers import (
     SpeciesLinear,
     silu_scale,
 )
+from scitoolkit.potentials.equivariant.model import EquivariantPotential
+from scitoolkit.potentials.model import ModelConfig
 from scitoolkit.potentials.zbl import ZblConfig
 
 
-class NequipConfig(Config):
-    """A NequIP model; names in brackets are those of nequip's configuration.
+class NequipConfig(ModelConfig):
+    """NequIP: equivariant messages and gates.
+
+    Names in brackets are those of nequip's configuration.
 
     All parities are those of spherical harmonics (0e, 1o, 2e, ...): pseudoscalars and their like,
     which nequip adds with `parity: true`, are left out. Energies are invariant under inversion
@@ -36,7 +38,7 @@ class NequipConfig(Config):
     Attributes:
         cutoff: Å [r_max].
         channels: copies of each irrep [num_features].
-        degree: largest degree of features and spherical harmonics [l_max].
+        lmax: largest degree of features and spherical harmonics [l_max].
         layers: message passing steps [num_layers].
         num_basis: Bessel functions of the distance [num_bessels].
         envelope: power of the polynomial cutoff [polynomial_cutoff_p].
@@ -53,10 +55,16 @@ class NequipConfig(Config):
         (('O', 'H'), 5.0)
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {"degree": "lmax"}
+    example: ClassVar[Mapping[str, Any]] = {
+        "cutoff": 4.0, "channels": 4, "layers": 2, "lmax": 2, "radial_widths": [8],
+        "precision": "float64",
+    }  # fmt: skip
+
     name: Literal["nequip"] = "nequip"
     cutoff: PositiveFloat = 5.0
     channels: PositiveInt = 32
-    degree: int = Field(default=2, ge=0, le=3)
+    lmax: int = Field(default=2, ge=0, le=3)
     layers: PositiveInt = 4
     num_basis: PositiveInt = 8
     envelope: int = Field(default=6, ge=2)
@@ -77,9 +85,9 @@ class NequipLayer(nn.Module):
 
     def __init__(self, config: NequipConfig, number: int, num_types: int, factory: Factory) -> None:
         super().__init__()
-        harmonics, channels = range(config.degree + 1), config.channels
-        before = range(1 if number == 0 else config.degree + 1)
-        after = range(1 if number == config.layers - 1 else config.degree + 1)
+        harmonics, channels = range(config.lmax + 1), config.channels
+        before = range(1 if number == 0 else config.lmax + 1)
+        after = range(1 if number == config.layers - 1 else config.lmax + 1)
         self.convolution = Convolution(
             before, harmonics, channels, [config.num_basis, *config.radial_widths], factory, after
         )
@@ -116,7 +124,7 @@ class Nequip(EquivariantPotential):
     """
 
     def __init__(self, config: NequipConfig, type_map: Sequence[str]) -> None:
-        super().__init__(config, type_map, config.degree)
+        super().__init__(config, type_map, config.lmax)
         factory, types = Factory(self.dtype, config.seed), len(type_map)
         self.embedding = factory.normal(types, config.channels)
         self.layers = nn.ModuleList(

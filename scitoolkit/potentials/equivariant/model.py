@@ -1,4 +1,4 @@
-"""What equivariant potentials share: geometry of edges, shifts, scales, gradients of energies."""
+"""Base of equivariant potentials: geometry of edges, shifts, scales, gradients of energies."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.potentials.edge_geometry import EdgeGeometry
+from scitoolkit.potentials.equivariant.geometry import EdgeGeometry
 from scitoolkit.potentials.graph import edge_vectors
-from scitoolkit.potentials.model import Potential, autograd_edge_gradients
-from scitoolkit.potentials.se_e2_a import DTYPES
-from scitoolkit.potentials.statistics import equivariant_statistics
+from scitoolkit.potentials.model import DTYPES, Potential, autograd_edge_gradients
+from scitoolkit.potentials.statistics import composition, energy_shifts
 from scitoolkit.potentials.zbl import ZblConfig
 
 
 class EquivariantConfig(Protocol):
-    """What the configurations of equivariant models have in common; see `MaceConfig`."""
+    """Common settings of equivariant models; see `MaceConfig`."""
 
     cutoff: float
     num_basis: int
@@ -35,7 +34,7 @@ class EquivariantPotential(Potential):
     Args:
         config: of the model.
         type_map: species by type index.
-        degree: largest degree of the spherical harmonics.
+        lmax: largest degree of the spherical harmonics.
 
     Attributes:
         geometry: from edge vectors to harmonics and radial functions.
@@ -44,11 +43,11 @@ class EquivariantPotential(Potential):
         average_neighbours: of an atom of the training frames.
     """
 
-    def __init__(self, config: EquivariantConfig, type_map: Sequence[str], degree: int) -> None:
+    def __init__(self, config: EquivariantConfig, type_map: Sequence[str], lmax: int) -> None:
         super().__init__(type_map, config.cutoff, config.zbl)
         self.config, self.dtype = config, DTYPES[config.precision]
         self.geometry = EdgeGeometry(
-            config.cutoff, degree, config.num_basis, config.envelope, self.dtype,
+            config.cutoff, lmax, config.num_basis, config.envelope, self.dtype,
             tabulated=config.radial_table and config.precision == "float32",
         )  # fmt: skip
         self.shift: Tensor
@@ -64,7 +63,17 @@ class EquivariantPotential(Potential):
 
     def fit_statistics(self, graphs: Iterable[Batch]) -> None:
         """Set each species' energy, the scale (rms force, eV/Å) and the mean neighbour number."""
-        equivariant_statistics(self, list(graphs))
+        graphs = list(graphs)
+        counts, energies = composition(graphs, len(self.shift))
+        atoms = sum(len(graph["types"]) for graph in graphs)
+        edges = sum(graph["edge_index"].shape[1] for graph in graphs)
+        forces = [graph["forces"].flatten() for graph in graphs if "forces" in graph]
+        with torch.no_grad():
+            self.shift.copy_(torch.from_numpy(energy_shifts(counts, energies)))
+            self.average_neighbours.fill_(max(1.0, edges / max(1, atoms)))
+            if forces:
+                scale = float(torch.cat(forces).square().mean().sqrt())
+                self.scale.fill_(scale or 1.0)
 
     def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return atomic energies, edge vectors and dE/d(edge vector); see `Potential`."""

@@ -7,31 +7,27 @@ deepmd-kit; the same command turns one that is written here into any backend's f
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.potentials.deep_potential import DeepPotential, DeepPotentialConfig
-from scitoolkit.potentials.deepmd_descriptors import (
-    descriptor_config,
-    descriptor_tree,
-    fill_descriptor,
-    parts,
-    refuse,
+from scitoolkit.potentials.deepmd.descriptors.base import (
+    DescriptorConfig,
+    deepmd_names,
+    descriptors,
 )
-from scitoolkit.potentials.deepmd_file import (
+from scitoolkit.potentials.deepmd.descriptors.trees import refuse
+from scitoolkit.potentials.deepmd.file import (
     Tree,
     fill_networks,
-    layer_steps,
     network_collection,
     read_tree,
+    resnet_dt,
     write_tree,
 )
-from scitoolkit.potentials.descriptors import SmoothDescriptorConfig
-from scitoolkit.potentials.properties import PropertyKind, PropertyModel
-from scitoolkit.potentials.se_e2_a import SmoothEdition, SmoothEditionConfig
+from scitoolkit.potentials.deepmd.model import DeepPotential, DeepPotentialConfig
+from scitoolkit.potentials.deepmd.properties import PropertyKind, PropertyModel
 
 _PROPERTIES: dict[str, PropertyKind] = {
     "dipole": "dipole", "polar": "polarisability", "dos": "dos",
@@ -39,10 +35,8 @@ _PROPERTIES: dict[str, PropertyKind] = {
 _PARAMETERS = {"frame_parameters": "fparam", "atom_parameters": "aparam"}
 
 
-def read_deepmd(path: Path | str) -> SmoothEdition | DeepPotential:
+def read_deepmd(path: Path | str) -> DeepPotential:
     """Return the model of a `.dp` file, its energies those of deepmd-kit.
-
-    Plain se_e2_a and se_e2_r become a `SmoothEdition`, all others a `DeepPotential`.
 
     Raises:
         DataError: not such a file, or a model of a kind that is not built here.
@@ -55,12 +49,8 @@ def read_deepmd(path: Path | str) -> SmoothEdition | DeepPotential:
             fix="read_deepmd_property, for dipole, polar and dos",
         )  # fmt: skip
     _refuse_unknown(model, fitting, where)
-    trees = parts(model["descriptor"])
-    out = _built(trees, fitting, model["type_map"], where)
-    held = out.descriptors if isinstance(out, DeepPotential) else [out]
-    for each, tree in zip(held, trees, strict=True):
-        fill_descriptor(each, tree, where)  # type: ignore[arg-type]
-    _fill_fitting(out, fitting, where)
+    out = _config(model, where).build(model["type_map"])
+    _fill(out, model, where)
     with torch.no_grad():
         shift = np.zeros(len(out.type_map)) + fitting["@variables"]["bias_atom_e"].ravel()
         if (extra := model.get("@variables", {}).get("out_bias")) is not None:
@@ -84,20 +74,12 @@ def read_deepmd_property(path: Path | str) -> PropertyModel:
             allowed=", ".join(_PROPERTIES),
         )  # fmt: skip
     _refuse_unknown(model, fitting, where)
-    trees, type_map = parts(model["descriptor"]), model["type_map"]
-    config = DeepPotentialConfig(
-        descriptors=[descriptor_config(tree, where) for tree in trees],
-        shared_fitting=fitting["mixed_types"], fitting=fitting["neuron"],
-        fitting_step=layer_steps(fitting["nets"]), precision=trees[0]["precision"],
-        **{name: fitting[f"numb_{theirs}"] for name, theirs in _PARAMETERS.items()},
-    )  # fmt: skip
+    type_map = model["type_map"]
     out = PropertyModel(
-        config, type_map, kind, number=fitting.get("dim_out", 1),
+        _config(model, where), type_map, kind, number=fitting.get("dim_out", 1),
         diagonal=fitting.get("fit_diag", True),
     )  # fmt: skip
-    for each, tree in zip(out.base.descriptors, trees, strict=True):
-        fill_descriptor(each, tree, where)
-    _fill_fitting(out.base, fitting, where)
+    _fill(out.base, model, where)
     variables = fitting["@variables"]
     added = np.asarray(model["@variables"]["out_bias"])[0].reshape(len(type_map), -1)
     with torch.no_grad():
@@ -115,9 +97,38 @@ def read_deepmd_property(path: Path | str) -> PropertyModel:
     return out.eval()
 
 
+def _trees(model: Tree) -> list[Tree]:
+    """Return the trees of the descriptors of a hybrid, or of the one descriptor."""
+    tree = model["descriptor"]
+    return tree["list"] if tree.get("type") == "hybrid" else [tree]
+
+
+def _config(model: Tree, where: str) -> DeepPotentialConfig:
+    trees, fitting = _trees(model), model["fitting"]
+    return DeepPotentialConfig(
+        descriptors=[_descriptor_config(tree, where) for tree in trees],
+        shared_fitting=fitting["mixed_types"], fitting=fitting["neuron"],
+        fitting_resnet_dt=resnet_dt(fitting["nets"]), precision=trees[0]["precision"],
+        **{name: fitting[f"numb_{theirs}"] for name, theirs in _PARAMETERS.items()},
+    )  # fmt: skip
+
+
+def _descriptor_config(tree: Tree, where: str) -> DescriptorConfig:
+    names, kind = deepmd_names(), str(tree.get("type"))
+    if kind not in names:
+        raise DataError(
+            f"descriptor {kind!r} is not built here", where=where,
+            allowed=", ".join([*names, "hybrid of these"]),
+        )  # fmt: skip
+    return descriptors.get(names[kind]).from_deepmd_tree(tree, where)
+
+
 @torch.no_grad()
-def _fill_fitting(out: SmoothEdition | DeepPotential, fitting: Tree, where: str) -> None:
-    """Put the fitting nets' weights and the statistics of given parameters in place."""
+def _fill(out: DeepPotential, model: Tree, where: str) -> None:
+    """Set weights of descriptors and fitting nets, and the statistics of given parameters."""
+    for each, tree in zip(out.descriptors, _trees(model), strict=True):
+        each.fill_from_tree(tree, where)
+    fitting = model["fitting"]
     variables = fitting["@variables"]
     fill_networks(out.fitting, fitting["nets"], where)
     for name, theirs in _PARAMETERS.items():
@@ -137,40 +148,16 @@ def _refuse_unknown(model: Tree, fitting: Tree, where: str) -> None:
     )  # fmt: skip
 
 
-def _built(
-    trees: list[Tree], fitting: Tree, type_map: list[str], where: str
-) -> SmoothEdition | DeepPotential:
-    configs = [descriptor_config(tree, where) for tree in trees]
-    common: dict[str, Any] = {
-        "fitting": fitting["neuron"], "fitting_step": layer_steps(fitting["nets"]),
-        "precision": trees[0]["precision"],
-    }  # fmt: skip
-    given = {name: fitting[f"numb_{theirs}"] for name, theirs in _PARAMETERS.items()}
-    first = configs[0]
-    if len(configs) == 1 and isinstance(first, SmoothDescriptorConfig):
-        if not (first.exclude_types or any(given.values())):
-            own = first.model_dump(exclude={"exclude_types", "zero_mean"})
-            return SmoothEditionConfig(**own, **common).build(type_map)
-    return DeepPotentialConfig(
-        descriptors=configs, shared_fitting=fitting["mixed_types"], **given, **common
-    ).build(type_map)
-
-
-def write_deepmd(model: SmoothEdition | DeepPotential, path: Path | str) -> Path:
+def write_deepmd(model: DeepPotential, path: Path | str) -> Path:
     """Write a `.dp` file that deepmd-kit loads, with the same energies.
 
     Raises:
-        DataError: the model has a repulsion of nuclei, which that file cannot hold.
+        DataError: a repulsion of nuclei, or a descriptor, that such a file cannot hold.
     """
     if model.zbl is not None:
         raise DataError("a .dp file has no place for model.zbl", where=str(path))
     names, precision = list(model.type_map), model.config.precision
-    if isinstance(model, DeepPotential):
-        pairs = zip(model.config.descriptors, model.descriptors, strict=True)
-        trees = [descriptor_tree(c, d, names, precision) for c, d in pairs]  # type: ignore[arg-type]
-    else:
-        own = model.config.model_dump(include=set(SmoothDescriptorConfig.model_fields))
-        trees = [descriptor_tree(SmoothDescriptorConfig(**own), model, names, precision)]
+    trees = [each.to_tree(names, precision) for each in model.descriptors]
     hybrid = {"@class": "Descriptor", "type": "hybrid", "@version": 1, "list": trees}
     types = len(names)
     tree = {
@@ -187,22 +174,23 @@ def write_deepmd(model: SmoothEdition | DeepPotential, path: Path | str) -> Path
     return write_tree(tree, Path(path))
 
 
-def _fitting_tree(model: SmoothEdition | DeepPotential) -> Tree:
+def _fitting_tree(model: DeepPotential) -> Tree:
     config, types = model.config, len(model.type_map)
     numbers, variables = {}, {}
     for name, theirs in _PARAMETERS.items():
-        number = getattr(config, name) if isinstance(config, DeepPotentialConfig) else 0
+        number = getattr(config, name)
         numbers[f"numb_{theirs}"] = number
         for ending, key in (("mean", "avg"), ("scale", "inv_std")):
             values = model.get_buffer(f"{name}_{ending}").numpy() if number else None
             variables[f"{theirs}_{key}"] = values
-    mixed = isinstance(config, DeepPotentialConfig) and config.one_fitting
+    mixed = config.one_fitting
     given = sum(numbers.values())
     return {
         "@class": "Fitting", "type": "ener", "@version": 4, "var_name": "energy", "ntypes": types,
         "dim_descrpt": model.fitting.weight[0].shape[1] - given, "mixed_types": mixed,
-        "dim_out": 1, "neuron": list(config.fitting), "resnet_dt": config.fitting_step != "none",
-        **numbers, "dim_case_embd": 0, "default_fparam": None, "rcond": None,
+        "dim_out": 1, "neuron": list(config.fitting),
+        "resnet_dt": config.fitting_resnet_dt != "none", **numbers,
+        "dim_case_embd": 0, "default_fparam": None, "rcond": None,
         "tot_ener_zero": False, "trainable": [True] * (len(config.fitting) + 1), "atom_ener": [],
         "activation_function": "tanh", "precision": config.precision, "layer_name": None,
         "use_aparam_as_mask": False, "spin": None, "exclude_types": [],

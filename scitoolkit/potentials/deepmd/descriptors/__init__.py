@@ -1,0 +1,1 @@
+"""Descriptors of atomic environments, one file each; more come through `scitoolkit.descriptor`."""

@@ -1,0 +1,182 @@
+"""se_atten in deepmd-kit's input.json and model files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.potentials.deepmd.descriptors.attention_layer import AttentionLayer
+from scitoolkit.potentials.deepmd.descriptors.trees import refuse, sel_from_input, statistics
+from scitoolkit.potentials.deepmd.file import Tree, fill_networks, network_collection
+from scitoolkit.potentials.deepmd.input_section import Section
+
+if TYPE_CHECKING:
+    from scitoolkit.potentials.deepmd.descriptors.se_atten import SeAttenDescriptor
+
+
+def settings_from_input(section: Section) -> dict[str, Any]:
+    """Return the settings that only se_atten has, of a section of deepmd-kit's input.json."""
+    sel = sel_from_input(section)
+    section.only("set_davg_zero", True)
+    for key in ("attn_mask", "use_econf_tebd", "use_tebd_bias"):
+        section.only(key, False)
+    section.only("trainable_ln", True)
+    section.only("lmax", 1)
+    smooth = section.get("smooth_type_embdding", False)
+    stripped = section.get("stripped_type_embedding")
+    form = section.get("tebd_input_mode", "concat")
+    if stripped is not None:
+        form = "strip" if stripped else "concat"
+    return {
+        "sel": sum(sel) if isinstance(sel, list) else sel,
+        "axis_neurons": section.get("axis_neuron", 4),
+        "type_width": section.get("tebd_dim", 8), "type_input": form,
+        "type_output": section.get("concat_output_tebd", True),
+        "attention_layers": section.get("attn_layer", 2),
+        "attention_width": section.get("attn", 128),
+        "angular_gate": section.get("attn_dotr", True),
+        "normalize": section.get("normalize", True),
+        "smooth": section.get("smooth_type_embedding", smooth),
+        "scaling": section.get("scaling_factor", 1.0),
+        "temperature": section.get("temperature"),
+        "norm_epsilon": section.get("ln_eps") or 1e-5,
+    }  # fmt: skip
+
+
+def settings_from_tree(tree: Tree, where: str) -> dict[str, Any]:
+    """Return the settings that only se_atten has, of a `.dp` file.
+
+    Raises:
+        DataError: a setting that is not built here.
+    """
+    refuse(
+        where, use_econf_tebd=tree["use_econf_tebd"], attn_mask=tree["attn_mask"],
+        lmax=tree.get("lmax", 1) != 1,
+    )  # fmt: skip
+    return {
+        "sel": sum(np.ravel(tree["sel"]).tolist()), "axis_neurons": tree["axis_neuron"],
+        "type_width": tree["tebd_dim"], "type_input": tree["tebd_input_mode"],
+        "type_output": tree["concat_output_tebd"], "attention_layers": tree["attn_layer"],
+        "attention_width": tree["attn"], "angular_gate": tree["attn_dotr"],
+        "normalize": tree["normalize"], "smooth": tree["smooth_type_embedding"],
+        "scaling": tree["scaling_factor"], "temperature": tree["temperature"],
+        "norm_epsilon": tree["ln_eps"],
+    }  # fmt: skip
+
+
+def fill_attention(out: SeAttenDescriptor, tree: Tree, where: str) -> None:
+    """Set the weights from a tree.
+
+    Raises:
+        DataError: a mean of the environments, or several heads.
+    """
+    if statistics(tree, "davg", where).any():
+        raise DataError("se_atten with set_davg_zero: false", where=where)
+    fill_networks(out.embedding, tree["embeddings"], where)
+    if out.type_network is not None:
+        fill_networks(out.type_network, tree["embeddings_strip"], where)
+    (layer,) = tree["type_embedding"]["embedding"]["layers"]
+    table = layer["@variables"]["w"] + _shortcut(*layer["@variables"]["w"].shape)
+    if layer["@variables"]["b"] is not None:
+        table = table + np.ravel(layer["@variables"]["b"])
+    out.type_embedding.copy_(torch.from_numpy(table))
+    for own, each in zip(out.layers, tree["attention_layers"]["attention_layers"], strict=True):
+        attention = each["attention_layer"]
+        refuse(where, num_heads=attention["num_heads"] != 1)
+        for weight, bias, held in (
+            (own.project, own.project_bias, attention["in_proj"]),
+            (own.mix, own.mix_bias, attention["out_proj"]),
+            (own.norm_weight, own.norm_bias, each["attn_layer_norm"]),
+        ):
+            weight.copy_(torch.from_numpy(held["@variables"]["w"]))
+            bias.copy_(torch.from_numpy(np.ravel(held["@variables"]["b"])))
+
+
+def _shortcut(types: int, width: int) -> np.ndarray:
+    """Return what deepmd-kit's linear layer adds to its weights for inputs of one 1 each."""
+    if width in (types, 2 * types):
+        return np.tile(np.eye(types), width // types)
+    return np.zeros((types, width))
+
+
+def attention_tree(held: SeAttenDescriptor, type_map: Sequence[str], precision: str) -> Tree:
+    """Return the part of the tree that only se_atten has."""
+    config, types, kind = held.config, len(type_map), "embedding_network"
+    settings = {
+        "embed_dim": config.embedding[-1], "hidden_dim": config.attention_width,
+        "nnei": config.sel, "dotr": config.angular_gate, "do_mask": False,
+        "scaling_factor": config.scaling, "normalize": config.normalize,
+        "temperature": config.temperature, "precision": precision,
+    }  # fmt: skip
+    norm = {"trainable_ln": True, "ln_eps": config.norm_epsilon}
+    out = {
+        "type": "dpa1", "ntypes": types, "axis_neuron": config.axis_neurons,
+        "tebd_dim": config.type_width, "tebd_input_mode": config.type_input,
+        "set_davg_zero": True, "attn": config.attention_width,
+        "attn_layer": config.attention_layers, "attn_dotr": config.angular_gate,
+        "attn_mask": False, "scaling_factor": config.scaling, "normalize": config.normalize,
+        "temperature": config.temperature, **norm, "smooth_type_embedding": config.smooth,
+        "concat_output_tebd": config.type_output, "use_econf_tebd": False, "use_tebd_bias": False,
+        "embeddings": network_collection(held.embedding, kind, types, 0),
+        "attention_layers": {
+            "@class": "NeighborGatedAttention", "@version": 1, **settings, **norm,
+            "layer_num": config.attention_layers,
+            "attention_layers": [_layer_tree(each, settings, norm) for each in held.layers],
+        },
+        "type_embedding": _type_embedding_tree(held, type_map, precision),
+    }  # fmt: skip
+    if held.type_network is not None:
+        out["embeddings_strip"] = network_collection(held.type_network, kind, types, 0)
+    return out
+
+
+def _layer_tree(layer: AttentionLayer, settings: Tree, norm: Tree) -> Tree:
+    precision = settings["precision"]
+    return {
+        **settings, **norm,
+        "attention_layer": {
+            **settings, "num_heads": 1, "bias": True, "smooth": layer.config.smooth,
+            "in_proj": _linear(layer.project, layer.project_bias, precision),
+            "out_proj": _linear(layer.mix, layer.mix_bias, precision),
+        },
+        "attn_layer_norm": {
+            "@class": "LayerNorm", "@version": 1, "eps": norm["ln_eps"], "trainable": True,
+            "precision": precision,
+            "@variables": {"w": layer.norm_weight.detach().numpy(),
+                           "b": layer.norm_bias.detach().numpy()},
+        },
+    }  # fmt: skip
+
+
+def _linear(
+    weight: torch.Tensor, bias: torch.Tensor | None, precision: str, activation: str = "none"
+) -> Tree:
+    return {
+        "@class": "Layer", "@version": 2, "bias": bias is not None, "use_timestep": False,
+        "activation_function": activation, "resnet": activation != "none",
+        "precision": precision, "trainable": True,
+        "@variables": {
+            "w": weight.detach().numpy(), "b": None if bias is None else bias.detach().numpy(),
+            "idt": None,
+        },
+    }  # fmt: skip
+
+
+def _type_embedding_tree(held: SeAttenDescriptor, type_map: Sequence[str], precision: str) -> Tree:
+    table = held.type_embedding.detach()
+    types, width = table.shape
+    weight = table - torch.from_numpy(_shortcut(types, width)).to(table.dtype)
+    same = {"resnet_dt": False, "precision": precision, "activation_function": "Linear"}
+    return {
+        "@class": "TypeEmbedNet", "@version": 2, "ntypes": types, "neuron": [width], **same,
+        "trainable": True, "padding": True, "use_econf_tebd": False, "use_tebd_bias": False,
+        "type_map": list(type_map),
+        "embedding": {
+            "@class": "EmbeddingNetwork", "@version": 2, "in_dim": types, "neuron": [width],
+            **same, "bias": False, "layers": [_linear(weight, None, precision, "Linear")],
+        },
+    }  # fmt: skip

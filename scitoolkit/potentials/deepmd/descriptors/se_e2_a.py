@@ -1,0 +1,293 @@
+"""se_e2_a: the smooth-edition descriptor of distances and directions (DeepPot-SE).
+
+On the CPU its embedding runs in fused kernels. Inference goes through the atoms type by type in
+chunks whose activations stay in the cache, so that memory per atom does not grow with the system;
+with a table of the embedding even the activations go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from pydantic import model_validator
+from torch import Tensor
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import BackendError
+from scitoolkit.ops.environment_matrix import operators
+from scitoolkit.ops.environment_matrix.table import Table, tabulate
+from scitoolkit.ops.fitting_network import FittingSpec
+from scitoolkit.potentials.deepmd.descriptors.base import Moments
+from scitoolkit.potentials.deepmd.descriptors.environment import (
+    AxisFields,
+    PairDescriptor,
+    PairDescriptorConfig,
+    PairFields,
+    check_axis,
+    without_excluded,
+)
+from scitoolkit.potentials.deepmd.descriptors.trees import (
+    common_from_input,
+    common_from_tree,
+    fill_pair,
+    pair_tree,
+    sel_from_input,
+)
+from scitoolkit.potentials.deepmd.file import Tree
+from scitoolkit.potentials.deepmd.input_section import Section
+
+CHUNK = 96  # atoms whose activations are held at once in inference
+TABLE_CHUNK = 576  # likewise with a table, which keeps none
+
+
+class SeE2AFields(AxisFields, PairFields):
+    """Settings of se_e2_a."""
+
+    renamed: ClassVar[Mapping[str, str]] = PairFields.renamed
+
+    name: Literal["se_e2_a"] = "se_e2_a"
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        check_axis(self.axis_neurons, self.embedding)
+        return self
+
+
+class SeE2ADescriptorConfig(SeE2AFields, PairDescriptorConfig):
+    """Distances and directions of the neighbours, embedded by type."""
+
+    renamed: ClassVar[Mapping[str, str]] = PairFields.renamed
+    tables: ClassVar[bool] = True
+    deepmd_types: ClassVar[tuple[str, ...]] = ("se_e2_a", "se_a")
+    example: ClassVar[Mapping[str, Any]] = {
+        "cutoff": 4.0, "cutoff_smooth": 1.0, "sel": [12, 24], "embedding": [5, 10, 20],
+        "axis_neurons": 4,
+    }  # fmt: skip
+
+    @property
+    def num_vectors(self) -> int:
+        """Number of basis functions."""
+        return self.embedding[-1]
+
+    def build(
+        self, num_types: int, generator: torch.Generator, dtype: torch.dtype
+    ) -> SeE2ADescriptor:
+        """Return the descriptor with initial weights."""
+        return SeE2ADescriptor(self, num_types, generator, dtype)
+
+    @classmethod
+    def from_deepmd_input(cls, section: Section) -> dict[str, Any]:
+        """Return our settings of a descriptor section of deepmd-kit's input.json."""
+        return {
+            **common_from_input(section), "sel": sel_from_input(section),
+            "axis_neurons": section.get("axis_neuron", 4),
+            "zero_mean": section.get("set_davg_zero", False),
+        }  # fmt: skip
+
+    @classmethod
+    def from_deepmd_tree(cls, tree: Tree, where: str) -> Self:
+        """Return the configuration of a descriptor in a `.dp` file."""
+        return cls(
+            sel=tree["sel"], zero_mean=tree.get("set_davg_zero", False),
+            axis_neurons=tree["axis_neuron"], **common_from_tree(tree, where),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Constants of the kernels, for one set of parameters.
+
+    Attributes:
+        weights: of the embedding, flat.
+        absent, empty: see `PairDescriptor`.
+        table: of the embedding, None without one.
+    """
+
+    weights: Tensor
+    absent: Tensor
+    empty: Tensor
+    table: Table | None
+
+
+class SeE2ADescriptor(PairDescriptor):
+    """D[m, a] = sum_c T[m, c] T[a, c] of the moments T, with a < axis_neurons.
+
+    Source: Zhang et al., NeurIPS 2018 (DeepPot-SE), eqs. 8-11.
+    """
+
+    config: SeE2ADescriptorConfig
+
+    def __init__(
+        self, config: SeE2ADescriptorConfig, num_types: int, generator: torch.Generator,
+        dtype: torch.dtype,
+    ) -> None:  # fmt: skip
+        super().__init__(config, num_types, generator, dtype, radial=False)
+        self.width = config.embedding[-1] * config.axis_neurons
+        self._constants: tuple[Any, Constants] | None = None
+        self._compression: dict[str, float] | None = None
+
+    def forward(self, values: Tensor, types: Tensor) -> Tensor:
+        """Return D, flattened."""
+        axis = values[:, : self.config.axis_neurons]
+        return torch.bmm(values, axis.transpose(1, 2)).flatten(1)
+
+    def rotation(self, values: Tensor) -> Tensor:
+        """Return the moments of the directions, (N, M, 3)."""
+        return values[:, :, 1:]
+
+    def chunked(self, vectors: Tensor) -> bool:
+        """Return whether the fused kernels can run for these edge vectors."""
+        return (
+            self.use_kernels
+            and vectors.device.type == "cpu"
+            and not self.embedding.step
+            and operators.available(self.spec, vectors.dtype)
+        )
+
+    def fused_fitting(self, widths: Sequence[int]) -> FittingSpec | None:
+        """Return the spec of the kernel that forms D and applies the fitting net."""
+        if not self.use_kernels:
+            return None
+        return FittingSpec(self.config.embedding[-1], self.config.axis_neurons, tuple(widths))
+
+    def chunks(self, graph: Batch, vectors: Tensor) -> SeE2AChunks:
+        """Return the moments for inference by chunks of atoms."""
+        return SeE2AChunks(self, graph, vectors)
+
+    def moments_of_all(self, graph: Batch, vectors: Tensor) -> Moments:
+        """Return the moments of a graph without excluded pairs, by the kernels where they run."""
+        if not self.chunked(vectors):
+            return super().moments_of_all(graph, vectors)
+        table = None if self.training else self.constants().table
+        if table is not None:
+            return self._tabulated(table, graph, vectors)
+        types, spec = graph["types"], self.spec
+        order = types.argsort(stable=True)
+        environment = operators.Environment(
+            spec, order, graph["segments"], types, vectors, *self.statistics(), self.training
+        )
+        moments = operators.moments(self.flat_weights(), environment)
+        counts = torch.bincount(types, minlength=spec.num_types).tolist()
+        numbers, absent = self.num_absent(graph)[order].split(counts), self.absent().unbind()
+        # By type: one matrix product each, without a copy of `absent` for every atom.
+        parts = [
+            part.flatten(1) + number @ each.flatten(1)
+            for part, number, each in zip(moments.split(counts), numbers, absent, strict=True)
+        ]
+        values = torch.cat(parts).view_as(moments)[order.argsort()]
+        return Moments(
+            values, lambda cotangent: operators.edge_gradients(cotangent[order], environment)
+        )
+
+    def _tabulated(self, table: Table, graph: Batch, vectors: Tensor) -> Moments:
+        types, segments = graph["types"], graph["segments"]
+        atoms = torch.arange(len(types))
+        values = table.moments(atoms, segments, types, vectors)
+        absent = self.constants().absent[types]
+        values = values + torch.einsum("nt,ntmc->nmc", self.num_absent(graph), absent)
+
+        def vjp(cotangent: Tensor) -> Tensor:
+            out = torch.empty_like(vectors)
+            cotangent = cotangent.detach().contiguous()
+            table.edge_gradients(atoms, segments, types, vectors, cotangent, out)
+            return out
+
+        return Moments(values.detach(), vjp)
+
+    def flat_weights(self) -> Tensor:
+        """Return the embedding's parameters as the kernels read them."""
+        stack = self.embedding
+        return operators.flat_weights(list(zip(stack.weight, stack.bias, strict=True)))
+
+    def num_absent(self, graph: Batch) -> Tensor:
+        """Return `sel` less the number of neighbours of each type, (N, types)."""
+        counts = graph["segments"].diff().view(-1, self.spec.num_types)
+        return (torch.tensor(self.spec.sel) - counts).to(self.dtype)
+
+    def compress(self, *, shortest: float, tolerance: float) -> None:
+        """Evaluate the embedding from quintic pieces from now on; see `Potential.compress`."""
+        if not self.chunked(self.embedding.weight[0]):
+            raise BackendError("a table needs the compiled kernels", fix="scitoolkit doctor")
+        self._compression, self._constants = {"shortest": shortest, "tolerance": tolerance}, None
+        self.constants()
+
+    def constants(self) -> Constants:
+        """Return the constants of the kernels; made anew when a parameter changed."""
+        tensors = [*self.parameters(), self.mean, self.deviation]
+        key = tuple((t.data_ptr(), t._version) for t in tensors)
+        if self._constants is None or self._constants[0] != key:
+            self._constants = (key, self._new_constants())
+        return self._constants[1]
+
+    @torch.no_grad()
+    def _new_constants(self) -> Constants:
+        weights, table = self.flat_weights(), None
+        if self._compression is not None:
+            table = tabulate(
+                self.spec, self.embedding.networks(), weights, self.mean, self.deviation,
+                **self._compression,
+            )  # fmt: skip
+        return Constants(weights, self.absent(), self.empty(), table)
+
+    def fill_from_tree(self, tree: Tree, where: str) -> None:
+        """Set weights and statistics from a `.dp` file."""
+        fill_pair(self, tree, where)
+
+    def to_tree(self, type_map: Sequence[str], precision: str) -> Tree:
+        """Return the tree of a `.dp` file."""
+        axis = {"axis_neuron": self.config.axis_neurons}
+        return pair_tree(self, type_map, precision) | axis
+
+
+class SeE2AChunks:
+    """Moments of chunks of atoms; see `ChunkedMoments`."""
+
+    def __init__(self, descriptor: SeE2ADescriptor, graph: Batch, vectors: Tensor) -> None:
+        pairs = descriptor.config.exclude_types
+        self._graph, self._kept, self._excluded = without_excluded(graph, pairs)
+        self._all, self._descriptor, self._constants = vectors, descriptor, descriptor.constants()
+        self._vectors = vectors if self._kept is None else vectors[self._kept]
+        self._slopes = torch.empty_like(self._vectors)
+        self._num_absent = descriptor.num_absent(self._graph)
+        self._environment: operators.Environment | None = None
+        self.chunk = CHUNK if self._constants.table is None else TABLE_CHUNK
+
+    def values(self, atoms: Tensor, kind: int) -> Tensor:
+        """Return the moments (n, M, 4) of atoms (n,) of the type `kind`."""
+        constants, graph = self._constants, self._graph
+        if constants.table is None:
+            self._environment = operators.Environment(
+                self._descriptor.spec, atoms, graph["segments"], graph["types"], self._vectors,
+                *self._descriptor.statistics(), self._descriptor.training,
+            )  # fmt: skip
+            out = self._environment.moments(constants.weights)
+        else:
+            out = constants.table.moments(atoms, graph["segments"], graph["types"], self._vectors)
+        flat = out.flatten(1)
+        flat.addmm_(self._num_absent[atoms], constants.absent[kind].flatten(1))
+        if self._kept is not None:
+            numbers = self._excluded[atoms].to(flat.dtype)
+            flat.addmm_(numbers, constants.empty[kind].flatten(1))
+        return out
+
+    def add_slopes(self, atoms: Tensor, cotangent: Tensor) -> None:
+        """Write dE/d(edge vector) of the edges of these atoms."""
+        table, graph = self._constants.table, self._graph
+        if table is None:
+            assert self._environment is not None
+            self._environment.edge_gradients(cotangent, self._slopes)
+            return
+        table.edge_gradients(
+            atoms, graph["segments"], graph["types"], self._vectors, cotangent, self._slopes
+        )
+
+    def slopes(self) -> Tensor:
+        """Return dE/d(edge vector), (E, 3); zero for edges between excluded types."""
+        if self._kept is None:
+            return self._slopes
+        out = torch.zeros_like(self._all)
+        out[self._kept] = self._slopes
+        return out

@@ -1,0 +1,128 @@
+"""Parts of deepmd-kit's files that the descriptors share, read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.potentials.deepmd.descriptors.environment import (
+    EnvironmentFields,
+    PairDescriptor,
+)
+from scitoolkit.potentials.deepmd.file import Tree, fill_networks, network_collection, resnet_dt
+from scitoolkit.potentials.deepmd.input_section import Section
+
+
+def refuse(where: str, **settings: Any) -> None:
+    """Raise for the first setting that is on.
+
+    Raises:
+        DataError: it is.
+    """
+    for name, value in settings.items():
+        if value:
+            raise DataError(f"{name} {value} is not built here", where=where)
+
+
+def common_from_input(section: Section) -> dict[str, Any]:
+    """Return the shared settings of a descriptor section of deepmd-kit's input.json."""
+    section.only("activation_function", "tanh")
+    section.only("env_protection", 0.0, 0)
+    return {
+        "cutoff": section.get("rcut", 6.0), "cutoff_smooth": section.get("rcut_smth", 0.5),
+        "embedding": section.get("neuron", [10, 20, 40]),
+        "type_one_side": section.get("type_one_side", False),
+        "embedding_resnet_dt": "same_width" if section.get("resnet_dt", False) else "none",
+        "exclude_types": section.get("exclude_types", []),
+    }  # fmt: skip
+
+
+def sel_from_input(section: Section) -> Any:
+    """Return `sel` of a descriptor section; deepmd-kit's `auto:1.1` and the like are `auto`."""
+    sel = section.get("sel", "auto")
+    return "auto" if isinstance(sel, str) else sel
+
+
+def common_from_tree(tree: Tree, where: str) -> dict[str, Any]:
+    """Return the shared settings of a descriptor in a `.dp` file.
+
+    Raises:
+        DataError: a setting that is not built here.
+    """
+    refuse(
+        where, activation_function={tree["activation_function"]} - {"tanh"},
+        env_protection=tree["env_protection"], spin=tree.get("spin"),
+        compress=tree.get("compress"), use_exp_switch=tree["env_mat"].get("use_exp_switch"),
+    )  # fmt: skip
+    return {
+        "cutoff": tree["rcut"], "cutoff_smooth": tree["rcut_smth"], "embedding": tree["neuron"],
+        "type_one_side": tree["type_one_side"],
+        "embedding_resnet_dt": resnet_dt(tree["embeddings"]),
+        "exclude_types": [tuple(sorted(pair)) for pair in tree["exclude_types"]],
+    }  # fmt: skip
+
+
+def common_tree(
+    config: EnvironmentFields, sel: Sequence[int], type_map: Sequence[str], precision: str
+) -> Tree:
+    """Return the shared part of a descriptor's tree."""
+    return {
+        "@class": "Descriptor", "@version": 2, "rcut": config.cutoff,
+        "rcut_smth": config.cutoff_smooth, "sel": list(sel), "neuron": list(config.embedding),
+        "trainable": True, "resnet_dt": config.embedding_resnet_dt != "none",
+        "type_one_side": config.type_one_side,
+        "exclude_types": [list(pair) for pair in config.exclude_types], "env_protection": 0.0,
+        "activation_function": "tanh", "precision": precision, "type_map": list(type_map),
+        "spin": None, "env_mat": {
+            "rcut": config.cutoff, "rcut_smth": config.cutoff_smooth, "protection": 0.0,
+            "use_exp_switch": False,
+        },
+    }  # fmt: skip
+
+
+def pair_tree(out: PairDescriptor, type_map: Sequence[str], precision: str) -> Tree:
+    """Return the tree of se_e2_a or se_e2_r, without what differs between them."""
+    config, sel = out.config, out.spec.sel
+    return {
+        **common_tree(config, sel, type_map, precision),
+        "type": config.name, "set_davg_zero": config.zero_mean,
+        "embeddings": network_collection(
+            out.embedding, "embedding_network", len(type_map), 1 if config.type_one_side else 2
+        ),
+        "@variables": {
+            "davg": repeated(out.mean, sum(sel)), "dstd": repeated(out.deviation, sum(sel)),
+        },
+    }  # fmt: skip
+
+
+@torch.no_grad()
+def fill_pair(out: PairDescriptor, tree: Tree, where: str) -> None:
+    """Set weights and statistics of se_e2_a or se_e2_r from a tree.
+
+    Raises:
+        DataError: statistics that differ between the neighbours of one atom.
+    """
+    fill_networks(out.embedding, tree["embeddings"], where)
+    out.mean.copy_(torch.from_numpy(statistics(tree, "davg", where)))
+    out.deviation.copy_(torch.from_numpy(statistics(tree, "dstd", where)))
+
+
+def statistics(tree: Tree, name: str, where: str) -> np.ndarray:
+    """Return (types, columns) of the statistics `name` of a tree.
+
+    Raises:
+        DataError: they differ between the neighbours of one atom.
+    """
+    values = tree["@variables"][name]
+    if not np.array_equal(values, np.broadcast_to(values[:, :1], values.shape)):
+        raise DataError("statistics that differ between neighbours of one atom", where=where)
+    return values[:, 0]
+
+
+def repeated(values: torch.Tensor, neighbours: int) -> np.ndarray:
+    """Return statistics (types, columns) for each of the neighbours of an atom."""
+    return np.repeat(values.numpy()[:, None], neighbours, axis=1)

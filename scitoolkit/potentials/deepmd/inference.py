@@ -1,0 +1,156 @@
+"""Inference of a Deep Potential by chunks of atoms, whose activations stay in the cache.
+
+The atoms are visited type by type. Where one descriptor feeds the fitting nets, a fused kernel
+forms the descriptor, applies the net and returns the derivative; parameters that are the same for
+all atoms enter its bias. Else the nets run in torch on each chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.ops.environment_matrix.reference import Layer
+from scitoolkit.ops.fitting_network import FittingNetwork, FittingSpec, available
+from scitoolkit.potentials.deepmd.descriptors.base import ChunkedMoments
+from scitoolkit.potentials.deepmd.networks import StackedNetworks, linear_output
+
+Part = tuple[ChunkedMoments, Tensor | None]
+"""The moments of a descriptor, and the places of its edges among all, None where they are all."""
+
+
+class Fitting:
+    """Energies of atoms of one type, and their derivatives in the moments.
+
+    Args:
+        descriptors: that the fitting nets read.
+        networks: the fitting nets, one or one a type.
+    """
+
+    def __init__(self, descriptors: nn.ModuleList, networks: StackedNetworks) -> None:
+        self._descriptors, self._networks = tuple(descriptors), networks
+        self._packed: dict[int, tuple[Any, FittingNetwork]] = {}
+
+    def layers(self, kind: int) -> list[Layer]:
+        """Return the layers of the fitting net of a type."""
+        networks = self._networks.networks()
+        return networks[kind] if len(networks) > 1 else networks[0]
+
+    def kernel(self, kind: int, given: Tensor | None) -> FittingNetwork | None:
+        """Return the fused kernel of a type, None where there is none for this model.
+
+        Args:
+            kind: type of the atoms.
+            given: (F,) parameters that all atoms share, None without any.
+        """
+        spec = self._spec(0 if given is None else len(given))
+        if spec is None:
+            return None
+        tensors = list(self._networks.parameters())
+        key = (
+            tuple((t.data_ptr(), t._version) for t in tensors),
+            None if given is None else tuple(given.tolist()),
+        )
+        if kind not in self._packed or self._packed[kind][0] != key:
+            with torch.no_grad():
+                layers = _with_bias(self.layers(kind), given)
+                self._packed[kind] = (key, FittingNetwork(spec, layers))
+        return self._packed[kind][1]
+
+    def _spec(self, num_given: int) -> FittingSpec | None:
+        if len(self._descriptors) != 1:
+            return None
+        (descriptor,) = self._descriptors
+        spec, first = descriptor.fused_fitting(self._networks.widths), self._networks.weight[0]
+        if spec is None or not available(spec, first.dtype):
+            return None
+        # The residual connection of a first layer past given parameters is not in the kernel.
+        residual = spec.widths[0] in (first.shape[1], 2 * first.shape[1])
+        return None if num_given and residual else spec
+
+    def by_torch(
+        self, kind: int, values: Sequence[Tensor], given: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return energies (n,) and derivatives in the moments, for any descriptors.
+
+        Args:
+            kind: type of the atoms.
+            values: moments of each descriptor, (n, ...).
+            given: parameters, (n, ·) each.
+        """
+        types = torch.full((len(values[0]),), kind, dtype=torch.int64)
+        with torch.enable_grad():
+            values = [each.detach().requires_grad_() for each in values]
+            pairs = zip(self._descriptors, values, strict=True)
+            inputs = torch.cat([*(each(v, types) for each, v in pairs), *given], dim=1)
+            energy = linear_output(self.layers(kind), inputs)
+            slopes = torch.autograd.grad(energy.sum(), values)
+        return energy.detach(), [each.contiguous() for each in slopes]
+
+
+@torch.no_grad()
+def chunked_edge_gradients(
+    fitting: Fitting, parts: Sequence[Part], graph: Batch, vectors: Tensor,
+    given: Sequence[Tensor], shift: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return atomic energies (N,), float64, and dE/d(edge vector) (E, 3).
+
+    Args:
+        fitting: the fitting nets.
+        parts: the moments of each descriptor.
+        graph: of all edges.
+        vectors: (E, 3), Å.
+        given: parameters of each atom, (N, ·) each.
+        shift: energy of each type, eV, (T,).
+    """
+    types = graph["types"]
+    atomic, shared = shift[types], _shared(given)
+    chunk = min(part.chunk for part, _ in parts)
+    for kind in range(len(shift)):
+        chosen = (types == kind).nonzero().squeeze(1)
+        kernel = None
+        if len(chosen) and (not given or shared is not None):
+            kernel = fitting.kernel(kind, shared)
+        for atoms in chosen.split(chunk) if len(chosen) else ():
+            values = [part.values(atoms, kind) for part, _ in parts]
+            if kernel is not None:
+                energy, slope = kernel(values[0])
+                slopes = [slope]
+            else:
+                of_atoms = [each[atoms] for each in given]
+                energy, slopes = fitting.by_torch(kind, values, of_atoms)
+            atomic[atoms] += energy.double()
+            for (part, _), slope in zip(parts, slopes, strict=True):
+                part.add_slopes(atoms, slope)
+    return atomic, _sum(parts, vectors)
+
+
+def _sum(parts: Sequence[Part], vectors: Tensor) -> Tensor:
+    if len(parts) == 1 and parts[0][1] is None:
+        return parts[0][0].slopes()
+    out = torch.zeros_like(vectors)
+    for part, places in parts:
+        slopes = part.slopes()
+        out = out + slopes if places is None else out.index_add(0, places, slopes)
+    return out
+
+
+def _shared(given: Sequence[Tensor]) -> Tensor | None:
+    """Return the parameters (F,) that all atoms have in common, None where they differ."""
+    if not given or not len(given[0]):
+        return None
+    numbers = torch.cat(list(given), dim=1)
+    return numbers[0] if bool((numbers == numbers[:1]).all()) else None
+
+
+def _with_bias(layers: Sequence[Layer], given: Tensor | None) -> Sequence[Layer]:
+    """Return layers of the descriptor alone: the first bias holds the part of `given`."""
+    if given is None:
+        return layers
+    (weight, bias, step), *others = layers
+    inputs = len(weight) - len(given)
+    return [(weight[:inputs], bias + given @ weight[inputs:], step), *others]

@@ -1,0 +1,80 @@
+"""The model of deepmd-kit's `input.json` in our terms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scitoolkit.potentials.deepmd.descriptors.base import deepmd_names, descriptors
+from scitoolkit.potentials.deepmd.input_section import Section
+
+_PRECISIONS = {"default": "float64", "float64": "float64", "double": "float64",
+               "float32": "float32", "single": "float32", "high": "float64", "low": "float32",
+               "mixed": None}  # fmt: skip
+
+
+def model_settings(section: Section) -> dict[str, Any]:
+    """Return our `model` section; what is not built here is noted as a problem."""
+    descriptor, fitting = section.section("descriptor"), section.section("fitting_net")
+    hybrid = descriptor.get("type") == "hybrid"
+    listed = descriptor.sections("list", "descriptor") if hybrid else [descriptor]
+    parts = [_descriptor(each) for each in listed]
+    if any(part is None for part in parts):
+        return {}
+    if hybrid:
+        descriptor.close()
+    _type_embedding(section, [part for part in parts if part is not None])
+    for key in ("pair_exclude_types", "atom_exclude_types"):
+        section.only(key, [])
+    section.only("type", "standard")
+    precision = _precision(listed[0], fitting)
+    out = {
+        "name": "deep_potential", "descriptors": parts,
+        "frame_parameters": fitting.get("numb_fparam", 0),
+        "atom_parameters": fitting.get("numb_aparam", 0),
+        "fitting": fitting.get("neuron", [120, 120, 120]),
+        "fitting_resnet_dt": "same_width" if fitting.get("resnet_dt", True) else "none",
+        "precision": precision, "seed": fitting.get("seed") or 0,
+    }  # fmt: skip
+    _fitting(fitting)
+    return out
+
+
+def _fitting(fitting: Section) -> None:
+    fitting.only("type", "ener")
+    fitting.only("activation_function", "tanh")
+    fitting.only("dim_case_embd", 0)
+    fitting.only("default_fparam", None)
+    fitting.only("use_aparam_as_mask", False)
+    fitting.close()
+
+
+def _precision(descriptor: Section, fitting: Section) -> str:
+    precision = _PRECISIONS.get(str(descriptor.get("precision", "default")))
+    if precision is None or fitting.get("precision", "default") not in _PRECISIONS:
+        descriptor.refuse("precision", "allowed: default, float64, float32")
+    return precision or "float64"
+
+
+def _descriptor(section: Section) -> dict[str, Any] | None:
+    kind = str(section.get("type"))
+    name = deepmd_names().get(kind)
+    if name is None:
+        allowed = ", ".join([*deepmd_names(), "hybrid of these"])
+        section.refuse("type", f"{kind!r} is not built here; allowed: {allowed}")
+        return None
+    out = {"name": name, **descriptors.get(name).from_deepmd_input(section)}
+    section.close()
+    return out
+
+
+def _type_embedding(section: Section, parts: list[dict[str, Any]]) -> None:
+    """Take the TensorFlow backend's section of that name, where it says no more than `tebd_dim`."""
+    given = section.get("type_embedding")
+    if not given:
+        return
+    of_types = [part for part in parts if "type_width" in part]
+    widths = list(given.get("neuron", [8]))
+    if not of_types or len(widths) != 1:
+        section.refuse("type_embedding", "only with se_atten, and of one layer")
+    for part in of_types:
+        part["type_width"] = widths[0]

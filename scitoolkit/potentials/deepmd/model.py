@@ -1,0 +1,336 @@
+"""Deep Potential models: fitting nets over one descriptor or several, and given parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import torch
+from pydantic import Field, NonNegativeInt, PositiveInt
+from torch import Tensor, nn
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.plugins import Choice
+from scitoolkit.potentials.deepmd.descriptors import base
+from scitoolkit.potentials.deepmd.descriptors.base import DescriptorConfig, Moments
+from scitoolkit.potentials.deepmd.descriptors.se_e2_a import SeE2ADescriptorConfig, SeE2AFields
+from scitoolkit.potentials.deepmd.descriptors.se_e2_r import SeE2RDescriptorConfig, SeE2RFields
+from scitoolkit.potentials.deepmd.inference import Fitting, chunked_edge_gradients
+from scitoolkit.potentials.deepmd.networks import ResnetSteps, StackedNetworks, linear_output
+from scitoolkit.potentials.graph import PARAMETERS, edge_vectors, within_cutoff, without_edges
+from scitoolkit.potentials.model import DTYPES, ModelConfig, Potential, no_tables
+from scitoolkit.potentials.statistics import composition, energy_shifts
+from scitoolkit.potentials.zbl import ZblConfig
+
+AnyDescriptor = Annotated[DescriptorConfig, Choice(base.descriptors)]
+LEAST_SPREAD = 1e-2  # of a parameter, as deepmd-kit's
+FITTING_RENAMED = {"fitting_step": "fitting_resnet_dt"}
+
+
+class FittingFields(ModelConfig):
+    """Settings of a Deep Potential besides its descriptors; brackets have deepmd-kit's names.
+
+    Attributes:
+        fitting: widths of the fitting nets [neuron].
+        fitting_resnet_dt: layers of the fitting nets with a step [resnet_dt].
+        shared_fitting: one fitting net for all types, which needs the type in the descriptor, as
+            se_atten has it; by default where all descriptors have it.
+        frame_parameters: numbers given with every frame, temperature say [numb_fparam].
+        atom_parameters: numbers given with every atom [numb_aparam].
+        precision: of parameters and arithmetic; energies are summed in float64.
+        zbl: repulsion of nuclei added to what is learned, `{}` for its defaults; see `ZblConfig`.
+        seed: of the initial weights.
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = FITTING_RENAMED
+    tables: ClassVar[bool] = True
+
+    fitting: list[PositiveInt] = Field(default=[240, 240, 240], min_length=1)
+    fitting_resnet_dt: ResnetSteps = "same_width"
+    shared_fitting: bool | None = None
+    frame_parameters: NonNegativeInt = 0
+    atom_parameters: NonNegativeInt = 0
+    precision: Literal["float32", "float64"] = "float64"
+    zbl: ZblConfig | None = None
+    seed: NonNegativeInt = 0
+
+    @property
+    def descriptor_configs(self) -> list[DescriptorConfig]:
+        """The descriptors."""
+        raise NotImplementedError
+
+    @property
+    def one_fitting(self) -> bool:
+        """Whether one fitting net serves all types."""
+        if self.shared_fitting is not None:
+            return self.shared_fitting
+        return all(each.holds_types for each in self.descriptor_configs)
+
+    def summary(self) -> dict[str, Any]:
+        """Return `sel` of the descriptors, by name where there are several."""
+        found = [(each.name, each.summary()) for each in self.descriptor_configs]
+        return found[0][1] if len(found) == 1 else {"descriptors": [{n: s} for n, s in found]}
+
+    def build(self, type_map: Sequence[str]) -> DeepPotential:
+        """Return the untrained model; every `sel` must be a number by now."""
+        return DeepPotential(self, type_map)
+
+
+class DeepPotentialConfig(FittingFields):
+    """Fitting nets over one descriptor or several (DeePMD's family).
+
+    Attributes:
+        descriptors: one, or several side by side [type: hybrid], each with its own cutoff.
+
+    Example:
+        >>> settings = {"descriptors": [{"name": "se_e2_a", "cutoff": 6.0, "sel": [46, 92]},
+        ...                             {"name": "se_atten", "cutoff": 4.0, "sel": 40}]}
+        >>> DeepPotentialConfig.model_validate(settings).cutoff
+        6.0
+    """
+
+    example: ClassVar[Mapping[str, Any]] = {
+        "descriptors": [
+            {"name": "se_e2_a", **SeE2ADescriptorConfig.example},
+            {"name": "se_e2_r", **SeE2RDescriptorConfig.example},
+        ],
+        "fitting": [8, 8],
+    }  # fmt: skip
+
+    name: Literal["deep_potential"] = "deep_potential"
+    descriptors: list[AnyDescriptor] = Field(min_length=1)
+
+    @property
+    def descriptor_configs(self) -> list[DescriptorConfig]:
+        """The descriptors."""
+        return self.descriptors
+
+    @property
+    def cutoff(self) -> float:
+        """Å, the largest of the descriptors."""
+        return max(each.cutoff for each in self.descriptor_configs)
+
+    def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
+        """Return the configuration with `sel` of each descriptor counted within its cutoff."""
+        resolved = [
+            each.resolve_auto_sel([within_cutoff(g, each.cutoff) for g in graphs], type_map)
+            for each in self.descriptor_configs
+        ]
+        return self.model_copy(update={"descriptors": resolved})
+
+
+class _OneDescriptor(FittingFields):
+    """A Deep Potential of one descriptor, whose settings stand beside those of the model."""
+
+    descriptor_class: ClassVar[type[DescriptorConfig]]
+
+    @property
+    def descriptor_configs(self) -> list[DescriptorConfig]:
+        """The descriptor."""
+        keys = type(self).descriptor_class.model_fields
+        return [self.descriptor_class(**{key: getattr(self, key) for key in keys})]
+
+    def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
+        """Return the configuration with `sel` counted where it is `auto`."""
+        (resolved,) = (each.resolve_auto_sel(graphs, type_map) for each in self.descriptor_configs)
+        keys = type(resolved).model_fields
+        return self.model_copy(update={key: getattr(resolved, key) for key in keys})
+
+
+class SeE2AConfig(SeE2AFields, _OneDescriptor):
+    """Deep Potential of se_e2_a: distances and directions.
+
+    The same model as `deep_potential` with this one descriptor.
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = {**SeE2AFields.renamed, **FITTING_RENAMED}
+    descriptor_class: ClassVar[type[DescriptorConfig]] = SeE2ADescriptorConfig
+    example: ClassVar[Mapping[str, Any]] = {**SeE2ADescriptorConfig.example, "fitting": [12, 12]}
+
+
+class SeE2RConfig(SeE2RFields, _OneDescriptor):
+    """Deep Potential of se_e2_r: distances alone; see `SeE2AConfig`."""
+
+    renamed: ClassVar[Mapping[str, str]] = {**SeE2RFields.renamed, **FITTING_RENAMED}
+    tables: ClassVar[bool] = False
+    descriptor_class: ClassVar[type[DescriptorConfig]] = SeE2RDescriptorConfig
+    example: ClassVar[Mapping[str, Any]] = {**SeE2RDescriptorConfig.example, "fitting": [8, 8]}
+
+
+class DeepPotential(Potential):
+    """Energies from fitting nets over the descriptors of an atom and the given parameters.
+
+    Args:
+        config: every `sel` is a number.
+        type_map: species.
+        outputs: of the fitting nets; more than one only for a property that is no energy.
+    """
+
+    config: FittingFields
+
+    def __init__(self, config: FittingFields, type_map: Sequence[str], outputs: int = 1) -> None:
+        parts = config.descriptor_configs
+        super().__init__(type_map, max(each.cutoff for each in parts), config.zbl)
+        self.config, self.dtype, types = config, DTYPES[config.precision], len(type_map)
+        generator = torch.Generator().manual_seed(config.seed)
+        self.descriptors = nn.ModuleList(each.build(types, generator, self.dtype) for each in parts)
+        inputs = sum(each.width for each in self.descriptors)
+        inputs += config.frame_parameters + config.atom_parameters
+        self.fitting = StackedNetworks(
+            1 if config.one_fitting else types, inputs, config.fitting, linear_output=True,
+            resnet_dt=config.fitting_resnet_dt, generator=generator, dtype=self.dtype,
+            outputs=outputs,
+        )  # fmt: skip
+        self._fused_fitting = Fitting(self.descriptors, self.fitting)
+        self.shift: Tensor
+        self.register_buffer("shift", torch.zeros(types, dtype=torch.float64))
+        for name, number in self._given().items():
+            self.register_buffer(f"{name}_mean", torch.zeros(number, dtype=torch.float64))
+            self.register_buffer(f"{name}_scale", torch.ones(number, dtype=torch.float64))
+        self.register_load_state_dict_pre_hook(_former_state)
+
+    def _given(self) -> dict[str, int]:
+        """Return how many parameters are given with frames and with atoms."""
+        return {name: getattr(self.config, name) for name in PARAMETERS}
+
+    def fit_statistics(self, graphs: Iterable[Batch]) -> None:
+        """Measure the environments, the energy shift of each type, mean and scale of parameters."""
+        graphs = list(graphs)
+        for each in self.descriptors:
+            each.fit_statistics([within_cutoff(graph, each.cutoff) for graph in graphs])
+        counts, energies = composition(graphs, len(self.type_map))
+        with torch.no_grad():
+            self.shift.copy_(torch.from_numpy(energy_shifts(counts, energies)))
+            for name, number in self._given().items():
+                if number:
+                    values = torch.cat([self._numbers(graph, name) for graph in graphs])
+                    spread = values.std(0, correction=0).clamp_min(LEAST_SPREAD)
+                    self.get_buffer(f"{name}_mean").copy_(values.mean(0))
+                    self.get_buffer(f"{name}_scale").copy_(1 / spread)
+
+    def _numbers(self, graph: Batch, name: str) -> Tensor:
+        wanted = self._given()[name]
+        found = graph[name].shape[1] if name in graph else 0
+        if found != wanted:
+            raise DataError(
+                f"a configuration with {found} {name.replace('_', ' ')}, the model takes {wanted}",
+                fix="fparam.npy and aparam.npy in deepmd systems, `fparam` in an extxyz comment "
+                "line and a column `aparam` elsewhere",
+            )  # fmt: skip
+        return graph[name]
+
+    def given_inputs(self, graph: Batch) -> list[Tensor]:
+        """Return the normalised given parameters of each atom, (N, ·) each."""
+        out = []
+        for name, number in self._given().items():
+            if number:
+                given = self._numbers(graph, name).to(self.shift.device)
+                mean, scale = self.get_buffer(f"{name}_mean"), self.get_buffer(f"{name}_scale")
+                given = ((given - mean) * scale).to(self.dtype)
+                out.append(given[graph["frame"]] if name == "frame_parameters" else given)
+        return out
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether a descriptor has tables."""
+        return any(each.tables for each in self.config.descriptor_configs)
+
+    def compress(self, *, shortest: float = 0.5, tolerance: float = 1e-10) -> Self:
+        """Tabulate the networks of all descriptors that have tables; see `Potential.compress`."""
+        configs = self.config.descriptor_configs
+        if not self.has_tables:
+            names = ", ".join(each.name for each in configs)
+            raise no_tables(f"a Deep Potential of descriptor {names}")
+        for config, each in zip(configs, self.descriptors, strict=True):
+            if config.tables:
+                each.compress(shortest=shortest, tolerance=tolerance)
+        return self
+
+    def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return atomic energies, edge vectors and dE/d(edge vector); see `Potential`."""
+        vectors = edge_vectors(graph).to(self.dtype)
+        if not self.training and all(each.chunked(vectors) for each in self.descriptors):
+            return self._by_chunks(graph, vectors)
+        with torch.enable_grad():
+            moments = self.moments(graph, vectors)
+            values = [part.values for part in moments]
+            for each in values:
+                if not each.requires_grad:
+                    each.requires_grad_()
+            atomic = self._atomic_energies(graph, values)
+            slopes = torch.autograd.grad(
+                atomic.sum(), values, create_graph=self.training, materialize_grads=True
+            )
+            parts = [part.vjp(slope) for part, slope in zip(moments, slopes, strict=True)]
+            gradient = sum(parts[1:], parts[0])
+        if not self.training:
+            atomic, gradient = atomic.detach(), gradient.detach()
+        return atomic, vectors, gradient
+
+    def moments(self, graph: Batch, vectors: Tensor) -> list[Moments]:
+        """Return the moments of each descriptor, of the edges (E, 3) within its cutoff."""
+        out = []
+        for each in self.descriptors:
+            part, places = self._part(graph, vectors, each.cutoff)
+            if places is None:
+                out.append(each.moments(part, vectors))
+                continue
+            found = each.moments(part, vectors[places])
+            out.append(Moments(found.values, _scattered(found, places, vectors)))
+        return out
+
+    def _part(self, graph: Batch, vectors: Tensor, cutoff: float) -> tuple[Batch, Tensor | None]:
+        """Return the graph with the edges within `cutoff`, and their places, None if all are."""
+        near = vectors.square().sum(1) <= cutoff**2
+        if bool(near.all()):
+            return graph, None
+        return without_edges(graph, near), near.nonzero().squeeze(1)
+
+    def _by_chunks(self, graph: Batch, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        parts = []
+        for each in self.descriptors:
+            part, places = self._part(graph, vectors, each.cutoff)
+            near = vectors if places is None else vectors[places]
+            parts.append((each.chunks(part, near), places))
+        atomic, gradient = chunked_edge_gradients(
+            self._fused_fitting, parts, graph, vectors, self.given_inputs(graph), self.shift
+        )
+        return atomic, vectors, gradient
+
+    def _atomic_energies(self, graph: Batch, values: Sequence[Tensor]) -> Tensor:
+        types, given = graph["types"], self.given_inputs(graph)
+        out = self.shift[types]
+        networks = self.fitting.networks()
+        if len(networks) == 1:
+            return out + linear_output(networks[0], self._inputs(values, types, given)).double()
+        for kind, layers in enumerate(networks):
+            chosen = (types == kind).nonzero().squeeze(1)
+            of_kind = [each.index_select(0, chosen) for each in values]
+            inputs = self._inputs(of_kind, types[chosen], [each[chosen] for each in given])
+            out = out.index_add(0, chosen, linear_output(layers, inputs).double())
+        return out
+
+    def fitting_inputs(self, graph: Batch, values: Sequence[Tensor]) -> Tensor:
+        """Return the input of the fitting nets, (N, ·): descriptors, then parameters."""
+        return self._inputs(values, graph["types"], self.given_inputs(graph))
+
+    def _inputs(self, values: Sequence[Tensor], types: Tensor, given: Sequence[Tensor]) -> Tensor:
+        parts = [each(v, types) for each, v in zip(self.descriptors, values, strict=True)]
+        return parts[0] if len(parts) + len(given) == 1 else torch.cat([*parts, *given], dim=1)
+
+
+def _scattered(found: Moments, places: Tensor, vectors: Tensor) -> Any:
+    """Return the vector-Jacobian product of `found` for all edges, zero beyond the cutoff."""
+    return lambda cotangent: torch.zeros_like(vectors).index_add(0, places, found.vjp(cotangent))
+
+
+def _former_state(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Rename the tensors of plain se_e2_a and se_e2_r as they were saved before."""
+    parts = tuple(f"{prefix}{name}" for name in ("embedding.", "mean", "deviation"))
+    former = [key for key in state if key.startswith(parts)]
+    for key in former:
+        state[f"{prefix}descriptors.0.{key.removeprefix(prefix)}"] = state.pop(key)
+    for name, buffer in module.named_buffers(recurse=False) if former else ():
+        if not buffer.numel():  # of parameters that such models were not given
+            state.setdefault(f"{prefix}{name}", buffer)
