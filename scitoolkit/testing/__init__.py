@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.job import JobContract as JobContract
+    from scitoolkit.testing.loader import LoaderContract as LoaderContract
+    from scitoolkit.testing.logger import LoggerContract as LoggerContract
+    from scitoolkit.testing.optimizer import OptimizerContract as OptimizerContract
     from scitoolkit.testing.potential import PotentialContract as PotentialContract
     from scitoolkit.testing.strategy import StrategyContract as StrategyContract
 
@@ -17,6 +20,9 @@ _HOMES = {
     "CodecContract": "codec",
     "EnhancerContract": "codec",
     "JobContract": "job",
+    "LoaderContract": "loader",
+    "LoggerContract": "logger",
+    "OptimizerContract": "optimizer",
     "PotentialContract": "potential",
     "StrategyContract": "strategy",
 }
@@ -24,6 +30,9 @@ __all__ = [
     "CodecContract",
     "EnhancerContract",
     "JobContract",
+    "LoaderContract",
+    "LoggerContract",
+    "OptimizerContract",
     "PotentialContract",
     "StrategyContract",
 ]

@@ -1,10 +1,10 @@
 """Checkpoints: a folder of plain tensors and JSON, that nothing in it can make us execute.
 
 `step-00000042/` holds one `rank-00000.safetensors` per writing rank, `state.json` and
-`MANIFEST.json` with the size and SHA-256 of every file. A tensor that is split over ranks is
-stored as its parts, each with its offset along the first dimension, so that any number of ranks
-and any strategy can read it. The folder is written under another name, flushed and then renamed.
-No pickle is read or written (torch.distributed.checkpoint keeps its index as one).
+`MANIFEST.json` with the size and SHA-256 of every file and of itself. A tensor that is split over
+ranks is stored as its parts, each with its offset along the first dimension, so that any number
+of ranks and any strategy can read it. The folder is written under another name, flushed and then
+renamed. No pickle is read or written (torch.distributed.checkpoint keeps its index as one).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from scitoolkit.training.processes import gather_objects, raise_together
 from scitoolkit.training.sharding import local, shard_offset
 from scitoolkit.training.strategies.base import SingleStrategy, TrainingStrategy
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, STATE, BEST = "MANIFEST.json", "state.json", "best.json"
 
 
@@ -191,7 +191,8 @@ class Checkpoints:
         write_atomic(temporary / STATE, data)
         files[STATE] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         manifest = {"format": FORMAT, "world_size": self._strategy.world, "files": files}
-        write_atomic(temporary / MANIFEST, json.dumps(manifest, indent=1))
+        sealed = {**manifest, "sha256": _seal(manifest)}
+        write_atomic(temporary / MANIFEST, json.dumps(sealed, indent=1))
         _sync_folder(temporary)
         # The same step may be saved again, now with its validation: a kill at any instant leaves
         # a whole checkpoint, this one or the one before it.
@@ -343,6 +344,11 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _seal(manifest: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a manifest's content."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
 def _is_whole(path: Path) -> bool:
     try:
         _verified(path)
@@ -353,13 +359,17 @@ def _is_whole(path: Path) -> bool:
 
 def _verified(path: Path) -> dict[str, Any]:
     manifest = _read_json(path / MANIFEST)
-    files = manifest.get("files")
-    if manifest.get("format") != FORMAT or not isinstance(files, dict) or STATE not in files:
+    if manifest.get("format") != FORMAT:
         raise CheckpointError(
             "not a checkpoint of this version",
             where=str(path / MANIFEST),
             allowed=f"format {FORMAT}",
         )
+    if manifest.pop("sha256", None) != _seal(manifest):
+        raise CheckpointError(
+            "altered: its SHA-256 is not the saved one", where=str(path / MANIFEST)
+        )
+    files = manifest["files"]
     for name, entry in files.items():
         file = path / Path(name).name
         if not file.is_file():

@@ -64,6 +64,7 @@ class Fit:
             raise ConfigError("the model has no parameters to train", where="model")
         optimizer = config.optimizer.build([p for _, p in named])
         self._optimizer_state = OptimizerState(optimizer, [n for n, _ in named])
+        self._optimizer_state.pack()  # what could not be saved is refused before the first step
         self.steps_per_epoch = -(-len(loader) // config.accumulate)
         position.step, position.epoch = 0, 0
         position.total_steps = config.steps or config.epochs * self.steps_per_epoch

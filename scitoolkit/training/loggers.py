@@ -43,7 +43,7 @@ class LoggerConfig(Config):
 loggers: Kind[type[LoggerConfig]] = Kind(
     "logger",
     "writes the scalars of a training",
-    contract="scitoolkit.testing.training:LoggerContract",
+    contract="scitoolkit.testing:LoggerContract",
 )
 AnyLogger = Annotated[LoggerConfig, Choice(loggers)]
 

@@ -21,8 +21,9 @@ from scitoolkit.training.processes import on_rank_zero, process_group
 
 
 class Net(nn.Module):
-    def __init__(self, dropout: float) -> None:
+    def __init__(self, dropout: float, normalised: bool = False) -> None:
         super().__init__()
+        self.norm = nn.BatchNorm1d(7) if normalised else nn.Identity()
         self.blocks = nn.ModuleList([nn.Linear(3, 7), nn.Linear(7, 7)])
         self.recurrent = nn.LSTM(7, 5, batch_first=True)
         self.head = nn.Linear(5, 1)
@@ -30,14 +31,14 @@ class Net(nn.Module):
 
     def forward(self, x):
         for block in self.blocks:
-            x = self.dropout(torch.tanh(block(x)))
+            x = self.dropout(torch.tanh(self.norm(block(x))))
         return self.head(self.recurrent(x[:, None])[0][:, 0])
 
 
 class Regression:
-    def __init__(self, dropout: float = 0.0, poison: str = "") -> None:
+    def __init__(self, dropout: float = 0.0, poison: str = "", *, normalised: bool = False) -> None:
         torch.manual_seed(3)
-        self.model: nn.Module = Net(dropout)
+        self.model: nn.Module = Net(dropout, normalised)
         self.poison = poison
 
     def loss(self, batch):
@@ -93,7 +94,9 @@ def train(options: dict, folder: Path) -> Trainer:
         if not (folder / "config.yaml").exists():
             on_rank_zero(lambda: RunDirectory.create(folder.parent, folder.name, Config()))
         path = on_rank_zero(lambda: sorted((folder.parent / folder.name).glob("*Z-*"))[0])
-        task = Regression(options.get("dropout", 0.2), options.get("poison", "") if rank else "")
+        poison = options.get("poison", "") if rank else ""
+        normalised = options.get("normalised", False)
+        task = Regression(options.get("dropout", 0.2), poison, normalised=normalised)
         tensors = data(options.get("samples", 37))
         if options.get("nan_rank") == rank:
             tensors["x"][:] = float("nan")
@@ -114,7 +117,7 @@ def main() -> int:
     except ScitoolkitError as error:
         print(f"[{current_rank()}] {type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
-    out = {n: p.detach().clone() for n, p in trainer.task.model.named_parameters()}
+    out = {n: t.detach().clone() for n, t in trainer.task.model.state_dict().items()}
     torch.save(out, folder.parent / f"{options['result']}-{current_rank()}.pt")
     return 0
 

@@ -67,7 +67,7 @@ class ForwardRecord:
 
 
 class Comet:
-    """Keeps activations compressed; fulfils `training.memory.store.ActivationStore`.
+    """Activation store with a lossy codec of 8 x 8 blocks and measured gradient errors.
 
     Args:
         model: on the CPU.

@@ -48,7 +48,7 @@ class OptimizerConfig(Config):
 optimizers: Kind[type[OptimizerConfig]] = Kind(
     "optimizer",
     "updates the parameters",
-    contract="scitoolkit.testing.training:OptimizerContract",
+    contract="scitoolkit.testing:OptimizerContract",
 )
 AnyOptimizer = Annotated[OptimizerConfig, Choice(optimizers)]
 

@@ -8,13 +8,28 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from scitoolkit.core.errors import ConfigError
+
+
+class _Sum(torch.autograd.Function):
+    """Sum over the ranks; the gradient is summed alike, as every rank's loss depends on it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        out = x.clone()
+        dist.all_reduce(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return _Sum.apply(gradient.contiguous())
 
 
 class SynchronisedBatchNorm:
@@ -63,11 +78,11 @@ class SynchronisedBatchNorm:
         shape = [1, -1] + [1] * (x.ndim - 2)
         weight = float(self.counts)
         count = x.new_tensor(weight * x.numel() / x.shape[1])
-        sums = all_reduce(torch.cat([weight * x.sum(dims), count[None]]))
+        sums = _Sum.apply(torch.cat([weight * x.sum(dims), count[None]]))
         total = sums[-1].detach()
         mean = sums[:-1] / total
         centred = x - mean.view(shape)
-        variance = all_reduce(weight * centred.square().sum(dims)) / total
+        variance = _Sum.apply(weight * centred.square().sum(dims)) / total
         out = centred * torch.rsqrt(variance + module.eps).view(shape)
         if module.affine:
             out = out * module.weight.view(shape) + module.bias.view(shape)

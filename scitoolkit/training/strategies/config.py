@@ -40,9 +40,7 @@ class StrategyConfig(Config):
 
 
 training_strategies: Kind[type[StrategyConfig]] = Kind(
-    "training strategy",
-    "divides a training among processes",
-    contract="scitoolkit.testing.training:TrainingStrategyContract",
+    "training strategy", "divides a training among processes"
 )
 
 

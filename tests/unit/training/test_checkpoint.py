@@ -8,7 +8,7 @@ import torch
 
 from scitoolkit.core.errors import CheckpointError, ScitoolkitError
 from scitoolkit.training import checkpoint
-from scitoolkit.training.checkpoint import Checkpoints, Snapshot
+from scitoolkit.training.checkpoint import Checkpoints, Reader, Snapshot
 from scitoolkit.training.state import load_tensors
 from scitoolkit.training.strategies.base import SingleStrategy
 
@@ -41,6 +41,18 @@ def test_damage_is_named_and_the_older_one_offered(kept, damage, name):
         kept.open(path)
 
 
+def test_every_flipped_bit_of_the_manifest_is_a_checkpoint_error(kept):
+    path = kept.newest() / "MANIFEST.json"
+    data = path.read_bytes()
+    for position in range(len(data)):
+        for bit in range(8):
+            damaged = bytearray(data)
+            damaged[position] ^= 1 << bit
+            path.write_bytes(bytes(damaged))
+            with pytest.raises(CheckpointError):
+                Reader(path.parent)
+
+
 def test_a_pickle_is_never_executed(kept, tmp_path):
     class Evil:
         def __reduce__(self):
@@ -64,8 +76,9 @@ def test_a_pickle_is_never_executed(kept, tmp_path):
         for f in path.iterdir()
         if f.name != "MANIFEST.json"
     }
-    manifest = {"format": 1, "world_size": 1, "files": files}
-    (path / "MANIFEST.json").write_text(json.dumps(manifest))
+    manifest = {"format": 2, "world_size": 1, "files": files}
+    seal = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    (path / "MANIFEST.json").write_text(json.dumps({**manifest, "sha256": seal}))
     with pytest.raises(CheckpointError, match="not readable"):
         kept.open(path).tensor("w")
     assert not (tmp_path / "executed").exists()

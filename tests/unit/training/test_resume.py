@@ -51,6 +51,21 @@ def test_resharding_continues_and_all_layouts_agree(start):
 
 
 @pytest.mark.multiproc
+def test_batch_normalisation_is_over_the_batches_of_all_ranks(start):
+    # Adam would turn the rounding errors of gradients that are zero (biases) into whole steps.
+    options = {"dropout": 0.0, "normalised": True, "samples": 38}
+    sgd = {"optimizer": {"name": "sgd"}}
+    _, one = start(1, name="one", result="one", training=sgd, **options)
+    for strategy in ("ddp", "sharded"):
+        training = {"strategy": strategy, **sgd}
+        _, two = start(2, name=strategy, result=strategy, training=training, **options)
+        assert all(torch.allclose(one[k], two[k], atol=2e-5, rtol=1e-4) for k in one), strategy
+    # A rank that fails while the other waits inside the model ends it, with the error's code.
+    code, _ = start(2, name="d", training={"strategy": "ddp"}, poison="loss", **options)
+    assert code == 3
+
+
+@pytest.mark.multiproc
 def test_a_failing_rank_ends_all_with_its_exit_code(start, capfd):
     assert start(2, stop=(2, "data"), on_rank=1)[0] == 3
     assert start(2, name="b", training={"strategy": "single"})[0] == 2

@@ -1,14 +1,17 @@
 import json
 import shutil
 import signal
+from typing import Literal
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 from training_worker import Regression, Stop, data
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import (
+    CheckpointError,
     ConfigError,
     DataError,
     Interrupted,
@@ -18,6 +21,7 @@ from scitoolkit.core.errors import (
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Trainer, TrainingConfig
+from scitoolkit.training.optim.optimizers import OptimizerConfig, optimizers
 
 
 def make(run=None, *, dropout=0.0, callbacks=(), shuffle=True, **settings):
@@ -61,18 +65,6 @@ def test_low_precision_learns(precision):
     trainer.fit(loader, loader)
     assert trainer.best["loss"] < 1.0
     assert all(p.dtype == torch.float32 for p in trainer.task.model.parameters())
-
-
-@pytest.mark.parametrize("name", ["adam", "sgd", "lbfgs"])
-def test_every_optimizer_resumes_exactly(run, tmp_path, name):
-    optimizer = {"name": name, "lr": 0.05}
-    whole, loader = make(optimizer=optimizer, epochs=3)
-    whole.fit(loader)
-    part, loader = make(run, optimizer=optimizer, steps=5)
-    part.fit(loader)
-    rest, loader = make(run, optimizer=optimizer, epochs=3)
-    rest.fit(loader, resume=True)
-    assert torch.equal(weights(whole), weights(rest))
 
 
 def test_ema_is_the_average_and_load_best_takes_it():
@@ -257,3 +249,98 @@ def test_adam_in_one_pass_makes_the_same_steps():
         found.append(weight.detach())
     torch.testing.assert_close(found[0], found[1], rtol=1e-12, atol=1e-14)
     assert not Adam().build([torch.nn.Parameter(torch.zeros(3))]).defaults["fused"]
+
+
+def rows(count=24):
+    tensors = data(count)
+    return [{"x": x, "y": y} for x, y in zip(tensors["x"], tensors["y"], strict=True)]
+
+
+def test_a_torch_data_loader_trains_and_resumes_inside_an_epoch(run):
+    def loader():
+        return DataLoader(rows(), batch_size=6, shuffle=True)
+
+    whole, _ = make(dropout=0.2)
+    whole.fit(loader(), loader())
+    part, _ = make(run, dropout=0.2, callbacks=[Stop(6, "SIGTERM")])
+    with pytest.raises(Interrupted):
+        part.fit(loader(), loader())
+    rest, _ = make(run, dropout=0.2)
+    rest.fit(loader(), loader(), resume=True)
+    assert whole.step == rest.step == 8
+    assert torch.equal(weights(whole), weights(rest))
+
+
+def test_loaders_that_cannot_be_used_are_refused_by_name():
+    trainer, _ = make()
+    tuples = DataLoader(torch.utils.data.TensorDataset(torch.ones(4, 3)), batch_size=2)
+    with pytest.raises(DataError, match="gives a list, a batch is a dict"):
+        trainer.fit(tuples)
+    with pytest.raises(ConfigError, match="list is no loader: it has no set_epoch"):
+        trainer.fit([{"x": torch.ones(2, 3)}])
+
+
+def test_an_empty_validation_set_is_named():
+    trainer, loader = make()
+    empty = TensorLoader({k: v[:0] for k, v in data().items()}, 12)
+    with pytest.raises(DataError, match="the validation set is empty"):
+        trainer.fit(loader, empty)
+
+
+def test_a_task_learns_where_the_training_is(run):
+    class Watching(Regression):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def at(self, progress):
+            self.seen.append((progress.step, progress.epoch, progress.total_steps))
+
+    def fit(run, resume=False, callbacks=()):
+        config = TrainingConfig(epochs=2, batch_size=12, progress=False)
+        trainer = Trainer(Watching(), config, run=run, callbacks=callbacks)
+        loader = TensorLoader(data(), 12)
+        trainer.fit(loader, loader, resume=resume)
+        return trainer.task.seen
+
+    whole = fit(None)
+    validations = [(4, 0, 8), (8, 1, 8)]
+    steps = [(step, step // 4, 8) for step in range(8)]
+    assert whole == sorted(steps + validations)
+    with pytest.raises(Interrupted):
+        fit(run, callbacks=[Stop(5, "SIGTERM")])
+    assert fit(run, resume=True) == whole[-4:]
+
+
+class Odd(torch.optim.SGD):
+    """Keeps a number where no checkpoint looks."""
+
+    def state_dict(self):
+        return {**super().state_dict(), "hidden": 1}
+
+
+class OddConfig(OptimizerConfig):
+    name: Literal["odd"] = "odd"
+
+    def build(self, parameters):
+        return Odd(parameters, lr=self.lr)
+
+
+def test_an_optimizer_whose_state_cannot_be_saved_is_refused(run):
+    optimizers.register("odd")(OddConfig)
+    try:
+        trainer, loader = make(run, optimizer={"name": "odd"})
+        with pytest.raises(CheckpointError, match="Odd keeps hidden besides"):
+            trainer.fit(loader)
+        assert trainer.step == 0
+    finally:
+        optimizers.unregister("odd")
+
+
+def test_unknown_strategies_and_former_keys(caplog):
+    with pytest.raises(ConfigError, match=r"'shard' is not one of .*did you mean sharded"):
+        TrainingConfig(strategy="shard")
+    with pytest.raises(ConfigError, match="'graph' is not one of auto, ddp, sharded, single"):
+        TrainingConfig(strategy="graph")
+    assert [each.name for each in TrainingConfig(tensorboard=True).loggers] == ["tensorboard"]
+    assert "is now written loggers" in caplog.text

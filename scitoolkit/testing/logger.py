@@ -1,0 +1,45 @@
+"""Contract suite of loggers, to inherit in tests.
+
+Example:
+    class TestMyLogger(LoggerContract):
+        @pytest.fixture
+        def logger(self):
+            return MyLogger()
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.training.loggers import LoggerConfig
+
+
+class LoggerContract:
+    """What every registered logger must do; give it a fixture `logger`."""
+
+    @pytest.fixture
+    def logger(self) -> LoggerConfig:
+        """Return the logger's configuration."""
+        raise NotImplementedError("override the fixture `logger`")
+
+    def test_it_writes_below_the_run_and_continues(
+        self, logger: LoggerConfig, tmp_path: Path
+    ) -> None:
+        """Two sessions write to one run and leave what was there; NaN does not stop it."""
+        run = RunDirectory.create(tmp_path, "logger", Config())
+        before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+        sizes = []
+        for first in (1, 3):
+            opened = logger.open(run)
+            for step in (first, first + 1):
+                opened.write({"train/loss": 1.0 / step, "validation/loss": math.nan}, step)
+            opened.close()
+            files = [path for path in run.path.rglob("*") if path.is_file()]
+            sizes.append(sum(path.stat().st_size for path in files))
+        assert sizes[1] > sizes[0] > sum(map(len, before.values()))
+        assert all(path.read_bytes() == data for path, data in before.items())

@@ -1,0 +1,154 @@
+"""Contract suite of optimizers, to inherit in tests.
+
+Example:
+    class TestMyOptimizer(OptimizerContract):
+        @pytest.fixture
+        def optimizer(self):
+            return MyOptimizer()
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.testing.loaders import TensorLoader
+from scitoolkit.training.config import TrainingConfig
+from scitoolkit.training.optim.optimizers import OptimizerConfig
+from scitoolkit.training.trainer import Trainer
+
+PRECISIONS = ("float32", "bf16", "fp16")
+STEPS = 9  # of three epochs
+
+
+class Curve:
+    """Task of the contract: a sine learned by a small network with square matrices."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(3)
+        self.model: nn.Module = nn.Sequential(
+            nn.Linear(1, 20), nn.Tanh(), nn.Linear(20, 20), nn.Tanh(), nn.Linear(20, 1)
+        )
+
+    def loss(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the mean squared error."""
+        return (self.model(batch["x"]) - batch["y"]).square().mean(), {}
+
+    def metrics(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the mean squared error."""
+        return {"loss": self.loss(batch)[0]}
+
+    def batch_size(self, batch: dict[str, Tensor]) -> int:
+        """Return the number of samples."""
+        return len(batch["x"])
+
+
+def curve_loader() -> TensorLoader:
+    """Return three shuffled batches of samples of the curve."""
+    x = torch.linspace(-2, 2, 36)[:, None]
+    return TensorLoader({"x": x, "y": (2 * x).sin()}, 12)
+
+
+class OptimizerContract:
+    """What every registered optimizer must do; give it a fixture `optimizer`."""
+
+    @pytest.fixture
+    def optimizer(self) -> OptimizerConfig:
+        """Return the optimizer's configuration."""
+        raise NotImplementedError("override the fixture `optimizer`")
+
+    def fit(
+        self, optimizer: OptimizerConfig, run: RunDirectory | None = None, *,
+        resume: bool = False, **settings: Any,
+    ) -> Trainer:  # fmt: skip
+        """Train the curve."""
+        config = TrainingConfig(
+            optimizer=optimizer, batch_size=12, progress=False, **{"epochs": 3, **settings}
+        )
+        trainer = Trainer(Curve(), config, run=run)
+        trainer.fit(curve_loader(), resume=resume)
+        return trainer
+
+    @pytest.mark.parametrize("step", [1, 3, 5])
+    def test_it_resumes_bit_for_bit_at_any_step(
+        self, optimizer: OptimizerConfig, step: int, tmp_path: Path
+    ) -> None:
+        """State by parameter and in groups comes back; the schedule moves the rate meanwhile."""
+        schedule = {"name": "exponential"}
+        whole = self.fit(optimizer, schedule=schedule)
+        run = RunDirectory.create(tmp_path, "optimizer", Config())
+        keep = {"every_steps": 1, "keep_last": STEPS}
+        trained = self.fit(optimizer, run, schedule=schedule, checkpoint=keep)
+        assert trained.step == STEPS
+        for folder in run.checkpoints.glob("step-*"):
+            if int(folder.name.removeprefix("step-")) > step:
+                for file in folder.iterdir():
+                    file.unlink()
+                folder.rmdir()
+        resumed = self.fit(optimizer, run, resume=True, schedule=schedule)
+        assert resumed.step == STEPS
+        assert _same_weights(whole, resumed)
+
+    def test_it_learns(self, optimizer: OptimizerConfig) -> None:
+        """The loss falls, without schedule and tuning."""
+        batch = next(iter(curve_loader()))
+        first = Curve().loss(batch)[0].item()
+        assert self.fit(optimizer, epochs=30).task.loss(batch)[0].item() < 0.9 * first
+
+    def test_closure(self, optimizer: OptimizerConfig) -> None:
+        """With `uses_closure` a step evaluates the loss; without it needs no closure."""
+        weight = nn.Parameter(torch.ones(20, 20))
+        built = optimizer.build([weight])
+        calls = 0
+
+        def closure() -> Tensor:
+            nonlocal calls
+            calls += 1
+            built.zero_grad()
+            loss = (weight**2).sum() + weight.sum()
+            loss.backward()
+            return loss.detach()
+
+        if optimizer.uses_closure:
+            built.step(closure)
+            assert calls > 1
+        else:
+            closure()
+            built.step()
+        assert torch.isfinite(weight).all()
+        assert not torch.equal(weight.detach(), torch.ones(20, 20))
+
+    @pytest.mark.parametrize("precision", PRECISIONS)
+    def test_precisions(self, optimizer: OptimizerConfig, precision: str) -> None:
+        """It trains in the precisions that it names; the others are refused with its name."""
+        if precision in optimizer.precisions:
+            trainer = self.fit(optimizer, epochs=1, precision=precision)
+            assert all(bool(torch.isfinite(p).all()) for p in trainer.task.model.parameters())
+        else:
+            with pytest.raises(ConfigError, match=f"optimizer {optimizer.name} needs precision"):
+                TrainingConfig(optimizer=optimizer, precision=precision)  # type: ignore[arg-type]
+
+    def test_sharding(self, optimizer: OptimizerConfig) -> None:
+        """On shards it computes what it computes on whole parameters, or it is refused."""
+        if not optimizer.shardable:
+            with pytest.raises(ConfigError, match=f"optimizer {optimizer.name} needs whole"):
+                TrainingConfig(optimizer=optimizer, strategy="sharded")
+            return
+        whole = self.fit(optimizer)
+        sharded = self.fit(optimizer, strategy="sharded", device="cpu")
+        for a, b in zip(
+            whole.task.model.parameters(), sharded.task.model.parameters(), strict=True
+        ):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def _same_weights(first: Trainer, second: Trainer) -> bool:
+    pairs = zip(first.task.model.parameters(), second.task.model.parameters(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)

@@ -1,0 +1,48 @@
+"""Every registered optimizer and logger, and the loaders of training, keep their contracts."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from scitoolkit.testing import LoaderContract, LoggerContract, OptimizerContract
+from scitoolkit.testing.loaders import TensorLoader
+from scitoolkit.training.batches import DataLoaderBatches
+from scitoolkit.training.loggers import loggers
+from scitoolkit.training.optim.optimizers import optimizers
+
+SAMPLES = torch.arange(29)
+
+
+class TestOptimizers(OptimizerContract):
+    @pytest.fixture(params=optimizers.names())
+    def optimizer(self, request):
+        return optimizers.get(request.param)()
+
+
+class TestLoggers(LoggerContract):
+    @pytest.fixture(params=loggers.names())
+    def logger(self, request):
+        return loggers.get(request.param)()
+
+
+class TestTensorLoader(LoaderContract):
+    def make(self, rank=0, world=1):
+        return TensorLoader({"x": SAMPLES}, 4, seed=1, rank=rank, world_size=world)
+
+    def samples(self, batch):
+        return batch["x"].tolist()
+
+
+class TestDataLoader(LoaderContract):
+    worlds: ClassVar[tuple[int, ...]] = (1,)
+
+    def make(self, rank=0, world=1):
+        rows = [{"x": value} for value in SAMPLES]
+        return DataLoaderBatches(DataLoader(rows, batch_size=4, shuffle=True), seed=1)
+
+    def samples(self, batch):
+        return batch["x"].tolist()
