@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -131,15 +132,27 @@ def _member(kind: Kind[Any], name: str, cls: str, base: type) -> str:
     if "name" in getattr(next(iter([kind.get(k) for k in kind])), "model_fields", {}):
         fields = f'\n    name: Literal["{name}"] = "{name}"\n'
     methods = "".join(_method(base, method) for method in sorted(_abstract(base)))
-    imports = [f"from {base.__module__} import {base.__name__}"]
-    if "Any" in methods:
-        imports.insert(0, "from typing import Any\n")
+    imports = _imports(base, methods)
     if fields:
         imports.insert(0, "from typing import Literal\n")
     return _MEMBER.format(
         kind=kind.name, name=name, cls=cls, base=base.__name__, fields=fields,
         methods=methods, imports="\n".join(imports),
     )  # fmt: skip
+
+
+def _imports(base: type, methods: str) -> list[str]:
+    """Return the imports of the base class and of what the signatures of its methods name."""
+    known = vars(sys.modules[base.__module__])
+    words = dict.fromkeys(re.findall(r"\b[A-Za-z_]\w*\b", re.sub(r'""".*?"""', "", methods)))
+    used = {word: known[word] for word in words if word in known}
+    modules = [
+        f"import {value.__name__} as {word}" if word != value.__name__ else f"import {word}"
+        for word, value in used.items()
+        if inspect.ismodule(value)
+    ]
+    names = {base.__name__, *(word for word in used if not inspect.ismodule(used[word]))}
+    return [*modules, f"from {base.__module__} import {', '.join(sorted(names))}"]
 
 
 def _abstract(base: type) -> frozenset[str]:
