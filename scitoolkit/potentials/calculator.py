@@ -129,7 +129,7 @@ class Calculator(_AseCalculator):
 
 
 def _parameters(atoms: Any) -> Batch:
-    """Return what the frame and its atoms are given, as they are now."""
+    """Return the current frame and atom parameters."""
     frame, each = given_parameters(atoms)
     out = {}
     if frame is not None:

@@ -25,7 +25,8 @@ class AtomsConfig(Config):
     Attributes:
         train: deepmd system folders (or a folder of them), extxyz files, ASE databases.
         validation: likewise, or a share of `train`, drawn by `seed`.
-        test: likewise; what `evaluate` uses. Without it the validation part is reported, and said.
+        test: likewise; used by `evaluate`. If unset, errors are those of the validation part, and
+            the report says so.
         labels: names and units of energies, forces and virials.
         seed: of the draw.
     """

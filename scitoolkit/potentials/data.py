@@ -25,7 +25,7 @@ class GraphSet:
         indices: which of them.
         type_map: the model's species.
         cutoff: Å.
-        cache_bytes: what may be kept.
+        cache_bytes: memory for kept graphs.
     """
 
     def __init__(

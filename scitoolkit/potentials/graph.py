@@ -75,7 +75,7 @@ def neighbour_edges(
 
 
 def _list_by_vesin(positions, types, num_types, cell, pbc, cutoff):  # type: ignore[no-untyped-def]
-    """Return what `ops.neighbours.neighbour_list` does."""
+    """Return the neighbour list of vesin in the form of `ops.neighbours.neighbour_list`."""
     try:
         from vesin import NeighborList
     except ImportError:

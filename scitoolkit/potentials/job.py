@@ -1,4 +1,4 @@
-"""The job of interatomic potentials: what the command line, a search and a Python user call."""
+"""The job of interatomic potentials, called by the command line, a search or from Python."""
 
 from __future__ import annotations
 

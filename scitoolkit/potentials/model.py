@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,11 @@ class ModelConfig(Config, ABC):
 
     name: str
 
+    if TYPE_CHECKING:  # a field of most members, a property of others
+
+        @property
+        def cutoff(self) -> float: ...
+
     def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
         """Return the configuration with numbers that are counted in `graphs` where it says `auto`.
 
@@ -46,7 +51,7 @@ class ModelConfig(Config, ABC):
         return self
 
     def summary(self) -> dict[str, Any]:
-        """Return what `validate` shows of the model besides its size."""
+        """Return the entries of `validate`'s report on the model."""
         return {}
 
     @abstractmethod
@@ -61,7 +66,7 @@ models: Kind[type[ModelConfig]] = Kind(
 
 
 class Potential(nn.Module, ABC):
-    """An energy that is a sum over atoms of functions of what lies within a cutoff.
+    """Energy as a sum over atoms of functions of the neighbours within a cutoff.
 
     A model gives the atoms' energies and the derivative of their sum with respect to every edge
     vector; forces and virial follow from these in one place. All in eV and Å.
@@ -69,7 +74,7 @@ class Potential(nn.Module, ABC):
     Attributes:
         type_map: species by type index.
         cutoff: Å.
-        zbl: the repulsion of nuclei that is added to what the model learns, or None.
+        zbl: repulsion of nuclei added to the learned energy, or None.
     """
 
     def __init__(
@@ -88,7 +93,7 @@ class Potential(nn.Module, ABC):
 
     @abstractmethod
     def fit_statistics(self, graphs: Iterable[Batch]) -> None:
-        """Set from labelled training graphs what is not trained: shifts, scales, counts.
+        """Set the constants that are not trained (shifts, scales, counts) from labelled graphs.
 
         The labels must be those that the model learns, see `residual_labels`.
         """

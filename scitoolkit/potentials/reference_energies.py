@@ -23,7 +23,7 @@ ReferenceEnergies = (
     Literal["auto", "isolated", "least_squares"] | Annotated[dict[str, float], Field(min_length=1)]
 )
 """`isolated`: of the training frames that are one atom without a neighbour; these are not trained
-on. `least_squares`: what explains the training energies best. `auto`: isolated where every species
+on. `least_squares`: the best fit to the training energies. `auto`: isolated where every species
 of the frames has such a frame, else least squares. Or eV by species."""
 
 

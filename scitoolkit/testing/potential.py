@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -66,8 +67,8 @@ class PotentialContract:
         model, rng, graphs = config.build(cls.type_map), np.random.default_rng(0), []
         for seed in range(2):
             frame = cls.frame(seed)
-            labels = {"energy": float(rng.normal(-20)), "forces": rng.normal(size=(6, 3))}
-            graphs.append(cls.graph(model, replace(frame, **labels)))
+            energy, forces = float(rng.normal(-20)), rng.normal(size=(6, 3))
+            graphs.append(cls.graph(model, replace(frame, energy=energy, forces=forces)))
         model.fit_statistics(graphs)
         return model.eval()
 
@@ -84,8 +85,8 @@ class PotentialContract:
         shape = np.array([[0, 0, 0], [0.96, 0, 0], [-0.24, 0.93, 0]])
         sites = np.array([[0, 0, 0], [1, 1, 0], [1, 0, 1], [0, 1, 1]])[:molecules] * length / 2
         turns = [np.linalg.qr(rng.normal(size=(3, 3)))[0] for _ in sites]
-        positions = [site + shape @ turn for site, turn in zip(sites, turns, strict=True)]
-        positions = np.concatenate(positions) + 0.1 * rng.normal(size=(3 * molecules, 3))
+        parts = [site + shape @ turn for site, turn in zip(sites, turns, strict=True)]
+        positions = np.concatenate(parts) + 0.1 * rng.normal(size=(3 * molecules, 3))
         cell = length * np.eye(3) + rng.uniform(-0.1, 0.1, (3, 3))
         first, second = cls.type_map
         species = np.array([first, second, second] * molecules)
@@ -136,8 +137,8 @@ class PotentialContract:
             for sign in (1, -1):
                 strain = np.eye(3)
                 strain[place] += sign * STEP
-                moved = {"positions": frame.positions @ strain, "cell": frame.cell @ strain}
-                strained.append(replace(frame, **moved))
+                positions, cell = frame.positions @ strain, frame.cell @ strain
+                strained.append(replace(frame, positions=positions, cell=cell))
         energies = self.evaluate(model, *strained)["energy"].reshape(-1, 2)
         slopes = -(energies[:, 0] - energies[:, 1]) / (2 * STEP)
         expected = [virial[place] for place in places]
@@ -247,6 +248,12 @@ class PotentialContract:
         expected, found = self.evaluate(model, self.frame()), self.evaluate(again, self.frame())
         for name, value in expected.items():
             np.testing.assert_array_equal(found[name], value)
+
+    def test_a_copy_is_the_same_model(self, model: Potential) -> None:
+        """Also after an evaluation, whose cached constants are not copied."""
+        expected = self.evaluate(model, self.frame())
+        found = self.evaluate(copy.deepcopy(model), self.frame())
+        np.testing.assert_array_equal(found["forces"], expected["forces"])
 
     def test_the_ase_calculator_agrees_with_the_model(self, model: Potential) -> None:
         """Energy, forces and stress in ASE's sign, with and without a kept neighbour list."""

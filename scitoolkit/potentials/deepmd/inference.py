@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.ops.environment_matrix.reference import Layer
 from scitoolkit.ops.fitting_network import FittingNetwork, FittingSpec, available
-from scitoolkit.potentials.deepmd.descriptors.base import ChunkedMoments
+from scitoolkit.potentials.deepmd.descriptors.base import ChunkedMoments, Descriptor
 from scitoolkit.potentials.deepmd.networks import StackedNetworks, linear_output
 
 Part = tuple[ChunkedMoments, Tensor | None]
@@ -31,9 +31,13 @@ class Fitting:
         networks: the fitting nets, one or one a type.
     """
 
-    def __init__(self, descriptors: nn.ModuleList, networks: StackedNetworks) -> None:
+    def __init__(self, descriptors: Sequence[Descriptor], networks: StackedNetworks) -> None:
         self._descriptors, self._networks = tuple(descriptors), networks
         self._packed: dict[int, tuple[Any, FittingNetwork]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for copies and pickles; packed networks are made anew."""
+        return {**self.__dict__, "_packed": {}}
 
     def layers(self, kind: int) -> list[Layer]:
         """Return the layers of the fitting net of a type."""

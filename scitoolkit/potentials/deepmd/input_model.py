@@ -13,7 +13,7 @@ _PRECISIONS = {"default": "float64", "float64": "float64", "double": "float64",
 
 
 def model_settings(section: Section) -> dict[str, Any]:
-    """Return our `model` section; what is not built here is noted as a problem."""
+    """Return our `model` section; unsupported settings are noted as problems."""
     descriptor, fitting = section.section("descriptor"), section.section("fitting_net")
     hybrid = descriptor.get("type") == "hybrid"
     listed = descriptor.sections("list", "descriptor") if hybrid else [descriptor]

@@ -6,7 +6,7 @@ from typing import Any
 
 from scitoolkit.core.config import Problem
 
-# Keys that decide where files go or how much is told, and comments of deepmd-kit's own.
+# Keys of output files and verbosity, and deepmd-kit's comments.
 WITHOUT_EFFECT = {
     "training": {"disp_file", "disp_training", "time_training", "profiling", "profiling_file",
                  "tensorboard", "tensorboard_log_dir", "tensorboard_freq", "save_ckpt",

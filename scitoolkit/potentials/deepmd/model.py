@@ -13,7 +13,7 @@ from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.plugins import Choice
 from scitoolkit.potentials.deepmd.descriptors import base
-from scitoolkit.potentials.deepmd.descriptors.base import DescriptorConfig, Moments
+from scitoolkit.potentials.deepmd.descriptors.base import Descriptor, DescriptorConfig, Moments
 from scitoolkit.potentials.deepmd.descriptors.se_e2_a import SeE2ADescriptorConfig, SeE2AFields
 from scitoolkit.potentials.deepmd.descriptors.se_e2_r import SeE2RDescriptorConfig, SeE2RFields
 from scitoolkit.potentials.deepmd.inference import Fitting, chunked_edge_gradients
@@ -39,7 +39,7 @@ class FittingFields(ModelConfig):
         frame_parameters: numbers given with every frame, temperature say [numb_fparam].
         atom_parameters: numbers given with every atom [numb_aparam].
         precision: of parameters and arithmetic; energies are summed in float64.
-        zbl: repulsion of nuclei added to what is learned, `{}` for its defaults; see `ZblConfig`.
+        zbl: repulsion of nuclei added to the learned energy, `{}` for defaults; see `ZblConfig`.
         seed: of the initial weights.
     """
 
@@ -121,7 +121,7 @@ class DeepPotentialConfig(FittingFields):
 
 
 class _OneDescriptor(FittingFields):
-    """A Deep Potential of one descriptor, whose settings stand beside those of the model."""
+    """Base of the short forms: one descriptor, its settings in the same section."""
 
     descriptor_class: ClassVar[type[DescriptorConfig]]
 
@@ -148,6 +148,8 @@ class SeE2AConfig(SeE2AFields, _OneDescriptor):
     descriptor_class: ClassVar[type[DescriptorConfig]] = SeE2ADescriptorConfig
     example: ClassVar[Mapping[str, Any]] = {**SeE2ADescriptorConfig.example, "fitting": [12, 12]}
 
+    name: Literal["se_e2_a"] = "se_e2_a"
+
 
 class SeE2RConfig(SeE2RFields, _OneDescriptor):
     """Deep Potential of se_e2_r: distances alone; see `SeE2AConfig`."""
@@ -156,6 +158,8 @@ class SeE2RConfig(SeE2RFields, _OneDescriptor):
     tables: ClassVar[bool] = False
     descriptor_class: ClassVar[type[DescriptorConfig]] = SeE2RDescriptorConfig
     example: ClassVar[Mapping[str, Any]] = {**SeE2RDescriptorConfig.example, "fitting": [8, 8]}
+
+    name: Literal["se_e2_r"] = "se_e2_r"
 
 
 class DeepPotential(Potential):
@@ -174,7 +178,9 @@ class DeepPotential(Potential):
         super().__init__(type_map, max(each.cutoff for each in parts), config.zbl)
         self.config, self.dtype, types = config, DTYPES[config.precision], len(type_map)
         generator = torch.Generator().manual_seed(config.seed)
-        self.descriptors = nn.ModuleList(each.build(types, generator, self.dtype) for each in parts)
+        self.descriptors: Sequence[Descriptor] = nn.ModuleList(  # type: ignore[assignment]
+            each.build(types, generator, self.dtype) for each in parts
+        )
         inputs = sum(each.width for each in self.descriptors)
         inputs += config.frame_parameters + config.atom_parameters
         self.fitting = StackedNetworks(

@@ -176,7 +176,7 @@ class RadialNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class Geometry:
-    """What all layers share: the edges, their harmonics (E, D), and their distances.
+    """Edges, their spherical harmonics (E, D) and distances, shared by all layers.
 
     `radial_weights` gives (E, W) of a radial network, evaluated at every edge or interpolated.
     """

@@ -46,7 +46,7 @@ class MaceConfig(ModelConfig):
         first_residual: whether the first layer keeps a species-dependent shortcut of its input
             [interaction_first: RealAgnosticResidualInteractionBlock].
         precision: of parameters and arithmetic; geometry and energies are kept in float64.
-        zbl: repulsion of nuclei added to what is learned, `{}` for its defaults; see `ZblConfig`.
+        zbl: repulsion of nuclei added to the learned energy, `{}` for defaults; see `ZblConfig`.
         seed: of the initial weights.
     """
 

@@ -46,7 +46,7 @@ class NequipConfig(ModelConfig):
         readout_width: scalars between the two linear maps that end the model.
         radial_table: in float32, interpolate the radial networks; see `MaceConfig`.
         precision: of parameters and arithmetic; geometry and energies are kept in float64.
-        zbl: repulsion of nuclei added to what is learned, `{}` for its defaults; see `ZblConfig`.
+        zbl: repulsion of nuclei added to the learned energy, `{}` for defaults; see `ZblConfig`.
         seed: of the initial weights.
 
     Example:

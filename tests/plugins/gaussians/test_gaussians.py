@@ -8,7 +8,7 @@ PAIR = {"name": "se_e2_a", "cutoff": 4.0, "cutoff_smooth": 1.0, "sel": [12, 24],
 
 
 class TestGaussians(PotentialContract):
-    """The descriptor alone and beside another one; nothing in scitoolkit knows its name."""
+    """The descriptor alone and in a hybrid."""
 
     @classmethod
     def cases(cls):

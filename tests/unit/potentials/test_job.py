@@ -125,12 +125,10 @@ def test_test_frames_that_were_trained_on_are_counted(trained, small, tmp_path):
 
 
 def test_a_published_run_is_a_surrogate(trained, small, tmp_path):
-    from scitoolkit.potentials.publish import publish
-
     from scitoolkit.potentials import Calculator
 
     wanted = PotentialJob().evaluate(trained.path).metrics
-    published = publish(trained.path, tmp_path / "surrogate")
+    published = api.publish(trained.path, tmp_path / "surrogate")
     found = PotentialJob().evaluate(published, None).metrics
     assert found == wanted
     atoms = ase.io.read(small, 0)

@@ -55,8 +55,8 @@ def values(model, atoms, skin=0.0):
 @pytest.mark.parametrize("backend", ["kernels", "table"])
 def test_backends_agree(backend, one_side):
     atoms = water()
-    energy, forces = values(potential("reference", type_one_side=one_side), atoms)
-    found = values(potential(backend, type_one_side=one_side), atoms)
+    energy, forces = values(potential("reference", one_side=one_side), atoms)
+    found = values(potential(backend, one_side=one_side), atoms)
     tolerance = 1e-12 if backend == "kernels" else 1e-9
     assert found[0] == pytest.approx(energy, rel=tolerance)
     assert np.abs(found[1] - forces).max() < tolerance * np.abs(forces).max()

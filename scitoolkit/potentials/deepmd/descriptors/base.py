@@ -50,7 +50,7 @@ class DescriptorConfig(Config, ABC):
         return 0
 
     def summary(self) -> dict[str, Any]:
-        """Return what `validate` shows of the descriptor."""
+        """Return the entries of `validate`'s report on the descriptor."""
         return {}
 
     def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
@@ -130,7 +130,7 @@ class ChunkedMoments(Protocol):
 class Descriptor(nn.Module, ABC):
     """Base of descriptors; see the module.
 
-    A subclass writes `values` in torch, or `moments` with a vector-Jacobian product of its own.
+    A subclass writes `values` in torch, or `moments` with an explicit vector-Jacobian product.
 
     Attributes:
         cutoff: Å; graphs have the edges within it only.
@@ -157,7 +157,7 @@ class Descriptor(nn.Module, ABC):
         """Return (n, width) of the moments' values (n, ...) of atoms of these types (n,)."""
 
     def fit_statistics(self, graphs: Iterable[Batch]) -> None:
-        """Set what is measured on training graphs and not trained; nothing by default."""
+        """Set constants measured on training graphs; none by default."""
 
     def rotation(self, values: Tensor) -> Tensor:
         """Return (N, num_vectors, 3) vectors that rotate with the atoms."""

@@ -52,8 +52,8 @@ class SeAttenDescriptorConfig(AxisFields, EnvironmentFields, DescriptorConfig):
     Attributes:
         sel: most neighbours of all types together; `auto` counts them.
         type_width: of the types' embedding [tebd_dim].
-        type_input: `concat` puts it beside the distance before the embedding network, `strip`
-            gives it a network of its own, whose output multiplies [tebd_input_mode].
+        type_input: `concat` appends it to the distance before the embedding network, `strip`
+            gives it a separate network, whose output multiplies [tebd_input_mode].
         type_output: whether the centre's embedding follows the descriptor [concat_output_tebd].
         attention_layers: number of them, 0 for none [attn_layer].
         attention_width: of queries, keys and values [attn].

@@ -97,7 +97,7 @@ def fill_attention(out: SeAttenDescriptor, tree: Tree, where: str) -> None:
 
 
 def _shortcut(types: int, width: int) -> np.ndarray:
-    """Return what deepmd-kit's linear layer adds to its weights for inputs of one 1 each."""
+    """Return the residual connection of deepmd-kit's linear layer for one-hot inputs."""
     if width in (types, 2 * types):
         return np.tile(np.eye(types), width // types)
     return np.zeros((types, width))

@@ -48,8 +48,6 @@ class SeE2AFields(AxisFields, PairFields):
 
     renamed: ClassVar[Mapping[str, str]] = PairFields.renamed
 
-    name: Literal["se_e2_a"] = "se_e2_a"
-
     @model_validator(mode="after")
     def _fits(self) -> Self:
         check_axis(self.axis_neurons, self.embedding)
@@ -66,6 +64,8 @@ class SeE2ADescriptorConfig(SeE2AFields, PairDescriptorConfig):
         "cutoff": 4.0, "cutoff_smooth": 1.0, "sel": [12, 24], "embedding": [5, 10, 20],
         "axis_neurons": 4,
     }  # fmt: skip
+
+    name: Literal["se_e2_a"] = "se_e2_a"
 
     @property
     def num_vectors(self) -> int:

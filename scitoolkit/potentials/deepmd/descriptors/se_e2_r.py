@@ -31,8 +31,6 @@ log = get_logger(__name__)
 class SeE2RFields(PairFields):
     """Settings of se_e2_r."""
 
-    name: Literal["se_e2_r"] = "se_e2_r"
-
     @model_validator(mode="before")
     @classmethod
     def _without_axis(cls, data: Any) -> Any:
@@ -51,6 +49,8 @@ class SeE2RDescriptorConfig(SeE2RFields, PairDescriptorConfig):
     example: ClassVar[Mapping[str, Any]] = {
         "cutoff": 3.0, "cutoff_smooth": 1.0, "sel": [12, 24], "embedding": [4, 8],
     }  # fmt: skip
+
+    name: Literal["se_e2_r"] = "se_e2_r"
 
     def build(
         self, num_types: int, generator: torch.Generator, dtype: torch.dtype

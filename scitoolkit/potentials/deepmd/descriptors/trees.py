@@ -85,7 +85,7 @@ def common_tree(
 
 
 def pair_tree(out: PairDescriptor, type_map: Sequence[str], precision: str) -> Tree:
-    """Return the tree of se_e2_a or se_e2_r, without what differs between them."""
+    """Return the common part of the trees of se_e2_a and se_e2_r."""
     config, sel = out.config, out.spec.sel
     return {
         **common_tree(config, sel, type_map, precision),
