@@ -9,10 +9,11 @@ import numpy as np
 
 from scitoolkit.compression.bounds import max_error, psnr
 from scitoolkit.compression.compress import decompress, inspect_stream
-from scitoolkit.compression.files import as_hdf5, streams
+from scitoolkit.compression.files import as_hdf5, read_array, streams
 from scitoolkit.compression.pointwise import exceeds
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.compressed import holds_streams
+from scitoolkit.io.formats import format_of
 
 
 def describe_streams(path: Path) -> list[dict[str, Any]]:
@@ -36,9 +37,9 @@ def verify_file(compressed: Path | str, original: Path | str) -> list[dict[str, 
     original = Path(original)
     if not original.is_file():
         raise DataError("no such file", where=str(original))
-    if original.suffix == ".npy":
+    if format_of(original).single_array:
         name, stream = found[0]
-        return [verify_array(name, stream, np.load(original, allow_pickle=False))]
+        return [verify_array(name, stream, np.asarray(read_array(original)))]
     with as_hdf5(original) as file:
         missing = [name for name, _ in found if name not in file]
         if missing:

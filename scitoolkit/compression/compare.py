@@ -59,13 +59,13 @@ def best_within(
 ) -> float:
     """Return the best PSNR of one codec within a number of bytes, over a fine grid of bounds."""
     extent = float(field.max()) - float(field.min())
-    if not extent or codec.refusal(field, 1e-7 * extent):
+    if not extent or codec.refusal(field, 0.5 * extent):
         return -math.inf
     try:
         low, high = 1e-7 * extent, 0.5 * extent
         for _ in range(10):
             middle = math.sqrt(low * high)
-            if len(codec.encode(field, middle)) <= budget:
+            if not codec.refusal(field, middle) and len(codec.encode(field, middle)) <= budget:
                 high = middle
             else:
                 low = middle
@@ -79,7 +79,7 @@ def measure(
     codec: ErrorBoundedCodec, field: np.ndarray, bound: float, budget: float = math.inf
 ) -> float:
     """Return the PSNR of a codec at a bound, or -inf when its stream is above the budget."""
-    data = codec.encode(field, bound)
-    if len(data) > budget:
+    data = b"" if codec.refusal(field, bound) else codec.encode(field, bound)
+    if not data or len(data) > budget:
         return -math.inf
     return psnr(field, codec.decode(data, field.shape, field.dtype, bound))

@@ -7,6 +7,7 @@ its own attributes, so no reader can take it for values; `decompress_file` puts 
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import tempfile
@@ -25,6 +26,7 @@ from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.compressed import STREAM, is_stream
+from scitoolkit.io.formats import format_of
 
 _DIMS = "scitoolkit_dims"
 _KEPT_OUT = {"DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME", STREAM, _DIMS}
@@ -51,7 +53,7 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
     """Write a compressed file and return one record a variable: name, bytes, ratio, max error.
 
     Args:
-        source: .npy, HDF5, NetCDF4 or NetCDF3 file.
+        source: a file of any installed format (`scitoolkit ls format`).
         target: a stream file for .npy (any suffix), else an HDF5 file.
         plan: what to compress and how.
 
@@ -62,8 +64,8 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
     source, target = Path(source), Path(target)
     if not source.is_file():
         raise DataError("no such file", where=str(source))
-    if source.suffix == ".npy":
-        return [_compress_npy(source, target, plan)]
+    if format_of(source).single_array:
+        return [_compress_array(source, target, plan)]
     records: list[dict[str, Any]] = []
     with as_hdf5(source) as file:
         wanted = _wanted(file, plan)
@@ -142,13 +144,10 @@ def streams(path: Path | str) -> Iterator[tuple[str, bytes]]:
             yield name, file[name][...].tobytes()
 
 
-def _compress_npy(source: Path, target: Path, plan: FilePlan) -> dict[str, Any]:
+def _compress_array(source: Path, target: Path, plan: FilePlan) -> dict[str, Any]:
     if plan.variables:
-        raise ConfigError("a .npy file has no variables", where=str(source))
-    try:
-        values = np.load(source, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError) as error:
-        raise DataError(f"not an array file ({error})", where=str(source)) from None
+        raise ConfigError("a file of one array has no variables", where=str(source))
+    values = read_array(source)
     stream = compress_slabs(values, plan.bound, plan.options)
     _atomic(target, lambda path: path.write_bytes(stream))
     return _record(source.name, stream)
@@ -290,24 +289,26 @@ def _opened(path: Path) -> h5py.File:
 
 def wanted_variables(path: Path, plan: FilePlan) -> list[str]:
     """Return the names of what would be compressed."""
-    if path.suffix == ".npy":
+    if format_of(path).single_array:
         return [path.name]
     with as_hdf5(path) as file:
         return [name.lstrip("/") for name in _wanted(file, plan)]
 
 
 def as_hdf5(path: Path) -> h5py.File:
-    """Open HDF5 or NetCDF4; NetCDF3 is first rewritten as NetCDF4 in memory."""
-    with path.open("rb") as file:
-        classic = file.read(3) == b"CDF"
-    if not classic:
+    """Open HDF5 or NetCDF4; another format is first rewritten as NetCDF4 in memory."""
+    found = format_of(path)
+    if found.native_hdf5:
         return _opened(path)
-    import io
-
-    import xarray as xr
-
-    with xr.open_dataset(path, engine="scipy", decode_cf=False) as dataset:
+    with found.open_dataset(path, decode=False) as dataset:
         return h5py.File(io.BytesIO(dataset.to_netcdf(engine="h5netcdf")), "r")
+
+
+def read_array(path: Path) -> np.ndarray:
+    """Return the array of a file that holds a single one, lazily where the format can."""
+    with format_of(path).open_dataset(path) as dataset:
+        (array,) = dataset.data_vars.values()
+        return array.data
 
 
 def _save_npy(path: Path, values: np.ndarray) -> None:

@@ -16,12 +16,19 @@ from scitoolkit.compression.check import verify_file
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.compare import codecs_at_size, plain_codecs
 from scitoolkit.compression.compress import inspect_stream
-from scitoolkit.compression.files import FilePlan, compress_file, streams
+from scitoolkit.compression.files import (
+    FilePlan,
+    as_hdf5,
+    compress_file,
+    read_array,
+    streams,
+)
 from scitoolkit.core.config import Config, DataPath, load_config
 from scitoolkit.core.job import Job
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.results import Results, Table, number
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.io.formats import format_of
 from scitoolkit.training.config import TrainingConfig
 
 COMPRESSED = "compressed.h5"
@@ -195,11 +202,9 @@ def _note(runnable: Iterable[str], not_run: Mapping[str, str]) -> str:
     return " ".join(parts)
 
 
-def _original(source: Path, name: str):
-    if source.suffix == ".npy":
-        return np.load(source, allow_pickle=False)
-    from scitoolkit.compression.files import as_hdf5
-
+def _original(source: Path, name: str) -> np.ndarray:
+    if format_of(source).single_array:
+        return np.asarray(read_array(source))
     with as_hdf5(source) as file:
         item = file[name]
         assert isinstance(item, h5py.Dataset)

@@ -11,7 +11,8 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, SampleSource
-from scitoolkit.io.fields import engine_of, expand_paths, open_fields
+from scitoolkit.io.fields import expand_paths, open_fields
+from scitoolkit.io.formats import format_of
 from scitoolkit.io.loader import BatchLoader, FileSource, PlannedLoader, open_source
 from scitoolkit.training import current_rank, world_size
 
@@ -63,7 +64,7 @@ def make_loader(
     batch, seed = config.training.batch_size, config.training.seed
     rank, world = current_rank(), world_size()
     paths = _in_order(config, data)
-    if any(engine_of(path) != "h5netcdf" for path in paths):
+    if not all(format_of(path).planned for path in paths):
         source = SampleSource(data, starts, offsets, repeats)
         return BatchLoader(source, batch, seed=seed, shuffle=train, rank=rank, world_size=world)
     names = list(data.layout.variables)

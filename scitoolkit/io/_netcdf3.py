@@ -16,6 +16,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from scitoolkit.core.errors import DataError
+
 _DTYPES = {code: np.dtype(name) for code, name in
            {1: "i1", 2: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8"}.items()}  # fmt: skip
 _DIMENSION, _VARIABLE, _ATTRIBUTE = 0x0A, 0x0B, 0x0C
@@ -167,3 +169,26 @@ def _variable(header: _Header, dims: list[tuple[str, int]], wide: bool) -> Class
     stride = 0 if shape and shape[0] == 0 else row
     names = tuple(dims[number][0] for number in numbers)
     return ClassicVariable(name, names, shape, dtype, int(begin), stride, attrs)
+
+
+def require_whole_netcdf3(path: Path) -> None:
+    """Refuse a classic file that is shorter than its header says, before anybody maps it.
+
+    Raises:
+        DataError: it is too short, or its header makes no sense.
+    """
+    size = path.stat().st_size
+    try:
+        expected = expected_size(path)
+    except (EOFError, ValueError) as error:
+        raise DataError(
+            f"damaged or truncated ({size} bytes; {type(error).__name__}: {error})",
+            where=str(path),
+            fix="copy or make the file again",
+        ) from None
+    if size < expected:
+        raise DataError(
+            f"damaged or truncated ({size} bytes; its header says {expected})",
+            where=str(path),
+            fix="copy or make the file again",
+        )

@@ -16,13 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import xarray as xr
 
-from scitoolkit.core.errors import ConfigError, DataError, missing_extra
+from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError, missing_extra
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.core.units import same_unit
-from scitoolkit.io._netcdf3 import expected_size
 from scitoolkit.io.coordinates import (
     READ_ERRORS,
     check_time,
@@ -30,6 +28,7 @@ from scitoolkit.io.coordinates import (
     is_time,
     require_numbers,
 )
+from scitoolkit.io.formats.base import format_of, unreadable
 
 PathLike = str | os.PathLike[str]
 Dims = Sequence[str] | Mapping[str, Sequence[str]]
@@ -43,7 +42,7 @@ def open_fields(
     dims: Dims | None = None,
     chunks: Any = None,
 ) -> xr.Dataset:
-    """Open NetCDF3, NetCDF4, HDF5 or Zarr lazily.
+    """Open NetCDF3, NetCDF4, HDF5, Zarr, .npy, or what an installed engine of xarray opens, lazily.
 
     Packing (`scale_factor`, `add_offset`, `_FillValue`, `missing_value`) is undone and times are
     decoded by the file's own calendar.
@@ -111,10 +110,7 @@ def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    plain = dataset.drop_encoding()
-    for name, variable in dataset.variables.items():
-        kept = {k: v for k, v in variable.encoding.items() if k in ("units", "calendar")}
-        plain[name].encoding.update(kept if is_time(variable) else {})
+    plain = encoded_times(dataset)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         plain.to_netcdf(temporary, engine="h5netcdf")
@@ -130,6 +126,15 @@ def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
         with contextlib.suppress(OSError):
             temporary.unlink()
     return path
+
+
+def encoded_times(dataset: xr.Dataset) -> xr.Dataset:
+    """Return the dataset without the encoding of its file but for units and calendar of times."""
+    plain = dataset.drop_encoding()
+    for name, variable in dataset.variables.items():
+        kept = {k: v for k, v in variable.encoding.items() if k in ("units", "calendar")}
+        plain[name].encoding.update(kept if is_time(variable) else {})
+    return plain
 
 
 def expand_paths(path: PathLike | Sequence[PathLike]) -> list[Path]:
@@ -155,84 +160,18 @@ def expand_paths(path: PathLike | Sequence[PathLike]) -> list[Path]:
     return paths
 
 
-def engine_of(path: Path) -> str:
-    """Return xarray's engine for a path, by its first bytes."""
-    if path.is_dir():
-        if not any((path / n).exists() for n in ("zarr.json", ".zgroup", ".zmetadata", ".zarray")):
-            raise DataError("a folder that is not a Zarr store", where=str(path))
-        if importlib.util.find_spec("zarr") is None:
-            raise missing_extra("zarr", "zarr", "reading Zarr stores")
-        return "zarr"
-    try:
-        with path.open("rb") as file:
-            head = file.read(4)
-    except OSError as error:
-        raise DataError(f"cannot be opened ({error.strerror})", where=str(path)) from None
-    if head in (b"CDF\x01", b"CDF\x02"):
-        return "scipy"
-    if head == b"\x89HDF" or (head and h5py.is_hdf5(path)):
-        return "h5netcdf"
-    size = path.stat().st_size
-    raise DataError(
-        "CDF-5 is not supported" if head == b"CDF\x05" else f"format not recognised ({size} bytes)",
-        where=str(path),
-        allowed="NetCDF3, NetCDF4, HDF5, Zarr",
-        fix="the file is empty"
-        if not size
-        else "nccopy -k nc4 IN OUT"
-        if head[:3] == b"CDF"
-        else "",
-    )
-
-
 def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
-    engine = engine_of(path)
-    options: dict[str, Any] = {"decode_timedelta": False, "chunks": chunks}
-    if engine == "h5netcdf":
-        options["phony_dims"] = "access"
-    elif engine == "zarr":
-        options["consolidated"] = False
-    elif engine == "scipy":
-        require_whole_netcdf3(path)
+    found = format_of(path)
     try:
         with warnings.catch_warnings():
             # Two agreeing fill values, or dates beyond datetime64, are handled: nothing to warn of.
             warnings.simplefilter("ignore")
-            dataset = xr.open_dataset(path, engine=engine, **options)
+            dataset = found.open_dataset(path, chunks=chunks)
+    except ScitoolkitError:
+        raise
     except READ_ERRORS as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
     return _name_dims(dataset, dims, str(path)) if dims is not None else dataset
-
-
-def _unreadable(path: Path, error: BaseException) -> DataError:
-    text = " ".join(str(error).split())
-    if "decode time" in text or "calendar" in text:
-        return DataError(f"its times cannot be decoded ({text})", where=str(path))
-    size = f"{path.stat().st_size} bytes" if path.is_file() else "a folder"
-    return DataError(
-        f"damaged or truncated ({size}; {type(error).__name__}: {text[:200]})",
-        where=str(path),
-        fix="copy or make the file again",
-    )
-
-
-def require_whole_netcdf3(path: Path) -> None:
-    """Refuse a classic file that is shorter than its header says, before anybody maps it.
-
-    Raises:
-        DataError: it is too short, or its header makes no sense.
-    """
-    size = path.stat().st_size
-    try:
-        expected = expected_size(path)
-    except (EOFError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    if size < expected:
-        raise DataError(
-            f"damaged or truncated ({size} bytes; its header says {expected})",
-            where=str(path),
-            fix="copy or make the file again",
-        )
 
 
 def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Dataset:

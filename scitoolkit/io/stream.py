@@ -1,31 +1,21 @@
-"""Fields written one sample at a time, so that any number of them fits into memory."""
+"""Fields written block by block, so that any number of them fits into memory."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import h5netcdf
 import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.fields import PathLike, write_fields
+from scitoolkit.io.fields import PathLike, encoded_times
+from scitoolkit.io.formats.base import FieldWriter, StreamedVariable, writing_format
 
-
-@dataclass(frozen=True)
-class StreamedVariable:
-    """A variable of the file: dims beside the sample dim, their lengths, and attributes."""
-
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    dtype: str = "float32"
+__all__ = ["StreamedVariable", "open_writer", "stream_fields"]
 
 
 def stream_fields(
@@ -35,14 +25,14 @@ def stream_fields(
     dim: str,
     path: PathLike,
 ) -> Path:
-    """Write samples as they come, as NetCDF4 under a temporary name that is renamed at the end.
+    """Write samples as they come, under a temporary name that is renamed at the end.
 
     Args:
         samples: as many as `coordinates` has along `dim`; each a value per variable.
         variables: what the file holds.
         coordinates: coordinates of all dims; that of `dim` says how many samples there are.
         dim: the sample dim, first in the file; one sample is one chunk.
-        path: file to make or to replace.
+        path: file to make or to replace; the suffix picks the format, NetCDF4 if it is unknown.
 
     Raises:
         DataError: the disk is full, or the folder cannot be written.
@@ -57,15 +47,39 @@ def stream_fields(
         [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    made = {
+        name: replace(
+            v, dims=(dim, *v.dims), shape=(coordinates.sizes[dim], *v.shape), chunks=(1, *v.shape)
+        )
+        for name, v in variables.items()
+    }
+    with open_writer(path, coordinates, made) as writer:
+        for i, sample in enumerate(samples):
+            for name in variables:
+                writer.write(name, (i,), sample[name])
+    return path
+
+
+@contextlib.contextmanager
+def open_writer(
+    path: Path, coordinates: xr.Dataset, variables: Mapping[str, StreamedVariable]
+) -> Iterator[FieldWriter]:
+    """Open a new file to write block by block; it has its name once the block ends without error.
+
+    Args:
+        path: file to make or to replace; the suffix picks the format, NetCDF4 if it is unknown.
+        coordinates: coordinates of all dims, and attributes of the file.
+        variables: what will be written, with all their dims.
+
+    Raises:
+        DataError: the disk is full, or the folder cannot be written.
+    """
+    writer: FieldWriter | None = None
     try:
-        write_fields(coordinates, temporary)
-        with h5netcdf.File(temporary, "a") as file:
-            _create(file, variables, dim)
-            for i, sample in enumerate(samples):
-                for name in variables:
-                    file[name][i] = sample[name]
-        temporary.replace(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writer = writing_format(path, "hdf5").create(path, encoded_times(coordinates), variables)
+        yield writer
+        writer.finish()
     except OSError as error:
         full = error.errno == errno.ENOSPC or "no space left" in str(error).lower()
         raise DataError(
@@ -73,18 +87,6 @@ def stream_fields(
             fix="free some space or write elsewhere" if full else "",
         ) from error  # fmt: skip
     finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-    return path
-
-
-def _create(file: Any, variables: Mapping[str, StreamedVariable], dim: str) -> None:
-    for name, variable in variables.items():
-        for own, size in zip(variable.dims, variable.shape, strict=True):
-            if own not in file.dimensions:
-                file.dimensions[own] = size
-        made = file.create_variable(
-            name, (dim, *variable.dims), variable.dtype, chunks=(1, *variable.shape)
-        )
-        for key, value in variable.attrs.items():
-            made.attrs[key] = value
+        if writer is not None:
+            with contextlib.suppress(OSError):
+                writer.discard()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import h5netcdf
 import numpy as np
 import torch
 import xarray as xr
 
-from scitoolkit.core.errors import ConfigError, DataError, missing_extra
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.io.formats import StreamedVariable, writing_format
+from scitoolkit.io.stream import open_writer
 from scitoolkit.ops import taylor
 from scitoolkit.superresolution.equations import PDE, Residuals
 from scitoolkit.superresolution.surrogate import CHUNK, QueryableField
@@ -107,26 +106,44 @@ def stream(
     extra = Derived(coarse, derived or {})
     names = [*coarse.surrogate.header.fields, *extra.names]
     output = Path(output)
-    sink = _open(output, coarse, names, grids)
+    writing_format(output)
     total = int(np.prod([len(n) for n in grids]))
     done = reported = 0
-    try:
+    with open_writer(output, _coordinates(coarse, grids), _variables(coarse, names, grids)) as file:
         for block in _blocks([len(n) for n in grids], chunk):
             axes = [n[part] for n, part in zip(grids, block, strict=True)]
             shape = [len(a) for a in axes]
             points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
             values = extra.ask(coarse, points, extrapolate=True, chunk=chunk)
-            sink.write(block, values.reshape(len(names), *shape))
+            for name, value in zip(names, values.reshape(len(names), *shape), strict=True):
+                file.write(name, block, value)
             done += len(points)
             if done * 10 // total > reported and total > 10 * chunk:
                 reported = done * 10 // total
                 log.info("%d %% of %d points written", 10 * reported, total)
-        sink.finish()
-    except OSError as error:
-        raise DataError(f"cannot be written ({error})", where=str(output)) from error
-    finally:
-        sink.discard()
     return output
+
+
+def _coordinates(coarse: QueryableField, nodes: Sequence[Array]) -> xr.Dataset:
+    head = coarse.surrogate.header
+    made = {
+        dim: (dim, np.asarray(grid, np.float64), {"units": unit})
+        for dim, unit, grid in zip(head.dims, head.dim_units, nodes, strict=True)
+    }
+    attributes = {"title": "continuous super-resolution", "source": "scitoolkit"}
+    return xr.Dataset(coords=made, attrs=attributes)
+
+
+def _variables(
+    coarse: QueryableField, names: Sequence[str], nodes: Sequence[Array]
+) -> dict[str, StreamedVariable]:
+    head = coarse.surrogate.header
+    units = [*head.units, *[""] * (len(names) - len(head.units))]
+    shape = tuple(len(n) for n in nodes)
+    return {
+        name: StreamedVariable(tuple(head.dims), shape, {"units": unit} if unit else {})
+        for name, unit in zip(names, units, strict=True)
+    }
 
 
 def at_points(
@@ -190,110 +207,3 @@ def _blocks(shape: Sequence[int], chunk: int) -> Iterator[tuple[slice, ...]]:
                 *(slice(i, i + 1) for i in outer), slice(start, stop),
                 *(slice(0, n) for n in shape[axis:]),
             )  # fmt: skip
-
-
-class _Sink(Protocol):
-    def write(self, block: tuple[slice, ...], values: Array) -> None: ...
-    def finish(self) -> None: ...
-    def discard(self) -> None: ...
-
-
-def _open(
-    output: Path, coarse: QueryableField, names: Sequence[str], nodes: Sequence[Array]
-) -> _Sink:
-    head = coarse.surrogate.header
-    units = [*head.units, *[""] * (len(names) - len(head.units))]
-    attributes = {"title": "continuous super-resolution", "source": "scitoolkit"}
-    output.parent.mkdir(parents=True, exist_ok=True)
-    arguments = (output, names, units, head.dims, head.dim_units, nodes, attributes)
-    if output.suffix == ".zarr":
-        return _ZarrSink(*arguments)
-    if output.suffix in (".nc", ".h5", ".hdf5", ".nc4"):
-        return _NetCDFSink(*arguments)
-    raise ConfigError(
-        f"cannot tell a format from {output.name!r}", allowed=".nc, .h5, .zarr",
-        fix=f"-o {output.with_suffix('.nc').name}",
-    )  # fmt: skip
-
-
-class _NetCDFSink:
-    """NetCDF4, which is HDF5, written block by block under a temporary name."""
-
-    def __init__(self, output, names, units, dims, dim_units, nodes, attributes) -> None:
-        self.output, self.names = output, names
-        self.temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-        self.file = h5netcdf.File(self.temporary, "w")
-        self.file.attrs.update(attributes)
-        self.file.dimensions = {d: len(n) for d, n in zip(dims, nodes, strict=True)}
-        for dim, unit, grid in zip(dims, dim_units, nodes, strict=True):
-            variable = self.file.create_variable(dim, (dim,), np.float64)
-            variable[:] = grid
-            variable.attrs["units"] = unit
-        for name, unit in zip(names, units, strict=True):
-            variable = self.file.create_variable(name, tuple(dims), np.float32)
-            if unit:
-                variable.attrs["units"] = unit
-
-    def write(self, block: tuple[slice, ...], values: Array) -> None:
-        for name, value in zip(self.names, values, strict=True):
-            self.file[name][block] = value
-
-    def finish(self) -> None:
-        self.file.close()
-        self.temporary.replace(self.output)
-
-    def discard(self) -> None:
-        if self.temporary.exists():
-            self.file.close()
-            self.temporary.unlink()
-
-
-class _ZarrSink:
-    """Zarr, written block by block into a temporary folder."""
-
-    def __init__(self, output, names, units, dims, dim_units, nodes, attributes) -> None:
-        try:
-            import zarr
-        except ImportError:
-            raise missing_extra("zarr", "zarr", "writing Zarr stores") from None
-        self.output, self.names = output, names
-        self.temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-        group = zarr.open_group(self.temporary, mode="w")
-        group.attrs.update(attributes)
-        for dim, unit, grid in zip(dims, dim_units, nodes, strict=True):
-            array = group.create_array(dim, shape=grid.shape, dtype="f8", dimension_names=[dim])
-            array[:] = grid
-            array.attrs["units"] = unit
-        shape = tuple(len(n) for n in nodes)
-        chunks = (1, *shape[1:]) if len(shape) > 1 else shape
-        self.arrays = {}
-        for name, unit in zip(names, units, strict=True):
-            array = group.create_array(
-                name, shape=shape, chunks=_at_most(chunks, 2**22), dtype="f4",
-                dimension_names=list(dims), compressors=None,
-            )  # fmt: skip
-            if unit:
-                array.attrs["units"] = unit
-            self.arrays[name] = array
-
-    def write(self, block: tuple[slice, ...], values: Array) -> None:
-        for name, value in zip(self.names, values, strict=True):
-            self.arrays[name][block] = value
-
-    def finish(self) -> None:
-        if self.output.exists():
-            shutil.rmtree(self.output)
-        self.temporary.replace(self.output)
-
-    def discard(self) -> None:
-        if self.temporary.exists():
-            shutil.rmtree(self.temporary)
-
-
-def _at_most(chunks: tuple[int, ...], limit: int) -> tuple[int, ...]:
-    """Return chunks cut along the first dims that can be until they hold at most `limit` values."""
-    out = list(chunks)
-    for axis in range(len(out)):
-        while int(np.prod(out)) > limit and out[axis] > 1:
-            out[axis] = -(-out[axis] // 2)
-    return tuple(out)

@@ -9,6 +9,7 @@ from scitoolkit.core.lazy import lazy_names, public_dir
 if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
+    from scitoolkit.testing.format import FormatContract as FormatContract
     from scitoolkit.testing.job import JobContract as JobContract
     from scitoolkit.testing.loader import LoaderContract as LoaderContract
     from scitoolkit.testing.logger import LoggerContract as LoggerContract
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "CodecContract": "codec",
     "EnhancerContract": "codec",
+    "FormatContract": "format",
     "JobContract": "job",
     "LoaderContract": "loader",
     "LoggerContract": "logger",
@@ -29,6 +31,7 @@ _HOMES = {
 __all__ = [
     "CodecContract",
     "EnhancerContract",
+    "FormatContract",
     "JobContract",
     "LoaderContract",
     "LoggerContract",

@@ -26,12 +26,14 @@ class LoaderContract:
 
     Attributes:
         worlds: numbers of processes that share a batch.
+        least: batches of an epoch, at least; 1 for a loader of one batch, such as a whole graph.
     """
 
     worlds: ClassVar[tuple[int, ...]] = (1, 2)
+    least: ClassVar[int] = 3
 
     def make(self, rank: int = 0, world: int = 1) -> Loader:
-        """Return a new loader of a rank, with at least three batches an epoch."""
+        """Return a new loader of a rank, of `least` batches an epoch or more."""
         raise NotImplementedError
 
     def samples(self, batch: Batch) -> list[Hashable]:
@@ -42,7 +44,7 @@ class LoaderContract:
         """`len` counts the batches of an epoch."""
         loader = self.make()
         assert isinstance(loader, Loader)
-        assert len(list(loader)) == len(loader) >= 3
+        assert len(list(loader)) == len(loader) >= self.least
 
     @pytest.mark.parametrize("epoch", [0, 3])
     def test_an_epoch_is_the_same_whenever_it_is_read(self, epoch: int) -> None:

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from scitoolkit.io.loader.file_source import FileSource, RowSet
+from scitoolkit.io.loader.order import EpochOrder
+from scitoolkit.io.loader.plan import Planner
 from scitoolkit.io.loader.sample_cache import SampleCache
-
-if TYPE_CHECKING:
-    from scitoolkit.io.loader.planned import PlannedLoader
 
 EPOCHS = 2
 
 
-def explained(loader: PlannedLoader) -> dict[str, Any]:
+class Explainable(Protocol):
+    """The parts of a planned loader that its plan and its memory depend on."""
+
+    files: FileSource
+    order: EpochOrder
+    planner: Planner
+    holdings: SampleCache
+    rank: int
+    world_size: int
+    gap_nbytes: float
+    prefetch: int
+    threads: int
+
+    def new_planner(self) -> Planner:
+        """Return a planner at the start of its first epoch."""
+        ...
+
+
+def explained(loader: Explainable) -> dict[str, Any]:
     """Return layout, predicted reads and memory of a loader.
 
     Returns:
@@ -45,7 +62,7 @@ def explained(loader: PlannedLoader) -> dict[str, Any]:
     return found
 
 
-def _predicted(loader: PlannedLoader) -> tuple[list[tuple[int, int]], int]:
+def _predicted(loader: Explainable) -> tuple[list[tuple[int, int]], int]:
     """Return (requests, bytes) of this rank's first epochs, and the bytes of the largest step."""
     source = loader.files
     planner = loader.new_planner()
@@ -63,7 +80,7 @@ def _predicted(loader: PlannedLoader) -> tuple[list[tuple[int, int]], int]:
     return epochs, largest
 
 
-def memory(loader: PlannedLoader, largest_step: int) -> dict[str, int]:
+def memory(loader: Explainable, largest_step: int) -> dict[str, int]:
     """Return the bytes of memory that a loader takes at the most."""
     source = loader.files
     batch = loader.order.batch_size // loader.world_size * source.sample_nbytes

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io._netcdf3 import classic_variables
-from scitoolkit.io.fields import require_whole_netcdf3
+from scitoolkit.io._netcdf3 import classic_variables, require_whole_netcdf3
 from scitoolkit.io.loader.files import DataFile
 from scitoolkit.io.loader.rows import Layout, RowReader, StridedReader, missing_variable
 

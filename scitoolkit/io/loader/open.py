@@ -11,12 +11,10 @@ import numpy as np
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.suggest import nearest_name
-from scitoolkit.io.fields import PathLike, engine_of, expand_paths
+from scitoolkit.io.fields import PathLike, expand_paths
+from scitoolkit.io.formats.base import format_of
 from scitoolkit.io.loader.file_source import FileSource, Key, RowSet
-from scitoolkit.io.loader.hdf5 import hdf5_readers
-from scitoolkit.io.loader.netcdf3 import netcdf3_readers
 from scitoolkit.io.loader.rows import Layout, RowReader
-from scitoolkit.io.loader.zarr import zarr_readers
 
 Frames = int | Sequence[int]
 Extent = slice | tuple[int, int]
@@ -159,12 +157,8 @@ def _extent(extent: Extent, dim: str, length: int, where: str) -> slice:
 def _readers(
     file: Path, names: list[str], wanted: _Wanted, allow_unwritten: bool
 ) -> dict[str, RowReader]:
-    engine = engine_of(file)
-    if engine == "h5netcdf":
-        return hdf5_readers(file, names, wanted, allow_unwritten=allow_unwritten)
-    if engine == "scipy":
-        return netcdf3_readers(file, names, wanted)
-    return zarr_readers(file, names, wanted)
+    found = format_of(file)
+    return found.row_readers(file, names, wanted, allow_unwritten=allow_unwritten)
 
 
 def _same_lengths(readers: Mapping[str, RowReader], file: Path) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from scitoolkit.graphs.mesh_task import FlowLoader
+from scitoolkit.graphs.task import PartLoader
+from scitoolkit.io.loader import ArraySource, BatchLoader
 from scitoolkit.testing import LoaderContract, LoggerContract, OptimizerContract
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training.batches import DataLoaderBatches
@@ -46,3 +50,36 @@ class TestDataLoader(LoaderContract):
 
     def samples(self, batch):
         return batch["x"].tolist()
+
+
+class TestBatchLoader(LoaderContract):
+    def make(self, rank=0, world=1):
+        source = ArraySource({"x": SAMPLES.numpy()})
+        return BatchLoader(source, 4, seed=1, rank=rank, world_size=world)
+
+    def samples(self, batch):
+        return batch["x"].tolist()
+
+
+class TestPartLoader(LoaderContract):
+    """One batch, the whole graph: ranks share its nodes and not the samples of batches."""
+
+    worlds: ClassVar[tuple[int, ...]] = (1,)
+    least: ClassVar[int] = 1
+
+    def make(self, rank=0, world=1):
+        nodes = torch.arange(6)
+        return PartLoader(torch.eye(6), nodes, np.arange(6), np.array([1, 4]))
+
+    def samples(self, batch):
+        return batch["label"].tolist()
+
+
+class TestFlowLoader(LoaderContract):
+    worlds: ClassVar[tuple[int, ...]] = (1,)
+
+    def make(self, rank=0, world=1):
+        return FlowLoader(np.arange(7), 2, seed=1)
+
+    def samples(self, batch):
+        return batch["flow"].tolist()

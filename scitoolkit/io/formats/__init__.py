@@ -1,0 +1,23 @@
+"""File formats of gridded fields: the plug-in kind `format` and its base class."""
+
+from scitoolkit.io.formats.base import (
+    Block,
+    FieldWriter,
+    Format,
+    StreamedVariable,
+    Variable,
+    format_of,
+    formats,
+    writing_format,
+)
+
+__all__ = [
+    "Block",
+    "FieldWriter",
+    "Format",
+    "StreamedVariable",
+    "Variable",
+    "format_of",
+    "formats",
+    "writing_format",
+]

@@ -1,0 +1,269 @@
+"""File formats of gridded fields: the plug-in kind `format`, and how the format of a path is found.
+
+A format guesses from the content whether a path is its own, opens it lazily as `xarray.Dataset`,
+and may bring two faster ways: row readers for the planned loader, and a writer block by block.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import BackendError, ConfigError, DataError, missing_extra
+from scitoolkit.core.plugins import Kind
+
+if TYPE_CHECKING:
+    from scitoolkit.io.loader.rows import Layout, RowReader
+
+Block = tuple[slice | int, ...]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One array of a file.
+
+    Attributes:
+        shape: its extent, dims named in `dims` where the file names them.
+        chunks: extent of a chunk, or None when it is stored in one piece.
+        stored_bytes: bytes on disk after compression; 0 for values never written.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dims: tuple[str, ...]
+    dtype: str
+    units: str
+    chunks: tuple[int, ...] | None
+    filters: str
+    stored_bytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the decoded values."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class StreamedVariable:
+    """A variable that is written block by block.
+
+    Attributes:
+        dims: names of its dims.
+        shape: its extent.
+        attrs: attributes, such as `units`.
+        dtype: of the stored values.
+        chunks: extent of a chunk; None stores it in one piece where the format can.
+    """
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    dtype: str = "float32"
+    chunks: tuple[int, ...] | None = None
+
+
+class FieldWriter(Protocol):
+    """Writes a file block by block under a temporary name."""
+
+    def write(self, name: str, block: Block, values: np.ndarray) -> None:
+        """Put values into a block of a variable."""
+
+    def finish(self) -> None:
+        """Close the file and give it its name."""
+
+    def discard(self) -> None:
+        """Remove what was written; does nothing after `finish`."""
+
+
+class Format(ABC):
+    """Base of a file format; a member is this class itself, it has no settings.
+
+    Attributes:
+        name: the name in the registry.
+        requires: importable packages, those of `extra`.
+        extra: the extra of scitoolkit that installs them.
+        suffixes: suffixes of files to write, "" if it cannot write.
+        planned: `row_readers` exist and read along any dim.
+        native_hdf5: h5py opens the file.
+        single_array: the file is one array without name, dims and attributes.
+        whole_chunks: a chunk can only be read as a whole even without a stated filter.
+    """
+
+    name: ClassVar[str]
+    requires: ClassVar[tuple[str, ...]] = ()
+    extra: ClassVar[str] = "all"
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    planned: ClassVar[bool] = False
+    native_hdf5: ClassVar[bool] = False
+    single_array: ClassVar[bool] = False
+    whole_chunks: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def guess(cls, path: Path) -> float:
+        """Return how surely the path is of this format: 0 (no) to 1 (its signature is there).
+
+        Only the first bytes or the names in a folder are looked at; nothing optional is imported.
+        """
+
+    @classmethod
+    def advice(cls, path: Path) -> tuple[str, str] | None:
+        """Return (what is wrong, fix) of a path that is nearly of this format, None otherwise."""
+        return None
+
+    @classmethod
+    @abstractmethod
+    def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
+        """Open the file lazily.
+
+        Args:
+            path: a path that `guess` accepts.
+            chunks: as of `xarray.open_dataset`.
+            decode: undo packing and decode times (CF conventions).
+        """
+
+    @classmethod
+    def variables(cls, path: Path) -> list[Variable]:
+        """Return the arrays of numbers in a file and how they are stored."""
+        with cls.open_dataset(path) as dataset:
+            return [
+                _described(str(name), array)
+                for name, array in dataset.variables.items()
+                if array.dtype.kind in "biufc"
+            ]
+
+    @classmethod
+    def row_readers(
+        cls, path: Path, names: list[str], layout_of: Callable[..., Layout], *,
+        allow_unwritten: bool = False,
+    ) -> dict[str, RowReader]:  # fmt: skip
+        """Return a reader for each variable, for the planned loader.
+
+        Args:
+            path: the file.
+            names: variables.
+            layout_of: makes the `Layout` from name, path, shape, dims, dtype, chunks, filters and
+                attrs of a variable; the axis of the samples and the crop are the caller's.
+            allow_unwritten: read fill values where nothing was written.
+
+        Raises:
+            DataError: a variable is missing or damaged, or the format has no row readers.
+        """
+        raise DataError(
+            f"the format {cls.name} cannot be read row by row", where=str(path),
+            fix="convert it: open_fields(path), then write_fields(dataset, 'file.nc')",
+        )  # fmt: skip
+
+    @classmethod
+    def create(
+        cls, path: Path, coordinates: xr.Dataset, variables: Mapping[str, StreamedVariable]
+    ) -> FieldWriter:
+        """Return a writer of a new file.
+
+        Args:
+            path: file to make or to replace, once the writer has finished.
+            coordinates: coordinates of the dims, and attributes of the file.
+            variables: what will be written.
+        """
+        raise ConfigError(f"the format {cls.name} cannot be written", where=str(path))
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Return why the format cannot be read on this machine, "" if it can."""
+        missing = [p for p in cls.requires if importlib.util.find_spec(p) is None]
+        return f"{' and '.join(missing)} is not installed" if missing else ""
+
+
+formats: Kind[type[Format]] = Kind(
+    "format", "reads and writes files of fields", contract="scitoolkit.testing:FormatContract"
+)
+
+
+def format_of(path: Path) -> type[Format]:
+    """Return the format of a path, by its content.
+
+    Raises:
+        DataError: no installed format knows it, or it cannot be opened.
+        BackendError: its format needs a package that is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "u.dat"
+        >>> xr.Dataset({"u": ("x", [1.0])}).to_netcdf(file, engine="h5netcdf")
+        >>> format_of(file).name
+        'hdf5'
+    """
+    if path.is_file():
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise DataError(f"cannot be opened ({error.strerror})", where=str(path)) from None
+    known = [formats.get(name) for name in formats]
+    best = max(known, key=lambda member: member.guess(path))
+    if best.guess(path) <= 0:
+        raise _not_recognised(path, known)
+    if best.unavailable():
+        raise missing_extra(best.requires[0], best.extra, f"reading {best.name} files")
+    return best
+
+
+def writing_format(path: Path, default: str = "") -> type[Format]:
+    """Return the format that writes files of a path's suffix.
+
+    Raises:
+        ConfigError: none does, and there is no default.
+    """
+    known = {s: formats.get(name) for name in formats for s in formats.get(name).suffixes}
+    if path.suffix in known:
+        return known[path.suffix]
+    if default:
+        return formats.get(default)
+    raise ConfigError(
+        f"cannot tell a format from {path.name!r}", allowed=", ".join(sorted(known)),
+        fix=f"-o {path.with_suffix('.nc').name}",
+    )  # fmt: skip
+
+
+def unreadable(path: Path, error: BaseException) -> DataError:
+    """Return the error for a file that could not be opened, with its size and the cause."""
+    text = " ".join(str(error).split())
+    if isinstance(error, BackendError):
+        return DataError(text, where=str(path))
+    if "decode time" in text or "calendar" in text:
+        return DataError(f"its times cannot be decoded ({text})", where=str(path))
+    size = f"{path.stat().st_size} bytes" if path.is_file() else "a folder"
+    return DataError(
+        f"damaged or truncated ({size}; {type(error).__name__}: {text[:200]})",
+        where=str(path),
+        fix="copy or make the file again",
+    )
+
+
+def _not_recognised(path: Path, known: list[type[Format]]) -> DataError:
+    names = ", ".join(member.name for member in known)
+    for member in known:
+        if advice := member.advice(path):
+            return DataError(advice[0], where=str(path), allowed=names, fix=advice[1])
+    if path.is_dir():
+        return DataError("a folder that is not a Zarr store", where=str(path), allowed=names)
+    size = path.stat().st_size
+    return DataError(
+        f"format not recognised ({size} bytes)", where=str(path), allowed=names,
+        fix="" if size else "the file is empty",
+    )  # fmt: skip
+
+
+def _described(name: str, array: xr.Variable) -> Variable:
+    chunks = array.encoding.get("chunks")
+    return Variable(
+        name=name, shape=array.shape, dims=tuple(map(str, array.dims)), dtype=array.dtype.str,
+        units=str(array.attrs.get("units", "")), chunks=tuple(chunks) if chunks else None,
+        filters="", stored_bytes=array.nbytes,
+    )  # fmt: skip

@@ -1,0 +1,43 @@
+"""Formats that xarray's installed engines open: GRIB, CDF-5 and others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import xarray as xr
+from xarray.backends.plugins import list_engines
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.formats.base import Format
+
+# Engines of formats that have a member here; `store` opens no paths.
+_OURS = ("h5netcdf", "scipy", "zarr", "store")
+
+
+class XarrayEngine(Format):
+    """Any format that an installed engine of xarray recognises, read without planning."""
+
+    name: ClassVar[str] = "xarray"
+
+    @classmethod
+    def guess(cls, path: Path) -> float:
+        """Return 0.1 where an engine says that it can open the path."""
+        return 0.1 if _engine(path) else 0.0
+
+    @classmethod
+    def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
+        """Open through the engine."""
+        engine = _engine(path)
+        if not engine:
+            raise DataError("no engine of xarray opens it", where=str(path))
+        return xr.open_dataset(
+            path, engine=engine, decode_cf=decode, decode_timedelta=False, chunks=chunks
+        )
+
+
+def _engine(path: Path) -> str:
+    for name, engine in list_engines().items():
+        if name not in _OURS and engine.guess_can_open(path):
+            return str(name)
+    return ""

@@ -1,0 +1,134 @@
+"""HDF5 and NetCDF4."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import h5netcdf
+import h5py
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.formats.base import Block, Format, StreamedVariable, Variable
+from scitoolkit.io.loader.hdf5 import filter_names, hdf5_dims, hdf5_readers
+
+if TYPE_CHECKING:
+    from scitoolkit.io.loader.rows import Layout, RowReader
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+class Hdf5(Format):
+    """HDF5 and NetCDF4: read by position, dims of plain HDF5 are numbered."""
+
+    name: ClassVar[str] = "hdf5"
+    suffixes: ClassVar[tuple[str, ...]] = (".nc", ".h5", ".hdf5", ".nc4")
+    planned: ClassVar[bool] = True
+    native_hdf5: ClassVar[bool] = True
+
+    @classmethod
+    def guess(cls, path: Path) -> float:
+        """Return 1 for a file with HDF5's signature, at its start or behind a user block."""
+        if not path.is_file():
+            return 0.0
+        with path.open("rb") as file:
+            head = file.read(8)
+        return float(head[:4] == _SIGNATURE[:4] or bool(head and h5py.is_hdf5(path)))
+
+    @classmethod
+    def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
+        """Open through h5netcdf."""
+        return xr.open_dataset(
+            path, engine="h5netcdf", decode_cf=decode, decode_timedelta=False, chunks=chunks,
+            phony_dims="access",
+        )  # fmt: skip
+
+    @classmethod
+    def variables(cls, path: Path) -> list[Variable]:
+        """Return every array of numbers in any group, with chunks, filters and stored bytes."""
+        try:
+            file = h5py.File(path, "r")
+        except OSError as error:
+            raise DataError(f"cannot be opened as HDF5 ({error})", where=str(path)) from None
+        found: list[Variable] = []
+
+        def visit(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset) and item.dtype.kind in "biufc":
+                found.append(_variable(name, item))
+
+        with file:
+            file.visititems(visit)
+        return found
+
+    @classmethod
+    def row_readers(
+        cls, path: Path, names: list[str], layout_of: Callable[..., Layout], *,
+        allow_unwritten: bool = False,
+    ) -> dict[str, RowReader]:  # fmt: skip
+        """Return readers that know where the chunks are."""
+        return hdf5_readers(path, names, layout_of, allow_unwritten=allow_unwritten)
+
+    @classmethod
+    def create(
+        cls, path: Path, coordinates: xr.Dataset, variables: Mapping[str, StreamedVariable]
+    ) -> NetCDF4Writer:
+        """Return a writer of NetCDF4."""
+        return NetCDF4Writer(path, coordinates, variables)
+
+
+class NetCDF4Writer:
+    """Writes NetCDF4 block by block.
+
+    Args:
+        path: file to make or to replace.
+        coordinates: see `Format.create`.
+        variables: see `Format.create`.
+    """
+
+    def __init__(
+        self, path: Path, coordinates: xr.Dataset, variables: Mapping[str, StreamedVariable]
+    ) -> None:
+        self.path = path
+        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            coordinates.to_netcdf(self.temporary, engine="h5netcdf")
+            self.file = h5netcdf.File(self.temporary, "a")
+        except BaseException:
+            self.temporary.unlink(missing_ok=True)
+            raise
+        for name, variable in variables.items():
+            for dim, size in zip(variable.dims, variable.shape, strict=True):
+                if dim not in self.file.dimensions:
+                    self.file.dimensions[dim] = size
+            made = self.file.create_variable(
+                name, variable.dims, variable.dtype, chunks=variable.chunks
+            )
+            made.attrs.update(variable.attrs)
+
+    def write(self, name: str, block: Block, values: np.ndarray) -> None:
+        """Put values into a block of a variable."""
+        self.file[name][block] = values
+
+    def finish(self) -> None:
+        """Close the file and give it its name."""
+        self.file.close()
+        self.temporary.replace(self.path)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        if self.temporary.exists():
+            self.file.close()
+            self.temporary.unlink()
+
+
+def _variable(name: str, item: h5py.Dataset) -> Variable:
+    units = item.attrs.get("units", "")
+    return Variable(
+        name=name, shape=item.shape, dims=hdf5_dims(item), dtype=item.dtype.str,
+        units=units.decode() if isinstance(units, bytes) else str(units), chunks=item.chunks,
+        filters="+".join(filter_names(item)), stored_bytes=item.id.get_storage_size(),
+    )  # fmt: skip

@@ -1,0 +1,59 @@
+"""Classic NetCDF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import xarray as xr
+
+from scitoolkit.io._netcdf3 import require_whole_netcdf3
+from scitoolkit.io.formats.base import Format
+from scitoolkit.io.loader.netcdf3 import netcdf3_readers
+
+if TYPE_CHECKING:
+    from scitoolkit.io.loader.rows import Layout, RowReader
+
+
+class NetCDF3(Format):
+    """Classic NetCDF with 32-bit or 64-bit offsets."""
+
+    name: ClassVar[str] = "netcdf3"
+
+    @classmethod
+    def guess(cls, path: Path) -> float:
+        """Return 1 for the signatures of CDF-1 and CDF-2."""
+        return float(_head(path) in (b"CDF\x01", b"CDF\x02"))
+
+    @classmethod
+    def advice(cls, path: Path) -> tuple[str, str] | None:
+        """Return what to do with CDF-5 and other files that start like NetCDF."""
+        head = _head(path)
+        if head[:3] != b"CDF":
+            return None
+        known = "CDF-5 is not supported" if head == b"CDF\x05" else "format not recognised"
+        return f"{known} ({path.stat().st_size} bytes)", "nccopy -k nc4 IN OUT"
+
+    @classmethod
+    def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
+        """Open through scipy, after checking that the file is as long as its header says."""
+        require_whole_netcdf3(path)
+        return xr.open_dataset(
+            path, engine="scipy", decode_cf=decode, decode_timedelta=False, chunks=chunks
+        )
+
+    @classmethod
+    def row_readers(
+        cls, path: Path, names: list[str], layout_of: Callable[..., Layout], *,
+        allow_unwritten: bool = False,
+    ) -> dict[str, RowReader]:  # fmt: skip
+        """Return readers of rows along the first dim."""
+        return netcdf3_readers(path, names, layout_of)
+
+
+def _head(path: Path) -> bytes:
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(4)

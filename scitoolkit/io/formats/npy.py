@@ -1,0 +1,73 @@
+"""Single arrays in numpy's .npy files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.formats.base import Format
+from scitoolkit.io.loader.files import DataFile
+from scitoolkit.io.loader.rows import StridedReader, missing_variable
+
+if TYPE_CHECKING:
+    from scitoolkit.io.loader.rows import Layout, RowReader
+
+VARIABLE = "values"
+
+
+class Npy(Format):
+    """One array, memory-mapped: the variable `values` with dims dim_0, dim_1, ..."""
+
+    name: ClassVar[str] = "npy"
+    single_array: ClassVar[bool] = True
+
+    @classmethod
+    def guess(cls, path: Path) -> float:
+        """Return 1 for numpy's signature."""
+        if not path.is_file():
+            return 0.0
+        with path.open("rb") as file:
+            return float(file.read(6) == b"\x93NUMPY")
+
+    @classmethod
+    def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
+        """Map the array into memory."""
+        dataset = xr.Dataset({VARIABLE: (_dims(mapped := _map(path)), mapped)})
+        return dataset if chunks is None else dataset.chunk(chunks)
+
+    @classmethod
+    def row_readers(
+        cls, path: Path, names: list[str], layout_of: Callable[..., Layout], *,
+        allow_unwritten: bool = False,
+    ) -> dict[str, RowReader]:  # fmt: skip
+        """Return a reader of rows along the first dim."""
+        mapped = _map(path)
+        if unknown := [name for name in names if name != VARIABLE]:
+            raise missing_variable(unknown[0], [VARIABLE], path)
+        layout = layout_of(
+            name=VARIABLE, path=str(path), shape=mapped.shape, dims=_dims(mapped),
+            dtype=mapped.dtype, chunks=None, filters=(), attrs={},
+        )  # fmt: skip
+        if layout.axis or np.isfortran(mapped):
+            raise DataError(
+                "samples are not along the first dim in C order", where=layout.where,
+                fix="np.save(path, np.ascontiguousarray(np.moveaxis(array, axis, 0)))",
+            )  # fmt: skip
+        stride = mapped.strides[0] if mapped.ndim else 0
+        return {VARIABLE: StridedReader(layout, DataFile(path), mapped.offset, stride)}
+
+
+def _map(path: Path) -> np.memmap:
+    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(mapped, np.memmap):
+        raise DataError("not one array", where=str(path))
+    return mapped
+
+
+def _dims(array: np.ndarray) -> tuple[str, ...]:
+    return tuple(f"dim_{axis}" for axis in range(array.ndim))

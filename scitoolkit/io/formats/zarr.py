@@ -1,0 +1,114 @@
+"""Zarr v2 and v3."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import missing_extra
+from scitoolkit.io.formats.base import Block, Format, StreamedVariable
+from scitoolkit.io.loader.zarr import zarr_readers
+
+if TYPE_CHECKING:
+    from scitoolkit.io.loader.rows import Layout, RowReader
+
+MAX_CHUNK_VALUES = 2**22
+
+
+class Zarr(Format):
+    """Zarr stores, versions 2 and 3, sharded or not."""
+
+    name: ClassVar[str] = "zarr"
+    requires: ClassVar[tuple[str, ...]] = ("zarr",)
+    extra: ClassVar[str] = "zarr"
+    suffixes: ClassVar[tuple[str, ...]] = (".zarr",)
+    whole_chunks: ClassVar[bool] = True
+
+    @classmethod
+    def guess(cls, path: Path) -> float:
+        """Return 1 for a folder with the metadata of a store."""
+        names = ("zarr.json", ".zgroup", ".zmetadata", ".zarray")
+        return float(path.is_dir() and any((path / name).exists() for name in names))
+
+    @classmethod
+    def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
+        """Open through zarr, without consolidated metadata."""
+        return xr.open_dataset(
+            path, engine="zarr", decode_cf=decode, decode_timedelta=False, chunks=chunks,
+            consolidated=False,
+        )  # fmt: skip
+
+    @classmethod
+    def row_readers(
+        cls, path: Path, names: list[str], layout_of: Callable[..., Layout], *,
+        allow_unwritten: bool = False,
+    ) -> dict[str, RowReader]:  # fmt: skip
+        """Return readers through tensorstore where it is installed."""
+        return zarr_readers(path, names, layout_of)
+
+    @classmethod
+    def create(
+        cls, path: Path, coordinates: xr.Dataset, variables: Mapping[str, StreamedVariable]
+    ) -> ZarrWriter:
+        """Return a writer of an uncompressed store."""
+        return ZarrWriter(path, coordinates, variables)
+
+
+class ZarrWriter:
+    """Writes a Zarr store block by block into a temporary folder.
+
+    Args:
+        path: folder to make or to replace.
+        coordinates: see `Format.create`.
+        variables: see `Format.create`.
+    """
+
+    def __init__(
+        self, path: Path, coordinates: xr.Dataset, variables: Mapping[str, StreamedVariable]
+    ) -> None:
+        try:
+            import zarr
+        except ImportError:
+            raise missing_extra("zarr", "zarr", "writing Zarr stores") from None
+        self.path = path
+        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        coordinates.to_zarr(self.temporary, mode="w", consolidated=False)
+        group = zarr.open_group(self.temporary, mode="a")
+        self.arrays: dict[str, Any] = {}
+        for name, variable in variables.items():
+            chunks = variable.chunks or (1, *variable.shape[1:])
+            self.arrays[name] = group.create_array(
+                name, shape=variable.shape, chunks=_at_most(chunks, MAX_CHUNK_VALUES),
+                dtype=variable.dtype, dimension_names=list(variable.dims), compressors=None,
+            )  # fmt: skip
+            self.arrays[name].attrs.update(variable.attrs)
+
+    def write(self, name: str, block: Block, values: np.ndarray) -> None:
+        """Put values into a block of a variable."""
+        self.arrays[name][block] = values
+
+    def finish(self) -> None:
+        """Give the store its name."""
+        if self.path.exists():
+            shutil.rmtree(self.path)
+        self.temporary.replace(self.path)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        if self.temporary.exists():
+            shutil.rmtree(self.temporary)
+
+
+def _at_most(chunks: tuple[int, ...], limit: int) -> tuple[int, ...]:
+    """Return chunks cut along the first dims that can be until they hold at most `limit` values."""
+    out = list(chunks)
+    for axis in range(len(out)):
+        while int(np.prod(out)) > limit and out[axis] > 1:
+            out[axis] = -(-out[axis] // 2)
+    return tuple(out)

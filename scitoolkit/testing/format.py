@@ -1,0 +1,180 @@
+"""Contract suite of file formats, to inherit in tests.
+
+Example:
+    class TestMyFormat(FormatContract):
+        @pytest.fixture
+        def format(self):
+            return MyFormat
+
+        def write(self, format, dataset, path):
+            ...  # only where the format has no writer
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError
+from scitoolkit.io.coordinates import READ_ERRORS
+from scitoolkit.io.fields import open_fields
+from scitoolkit.io.formats import Format, StreamedVariable, format_of, formats, writing_format
+from scitoolkit.io.inspect import describe
+from scitoolkit.io.loader import open_source
+
+
+def sample_fields(single_array: bool = False) -> xr.Dataset:
+    """Return two variables of different dtypes with coordinates and units, or one bare array."""
+    values = np.random.default_rng(0).standard_normal((6, 4, 5))
+    if single_array:
+        dims = ("dim_0", "dim_1", "dim_2")
+        return xr.Dataset({"values": (dims, values.astype("float32"))})
+    dims = ("t", "y", "x")
+    return xr.Dataset(
+        {
+            "u": (dims, values.astype("float32"), {"units": "m s-1"}),
+            "p": (dims, values * 1e5, {"units": "Pa", "long_name": "pressure"}),
+        },
+        {"x": ("x", np.linspace(0, 1, 5)), "y": ("y", np.arange(4.0))},
+        {"title": "sample"},
+    )
+
+
+class FormatContract:
+    """What every file format must keep; override the fixture `format`.
+
+    Override `write` too where the format has no writer.
+    """
+
+    @pytest.fixture
+    def format(self) -> type[Format]:
+        """Return the format under test."""
+        raise NotImplementedError("override the fixture `format`")
+
+    @pytest.fixture
+    def fields(self, format: type[Format]) -> xr.Dataset:
+        """Return what is written."""
+        return sample_fields(format.single_array)
+
+    @pytest.fixture
+    def path(self, format: type[Format], fields: xr.Dataset, tmp_path: Path) -> Path:
+        """Return a file of the format, under a name with spaces and letters beyond ASCII."""
+        path = tmp_path / f"Wärme feld ∂u{(format.suffixes or ('.dat',))[0]}"
+        self.write(format, fields, path)
+        return path
+
+    def write(self, format: type[Format], dataset: xr.Dataset, path: Path) -> None:
+        """Write a dataset through the format's own writer, one row of the first dim at a time."""
+        made = {
+            str(name): StreamedVariable(
+                tuple(map(str, v.dims)), v.shape, dict(v.attrs), v.dtype.str
+            )
+            for name, v in dataset.data_vars.items()
+        }
+        writer = format.create(path, dataset.drop_vars(list(made)), made)
+        for name in made:
+            for row in range(dataset[name].shape[0]):
+                writer.write(name, (row,), dataset[name].values[row])
+        writer.finish()
+
+    def test_registered_under_its_name(self, format: type[Format]) -> None:
+        """The registry returns this class, which has a summary and runs on this machine."""
+        assert formats.get(format.name) is format
+        assert formats.member(format.name).summary
+        assert not formats.member(format.name).problem
+
+    def test_found_by_content(self, format: type[Format], path: Path) -> None:
+        """The format claims its file whatever the name is, and more surely than all others."""
+        assert 0 < format.guess(path) <= 1
+        assert format_of(path) is format
+        other = path.rename(path.with_name("no suffix"))
+        assert format_of(other) is format
+
+    def test_foreign_files_are_refused(self, format: type[Format], tmp_path: Path) -> None:
+        """Empty files, text, noise and folders are not claimed."""
+        noise = np.random.default_rng(3).bytes(5000)
+        for name, content in {"empty": b"", "text": b"time,u\n0,1\n", "noise": noise}.items():
+            (tmp_path / name).write_bytes(content)
+            assert format.guess(tmp_path / name) == 0
+        (tmp_path / "folder").mkdir()
+        assert format.guess(tmp_path / "folder") == 0
+
+    def test_round_trip(self, path: Path, fields: xr.Dataset) -> None:
+        """Values, dtypes, dims, coordinates and units come back; a selection is read lazily."""
+        with open_fields(path) as found:
+            assert set(found.data_vars) == set(fields.data_vars)
+            for name, expected in fields.data_vars.items():
+                array = found[name]
+                assert array.dims == expected.dims
+                np.testing.assert_array_equal(array.values, expected.values)
+                np.testing.assert_array_equal(array[2:4, 1].values, expected[2:4, 1].values)
+                assert array.dtype.newbyteorder("=") == expected.dtype
+                assert dict(expected.attrs).items() <= dict(array.attrs).items()
+            for name in fields.coords:
+                np.testing.assert_array_equal(found[name].values, fields[name].values)
+
+    def test_described_without_reading(
+        self, format: type[Format], path: Path, fields: xr.Dataset
+    ) -> None:
+        """`inspect` names the format, every variable and its shape."""
+        about = describe(path)
+        assert about["format"] == format.name
+        shapes = {v["name"]: tuple(v["shape"]) for v in about["variables"]}
+        for name, array in fields.data_vars.items():
+            assert shapes[name] == array.shape
+
+    def test_rows_equal_the_whole(
+        self, format: type[Format], path: Path, fields: xr.Dataset
+    ) -> None:
+        """Row readers give the rows of the array, cropped too; a format without any says so."""
+        name = str(next(iter(fields.data_vars)))
+        values, dim = fields[name].values, str(fields[name].dims[2])
+        if format.row_readers.__func__ is Format.row_readers.__func__:  # type: ignore[attr-defined]
+            assert not format.planned
+            with pytest.raises(DataError, match=format.name):
+                open_source(path, {"a": name})
+            return
+        found = open_source(path, {"a": name}).read(np.array([4, 0, 5]))["a"]
+        np.testing.assert_array_equal(found, values[[4, 0, 5]])
+        cropped = open_source(path, {"a": name}, crop={dim: (1, 3)}).read(np.array([2]))["a"]
+        np.testing.assert_array_equal(cropped, values[[2], :, 1:3])
+        if format.planned:
+            last = open_source(path, {"a": name}, 2).read(np.array([3]))["a"]
+            np.testing.assert_array_equal(last[0], values[:, :, 3])
+        with pytest.raises(DataError, match="no_such"):
+            open_source(path, {"a": "no_such"})
+
+    @pytest.mark.parametrize("share", [0.05, 0.6, 0.97])
+    def test_truncated_files_are_refused(self, path: Path, share: float) -> None:
+        """A file that was cut short raises when it is opened or read, and is never filled up."""
+        files = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path]
+        largest = max(files, key=lambda p: p.stat().st_size)
+        largest.write_bytes(largest.read_bytes()[: int(share * largest.stat().st_size)])
+        with pytest.raises((ScitoolkitError, *READ_ERRORS)):
+            open_fields(path).load()
+
+    def test_writer_gives_the_name_at_the_end(self, format: type[Format], tmp_path: Path) -> None:
+        """An unfinished file never has its name; a discarded one leaves nothing behind."""
+        variables = {"u": StreamedVariable(("t", "x"), (3, 4), {"units": "K"})}
+        coordinates = xr.Dataset(coords={"x": np.arange(4.0)})
+        if not format.suffixes:
+            with pytest.raises(ConfigError, match=format.name):
+                format.create(tmp_path / "u", coordinates, variables)
+            return
+        path = tmp_path / f"u{format.suffixes[0]}"
+        assert writing_format(path) is format
+        for finished in (False, True):
+            writer = format.create(path, coordinates, variables)
+            writer.write("u", (slice(0, 2),), np.ones((2, 4), "float32"))
+            assert not path.exists()
+            if finished:
+                writer.write("u", (2,), np.zeros(4, "float32"))
+                writer.finish()
+            writer.discard()
+            assert [p.name for p in tmp_path.iterdir()] == [path.name] * finished
+        with open_fields(path) as found:
+            assert found["u"].values.tolist() == [[1.0] * 4, [1.0] * 4, [0.0] * 4]
+            assert found["u"].attrs["units"] == "K"

@@ -1,0 +1,74 @@
+"""Every registered format keeps its contract; how formats are found and refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from scitoolkit.core.errors import BackendError, ConfigError, DataError
+from scitoolkit.io.fields import open_fields
+from scitoolkit.io.formats import Format, engines, format_of, formats, writing_format
+from scitoolkit.testing.format import FormatContract, sample_fields
+
+
+def save_array(dataset: xr.Dataset, path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, dataset["values"].values)
+
+
+# Formats without a streaming writer, and the fallback that is tested below.
+WRITE = {
+    "netcdf3": lambda dataset, path: dataset.to_netcdf(path, engine="scipy"),
+    "npy": save_array,
+}
+FALLBACK = "xarray"
+
+
+class TestFormats(FormatContract):
+    @pytest.fixture(params=[name for name in formats.names() if name != FALLBACK])
+    def format(self, request) -> type[Format]:
+        return formats.get(request.param)
+
+    def write(self, format, dataset, path):
+        if format.suffixes:
+            super().write(format, dataset, path)
+        else:
+            WRITE[format.name](dataset, path)
+
+
+def test_what_an_engine_of_xarray_opens_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "forecast.grib"
+    path.write_bytes(b"GRIB....")
+
+    class Engine(xr.backends.BackendEntrypoint):
+        def guess_can_open(self, filename_or_obj):
+            return str(filename_or_obj).endswith(".grib")
+
+        def open_dataset(self, filename_or_obj, *, drop_variables=None):
+            return sample_fields()
+
+    with pytest.raises(DataError, match="not recognised"):
+        open_fields(path)
+    monkeypatch.setattr(engines, "list_engines", lambda: {"cfgrib": Engine()})
+    assert format_of(path) is formats.get(FALLBACK)
+    monkeypatch.setattr(engines.xr, "open_dataset", lambda p, **_: Engine().open_dataset(p))
+    assert open_fields(path)["u"].shape == (6, 4, 5)
+
+
+def test_a_format_whose_package_is_missing_names_the_extra(tmp_path, monkeypatch):
+    sample_fields().to_zarr(tmp_path / "a.zarr", consolidated=False)
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    with pytest.raises(BackendError, match=r"scitoolkit\[zarr\]"):
+        open_fields(tmp_path / "a.zarr")
+
+
+def test_unknown_suffixes_and_cdf5_say_what_is_allowed(tmp_path):
+    with pytest.raises(ConfigError, match=r"\.nc, .*\.zarr"):
+        writing_format(tmp_path / "out.txt")
+    (tmp_path / "a.nc").write_bytes(b"CDF\x05" + bytes(60))
+    with pytest.raises(DataError, match=r"CDF-5.*nccopy"):
+        open_fields(tmp_path / "a.nc")
