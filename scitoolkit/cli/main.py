@@ -27,6 +27,7 @@ from scitoolkit.cli import (
     graphs,
     inspect,
     new,
+    ops,
     predict,
     publish,
     report,
@@ -98,6 +99,7 @@ app.command(new.NAME)(new.command)
 app.command(validate.NAME)(validate.command)
 app.command(doctor.NAME)(doctor.command)
 app.add_typer(graphs.app, name="graphs")
+app.add_typer(ops.app, name="ops")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

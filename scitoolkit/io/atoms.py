@@ -14,13 +14,14 @@ import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from pydantic import Field
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import DataError, missing_extra
+from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import nearest_name
 
 Array = np.ndarray[Any, Any]
@@ -89,6 +90,27 @@ class AtomsSource(Protocol):
 
     def num_atoms(self, index: int) -> int:
         """Return the number of atoms of one frame, without reading the frame."""
+
+
+class AtomsFormat(Protocol):
+    """A file format of atomic configurations; members are classes without settings.
+
+    Attributes:
+        described: the files that it reads, for messages.
+    """
+
+    described: ClassVar[str]
+
+    @classmethod
+    def guess(cls, path: Path) -> bool:
+        """Return whether an existing path is of this format."""
+
+    @classmethod
+    def sources(cls, path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
+        """Yield the sources that the path holds."""
+
+
+atoms_formats: Kind[type[AtomsFormat]] = Kind("atoms format", "reads atomic configurations")
 
 
 class AtomsCollection:
@@ -210,12 +232,25 @@ def open_atoms(paths: Path | Sequence[Path], labels: LabelConfig | None = None) 
         >>> frame.energy, frame.species.tolist(), frame.forces
         (-1.0, ['H', 'H'], None)
     """
-    from scitoolkit.io import atoms_formats
-
     labels = labels or LabelConfig()
     paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
-    sources = [s for path in paths for s in atoms_formats.open_path(Path(path), labels)]
+    sources = [s for path in paths for s in _sources(Path(path), labels)]
     return AtomsCollection(sources, labels)
+
+
+def _sources(path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
+    """Yield the sources that a path holds, in the format that claims it."""
+    if not path.exists():
+        raise DataError("no such file", where=str(path))
+    members = [atoms_formats.get(name) for name in atoms_formats]
+    found = next((member for member in members if member.guess(path)), None)
+    if found is None:
+        kind = "no deepmd system (type.raw) in this folder"
+        raise DataError(
+            kind if path.is_dir() else f"format {path.suffix!r} not known", where=str(path),
+            allowed=", ".join(member.described for member in members),
+        )  # fmt: skip
+    yield from found.sources(path, labels)
 
 
 def in_standard_units(frame: Configuration, labels: LabelConfig) -> Configuration:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,35 +20,59 @@ from scitoolkit.io.atoms import (
     missing_label,
 )
 
-_SUFFIXES = {".xyz": "extxyz", ".extxyz": "extxyz", ".db": "db"}
-
 _FILES = {
     "energy": "energy", "forces": "force", "virial": "virial", "fparam": "fparam",
     "aparam": "aparam",
 }  # fmt: skip
 
 
-def open_path(path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
-    """Yield the sources that a path holds.
+class DeepmdFormat:
+    """deepmd systems: folders with type.raw and set.*/*.npy, or a folder of them."""
 
-    Raises:
-        DataError: it is missing or of no known format.
-    """
-    if path.is_dir():
-        systems = sorted(p.parent for p in path.rglob("type.raw"))
-        if not systems:
-            raise DataError("no deepmd system (type.raw) in this folder", where=str(path))
-        yield from (DeepmdSystem(system) for system in systems)
-        return
-    if not path.is_file():
-        raise DataError("no such file", where=str(path))
-    kind = _SUFFIXES.get(path.suffix.lower())
-    if kind is None:
-        raise DataError(
-            f"format {path.suffix!r} not known", where=str(path),
-            allowed="a deepmd folder, .xyz or .extxyz, .db (ASE)",
-        )  # fmt: skip
-    yield ExtendedXYZ(path, labels) if kind == "extxyz" else AseDatabase(path, labels)
+    described: ClassVar[str] = "a deepmd folder"
+
+    @classmethod
+    def guess(cls, path: Path) -> bool:
+        """Return whether the folder holds a system at any depth."""
+        return path.is_dir() and any(path.rglob("type.raw"))
+
+    @classmethod
+    def sources(cls, path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
+        """Yield the systems in the order of their names."""
+        yield from map(DeepmdSystem, sorted(p.parent for p in path.rglob("type.raw")))
+
+
+class ExtendedXYZFormat:
+    """Extended XYZ, by suffix."""
+
+    described: ClassVar[str] = ".xyz or .extxyz"
+
+    @classmethod
+    def guess(cls, path: Path) -> bool:
+        """Return whether the suffix is .xyz or .extxyz."""
+        return path.is_file() and path.suffix.lower() in (".xyz", ".extxyz")
+
+    @classmethod
+    def sources(cls, path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
+        """Yield the file."""
+        yield ExtendedXYZ(path, labels)
+
+
+class AseDatabaseFormat:
+    """Databases of ASE, by suffix."""
+
+    described: ClassVar[str] = ".db (ASE)"
+    requires: ClassVar[tuple[str, ...]] = ("ase",)
+
+    @classmethod
+    def guess(cls, path: Path) -> bool:
+        """Return whether the suffix is .db."""
+        return path.is_file() and path.suffix.lower() == ".db"
+
+    @classmethod
+    def sources(cls, path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
+        """Yield the database."""
+        yield AseDatabase(path, labels)
 
 
 class DeepmdSystem:

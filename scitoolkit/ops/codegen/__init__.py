@@ -1,24 +1,22 @@
-"""The one way from generated source to a registered torch operator: cache, load, register."""
+"""Generated kernels: source, compiler cache, registered operators, backends and dispatch."""
 
+from scitoolkit.ops.codegen.backends import (
+    GeneratedC,
+    Implementation,
+    KernelBackend,
+    Reference,
+    Triton,
+    kernel_backends,
+)
 from scitoolkit.ops.codegen.buffers import empty
 from scitoolkit.ops.codegen.cache import cache_directory
-from scitoolkit.ops.codegen.choose import (
-    BACKENDS,
-    REAL,
-    check_tensor,
-    choose_backend,
-    gpu_kernels_of,
-    kernels_of,
-    use_kernel,
-)
-from scitoolkit.ops.codegen.compile import (
-    find_compiler,
-    load_generated,
-    load_library,
-)
+from scitoolkit.ops.codegen.compile import find_compiler, load_generated, load_library
+from scitoolkit.ops.codegen.dispatch import Operation, check_tensor, operations, warn_once
+from scitoolkit.ops.codegen.dtypes import REAL, TRITON_REAL
 from scitoolkit.ops.codegen.gpu import check_triton, load_triton, on_device, triton_version
 from scitoolkit.ops.codegen.operator import (
     call,
+    differentiable,
     eager,
     functional,
     is_eager,
@@ -26,31 +24,39 @@ from scitoolkit.ops.codegen.operator import (
     is_traced_transform,
     is_transformed,
     operator,
+    refusing,
 )
 
 __all__ = [
-    "BACKENDS",
     "REAL",
+    "TRITON_REAL",
+    "GeneratedC",
+    "Implementation",
+    "KernelBackend",
+    "Operation",
+    "Reference",
+    "Triton",
     "cache_directory",
     "call",
     "check_tensor",
     "check_triton",
-    "choose_backend",
+    "differentiable",
     "eager",
     "empty",
     "find_compiler",
     "functional",
-    "gpu_kernels_of",
     "is_eager",
     "is_recorded",
     "is_traced_transform",
     "is_transformed",
-    "kernels_of",
+    "kernel_backends",
     "load_generated",
     "load_library",
     "load_triton",
     "on_device",
+    "operations",
     "operator",
+    "refusing",
     "triton_version",
-    "use_kernel",
+    "warn_once",
 ]

@@ -1,9 +1,9 @@
-"""Large outputs of kernels in memory that is kept and used again.
+"""The scratch pool: memory of large outputs is kept and reused.
 
 Fresh memory costs a page fault per page, and on many machines (virtual ones above all) zeroing
 and mapping a page takes longer than the kernel that fills it. Blocks of large outputs therefore
-return here when the last tensor on them is gone, and the next output of about that size takes
-one. Blocks are backed by huge pages where the system has them.
+return here when the last tensor on them is deleted, and the next output of about that size
+acquires one. Blocks are backed by huge pages where the system has them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scitoolkit.ops.codegen.dtypes import NUMPY_REAL
+
 HUGE_PAGE = 2 << 20
 SMALLEST = 1 << 20  # below this the allocator of torch keeps memory by itself
-NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 def _limit() -> int:
@@ -35,7 +36,7 @@ class BufferPool:
         self._lock = threading.RLock()
         self._free: list[mmap.mmap] = []
 
-    def take(self, size: int) -> mmap.mmap:
+    def acquire(self, size: int) -> mmap.mmap:
         """Return a block of at least `size` bytes: the smallest waiting one that is not too big."""
         with self._lock:
             fitting = [b for b in self._free if size <= len(b) <= 2 * size + HUGE_PAGE]
@@ -45,7 +46,7 @@ class BufferPool:
                 return block
         return _map(-(-size // HUGE_PAGE) * HUGE_PAGE)
 
-    def give_back(self, block: mmap.mmap) -> None:
+    def release(self, block: mmap.mmap) -> None:
         """Keep a block for later; the oldest go when too much waits."""
         with self._lock:
             self._free.append(block)
@@ -76,13 +77,13 @@ def _map(size: int) -> mmap.mmap:
 
 
 class _Lease(np.ndarray):
-    """What a tensor holds on to: goes with the last tensor of this memory, and returns the block.
+    """The storage that tensors refer to: releases its block when the last of them is deleted.
 
     As a method it costs a fraction of what `weakref.finalize` does.
     """
 
     def __del__(self) -> None:
-        POOL.give_back(self.base)
+        POOL.release(self.base)
 
 
 def empty(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -99,9 +100,11 @@ def empty(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None
     """
     size = math.prod(shape) * (dtype or like).itemsize
     kept = (
-        NUMPY.get(dtype or like.dtype) if size >= SMALLEST and like.device.type == "cpu" else None
+        NUMPY_REAL.get(dtype or like.dtype)
+        if size >= SMALLEST and like.device.type == "cpu"
+        else None
     )
     # Where algorithms must be deterministic torch fills its memory, so that tests see what is read.
     if kept is None or torch.are_deterministic_algorithms_enabled():
         return like.new_empty(shape) if dtype is None else like.new_empty(shape, dtype=dtype)
-    return torch.from_numpy(_Lease(shape, kept, POOL.take(size)))
+    return torch.from_numpy(_Lease(shape, kept, POOL.acquire(size)))

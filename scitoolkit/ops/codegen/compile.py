@@ -37,6 +37,21 @@ BUILD = ("-std=gnu11", "-fPIC", "-shared", "-fopenmp", "-w")
 NO_SPACE = ("No space left on device", "Disk quota exceeded")
 
 
+@functools.cache
+def read(module_file: str, name: str) -> str:
+    """Return the text of a C file that is installed next to a module.
+
+    Args:
+        module_file: `__file__` of the module.
+        name: name of the C file.
+
+    Example:
+        >>> "splitmix64" in read(__file__.replace("codegen", "node_dropout"), "node_dropout.c")
+        True
+    """
+    return Path(module_file).with_name(name).read_text(encoding="utf-8")
+
+
 def find_compiler() -> str:
     """Return the C compiler: $CC when set (with its arguments), else cc, gcc or clang on PATH.
 

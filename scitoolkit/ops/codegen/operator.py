@@ -9,6 +9,8 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
+from scitoolkit.core.errors import BackendError
+
 
 def call(function: Callable, *arguments: torch.Tensor | int) -> None:
     """Call a C function with tensors as pointers and integers as int64.
@@ -73,6 +75,61 @@ def eager(function: Callable, setup_context: Callable, backward: Callable) -> Ca
     return type(f"Eager{function.__name__}", (torch.autograd.Function,), members).apply
 
 
+def differentiable(
+    name: str,
+    *,
+    fake: Callable,
+    setup_context: Callable | None = None,
+    backward: Callable | None = None,
+    plain: Callable | None = None,
+) -> Callable[[Callable], Callable]:
+    """Return a decorator: a registered operator that is called past the dispatcher in eager mode.
+
+    Args:
+        name: name of the operator inside the namespace `scitoolkit`.
+        fake: as in `operator`.
+        setup_context: as in `operator`.
+        backward: as in `operator`; without it, a derivative is refused by name.
+        plain: what eager mode calls instead of the function; it may return views of its inputs.
+
+    Returns:
+        The decorator; what it returns has the registered operator as its attribute `operator`.
+    """
+    if backward is None:
+        setup_context, backward = _save_nothing, _refusal(name)
+
+    def decorate(function: Callable) -> Callable:
+        traced = operator(name, fake=fake, setup_context=setup_context, backward=backward)(function)
+        direct = plain or function
+        recorded = eager(direct, setup_context, backward)
+
+        def apply(*arguments):
+            if not is_eager(*arguments):
+                return traced(*arguments)
+            return (recorded if is_recorded(*arguments) else direct)(*arguments)
+
+        apply.operator = traced
+        return apply
+
+    return decorate
+
+
+def refusing(name: str, function: Callable) -> Callable:
+    """Return a function whose derivative is refused by name, for plain tensors and objects."""
+    return eager(function, _save_nothing, _refusal(name))
+
+
+def _save_nothing(ctx, inputs, output) -> None:
+    """For functions without a derivative."""
+
+
+def _refusal(name: str) -> Callable:
+    def refuse(ctx, *cotangents):
+        raise BackendError(f"the kernels have no derivative of {name}", fix="backend='reference'")
+
+    return refuse
+
+
 def functional(
     function: Callable, setup_context: Callable, backward: Callable, vmap: Callable, **others
 ) -> Callable:
@@ -101,20 +158,24 @@ def functional(
     return made.apply
 
 
-def is_eager(*tensors: torch.Tensor | None) -> bool:
-    """Tell whether nobody but autograd watches: no compiler, export, subclass or transform."""
+_PLAIN = (torch.Tensor, Parameter, type(None))
+
+
+def is_eager(*arguments: object) -> bool:
+    """Tell whether only autograd records: no compiler, export, tensor subclass or transform."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
     if torch._C._len_torch_dispatch_stack():
         return False
-    for each in tensors:  # a loop, because a generator takes longer than all of the rest
-        if each is not None and type(each) is not torch.Tensor and type(each) is not Parameter:
-            return False
+    for each in arguments:  # a loop, because a generator takes longer than all of the rest
+        if type(each) in _PLAIN or not isinstance(each, torch.Tensor):
+            continue
+        return False
     return True
 
 
 def is_transformed() -> bool:
-    """Tell whether torch.func or forward-mode differentiation is at work, and nobody traces."""
+    """Tell whether torch.func or forward-mode AD is active without a tracer."""
     return (
         (torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0)
         and not torch.compiler.is_compiling()
@@ -123,14 +184,16 @@ def is_transformed() -> bool:
 
 
 def is_traced_transform() -> bool:
-    """Tell whether somebody traces a transform, for which registered operators have no rules."""
+    """Tell whether a tracer records a torch.func transform: registered operators have no rules."""
     return torch._C._are_functorch_transforms_active() and not is_transformed()
 
 
-def is_recorded(*tensors: torch.Tensor | None) -> bool:
-    """Tell whether autograd records what is done to some of these plain tensors."""
+def is_recorded(*arguments: object) -> bool:
+    """Tell whether autograd, in either mode, records operations on any of these arguments."""
+    if forward_ad._current_level >= 0:
+        return True
     if torch.is_grad_enabled():
-        for each in tensors:
-            if each is not None and each.requires_grad:
+        for each in arguments:
+            if isinstance(each, torch.Tensor) and each.requires_grad:
                 return True
     return False

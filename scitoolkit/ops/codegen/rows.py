@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen.gpu import on_device
-from scitoolkit.ops.codegen.operator import call, eager, is_eager, operator
+from scitoolkit.ops.codegen.backends import GeneratedC, Triton
+from scitoolkit.ops.codegen.compile import load_library
+from scitoolkit.ops.codegen.dispatch import Operation
+from scitoolkit.ops.codegen.dtypes import REAL
+from scitoolkit.ops.codegen.gpu import load_triton, on_device
+from scitoolkit.ops.codegen.operator import call, differentiable
 
 GPU_ROWS = 128  # rows of one program in Triton, one of a thread
 
@@ -30,6 +36,60 @@ def run_triton(module: ModuleType, name: str, x: Tensor, *others: Tensor) -> Non
             )
 
 
+class RowOperation(Operation):
+    """An operation on independent rows, with kernels in C and in Triton generated from a spec.
+
+    The library has three functions over N rows, all contiguous:
+    `forward(N, X, Z, threads)`, `backward(N, X, G, GX, threads)` and
+    `double_backward(N, X, G, DX, GG, GX, threads)`, where DX is the cotangent of GX and the last
+    gives the gradients of <DX, GX> with respect to G and X. In Triton the kernels have the same
+    arguments without the threads. All implementations are called as `run(rows, spec)`.
+
+    Args:
+        name: name of the operator inside the namespace `scitoolkit`.
+        summary: what it computes.
+        parse: makes the spec of its text.
+        dim_out: number of columns of the output for a spec's text.
+        reference: `reference(spec, rows)` in torch.
+        c_source: `c_source(spec, real)` returns the C.
+        triton_source: `triton_source(spec)` returns the Triton, one text for both precisions.
+        examples: see `Operation`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        *,
+        parse: Callable[[str], Any],
+        dim_out: Callable[[str], int],
+        reference: Callable[[Any, Tensor], Tensor],
+        c_source: Callable[[Any, str], str],
+        triton_source: Callable[[Any], str],
+        examples: str,
+    ) -> None:
+        super().__init__(
+            name, summary, lambda rows, text: reference(parse(text), rows), 2, examples
+        )
+
+        @functools.lru_cache(maxsize=64)
+        def library(text: str, dtype: torch.dtype) -> ctypes.CDLL:
+            return load_library(c_source(parse(text), REAL[dtype]))
+
+        @functools.lru_cache(maxsize=64)
+        def module(text: str, dtype: torch.dtype) -> ModuleType:
+            return load_triton(triton_source(parse(text)))
+
+        on_cpu = row_operator(name, library, dim_out)
+        on_gpu = row_operator(f"{name}_triton", module, dim_out, run_triton)
+        GeneratedC.serve(name, prepare=library)(on_cpu)
+        Triton.serve(name, prepare=module)(on_gpu)
+
+    def __call__(self, text: str, rows: Tensor, backend: str) -> Tensor:
+        """Return the operation on rows (E, a) by the backend that `choose` picks."""
+        return self.choose(text, rows, backend)(rows.contiguous(), text)
+
+
 def row_operator(
     name: str,
     kernels: Callable[[str, torch.dtype], ctypes.CDLL | ModuleType],
@@ -38,20 +98,11 @@ def row_operator(
 ) -> Callable[[Tensor, str], Tensor]:
     """Register forward, backward and double backward of an operation on independent rows.
 
-    The library has three functions over N rows, all contiguous:
-    `forward(N, X, Z, threads)`, `backward(N, X, G, GX, threads)` and
-    `double_backward(N, X, G, DX, GG, GX, threads)`, where DX is the cotangent of GX and the last
-    gives the gradients of <DX, GX> with respect to G and X.
-
-    Plain tensors go through `torch.autograd.Function`, which costs half of what a registered
-    operator does; torch.compile, export and function transforms see the operator.
-
     Args:
         name: name of the operator inside the namespace `scitoolkit`.
-        kernels: `kernels(spec, dtype)` returns the loaded library.
-        dim_out: columns of the output for a spec.
-        run: `run(library, function, x, *others)`; with `run_triton` the library is a module of
-            kernels with these arguments, but for the threads.
+        kernels: `kernels(spec, dtype)` returns the loaded library, see `RowOperation`.
+        dim_out: number of columns of the output for a spec.
+        run: `run(library, function, x, *others)`; with `run_triton` the library is a module.
 
     Returns:
         The function of (rows, spec), with the registered operator as its attribute `operator`.
@@ -72,23 +123,7 @@ def row_operator(
         run(kernels(spec, x.dtype), "double_backward", x, grad, dx, ggrad, gx)
         return ggrad, gx
 
-    registered = _registered(name, run_forward, run_backward, run_double, dim_out)
-    plain = _plain(run_forward, run_backward, run_double)
-
-    def apply(x: Tensor, spec: str) -> Tensor:
-        return plain(x, spec) if is_eager(x) else registered(x, spec)
-
-    apply.operator = registered
-    return apply
-
-
-def _save(ctx, inputs, output) -> None:
-    *tensors, ctx.spec = inputs
-    ctx.save_for_backward(*tensors)
-
-
-def _registered(name: str, run_forward, run_backward, run_double, dim_out) -> Callable:
-    double_backward = operator(
+    double_backward = differentiable(
         f"{name}_double_backward",
         fake=lambda dx, grad, x, spec: (torch.empty_like(grad), torch.empty_like(x)),
     )(run_double)
@@ -96,7 +131,7 @@ def _registered(name: str, run_forward, run_backward, run_double, dim_out) -> Ca
     def backward_of_backward(ctx, dx):
         return *double_backward(dx.contiguous(), *ctx.saved_tensors, ctx.spec), None
 
-    backward = operator(
+    backward = differentiable(
         f"{name}_backward",
         fake=lambda grad, x, spec: torch.empty_like(x),
         setup_context=_save,
@@ -106,7 +141,7 @@ def _registered(name: str, run_forward, run_backward, run_double, dim_out) -> Ca
     def backward_of_forward(ctx, grad):
         return backward(grad.contiguous(), *ctx.saved_tensors, ctx.spec), None
 
-    return operator(
+    return differentiable(
         name,
         fake=lambda x, spec: x.new_empty(x.shape[0], dim_out(spec)),
         setup_context=_save,
@@ -114,14 +149,6 @@ def _registered(name: str, run_forward, run_backward, run_double, dim_out) -> Ca
     )(run_forward)
 
 
-def _plain(run_forward, run_backward, run_double) -> Callable:
-    @torch.autograd.function.once_differentiable
-    def backward_of_backward(ctx, dx):
-        return *run_double(dx.contiguous(), *ctx.saved_tensors, ctx.spec), None
-
-    backward = eager(run_backward, _save, backward_of_backward)
-
-    def backward_of_forward(ctx, grad):
-        return backward(grad.contiguous(), *ctx.saved_tensors, ctx.spec), None
-
-    return eager(run_forward, _save, backward_of_forward)
+def _save(ctx, inputs, output) -> None:
+    *tensors, ctx.spec = inputs
+    ctx.save_for_backward(*tensors)

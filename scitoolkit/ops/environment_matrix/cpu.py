@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from scitoolkit.ops.environment_matrix import cpu_text as text
+from scitoolkit.ops.codegen import vectors
+from scitoolkit.ops.codegen.compile import read
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
-from scitoolkit.ops.environment_matrix.table_text import TABLE
 
 LANES = {"double": 4, "float": 8}
 GEO = 9
@@ -24,9 +24,13 @@ SUPER = 8  # blocks whose weight gradients are summed in registers before they a
 NUM_CHUNKS = 8  # of weight gradients: fixed, so that the number of threads changes no bit
 
 
-def supported(spec: EnvironmentSpec) -> bool:
-    """Return whether the kernels are written for this spec; the reference is for all."""
-    return not spec.radial and spec.widths[0] > 2 and len(spec.widths) <= 8
+def refusal(spec: EnvironmentSpec) -> str:
+    """Return why there are no kernels for a spec, empty if there are; the reference takes all."""
+    if spec.radial:
+        return "there is no kernel for the radial descriptor (se_e2_r)"
+    if spec.widths[0] <= 2 or len(spec.widths) > 8:
+        return "there is no kernel for embeddings of a first width below 3 or of over 8 layers"
+    return ""
 
 
 def activation_vectors(spec: EnvironmentSpec, *, training: bool) -> int:
@@ -66,17 +70,18 @@ def generate(spec: EnvironmentSpec, real: str) -> str:
         f"#define GEO {GEO}",
         f"#define SUPER {SUPER}",
         f"#define NUM_CHUNKS {NUM_CHUNKS}",
-        text.HEAD,
-        *(text.MICRO.replace("@MB@", str(mb)) for mb in sorted({_rows(w) for w in widths})),
+        read(vectors.__file__, "vtanh.c"),
+        read(__file__, "panels.c"),
         *(
-            text.WEIGHT_GRADIENT.replace("@MB@", str(mb))
+            read(__file__, name).replace("@MB@", str(mb))
+            for name in ("micro.c", "weight_gradient.c")
             for mb in sorted({_rows(w) for w in widths})
         ),
         _pack(widths, offsets, forward_at, backward_at),
         _embed(widths, offsets, forward_at, above),
         _embed_gradient(widths, offsets, backward_at, above),
-        text.KERNELS,
-        TABLE,
+        read(__file__, "kernels.c"),
+        read(__file__, "table.c"),
     ]
     return "\n".join(lines)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -68,30 +70,67 @@ def moments(
         mean: (num_types, columns) by centre type; deviation likewise.
         networks: the layers of each embedding network.
     """
-    types, columns = spec.num_types, spec.columns
-    centres = len(centre_types)
-    counts = segments.diff()
-    pair = torch.repeat_interleave(torch.arange(centres * types, device=vectors.device), counts)
+    counts = segments.diff().view(len(centre_types), spec.num_types)
+    total = _present(spec, vectors, counts, centre_types, mean, deviation, networks)
+    total = total + _absent(spec, counts, centre_types, mean, deviation, networks)
+    return total / sum(spec.sel)
+
+
+def present_moments(
+    spec: EnvironmentSpec,
+    vectors: Tensor,
+    segments: Tensor,
+    centre_types: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
+    weights: Tensor,
+) -> Tensor:
+    """Return T without the absent neighbours, which is what the kernels compute.
+
+    Args:
+        spec, vectors, segments, centre_types, mean, deviation: as for `moments`.
+        weights: shape (networks, parameters), as `operators.flat_weights` returns them.
+    """
+    counts = segments.diff().view(len(centre_types), spec.num_types)
+    networks = [_layers(spec, each) for each in weights]
+    total = _present(spec, vectors, counts, centre_types, mean, deviation, networks)
+    return total / sum(spec.sel)
+
+
+def _layers(spec: EnvironmentSpec, flat: Tensor) -> list[Layer]:
+    """Return the layers of one network from its flat parameters."""
+    sizes = (1, *spec.widths)
+    shapes = [shape for a, b in pairwise(sizes) for shape in ((a, b), (b,))]
+    parts = flat.split([math.prod(shape) for shape in shapes])
+    tensors = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+    return [(w, b, None) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
+
+
+def _present(
+    spec: EnvironmentSpec, vectors: Tensor, counts: Tensor, centre_types: Tensor, mean: Tensor,
+    deviation: Tensor, networks: Sequence[Sequence[Layer]],
+) -> Tensor:  # fmt: skip
+    """Return the sums over the neighbours that there are."""
+    centres, types = counts.shape
+    pairs = torch.arange(centres * types, device=vectors.device)
+    pair = torch.repeat_interleave(pairs, counts.flatten())
     centre, neighbour_type = pair // types, pair % types
     rows = environment_rows(spec, vectors)
-    own_type = centre_types[centre]
-    rows = (rows - mean[own_type]) / deviation[own_type]
-    network = neighbour_type if spec.one_side else own_type * types + neighbour_type
-    total = vectors.new_zeros(centres, spec.widths[-1], columns)
+    centre_type = centre_types[centre]
+    rows = (rows - mean[centre_type]) / deviation[centre_type]
+    network = neighbour_type if spec.one_side else centre_type * types + neighbour_type
+    total = vectors.new_zeros(centres, spec.widths[-1], spec.columns)
     for index, layers in enumerate(networks):
         chosen = (network == index).nonzero().squeeze(1)
         if len(chosen):
             basis = embedding(rows[chosen, :1], layers)
             products = basis[:, :, None] * _factor(spec, rows[chosen])[:, None, :]
             total = total.index_add(0, centre[chosen], products)
-    total = total + _absent(
-        spec, counts.view(centres, types), centre_types, mean, deviation, networks
-    )
-    return total / sum(spec.sel)
+    return total
 
 
 def _factor(spec: EnvironmentSpec, rows: Tensor) -> Tensor:
-    """Return what the basis functions are multiplied with: the rows, for se_e2_r a constant."""
+    """Return the second factor of the moments: the rows, for se_e2_r a constant."""
     return torch.full_like(rows, RADIAL_FACTOR) if spec.radial else rows
 
 
@@ -99,7 +138,7 @@ def _absent(
     spec: EnvironmentSpec, counts: Tensor, centre_types: Tensor, mean: Tensor, deviation: Tensor,
     networks: Sequence[Sequence[Layer]],
 ) -> Tensor:  # fmt: skip
-    """Return what absent neighbours (R = 0 before normalising) add to the sums."""
+    """Return the contribution of absent neighbours (R = 0 before normalising) to the sums."""
     table = absent_rows(spec, mean, deviation, networks)[centre_types]
     absent = torch.tensor(spec.sel, device=counts.device) - counts
     return torch.einsum("nt,ntmc->nmc", absent.to(mean.dtype), table)

@@ -1,4 +1,4 @@
-"""What the environment-matrix operation computes, in the terms of the DeepPot-SE papers."""
+"""Spec of the environment-matrix operation, in the terms of the DeepPot-SE papers."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import NumericalError
-from scitoolkit.ops.codegen import call
+from scitoolkit.ops.codegen import REAL, call
 from scitoolkit.ops.environment_matrix import cpu
-from scitoolkit.ops.environment_matrix.operators import REAL, kernels
+from scitoolkit.ops.environment_matrix.operators import kernels
 from scitoolkit.ops.environment_matrix.reference import Layer
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
 

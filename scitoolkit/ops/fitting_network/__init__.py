@@ -1,5 +1,6 @@
-"""Energies of atoms from the moments of their environments, with the derivative."""
+"""Fitting networks of Deep Potentials, with derivatives, as one kernel."""
 
-from scitoolkit.ops.fitting_network.public import FittingNetwork, FittingSpec, available
+from scitoolkit.ops.fitting_network.public import FittingNetwork, available
+from scitoolkit.ops.fitting_network.spec import FittingSpec
 
 __all__ = ["FittingNetwork", "FittingSpec", "available"]

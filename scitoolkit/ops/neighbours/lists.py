@@ -9,28 +9,26 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import BackendError
-from scitoolkit.core.log import get_logger
-from scitoolkit.ops.codegen import load_library
-from scitoolkit.ops.neighbours.source import SOURCE
+from scitoolkit.ops.codegen import load_library, warn_once
+from scitoolkit.ops.codegen.compile import read
 
-log = get_logger(__name__)
 Array = np.ndarray[Any, Any]
 
 
 @functools.cache
 def _function() -> Any:
-    function = load_library(SOURCE).neighbour_list
+    function = load_library(read(__file__, "neighbour_list.c")).neighbour_list
     function.restype = ctypes.c_int64
     return function
 
 
 @functools.cache
 def available() -> bool:
-    """Return whether a compiler is here; says once why not."""
+    """Return whether the list can be compiled here; log once why not."""
     try:
         _function()
     except BackendError as error:
-        log.warning("%s; neighbour lists are made by vesin", error)
+        warn_once("neighbour_list", str(error), "vesin makes neighbour lists")
         return False
     return True
 
@@ -69,20 +67,20 @@ def neighbour_list(
     segments = np.empty(atoms * num_types + 1, dtype=np.int64)
     closest, radius = np.empty(3), np.array([cutoff], dtype=np.float64)
     density = atoms / abs(np.linalg.det(cell)) if periodic.all() else 0.15
-    room = int(atoms * (5.0 * density * cutoff**3 + 8)) + 64
+    capacity = int(atoms * (5.0 * density * cutoff**3 + 8)) + 64
     while True:
-        centre, neighbour = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
-        shift = np.empty((room, 3))
+        centre, neighbour = np.empty(capacity, dtype=np.int64), np.empty(capacity, dtype=np.int64)
+        shift = np.empty((capacity, 3))
         edges = _function()(
             ctypes.c_int64(atoms), ctypes.c_int64(num_types),
             *(a.ctypes.data_as(ctypes.c_void_p) for a in
               (positions, kinds, cell, inverse, height, periodic, radius)),
-            ctypes.c_int64(room),
+            ctypes.c_int64(capacity),
             *(a.ctypes.data_as(ctypes.c_void_p) for a in
               (centre, neighbour, shift, segments, closest)),
         )  # fmt: skip
-        if edges <= room:
+        if edges <= capacity:
             break
-        room = edges
+        capacity = edges
     nearest = (float(closest[0]), int(closest[1]), int(closest[2])) if edges else (np.inf, 0, 0)
     return centre[:edges], neighbour[:edges], shift[:edges], segments, nearest

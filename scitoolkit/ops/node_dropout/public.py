@@ -1,89 +1,35 @@
-"""The public function; the mask is made anew in the backward pass instead of being stored."""
+"""Dropout of node features: arguments checked, then run by the backend that dispatch picks."""
 
 from __future__ import annotations
 
-import ctypes
-import functools
-
-import torch
 from torch import Tensor
 
-from scitoolkit.core.errors import BackendError, ConfigError, DataError
-from scitoolkit.ops.codegen import call, load_library
-from scitoolkit.ops.node_dropout import reference
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.ops.codegen import GeneratedC, Operation
+from scitoolkit.ops.node_dropout import cpu, reference
 
-_SOURCE = """
-#include <stdint.h>
-typedef {real} real;
-static inline uint64_t mix(uint64_t z) {{
-  z = (z ^ (z >> 30)) * {mix_1}ull;
-  z = (z ^ (z >> 27)) * {mix_2}ull;
-  return z ^ (z >> 31);
-}}
-void node_dropout(int64_t rows, int64_t width, const int64_t *restrict row, int64_t seed,
-                  int64_t threshold, const real *restrict scale, const real *restrict x,
-                  real *restrict out, int64_t threads) {{
-  #pragma omp parallel for num_threads(threads) if(threads > 1)
-  for (int64_t i = 0; i < rows; ++i) {{
-    const uint64_t begin = mix(((uint64_t)row[i] + 1) * {golden}ull + (uint64_t)seed);
-    for (int64_t k = 0; k < width; ++k) {{
-      const int64_t bits = mix(begin + (uint64_t)(k + 1) * {golden}ull) >> 40;
-      out[i * width + k] = bits >= threshold ? x[i * width + k] * *scale : (real)0;
-    }}
-  }}
-}}
-"""
-_REAL = {torch.float32: "float", torch.float64: "double"}
+OPERATION = Operation(
+    "node_dropout",
+    "dropout whose mask depends on seed, row number and column alone",
+    reference.node_dropout,
+    None,
+    "scitoolkit.ops.node_dropout.examples:examples",
+)
+GeneratedC.serve("node_dropout", prepare=cpu.kernels)(cpu.node_dropout)
 
 
-@functools.cache
-def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
-    source = _SOURCE.format(
-        real=_REAL[dtype], golden=reference.GOLDEN, mix_1=reference.MIX_1, mix_2=reference.MIX_2
-    )
-    try:
-        return load_library(source)
-    except BackendError:
-        return None
-
-
-def _apply(x: Tensor, rows: Tensor, seed: int, threshold: int, scale: float) -> Tensor:
-    library = _library(x.dtype) if x.dtype in _REAL and x.device.type == "cpu" else None
-    if library is None:
-        return reference.node_dropout(x, rows, seed, threshold, scale)
-    x = x.contiguous()
-    out = torch.empty_like(x)
-    factor = torch.tensor(scale, dtype=x.dtype)
-    call(
-        library.node_dropout, *x.shape, rows, reference.signed(seed), threshold, factor, x, out,
-        torch.get_num_threads(),
-    )  # fmt: skip
-    return out
-
-
-class _NodeDropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, rows, seed, threshold, scale):
-        ctx.save_for_backward(rows)
-        ctx.rest = seed, threshold, scale
-        return _apply(x, rows, seed, threshold, scale)
-
-    @staticmethod
-    def backward(ctx, g):
-        return _NodeDropout.apply(g, *ctx.saved_tensors, *ctx.rest), None, None, None, None
-
-
-def node_dropout(x: Tensor, rows: Tensor, p: float, seed: int) -> Tensor:
+def node_dropout(x: Tensor, rows: Tensor, p: float, seed: int, *, backend: str = "auto") -> Tensor:
     """Zero each number with probability p and scale the others by 1 / (1 - p).
 
     Whether a number is dropped depends on (seed, row number, column) alone, so the rows of a
-    matrix may lie on any processes in any order.
+    matrix may be distributed over processes in any order.
 
     Args:
         x: shape (n, width), float32 or float64.
         rows: number of each row in the whole matrix, shape (n,), int64.
         p: probability, in [0, 1); resolved to 2^-24.
         seed: any integer; another one for every call of a training.
+        backend: auto, or the name of a kernel backend.
 
     Raises:
         ConfigError: p out of range.
@@ -100,4 +46,5 @@ def node_dropout(x: Tensor, rows: Tensor, p: float, seed: int) -> Tensor:
         raise ConfigError(f"dropout p={p}", allowed="0 <= p < 1")
     if x.ndim != 2 or tuple(rows.shape) != (x.shape[0],):
         raise DataError(f"x of shape {tuple(x.shape)} with {tuple(rows.shape)} row numbers")
-    return _NodeDropout.apply(x, rows, seed, round(p * 2**24), 1.0 / (1.0 - p))
+    run = OPERATION.choose("", x, backend)
+    return run(x, rows, reference.signed(seed), round(p * 2**24), 1.0 / (1.0 - p))

@@ -5,6 +5,7 @@ Everything is evaluated in float64 whatever the dtype of the distances, one edge
 
 from __future__ import annotations
 
+from scitoolkit.ops.codegen.emit import banner, indented
 from scitoolkit.ops.codegen.vectors import over_blocks, prelude
 from scitoolkit.ops.radial import formulas
 from scitoolkit.ops.radial.spec import RadialSpec
@@ -91,4 +92,6 @@ def generate(spec: RadialSpec, real: str) -> str:
             f"sum *= d; store(gg_rows, D, {n}); store(gx_rows, &sum, 1);",
         ),
     ]
-    return prelude("double", element=real) + FUNCTIONS + ROWS + _sweep(spec) + "\n".join(kernels)
+    title = banner(f"radial basis, {spec.kind}, {n} functions, {real}")
+    source = [title, prelude("double", element=real), FUNCTIONS, ROWS, _sweep(spec), *kernels]
+    return indented("\n".join(source))

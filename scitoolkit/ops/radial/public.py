@@ -1,44 +1,16 @@
-"""The public function: checked once at the boundary, then the best backend there is."""
+"""Radial basis functions: arguments checked, then run by the kernel backend that dispatch picks."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import (
-    REAL,
-    check_tensor,
-    choose_backend,
-    gpu_kernels_of,
-    kernels_of,
-    load_library,
-    load_triton,
-)
-from scitoolkit.ops.codegen.rows import row_operator, run_triton
+from scitoolkit.ops.codegen import check_tensor
+from scitoolkit.ops.codegen.rows import RowOperation
 from scitoolkit.ops.radial import cpu, reference, triton_source
 from scitoolkit.ops.radial.spec import RadialSpec
-
-
-@kernels_of("radial basis")
-@functools.lru_cache(maxsize=64)
-def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
-    """Return the loaded kernels of a spec, compiled on first use.
-
-    Raises:
-        BackendError: no compiler, or one that fails.
-    """
-    return load_library(cpu.generate(RadialSpec.from_json(spec), REAL[dtype]))
-
-
-@gpu_kernels_of("radial basis")
-@functools.lru_cache(maxsize=64)
-def gpu_kernels(spec: str, dtype: torch.dtype) -> ModuleType:
-    """Return the module of the kernels of a spec in Triton, the same for both precisions."""
-    return load_triton(triton_source.generate(RadialSpec.from_json(spec)))
 
 
 @functools.lru_cache(maxsize=256)
@@ -55,8 +27,16 @@ def _dim_out(spec: str) -> int:
     return RadialSpec.from_json(spec).num_basis
 
 
-_operator = row_operator("radial_basis", kernels, _dim_out)
-_gpu_operator = row_operator("radial_basis_triton", gpu_kernels, _dim_out, run_triton)
+OPERATION = RowOperation(
+    "radial_basis",
+    "radial basis functions times a smooth cutoff",
+    parse=RadialSpec.from_json,
+    dim_out=_dim_out,
+    reference=reference.radial_basis,
+    c_source=cpu.generate,
+    triton_source=triton_source.generate,
+    examples="scitoolkit.ops.radial.examples:examples",
+)
 
 
 def radial_basis(
@@ -79,15 +59,15 @@ def radial_basis(
         kind: bessel, gaussian or chebyshev; see `RadialSpec`.
         num_basis: number of functions.
         envelope: power p of the polynomial cutoff, at least 2.
-        backend: auto (the kernel of the distances' device if it can run, else the reference, said
-            once), cpu, triton or reference.
+        backend: auto (the kernel of the distances' device if it can run, else the reference, with
+            one warning), cpu, triton, reference, or the name of an installed kernel backend.
 
     Returns:
         Values, shape (..., num_basis); exactly zero at and beyond the cutoff.
 
     Raises:
         ConfigError: a kind, number or cutoff that cannot be.
-        DataError: distances that are no floating tensor.
+        DataError: distances that are not a floating tensor.
         BackendError: backend cpu or triton is asked for and cannot run.
 
     Source: Klicpera et al. 2020, Directional Message Passing, equations 7 and 8.
@@ -100,10 +80,5 @@ def radial_basis(
     flat = isinstance(distances, Tensor) and distances.ndim != 1
     rows = distances.reshape(-1) if flat else distances
     check_tensor("distances", rows, ("E",), rows)
-    chosen = choose_backend("radial basis", text, rows, backend)
-    if chosen != "reference":
-        run = _operator if chosen == "cpu" else _gpu_operator
-        out = run(rows.contiguous(), text)
-    else:
-        out = reference.radial_basis(RadialSpec.from_json(text), rows)
+    out = OPERATION(text, rows, backend)
     return out.reshape(*distances.shape, num_basis) if flat else out

@@ -1,4 +1,4 @@
-"""What a radial basis is: functions of distance times a polynomial cutoff."""
+"""Spec of a radial basis: functions of distance times a polynomial cutoff."""
 
 from __future__ import annotations
 

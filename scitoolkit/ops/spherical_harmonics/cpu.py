@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 
+from scitoolkit.ops.codegen.emit import banner, indented
 from scitoolkit.ops.codegen.vectors import over_blocks, prelude
 from scitoolkit.ops.spherical_harmonics.spec import HarmonicsSpec, derivative, index, sectoral
 
@@ -219,4 +220,5 @@ def generate(spec: HarmonicsSpec, real: str) -> str:
         True
     """
     kernels = (_forward(spec), _backward(spec), _double_backward(spec))
-    return prelude(real) + INVERSE + "\n".join(kernels)
+    title = banner(f"spherical harmonics of degrees {', '.join(map(str, spec.degrees))}, {real}")
+    return indented("\n".join([title, prelude(real), INVERSE, *kernels]))

@@ -1,45 +1,17 @@
-"""The public function: checked once at the boundary, then the best backend there is."""
+"""Spherical harmonics: arguments checked, then run by the kernel backend that dispatch picks."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.ops.codegen import (
-    REAL,
-    check_tensor,
-    choose_backend,
-    gpu_kernels_of,
-    kernels_of,
-    load_library,
-    load_triton,
-)
-from scitoolkit.ops.codegen.rows import row_operator, run_triton
+from scitoolkit.ops.codegen import check_tensor
+from scitoolkit.ops.codegen.rows import RowOperation
 from scitoolkit.ops.spherical_harmonics import cpu, reference, triton_source
 from scitoolkit.ops.spherical_harmonics.spec import HarmonicsSpec, degrees_of
-
-
-@kernels_of("spherical harmonics")
-@functools.lru_cache(maxsize=64)
-def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
-    """Return the loaded kernels of a spec, compiled on first use.
-
-    Raises:
-        BackendError: no compiler, or one that fails.
-    """
-    return load_library(cpu.generate(HarmonicsSpec.from_json(spec), REAL[dtype]))
-
-
-@gpu_kernels_of("spherical harmonics")
-@functools.lru_cache(maxsize=64)
-def gpu_kernels(spec: str, dtype: torch.dtype) -> ModuleType:
-    """Return the module of the kernels of a spec in Triton, the same for both precisions."""
-    return load_triton(triton_source.generate(HarmonicsSpec.from_json(spec)))
 
 
 @functools.lru_cache(maxsize=256)
@@ -57,8 +29,16 @@ def _dim_out(text: str) -> int:
     return HarmonicsSpec.from_json(text).dim_out
 
 
-_operator = row_operator("spherical_harmonics", kernels, _dim_out)
-_gpu_operator = row_operator("spherical_harmonics_triton", gpu_kernels, _dim_out, run_triton)
+OPERATION = RowOperation(
+    "spherical_harmonics",
+    "real spherical harmonics of vectors",
+    parse=HarmonicsSpec.from_json,
+    dim_out=_dim_out,
+    reference=reference.spherical_harmonics,
+    c_source=cpu.generate,
+    triton_source=triton_source.generate,
+    examples="scitoolkit.ops.spherical_harmonics.examples:examples",
+)
 
 
 def spherical_harmonics(
@@ -80,8 +60,8 @@ def spherical_harmonics(
         normalize: divide vectors by their length first. A vector of length zero then counts as
             the zero vector: degree 0 stays its constant, all else is 0, derivatives are 0.
         normalization: component, norm or integral.
-        backend: auto (the kernel of the vectors' device if it can run, else the reference, said
-            once), cpu, triton or reference.
+        backend: auto (the kernel of the vectors' device if it can run, else the reference, with
+            one warning), cpu, triton, reference, or the name of an installed kernel backend.
 
     Returns:
         Harmonics, shape (..., sum of 2l + 1), in e3nn's order: y is the polar axis.
@@ -103,10 +83,5 @@ def spherical_harmonics(
         raise DataError(f"expected vectors of shape (..., 3), got {given}")
     rows = vectors if vectors.ndim == 2 else vectors.reshape(-1, 3)
     check_tensor("vectors", rows, ("E", 3), rows)
-    chosen = choose_backend("spherical harmonics", text, rows, backend)
-    if chosen != "reference":
-        run = _operator if chosen == "cpu" else _gpu_operator
-        out = run(rows.contiguous(), text)
-    else:
-        out = reference.spherical_harmonics(HarmonicsSpec.from_json(text), rows)
+    out = OPERATION(text, rows, backend)
     return out if vectors.ndim == 2 else out.reshape(*vectors.shape[:-1], _dim_out(text))

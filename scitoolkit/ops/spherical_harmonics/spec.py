@@ -1,4 +1,4 @@
-"""What real spherical harmonics are: degrees, normalisation, recursion and derivative constants.
+"""Spec of real spherical harmonics: degrees, normalisation, recursion and derivative constants.
 
 Components of degree l run over m = -l..l with y as the polar axis (e3nn's order and signs), so
 degree 1 is (x, y, z). All are homogeneous polynomials, and the derivatives of degree l are short

@@ -1,4 +1,4 @@
-"""The torch operators: product and sampled product, each the other's derivative.
+"""The registered operators: product and sampled product, each the other's derivative.
 
 d(A x)/dx is A^T g, a product with the transposed pattern; d(A x)/da is g x^T at the pattern of A,
 the sampled product; and the derivatives of the sampled product are products again. So both can be
@@ -13,11 +13,10 @@ import functools
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import REAL, call, empty, kernels_of, load_library, operator
+from scitoolkit.ops.codegen import REAL, call, differentiable, empty, load_library
 from scitoolkit.ops.spmm import cpu
 
 
-@kernels_of("sparse product")
 @functools.lru_cache(maxsize=256)
 def kernels(width: str, dtype: torch.dtype) -> ctypes.CDLL:
     """Return the loaded kernels of a width, compiled on first use.
@@ -81,7 +80,7 @@ def _backward_of_sampled(ctx, grad):
     return (None, None, None, None, None, by_left, by_right)
 
 
-@operator("spmm", fake=_fake_product, setup_context=_save, backward=_backward_of_product)
+@differentiable("spmm", fake=_fake_product, setup_context=_save, backward=_backward_of_product)
 def spmm(
     pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor, order: Tensor,
     value: Tensor | None, x: Tensor,
@@ -90,7 +89,7 @@ def spmm(
     return run_product(pointer, column, value, x)
 
 
-@operator("sddmm", fake=_fake_sampled, setup_context=_save, backward=_backward_of_sampled)
+@differentiable("sddmm", fake=_fake_sampled, setup_context=_save, backward=_backward_of_sampled)
 def sddmm(
     pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor, order: Tensor,
     left: Tensor, right: Tensor,

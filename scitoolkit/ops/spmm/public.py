@@ -1,24 +1,54 @@
-"""The public functions: checked once at the boundary, then the best backend there is."""
+"""Sparse products: arguments checked, then run by the kernel backend that dispatch picks."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.ops.codegen import use_kernel
+from scitoolkit.ops.codegen import GeneratedC, Operation
 from scitoolkit.ops.spmm import operators, reference
 from scitoolkit.ops.spmm.matrix import SparseMatrix
 
 
+def _spmm_reference(matrix: SparseMatrix, x: Tensor) -> Tensor:
+    return reference.spmm(matrix.rows, matrix.column, matrix.value, x, matrix.num_rows)
+
+
+def _sddmm_reference(matrix: SparseMatrix, left: Tensor, right: Tensor) -> Tensor:
+    return reference.sddmm(matrix.rows, matrix.column, left, right)
+
+
+EXAMPLES = "scitoolkit.ops.spmm.examples"
+SPMM = Operation(
+    "spmm", "sparse matrix times dense matrix", _spmm_reference, None, f"{EXAMPLES}:spmm_examples"
+)
+SDDMM = Operation(
+    "sddmm", "products of dense matrices at a sparse pattern", _sddmm_reference, None,
+    f"{EXAMPLES}:sddmm_examples",
+)  # fmt: skip
+
+
+@GeneratedC.serve("spmm", prepare=operators.kernels)
+def _spmm(matrix: SparseMatrix, x: Tensor) -> Tensor:
+    pattern = (matrix.pointer, matrix.column, *matrix.transposed)
+    value = None if matrix.value is None else matrix.value.contiguous()
+    return operators.spmm(*pattern, value, x.contiguous())
+
+
+@GeneratedC.serve("sddmm", prepare=operators.kernels)
+def _sddmm(matrix: SparseMatrix, left: Tensor, right: Tensor) -> Tensor:
+    pattern = (matrix.pointer, matrix.column, *matrix.transposed)
+    return operators.sddmm(*pattern, left.contiguous(), right.contiguous())
+
+
 def runs_kernel(x: Tensor, backend: str = "auto") -> bool:
-    """Return whether the generated kernel runs for `x`; compile it if need be.
+    """Return whether the generated kernel runs for `x` (rows, width); compile it if need be.
 
     Raises:
         ConfigError: an unknown backend.
-        BackendError: backend cpu is asked for and cannot run.
+        BackendError: a backend is asked for that cannot run.
     """
-    wanted = use_kernel("sparse product", str(x.shape[1]), x, backend)
-    return wanted and x.shape[1] > 0
+    return x.shape[1] > 0 and SPMM.backend(str(x.shape[1]), x, backend) == GeneratedC.name
 
 
 def _check(name: str, tensor: Tensor, rows: int, of: str) -> None:
@@ -38,15 +68,15 @@ def spmm(matrix: SparseMatrix, x: Tensor, *, backend: str = "auto") -> Tensor:
     Args:
         matrix: shape (rows, columns).
         x: shape (columns, width), float32 or float64, the dtype of the matrix's values.
-        backend: auto (generated kernel if it can run, else the reference, said once), cpu or
-            reference.
+        backend: auto (generated kernel if it can run, else the reference, with one warning), cpu,
+            reference, or the name of an installed kernel backend.
 
     Returns:
         Shape (rows, width); zero for rows without nonzeros.
 
     Raises:
         DataError: a shape or dtype that does not fit.
-        BackendError: backend cpu is asked for and cannot run.
+        BackendError: a backend is asked for that cannot run.
 
     Example:
         >>> import torch
@@ -58,12 +88,9 @@ def spmm(matrix: SparseMatrix, x: Tensor, *, backend: str = "auto") -> Tensor:
     value = matrix.value
     if value is not None and value.dtype != x.dtype:
         raise DataError(f"expected x of {value.dtype} like the matrix, got {x.dtype}")
-    if not runs_kernel(x, backend):
-        return reference.spmm(matrix.rows, matrix.column, value, x, matrix.num_rows)
-    pattern = (matrix.pointer, matrix.column, *matrix.transposed)
-    if value is not None:
-        value = value.contiguous()
-    return operators.spmm(*pattern, value, x.contiguous())
+    if not x.shape[1]:
+        return _spmm_reference(matrix, x)
+    return SPMM.choose(str(x.shape[1]), x, backend)(matrix, x)
 
 
 def sddmm(matrix: SparseMatrix, left: Tensor, right: Tensor, *, backend: str = "auto") -> Tensor:
@@ -94,7 +121,6 @@ def sddmm(matrix: SparseMatrix, left: Tensor, right: Tensor, *, backend: str = "
             f"expected left and right of one width and dtype, got {tuple(left.shape)} "
             f"{left.dtype} and {tuple(right.shape)} {right.dtype}"
         )
-    if not runs_kernel(left, backend):
-        return reference.sddmm(matrix.rows, matrix.column, left, right)
-    pattern = (matrix.pointer, matrix.column, *matrix.transposed)
-    return operators.sddmm(*pattern, left.contiguous(), right.contiguous())
+    if not left.shape[1]:
+        return _sddmm_reference(matrix, left, right)
+    return SDDMM.choose(str(left.shape[1]), left, backend)(matrix, left, right)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from scitoolkit.ops.codegen.emit import banner, indented
 from scitoolkit.ops.codegen.vectors import PRELUDE
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, polynomial
 from scitoolkit.ops.symmetric_contraction.tree import Node, prefix_tree
@@ -285,4 +286,7 @@ def generate(spec: ContractionSpec, real: str) -> str:
         ),
     ]
     head = PRELUDE.format(real=real, element=real, integer=integer)
-    return "\n".join([head, _tables(spec), HELPERS, _bodies(spec), *functions])
+    sides = [" + ".join(map(str, side)) for side in (spec.irreps_in, spec.irreps_out)]
+    order = f"correlation {spec.correlation}"
+    title = banner(f"symmetric contraction of {sides[0]} into {sides[1]}, {order}, {real}")
+    return indented("\n".join([title, head, _tables(spec), HELPERS, _bodies(spec), *functions]))

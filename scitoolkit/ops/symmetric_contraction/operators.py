@@ -1,4 +1,4 @@
-"""The torch operators over the generated kernels, with first and second derivatives.
+"""The registered operators over the generated kernels, with first and second derivatives.
 
 Gradients of the weights are computed only when asked for: `want_weight` travels with the call. On
 a GPU the kernels take the polynomial's coefficients in the place of the weights; both enter
@@ -18,12 +18,10 @@ from torch import Tensor
 from scitoolkit.ops.codegen import (
     REAL,
     call,
-    gpu_kernels_of,
-    kernels_of,
+    differentiable,
     load_generated,
     load_triton,
     on_device,
-    operator,
 )
 from scitoolkit.ops.codegen.compile import FLAGS
 from scitoolkit.ops.symmetric_contraction import cpu, triton_source
@@ -35,7 +33,6 @@ LIGHT_FLAGS = ("-O1", "-fno-tree-fre", "-fno-tree-dse", "-fno-dse", *FLAGS[1:])
 LAUNCH = {"num_warps": 1, "enable_fp_fusion": True}
 
 
-@kernels_of("symmetric contraction")
 @functools.lru_cache(maxsize=64)
 def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
     """Return the loaded kernels of a spec, compiled on first use.
@@ -50,7 +47,6 @@ def _source(spec: str, real: str) -> str:
     return cpu.generate(ContractionSpec.from_json(spec), real)
 
 
-@gpu_kernels_of("symmetric contraction")
 @functools.lru_cache(maxsize=64)
 def gpu_kernels(spec: str, dtype: torch.dtype) -> ModuleType:
     """Return the module of the kernels of a spec in Triton, the same for both precisions.
@@ -165,7 +161,7 @@ def _save_forward(ctx, inputs, output) -> None:
 def _operators(name: str, run: Callable[..., None]) -> Callable:
     """Register forward, backward and double backward over kernels; return the first."""
 
-    @operator(f"{name}_double_backward", fake=_fake_double)
+    @differentiable(f"{name}_double_backward", fake=_fake_double)
     def double_backward(
         dx: Tensor, grad: Tensor, x: Tensor, weight: Tensor, ptr: Tensor, order: Tensor, spec: str,
         want_weight: bool,
@@ -194,7 +190,7 @@ def _operators(name: str, run: Callable[..., None]) -> Callable:
             gx_dw, _ = backward(grad, x, dw, ptr, order, ctx.spec, False)
         return _sum(ggrad, ggrad_dw), _sum(gx, gx_dw), gw, None, None, None, None
 
-    @operator(
+    @differentiable(
         f"{name}_backward",
         fake=_fake_backward,
         setup_context=_save_backward,
@@ -217,7 +213,7 @@ def _operators(name: str, run: Callable[..., None]) -> Callable:
         gx, gw = backward(grad.contiguous(), *ctx.saved_tensors, ctx.spec, want)
         return gx, gw if want else None, None, None, None
 
-    @operator(
+    @differentiable(
         name,
         fake=lambda x, weight, ptr, order, spec: x.new_empty(
             x.shape[0], ContractionSpec.from_json(spec).dim_out, x.shape[2]

@@ -1,4 +1,4 @@
-"""The public function: checked once at the boundary, then the best backend there is."""
+"""MACE's symmetric contraction: arguments checked, then run by the backend that dispatch picks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.ops.codegen import check_tensor, choose_backend
+from scitoolkit.ops.codegen import GeneratedC, Operation, Triton, check_tensor
 from scitoolkit.ops.symmetric_contraction import operators, reference
 from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec
+
+
+@torch.compiler.assume_constant_result
+def _text(spec: ContractionSpec) -> str:
+    return spec.to_json()
 
 
 def _check(spec: ContractionSpec, x: Tensor, weight: Tensor, species: Tensor) -> None:
@@ -28,9 +33,39 @@ def _check(spec: ContractionSpec, x: Tensor, weight: Tensor, species: Tensor) ->
             )
 
 
-@torch.compiler.assume_constant_result
-def _text(spec: ContractionSpec) -> str:
-    return spec.to_json()
+def _reference(x: Tensor, weight: Tensor, species: Tensor, spec: ContractionSpec) -> Tensor:
+    return reference.symmetric_contraction(spec, x, weight, species.long())
+
+
+OPERATION = Operation(
+    "symmetric_contraction",
+    "weighted symmetric powers of node features (MACE)",
+    _reference,
+    examples="scitoolkit.ops.symmetric_contraction.examples:examples",
+)
+
+
+@GeneratedC.serve(OPERATION.name, prepare=operators.kernels)
+def _on_cpu(x: Tensor, weight: Tensor, species: Tensor, spec: ContractionSpec) -> Tensor:
+    by_element = _by_element(weight, species)
+    text = _text(spec)
+    return operators.forward(x.contiguous(), weight.contiguous(), *by_element, text)
+
+
+@Triton.serve(OPERATION.name, prepare=operators.gpu_kernels)
+def _on_gpu(x: Tensor, weight: Tensor, species: Tensor, spec: ContractionSpec) -> Tensor:
+    by_element = _by_element(weight, species)
+    return operators.contraction_on_gpu(
+        x.contiguous(), weight.contiguous(), *by_element, _text(spec)
+    )
+
+
+def _by_element(weight: Tensor, species: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the start of each element's nodes in the order of elements, and that order."""
+    species = species.long()
+    order = torch.argsort(species, stable=True)
+    elements = torch.arange(weight.shape[0] + 1, device=weight.device)
+    return torch.searchsorted(species[order], elements), order
 
 
 def symmetric_contraction(
@@ -50,8 +85,8 @@ def symmetric_contraction(
         x: features, shape (N, dim_in, C), float32 or float64: the ir_mul layout of C copies.
         weight: shape (E, num_paths, C), blocks in the order of `spec.blocks`.
         species: element of each node, 0..E-1, shape (N,), integer.
-        backend: auto (the kernel of the tensors' device if it can run, else the reference, said
-            once), cpu, triton or reference.
+        backend: auto (the kernel of the tensors' device if it can run, else the reference, with
+            one warning), cpu, triton, reference, or the name of an installed kernel backend.
 
     Returns:
         Features, shape (N, dim_out, C).
@@ -70,12 +105,4 @@ def symmetric_contraction(
     """
     _check(spec, x, weight, species)
     text = _text(spec)
-    chosen = choose_backend("symmetric contraction", text, x, backend)
-    if chosen == "reference":
-        return reference.symmetric_contraction(spec, x, weight, species.long())
-    species = species.long()
-    order = torch.argsort(species, stable=True)
-    elements = torch.arange(weight.shape[0] + 1, device=x.device)
-    ptr = torch.searchsorted(species[order], elements)
-    run = operators.forward if chosen == "cpu" else operators.contraction_on_gpu
-    return run(x.contiguous(), weight.contiguous(), ptr, order, text)
+    return OPERATION.choose(text, x, backend)(x, weight, species, spec)

@@ -1,4 +1,4 @@
-"""What the symmetric contraction is: irreps, correlation order, and its polynomial's rows."""
+"""Spec of the symmetric contraction: irreps, correlation order, and its polynomial's rows."""
 
 from __future__ import annotations
 

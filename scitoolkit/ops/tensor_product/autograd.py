@@ -1,7 +1,7 @@
-"""The convolution's derivatives where nobody traces: for autograd, and for torch.func.
+"""Derivatives of the convolution outside of tracers: for autograd, and for torch.func.
 
 A registered operator costs as much as a small kernel, and torch.func cannot differentiate it. So
-plain tensors go through a `torch.autograd.Function`, or past it where nobody wants gradients, and
+plain tensors go through a `torch.autograd.Function`, or past it if no input requires grad, and
 tensors under a transform through one that knows transforms. Tracers get the operators.
 """
 
@@ -32,7 +32,7 @@ REPEATED_BYTES = 4 << 20
 def convolution(
     x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: str, precise: bool
 ) -> Tensor:
-    """The sum of tensor products with its derivatives, by the shortest way the caller allows."""
+    """Call the sum of tensor products by the shortest call path: eager, torch.func or operator."""
     if is_traced_transform():  # a registered operator would lose tangents without a word
         raise BackendError("no kernel for torch.func while it is traced", fix="backend='reference'")
     run = _forward(x, y, weight)
@@ -42,7 +42,7 @@ def convolution(
 
 
 def _ways(function: Callable, backward: Callable, jvp: Callable) -> Callable:
-    """Return what tells the way for some tensors; none where somebody traces."""
+    """Return the function that picks a call path for some tensors: None under a tracer."""
     plain = eager(function, _save, backward)
     transformed = functional(function, _save_for_both, backward, _vmap, jvp=jvp)
 

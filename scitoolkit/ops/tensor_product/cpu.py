@@ -14,6 +14,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from scitoolkit.core.errors import BackendError
+from scitoolkit.ops.codegen.emit import banner, indented
 from scitoolkit.ops.tensor_product import cpu_edges, cpu_tile, cpu_uuu, cpu_uvu, cpu_uvw
 from scitoolkit.ops.tensor_product.cpu_prelude import WIDEST, prelude
 from scitoolkit.ops.tensor_product.cpu_terms import ScalarTable, Term
@@ -22,7 +23,7 @@ from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 EMITTERS = {"uvu": cpu_uvu, "uvw": cpu_uvw, "uuu": cpu_uuu}
 MAX_STACK = 1 << 20  # bytes of one thread's tile; threads of OpenMP may have stacks of 2 MiB
 KERNELS = ("forward", "backward", "double_backward")
-SPINS = 4096  # looks at the turn before a waiting thread lets others run: some tens of microseconds
+SPINS = 4096  # spin iterations before sched_yield: some tens of microseconds
 
 GRAPH = (
     "i64 nodes, i64 num_edges, i64 chunks, const i64 *chunk_ptr, const i64 *ptr, "
@@ -66,6 +67,7 @@ def _passes(spec: TensorProductSpec, table: ScalarTable, kernel: str) -> tuple[s
             if text:
                 count = spec.in2[path.in2].mul
                 functions.append(
+                    f"{banner(f'{kind}, {spec.describe(number)}')}\n"
                     "static __attribute__((noinline, noipa)) "
                     f"void {kind}_{number}(struct tile *T) {{\n"
                     f"OPEN\nfor (int v = 0; v < {count}; v++) {{\n{text}\n}}\n}}"
@@ -147,4 +149,5 @@ def generate(spec: TensorProductSpec, kernel: str, real: str, accumulate: str = 
         begin = [prelude(spec, real, acc, 1), cpu_edges.FUNCTIONS, table.source_over_edges()]
     else:
         begin = [prelude(spec, real, acc, cpu_tile.TILE), table.source()]
-    return "\n".join([*begin, _kernel(spec, table, kernel, over)])
+    title = banner(f"{kernel} of {spec.describe()}, {real}, sums in {acc}")
+    return indented("\n".join([title, *begin, _kernel(spec, table, kernel, over)]))

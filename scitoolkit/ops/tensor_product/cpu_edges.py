@@ -61,7 +61,7 @@ def suits(spec: TensorProductSpec, table: ScalarTable, acc: str) -> bool:
 
 
 def numbers_are_vectors(passes: str) -> str:
-    """Return the C of passes in which each number is a vector, and no vector holds channels."""
+    """Return the C source of the passes vectorised over edges instead of channels."""
     names = ("real", "acc", "gradw")
     begin = [f"#define {name} vec" for name in names]
     end = [f"#undef {name}" for name in (*names, "LANES")]

@@ -1,4 +1,4 @@
-"""What the emitters of C share: names of constants and addresses of one path.
+"""Shared parts of the C emitters: names of constants and addresses of one path.
 
 The Clebsch-Gordan constants C and the attributes y of an edge give scalars
 

@@ -134,7 +134,7 @@ class Edges:
 
     @functools.cached_property
     def graph(self) -> Graph:
-        """What kernels on the CPU take; sizes are read from the tensors when first asked for."""
+        """The argument of the CPU kernels; sizes are read from the tensors on first access."""
         return Graph.of(*self.tensors())
 
     def tensors(self) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""What the kernels on the CPU are told of a graph: index tensors, and the sizes they tell."""
+"""Graph index tensors and sizes passed to the CPU kernels."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Graph:
         return cls(bare, *sizes, int(slot_ptr.diff().max()))
 
     def copies(self, number: int) -> Graph:
-        """Return the graph of `number` copies side by side, chunks and all sums as in one."""
+        """Return the disjoint union of `number` copies, with the chunks and sums of one."""
         sender, ptr, order, chunk_ptr, slot, slot_ptr, slot_node = self.tensors
         nodes, edges = self.num_nodes, self.num_edges
         copy = torch.arange(number, device=sender.device)[:, None]
@@ -66,7 +66,7 @@ def _joined(starts: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _bare(index: Tensor) -> Tensor:
-    """The tensor inside what torch.func.grad and jvp wrap everything in that is made under them."""
+    """Unwrap a tensor created under torch.func.grad or jvp."""
     while _functorch.is_gradtrackingtensor(index):
         index = _functorch.get_unwrapped(index)
     if _functorch.is_batchedtensor(index):

@@ -1,8 +1,8 @@
 """The generated kernels called from torch, and the registered operators over them.
 
 Three operators, each the derivative of the one before: forward, backward, double_backward. The
-spec travels as text, so that torch.compile and export see plain arguments. Where nobody traces,
-`autograd.py` knows shorter ways to the same three functions.
+spec is passed as text, so that torch.compile and export see plain arguments. In eager mode
+`autograd.py` calls the same three functions past the dispatcher.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import call, empty, load_generated, operator
+from scitoolkit.ops.codegen import REAL, call, empty, load_generated, operator
 from scitoolkit.ops.codegen.compile import FLAGS
 from scitoolkit.ops.tensor_product import cpu
 from scitoolkit.ops.tensor_product.graph import Graph
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
-REAL = {torch.float32: "float", torch.float64: "double"}
 # Vectors are written out, so -O3 gains little beyond these and takes much longer.
 GCC_PASSES = ("-fexpensive-optimizations", "-fschedule-insns2", "-funswitch-loops")
 QUICK_FLAGS = ("-O1", *GCC_PASSES, *FLAGS[1:])
@@ -55,7 +54,7 @@ def launch(name: str, spec: str, precise: bool, graph: Graph, inputs: tuple, *re
 
 
 def _gradients(spec: TensorProductSpec, precise: bool, graph: Graph, x, y, weight, gx) -> tuple:
-    """What kernels take to write gradients; gx, and gw of shared weights, are added to."""
+    """Return the output arguments of the gradient kernels; gx, and gw if shared, accumulate."""
     dtype = _sums(precise)
     gx = empty(x.shape, x, dtype).zero_() if gx is None else gx
     gw = empty(weight.shape, weight, dtype if spec.shared_weights else None)

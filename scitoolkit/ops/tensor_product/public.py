@@ -1,90 +1,56 @@
-"""The public functions: checked once at the boundary, then the best backend there is."""
+"""The tensor product and its convolution: arguments checked, then run by the chosen backend."""
 
 from __future__ import annotations
-
-import functools
 
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.core.errors import BackendError, ConfigError, DataError
-from scitoolkit.core.log import get_logger
-from scitoolkit.ops.codegen import check_triton
-from scitoolkit.ops.tensor_product import (
-    operators,
-    reference,
-    triton_operators,
-    triton_source,
-)
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.ops.codegen import GeneratedC, Operation, Triton, check_tensor
+from scitoolkit.ops.tensor_product import operators, reference, triton_operators
 from scitoolkit.ops.tensor_product.autograd import convolution
 from scitoolkit.ops.tensor_product.edges import Edges
-from scitoolkit.ops.tensor_product.spec import Segment, TensorProductSpec
+from scitoolkit.ops.tensor_product.spec import IrrepSlice, TensorProductSpec
 
 LAYOUTS = ("ir_mul", "mul_ir")
-BACKENDS = ("auto", "cpu", "triton", "reference")
 
 
-@functools.cache
-def _say_once(reason: str) -> None:
-    get_logger(__name__).warning("tensor product: the slow reference runs: %s", reason)
+def _reference(
+    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec, *options: bool
+) -> Tensor:
+    nodes = (edges.sender, edges.receiver, edges.num_nodes)
+    return reference.tensor_product_convolution(spec, x, y, weight, *nodes)
 
 
-@functools.lru_cache(maxsize=256)
-def _why_not_compiled(
-    spec: str, dtype: torch.dtype, device: str, kind: str, atomic: bool = False
-) -> str:
-    """Return why the kernels of a kind cannot run, or an empty text; compiles them if need be."""
-    if dtype not in operators.REAL:
-        return f"there is no kernel for {dtype}"
-    try:
-        if kind == "triton":
-            check_triton(device)
-            for kernel in triton_source.ATOMIC_KERNELS if atomic else triton_source.KERNELS:
-                triton_operators.kernel(spec, kernel, False, dtype)
-        elif device == "cpu":
-            operators.kernel(spec, "forward", dtype)
-        else:
-            return f"the kernels in C do not run on {device}"
-    except BackendError as error:
-        return str(error)
-    return ""
+OPERATION = Operation(
+    "tensor_product",
+    "equivariant tensor product of node features and edge attributes, summed at receivers",
+    _reference,
+    examples="scitoolkit.ops.tensor_product.examples:examples",
+)
 
 
-# Found out while torch traces, too, where it is a constant: by text, as constants must be.
-@torch.compiler.assume_constant_result
-def _why_not_triton(spec: str, dtype: torch.dtype, device: str, atomic: bool) -> str:
-    return _why_not_compiled(spec, dtype, device, "triton", atomic)
+def _compile_forward(spec: str, dtype: torch.dtype, *options: bool) -> None:
+    operators.kernel(spec, "forward", dtype)
 
 
-def choose(spec: TensorProductSpec, x: Tensor, backend: str, *, deterministic: bool = True) -> str:
-    """Return the backend that runs: cpu, triton or reference."""
-    if backend not in BACKENDS:
-        raise ConfigError(f"backend={backend!r}", allowed=", ".join(BACKENDS))
-    if backend == "reference":
-        return backend
-    device = x.device.type
-    if backend == "triton" or (backend == "auto" and device == "cuda"):
-        kind = "triton"
-        reason = _why_not_triton(spec.text, x.dtype, device, not deterministic)
-    elif torch.compiler.is_compiling():  # C compilers cannot be tried out while torch traces
-        return "cpu" if device == "cpu" and x.dtype in operators.REAL else "reference"
-    else:
-        kind, reason = "cpu", _why_not_compiled(spec.text, x.dtype, device, "cpu")
-    if reason and backend != "auto":
-        raise BackendError(reason, fix="backend='reference'")
-    if reason:
-        _say_once(reason)
-    return "reference" if reason else kind
+@GeneratedC.serve(OPERATION.name, prepare=_compile_forward, transforms=True)
+def _on_cpu(
+    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec, precise: bool,
+    deterministic: bool,
+) -> Tensor:  # fmt: skip
+    return convolution(
+        x.contiguous(), y.contiguous(), weight.contiguous(), edges, spec.text, precise
+    )
 
 
-def check_tensor(name: str, value: Tensor, shape: tuple[int, ...], like: Tensor) -> None:
-    """Raise DataError unless a tensor has a shape, and dtype and device of another."""
-    if value.shape != shape:
-        raise DataError(f"expected {name} of shape {shape}, got {tuple(value.shape)}")
-    if value is not like and (value.dtype != like.dtype or value.device != like.device):
-        raise DataError(
-            f"expected {name} of {like.dtype} on {like.device}, got {value.dtype} on {value.device}"
-        )
+@Triton.serve(OPERATION.name, prepare=triton_operators.prepare)
+def _on_gpu(
+    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec, precise: bool,
+    deterministic: bool,
+) -> Tensor:  # fmt: skip
+    arguments = (x.contiguous(), y.contiguous(), weight.contiguous())
+    return triton_operators.convolution(*arguments, edges, spec.text, precise, not deterministic)
 
 
 def _check(spec: TensorProductSpec, x: Tensor, y: Tensor, weight: Tensor, edges: Edges) -> None:
@@ -97,7 +63,7 @@ def _check(spec: TensorProductSpec, x: Tensor, y: Tensor, weight: Tensor, edges:
         raise DataError(f"expected edges on {x.device}, got them on {edges.sender.device}")
 
 
-def change_layout(rows: Tensor, segments: tuple[Segment, ...], layout: str) -> Tensor:
+def change_layout(rows: Tensor, segments: tuple[IrrepSlice, ...], layout: str) -> Tensor:
     """Return rows in `layout`, from the other of the two layouts.
 
     Args:
@@ -142,8 +108,8 @@ def tensor_product_convolution(
             multiplicity is 1).
         weight: shape (E, weight_numel), or (weight_numel,) when shared; e3nn's order.
         edges: the graph, from `Edges.build`.
-        backend: auto (the kernel of the tensors' device if it can run, else the reference, said
-            once), cpu, triton or reference.
+        backend: auto (the kernel of the tensors' device if it can run, else the reference, with
+            one warning), cpu, triton, reference, or the name of an installed kernel backend.
         accumulate: torch.float64 to multiply and sum in float64 what is stored in float32.
         deterministic: False lets Triton's kernels add to rows of nodes by atomics, in forward,
             backward and double backward: inputs are read once for all gradients, nodes with many
@@ -168,17 +134,8 @@ def tensor_product_convolution(
     if accumulate not in (None, x.dtype, torch.float64):
         raise ConfigError(f"accumulate={accumulate}", allowed=f"{x.dtype}, torch.float64")
     precise = accumulate == torch.float64
-    chosen = choose(spec, x, backend, deterministic=deterministic)
-    if chosen == "reference":
-        return reference.tensor_product_convolution(
-            spec, x, y, weight, edges.sender, edges.receiver, edges.num_nodes
-        )
-    arguments = (x.contiguous(), y.contiguous(), weight.contiguous())
-    if chosen == "triton":
-        return triton_operators.convolution(
-            *arguments, edges, spec.text, precise, not deterministic
-        )
-    return convolution(*arguments, edges, spec.text, precise)
+    run = OPERATION.choose(spec.text, x, backend, deterministic)
+    return run(x, y, weight, edges, spec, precise, deterministic)
 
 
 class TensorProduct(nn.Module):

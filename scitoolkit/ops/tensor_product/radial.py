@@ -14,14 +14,25 @@ derivatives make them anew in the same way, by the product rule:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.ops.codegen import is_transformed
-from scitoolkit.ops.tensor_product import operators, public
+from scitoolkit.ops.codegen import (
+    GeneratedC,
+    Operation,
+    Reference,
+    Triton,
+    check_tensor,
+    eager,
+    is_eager,
+    is_transformed,
+    refusing,
+)
+from scitoolkit.ops.codegen.backends import FUNCTIONS
+from scitoolkit.ops.tensor_product import operators, triton_operators
 from scitoolkit.ops.tensor_product.edges import EdgePart, Edges
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
@@ -75,16 +86,46 @@ def radial_convolution(
     if hidden.ndim != 2 or len(hidden) != edges.num_edges:
         shape = tuple(hidden.shape)
         raise DataError(f"expected hidden of shape ({edges.num_edges}, H), got {shape}")
-    public.check_tensor("hidden", hidden, tuple(hidden.shape), x)
-    public.check_tensor("last", last, (hidden.shape[1], spec.weight_numel), x)
-    public.check_tensor("x", x, (edges.num_nodes, spec.dim_in1), x)
-    public.check_tensor("y", y, (edges.num_edges, spec.dim_in2), x)
-    watched = torch.compiler.is_compiling() or is_transformed()
-    if watched or public.choose(spec, x, backend) != "cpu":
-        weight = hidden @ last
-        return public.tensor_product_convolution(spec, x, y, weight, edges, backend=backend)
+    check_tensor("hidden", hidden, tuple(hidden.shape), x)
+    check_tensor("last", last, (hidden.shape[1], spec.weight_numel), x)
+    check_tensor("x", x, (edges.num_nodes, spec.dim_in1), x)
+    check_tensor("y", y, (edges.num_edges, spec.dim_in2), x)
+    return OPERATION.choose(spec.text, x, backend)(x, y, hidden, last, edges, spec)
+
+
+def _with_stored_weights(backend: str) -> Callable[..., Tensor]:
+    """Return the operation with all weights stored, by the tensor product of a backend."""
+
+    def run(
+        x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, edges: Edges, spec: TensorProductSpec
+    ) -> Tensor:
+        product = FUNCTIONS[backend, "tensor_product"]
+        return product(x, y, hidden @ last, edges, spec, False, True)
+
+    return run
+
+
+OPERATION = Operation(
+    "radial_convolution",
+    "the tensor product with the last layer of the radial network inside",
+    _with_stored_weights(Reference.name),
+    examples="scitoolkit.ops.tensor_product.examples:radial_examples",
+)
+Triton.serve(OPERATION.name, prepare=triton_operators.prepare)(_with_stored_weights(Triton.name))
+
+
+def _compile_forward(spec: str, dtype: torch.dtype) -> None:
+    operators.kernel(spec, "forward", dtype)
+
+
+@GeneratedC.serve(OPERATION.name, prepare=_compile_forward, transforms=True)
+def _on_cpu(
+    x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, edges: Edges, spec: TensorProductSpec
+) -> Tensor:
+    if not is_eager(x, y, hidden, last) or is_transformed():
+        return _with_stored_weights(GeneratedC.name)(x, y, hidden, last, edges, spec)
     tensors = (each.contiguous() for each in (x, y, hidden, last))
-    return _Forward.apply(spec, edges, *tensors)
+    return _recorded(*tensors, spec, edges)
 
 
 def _parts(spec: TensorProductSpec, edges: Edges, like: Tensor) -> Iterator[EdgePart]:
@@ -92,61 +133,69 @@ def _parts(spec: TensorProductSpec, edges: Edges, like: Tensor) -> Iterator[Edge
     return iter(edges.parts(max(FEWEST_EDGES, WEIGHT_BYTES // row)))
 
 
-class _Forward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, spec, edges, x, y, hidden, last):
-        ctx.spec, ctx.edges = spec, edges
-        ctx.save_for_backward(x, y, hidden, last)
-        out = x.new_zeros(x.shape[0], spec.dim_out)
-        for part in _parts(spec, edges, x):
-            weight = hidden[part.index] @ last
-            inputs = (x, y[part.index], weight)
-            operators.launch("forward", spec.text, False, part.graph, inputs, out)
-        return out
-
-    @staticmethod
-    def backward(ctx, grad):
-        return None, None, *_Backward.apply(
-            ctx.spec, ctx.edges, grad.contiguous(), *ctx.saved_tensors
-        )  # fmt: skip
+def _run(
+    x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, spec: TensorProductSpec, edges: Edges
+) -> Tensor:
+    out = x.new_zeros(x.shape[0], spec.dim_out)
+    for part in _parts(spec, edges, x):
+        inputs = (x, y[part.index], hidden[part.index] @ last)
+        operators.launch("forward", spec.text, False, part.graph, inputs, out)
+    return out
 
 
-class _Backward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, spec, edges, grad, x, y, hidden, last):
-        ctx.spec, ctx.edges = spec, edges
-        ctx.save_for_backward(grad, x, y, hidden, last)
-        sums = [torch.zeros_like(each) for each in (x, y, hidden, last)]
-        gx, gy, gh, gm = sums
-        for part in _parts(spec, edges, x):
-            h = hidden[part.index]
-            _, gy[part.index], gw = operators.first_derivatives(
-                grad, x, y[part.index], h @ last, part.graph, spec.text, False, gx
-            )
-            gh[part.index] = gw @ last.T
-            gm.addmm_(h.T, gw)
-        return tuple(sums)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, *cotangents):
-        spec, tensors = ctx.spec, ctx.saved_tensors
-        grad, x, y, hidden, last = tensors
-        cx, cy, ch, cm = (
-            torch.zeros_like(like) if each is None else each.contiguous()
-            for each, like in zip(cotangents, tensors[1:], strict=True)
+def _gradients(
+    grad: Tensor, x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, spec: TensorProductSpec,
+    edges: Edges,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Gradients with respect to (x, y, hidden, last)."""
+    sums = [torch.zeros_like(each) for each in (x, y, hidden, last)]
+    gx, gy, gh, gm = sums
+    for part in _parts(spec, edges, x):
+        h = hidden[part.index]
+        _, gy[part.index], gw = operators.first_derivatives(
+            grad, x, y[part.index], h @ last, part.graph, spec.text, False, gx
         )
-        sums = [torch.zeros_like(each) for each in tensors]
-        ggrad, gx, gy, gh, gm = sums
-        for part in _parts(spec, ctx.edges, x):
-            index, h, c = part.index, hidden[part.index], ch[part.index]
-            weight, y_part = h @ last, y[part.index]
-            dw = torch.addmm(c @ last, h, cm)
-            of_part = (grad, x, y_part, weight, part.graph, spec.text, False)
-            gw = operators.first_derivatives(*of_part)[2]
-            _, _, gy[index], again = operators.second_derivatives(
-                cx, cy[index], dw, *of_part, ggrad, gx
-            )
-            gh[index] = torch.addmm(again @ last.T, gw, cm.T)
-            gm.addmm_(h.T, again).addmm_(c.T, gw)
-        return None, None, *sums
+        gh[part.index] = gw @ last.T
+        gm.addmm_(h.T, gw)
+    return tuple(sums)
+
+
+def _second_gradients(
+    cx: Tensor, cy: Tensor, ch: Tensor, cm: Tensor, grad: Tensor, x: Tensor, y: Tensor,
+    hidden: Tensor, last: Tensor, spec: TensorProductSpec, edges: Edges,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Gradients of <cx, gx> + <cy, gy> + <ch, gh> + <cm, gm> in (grad, x, y, hidden, last)."""
+    sums = [torch.zeros_like(each) for each in (grad, x, y, hidden, last)]
+    ggrad, gx, gy, gh, gm = sums
+    for part in _parts(spec, edges, x):
+        index, h, c = part.index, hidden[part.index], ch[part.index]
+        weight, y_part = h @ last, y[part.index]
+        dw = torch.addmm(c @ last, h, cm)
+        of_part = (grad, x, y_part, weight, part.graph, spec.text, False)
+        gw = operators.first_derivatives(*of_part)[2]
+        _, _, gy[index], again = operators.second_derivatives(
+            cx, cy[index], dw, *of_part, ggrad, gx
+        )
+        gh[index] = torch.addmm(again @ last.T, gw, cm.T)
+        gm.addmm_(h.T, again).addmm_(c.T, gw)
+    return tuple(sums)
+
+
+def _save(ctx, inputs, output) -> None:
+    *tensors, ctx.spec, ctx.edges = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _backward_of_gradients(ctx, *cotangents):
+    dense = [each.contiguous() for each in cotangents]
+    return *_recorded_second(*dense, *ctx.saved_tensors, ctx.spec, ctx.edges), None, None
+
+
+def _backward_of_run(ctx, grad):
+    tensors = ctx.saved_tensors
+    return *_recorded_gradients(grad.contiguous(), *tensors, ctx.spec, ctx.edges), None, None
+
+
+_recorded_second = refusing("radial_convolution beyond the second", _second_gradients)
+_recorded_gradients = eager(_gradients, _save, _backward_of_gradients)
+_recorded = eager(_run, _save, _backward_of_run)

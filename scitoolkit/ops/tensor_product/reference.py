@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.tensor_product.spec import Path, Segment, TensorProductSpec, wigner_3j
+from scitoolkit.ops.tensor_product.spec import IrrepSlice, Path, TensorProductSpec, wigner_3j
 
 EQUATIONS = {
     "uvu": "eiu,ejv,ijk,{e}uv->eku",
@@ -23,7 +23,7 @@ def _couplings(l1: int, l2: int, l3: int) -> list:
     return wigner_3j(l1, l2, l3).tolist()  # numbers, because constants of compile have no arrays
 
 
-def _view(row: Tensor, segment: Segment) -> Tensor:
+def _view(row: Tensor, segment: IrrepSlice) -> Tensor:
     size = segment.mul * segment.components
     part = row[:, segment.offset : segment.offset + size]
     return part.reshape(row.shape[0], segment.components, segment.mul)

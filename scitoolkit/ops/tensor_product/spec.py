@@ -1,4 +1,4 @@
-"""What a tensor product is, apart from how it is computed: irreps, paths, weights, constants.
+"""Spec of a tensor product, independent of how it is computed: irreps, paths, weights, constants.
 
 Layouts: `mul_ir` is e3nn's (each channel's components together), `ir_mul` keeps each component's
 channels together, which is what a vector unit wants. Inside a model use `ir_mul` throughout.
@@ -25,13 +25,17 @@ CG_ZERO = 1e-9  # below this a Clebsch-Gordan coefficient is rounding noise of a
 
 
 @dataclass(frozen=True)
-class Segment:
+class IrrepSlice:
     """`mul` channels of one irrep of degree `degree`, from `offset` on in a feature row."""
 
     mul: int
     degree: int
     parity: int
     offset: int
+
+    def __str__(self) -> str:
+        """Return the irrep block in e3nn's notation."""
+        return f"{self.mul}x{self.degree}{'e' if self.parity == 1 else 'o'}"
 
     @property
     def components(self) -> int:
@@ -70,14 +74,14 @@ class TensorProductSpec:
         (128, 4, 256, 128)
     """
 
-    in1: tuple[Segment, ...]
-    in2: tuple[Segment, ...]
-    out: tuple[Segment, ...]
+    in1: tuple[IrrepSlice, ...]
+    in2: tuple[IrrepSlice, ...]
+    out: tuple[IrrepSlice, ...]
     paths: tuple[Path, ...]
     shared_weights: bool
 
     def __post_init__(self) -> None:
-        # What every call asks for: attributes, so that torch.compile finds constants. The text,
+        # Attributes that every call reads, so that torch.compile finds constants. The text,
         # which operators take, is the same object in equal specs, so that caches compare no text.
         for name, value in (
             ("text", sys.intern(json.dumps(asdict(self)))),
@@ -180,6 +184,22 @@ class TensorProductSpec:
         degrees = (self.in1[path.in1].degree, self.in2[path.in2].degree, self.out[path.out].degree)
         return wigner_3j(*degrees) * path.scale
 
+    def describe(self, number: int | None = None) -> str:
+        """Return the irreps, or those of one path with its mode and weights, for comments.
+
+        Example:
+            >>> TensorProductSpec.channelwise("4x0e + 4x1o", "0e + 1o", "0e").describe(1)
+            'path 1: 4x1o x 1x1o -> 4x0e, uvu, weights 4..7'
+        """
+        if number is None:
+            sides = [" + ".join(map(str, side)) for side in (self.in1, self.in2, self.out)]
+            return f"({sides[0]}) x ({sides[1]}) -> ({sides[2]})"
+        path = self.paths[number]
+        first, last = path.weight_offset, path.weight_offset + self.num_weights(path) - 1
+        weights = f"weights {first}..{last}" if path.has_weight else "no weights"
+        a, b, c = self.in1[path.in1], self.in2[path.in2], self.out[path.out]
+        return f"path {number}: {a} x {b} -> {c}, {path.mode}, {weights}"
+
     def to_json(self) -> str:
         """Return the spec as text: it travels with the operator through compile and export."""
         return self.text
@@ -189,7 +209,7 @@ class TensorProductSpec:
     def from_json(text: str) -> TensorProductSpec:
         """Return the spec that `to_json` wrote."""
         raw = json.loads(text)
-        sides = [tuple(Segment(**each) for each in raw[key]) for key in ("in1", "in2", "out")]
+        sides = [tuple(IrrepSlice(**each) for each in raw[key]) for key in ("in1", "in2", "out")]
         return TensorProductSpec(
             *sides, tuple(Path(**each) for each in raw["paths"]), raw["shared_weights"]
         )
@@ -225,7 +245,7 @@ def _sign_in_e3nn(l1: int, l2: int, l3: int) -> float:
     return math.copysign(1.0, float((theirs * wigner_3j(l1, l2, l3)).sum()))
 
 
-def _segments(irreps: object) -> tuple[Segment, ...]:
+def _segments(irreps: object) -> tuple[IrrepSlice, ...]:
     segments, offset = [], 0
     for mul, irrep in Irreps(irreps):
         if irrep.degree > MAX_DEGREE:
@@ -234,12 +254,12 @@ def _segments(irreps: object) -> tuple[Segment, ...]:
                 where=f"irreps {str(irreps)!r}",
                 allowed=f"l <= {MAX_DEGREE}",
             )
-        segments.append(Segment(mul, irrep.degree, irrep.parity, offset))
+        segments.append(IrrepSlice(mul, irrep.degree, irrep.parity, offset))
         offset += mul * irrep.dim
     return tuple(segments)
 
 
-def _dim(segments: tuple[Segment, ...]) -> int:
+def _dim(segments: tuple[IrrepSlice, ...]) -> int:
     return sum(each.mul * each.components for each in segments)
 
 
@@ -278,7 +298,7 @@ def _fan_in(mode: str, mul1: int, mul2: int) -> int:
     return {"uvu": mul2, "uvw": mul1 * mul2, "uuu": 1}[mode]
 
 
-def _irrep_factor(normalization: str, a: Segment, b: Segment, c: Segment) -> int:
+def _irrep_factor(normalization: str, a: IrrepSlice, b: IrrepSlice, c: IrrepSlice) -> int:
     factors = {"component": c.components, "norm": a.components * b.components, "none": 1}
     if normalization not in factors:
         raise ConfigError(f"irrep_normalization={normalization!r}", allowed=", ".join(factors))

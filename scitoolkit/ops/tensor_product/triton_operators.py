@@ -14,12 +14,11 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import eager, is_eager, load_triton, on_device, operator
+from scitoolkit.ops.codegen import TRITON_REAL, differentiable, load_triton, on_device
 from scitoolkit.ops.tensor_product import triton_source
 from scitoolkit.ops.tensor_product.edges import Edges
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
-REAL = {torch.float32: "float32", torch.float64: "float64"}
 MAX_RUNS = 1024  # partial sums of shared weights; a number that the graph alone decides
 SMALLEST_RUN = 64
 ATOMIC_RUN = 16  # edges of one program, which adds to a receiver's row once or twice
@@ -38,7 +37,18 @@ def kernel(
     """
     accumulate = "float64" if precise else ""
     parsed = TensorProductSpec.from_json(spec)
-    return load_triton(triton_source.generate(parsed, name, double, REAL[dtype], accumulate))
+    return load_triton(triton_source.generate(parsed, name, double, TRITON_REAL[dtype], accumulate))
+
+
+def prepare(spec: str, dtype: torch.dtype, deterministic: bool = True) -> None:
+    """Generate all kernels of a spec.
+
+    Raises:
+        BackendError: a spec that has no kernel or is too large.
+    """
+    names = triton_source.KERNELS if deterministic else triton_source.ATOMIC_KERNELS
+    for name in names:
+        kernel(spec, name, False, dtype)
 
 
 def _launch(name: str, spec: str, precise: bool, programs: int, inputs: tuple, *rest) -> None:
@@ -145,7 +155,8 @@ def _fake_double(dx, dy, dw, grad, x, y, weight, *rest):
     return _empty(rest[-1], g=grad, x=x, y=y, w=weight)
 
 
-def _double_backward(
+@differentiable("tensor_product_triton_double_backward", fake=_fake_double)
+def double_backward(
     dx: Tensor | None, dy: Tensor | None, dw: Tensor | None, grad: Tensor, x: Tensor, y: Tensor,
     weight: Tensor, sender: Tensor, receiver: Tensor, receiver_ptr: Tensor,
     receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor, spec: str, precise: bool,
@@ -164,11 +175,6 @@ def _double_backward(
     return _only(wanted, g=ggrad, x=gx, y=gy, w=gw)
 
 
-double_backward = operator("tensor_product_triton_double_backward", fake=_fake_double)(
-    _double_backward
-)
-
-
 def _save(ctx, inputs, output) -> None:
     tensors = [each for each in inputs if isinstance(each, Tensor)]
     ctx.options = inputs[len(tensors) : len(tensors) + 3]  # spec, precise, atomic
@@ -179,13 +185,17 @@ def _save(ctx, inputs, output) -> None:
 def _backward_of_backward(ctx, dx, dy, dw):
     arguments = (dx, dy, dw, *ctx.saved_tensors)
     wanted = _asked(ctx, "gxyw")
-    # As on the CPU: no wrapping, unless somebody asks for third derivatives, which do not exist.
-    plain = is_eager(*arguments) and not torch.is_grad_enabled()
-    grads = (_double_backward if plain else double_backward)(*arguments, *ctx.options, wanted)
+    grads = double_backward(*arguments, *ctx.options, wanted)
     return (*_given(wanted, "gxyw", grads), *[None] * 10)
 
 
-def _backward(
+@differentiable(
+    "tensor_product_triton_backward",
+    fake=_fake_backward,
+    setup_context=_save,
+    backward=_backward_of_backward,
+)
+def backward(
     grad: Tensor, x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver: Tensor,
     receiver_ptr: Tensor, receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor,
     spec: str, precise: bool, atomic: bool, wanted: str,
@@ -196,26 +206,21 @@ def _backward(
     return _only(wanted, x=gx, y=gy, w=gw)
 
 
-backward = operator(
-    "tensor_product_triton_backward",
-    fake=_fake_backward,
-    setup_context=_save,
-    backward=_backward_of_backward,
-)(_backward)
-_eager_backward = eager(_backward, _save, _backward_of_backward)
-
-
 def _backward_of_forward(ctx, grad):
     if grad is None:
         return (None,) * 12
     arguments, wanted = (grad.contiguous(), *ctx.saved_tensors), _asked(ctx, "xyw")
-    grads = (_eager_backward if is_eager(*arguments) else backward)(
-        *arguments, *ctx.options, wanted
-    )
+    grads = backward(*arguments, *ctx.options, wanted)
     return (*_given(wanted, "xyw", grads), *[None] * 9)
 
 
-def _forward(
+@differentiable(
+    "tensor_product_triton_forward",
+    fake=_fake_forward,
+    setup_context=_save,
+    backward=_backward_of_forward,
+)
+def forward(
     x: Tensor, y: Tensor, weight: Tensor, sender: Tensor, receiver: Tensor, receiver_ptr: Tensor,
     receiver_order: Tensor, sender_ptr: Tensor, sender_order: Tensor, spec: str, precise: bool,
     atomic: bool,
@@ -225,22 +230,13 @@ def _forward(
     return _at_receivers(spec, precise, atomic, graph, (x, y, weight))
 
 
-forward = operator(
-    "tensor_product_triton_forward",
-    fake=_fake_forward,
-    setup_context=_save,
-    backward=_backward_of_forward,
-)(_forward)
-_eager_forward = eager(_forward, _save, _backward_of_forward)
-
-
 def convolution(
     x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: str, precise: bool, atomic: bool
 ) -> Tensor:
-    """The forward operator with its derivatives, by the shortest way that the caller allows."""
+    """Call the forward operator with the graph's index tensors."""
     unused = edges.sender.new_empty(0)
     arguments = (
         x, y, weight, edges.sender, edges.receiver, edges.receiver_ptr, edges.receiver_order,
         *((unused, unused) if atomic else edges.by_sender),
     )  # fmt: skip
-    return (_eager_forward if is_eager(*arguments) else forward)(*arguments, spec, precise, atomic)
+    return forward(*arguments, spec, precise, atomic)

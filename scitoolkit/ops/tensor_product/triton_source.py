@@ -27,7 +27,7 @@ from collections.abc import Callable
 
 from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.tensor_product import triton_uvu, triton_uvw
-from scitoolkit.ops.tensor_product.spec import Segment, TensorProductSpec
+from scitoolkit.ops.tensor_product.spec import IrrepSlice, TensorProductSpec
 from scitoolkit.ops.tensor_product.triton_terms import (
     TILE,
     Body,
@@ -81,7 +81,7 @@ def _rows(context: Context, kernel: str) -> list[str]:
     return lines
 
 
-def _parts(segments: tuple[Segment, ...], limit: int) -> list[list[int]]:
+def _parts(segments: tuple[IrrepSlice, ...], limit: int) -> list[list[int]]:
     """Cut segments of equal multiplicity into groups of at most `limit` sums."""
     parts: list[list[int]] = []
     for mul in sorted({each.mul for each in segments}, reverse=True):

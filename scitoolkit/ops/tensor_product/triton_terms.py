@@ -1,4 +1,4 @@
-"""What the emitters of Triton share: names, loads and constants of one path.
+"""Shared parts of the Triton emitters: names, loads and constants of one path.
 
 One edge is a set of vectors over a block of channels and scalars; every line of a body works on
 those of one edge. Names: rows of the edge are pointers x, y, w, g (and dx, dy, dw, cotangents of
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from scitoolkit.ops.tensor_product.cpu_terms import signed_rows, signed_sum
-from scitoolkit.ops.tensor_product.spec import Path, Segment, TensorProductSpec
+from scitoolkit.ops.tensor_product.spec import IrrepSlice, Path, TensorProductSpec
 
 # Channels of one program: two of a lane of a warp, or one when they take twice the registers.
 BLOCK = {"float32": 64, "float64": 32}
@@ -53,7 +53,7 @@ class Channels:
 
 @dataclass(frozen=True)
 class Context:
-    """What holds for a whole kernel: the spec, and how numbers are stored and summed."""
+    """Constants of a whole kernel: the spec, and the dtypes of storage and sums."""
 
     spec: TensorProductSpec
     double: bool
@@ -140,7 +140,7 @@ class Term:
         object.__setattr__(self, "pairs", signed_rows(self.context.spec, self.path))
 
     @property
-    def sides(self) -> tuple[Segment, Segment, Segment]:
+    def sides(self) -> tuple[IrrepSlice, IrrepSlice, IrrepSlice]:
         """The segments in1, in2 and out."""
         spec, path = self.context.spec, self.path
         return spec.in1[path.in1], spec.in2[path.in2], spec.out[path.out]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import h5py
 import numpy as np
 
@@ -27,3 +29,21 @@ def test_predict_compresses_another_file(tmp_path):
     api.predict(run.path, tmp_path / "in.h5", tmp_path / "out.h5")
     assert (tmp_path / "out.h5").stat().st_size < (tmp_path / "in.h5").stat().st_size
     assert api.check(config)["variables"]
+
+
+def test_the_report_names_the_codecs_that_were_not_run(tmp_path, monkeypatch):
+    np.save(tmp_path / "in.npy", np.sin(np.linspace(0, 20, 4096, dtype="f4")).reshape(16, 16, 16))
+    config = content_root("workflows") / "compress_snapshot" / "train.yaml"
+    settings = [f"run.root={tmp_path}", f"data.path={tmp_path / 'in.npy'}", "codec=dyadic"]
+    run = api.train(config, settings)
+    monkeypatch.setitem(sys.modules, "pysz", None)
+    monkeypatch.setitem(sys.modules, "zfpy", None)
+    (table,) = api.evaluate(run.path).tables
+    assert "Not run: sz3 (pysz is not installed), zfp (zfpy is not installed)." in table.note
+    assert "SPERR (dB)" in table.columns
+    assert "SZ3 (dB)" not in table.columns
+    for package in ("hdf5plugin", "zfpy"):
+        monkeypatch.setitem(sys.modules, package, None)
+    results = api.evaluate(run.path)
+    assert "No other codec is installed" in results.tables[0].note
+    assert results.metrics["gain_db_min"] is None

@@ -9,7 +9,8 @@ import torch
 
 from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.codegen import compile as compiling
-from scitoolkit.ops.tensor_product import Edges, TensorProductSpec, public
+from scitoolkit.ops.codegen import dispatch
+from scitoolkit.ops.tensor_product import Edges, TensorProductSpec, tensor_product_convolution
 
 SOURCE = "int answer(void) { return 41 + 1; }"
 
@@ -71,19 +72,18 @@ def test_error_of_the_compiler_is_shown(cache):
 def test_no_compiler_runs_the_reference_and_says_so_once(monkeypatch, caplog):
     monkeypatch.setenv("CC", "no-such-compiler")
     spec = TensorProductSpec.channelwise("7x0e", "0e", "0e")
-    public._why_not_compiled.cache_clear()
-    public._say_once.cache_clear()
+    dispatch.refresh()
     edges = Edges.build(torch.tensor([0]), torch.tensor([1]), 2)
     arguments = (torch.ones(2, 7), torch.ones(1, 1), torch.ones(1, 7), edges)
     with caplog.at_level(logging.WARNING, "scitoolkit"):
         for _ in range(2):
-            out = public.tensor_product_convolution(spec, *arguments)
-    public._why_not_compiled.cache_clear()
+            out = tensor_product_convolution(spec, *arguments)
+    dispatch.refresh()
     assert out.sum() == 7
     assert [r.message.count("no C compiler found") for r in caplog.records] == [1]
     with pytest.raises(BackendError, match="no C compiler found"):
-        public.tensor_product_convolution(spec, *arguments, backend="cpu")
-    public._why_not_compiled.cache_clear()
+        tensor_product_convolution(spec, *arguments, backend="cpu")
+    dispatch.refresh()
 
 
 def _one_rank(queue):

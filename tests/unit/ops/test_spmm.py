@@ -81,7 +81,7 @@ def test_compile_and_opcheck_see_the_operator():
     a = matrix(9, 8, 30)
     x = torch.randn(8, 4, dtype=torch.float64, requires_grad=True)
     arguments = (a.pointer, a.column, *a.transposed, a.value, x)
-    torch.library.opcheck(operators.spmm, arguments)
+    torch.library.opcheck(operators.spmm.operator, arguments)
 
 
 def test_what_does_not_fit_is_refused():

@@ -170,7 +170,7 @@ def test_operators_pass_torch_opcheck():
     inputs, _ = _inputs(spec, 4)
     ptr, order = torch.tensor([0, 6, 6, 13]), torch.arange(13)
     torch.library.opcheck(
-        operators.forward,
+        operators.forward.operator,
         (*inputs, ptr, order, spec.to_json()),
         test_utils=("test_schema", "test_faketensor"),
     )

@@ -1,12 +1,11 @@
-"""The C text of the tabulated embedding: quintic pieces instead of a network.
+/* The C text of the tabulated embedding: quintic pieces instead of a network.
 
 An edge's basis functions are polynomials in x = s - start of its piece; coefficients lie in groups
 of 2 LANES basis functions, [piece][group][power][function], so one edge reads whole cache lines in
 order. Beyond the table's end the network itself is evaluated, as a piece of its own whose constant
 and linear coefficients are value and slope there: no range is clamped or extrapolated.
-"""
+*/
 
-TABLE = r"""
 #define GROUP (2 * LANES)
 #define GROUPS ((M + GROUP - 1) / GROUP)
 #define PIECE (GROUPS * 6 * GROUP)
@@ -185,4 +184,3 @@ void table_edge_gradients(int64_t n, const int64_t *atoms, const int64_t *segmen
   }
   free(packed);
 }
-"""

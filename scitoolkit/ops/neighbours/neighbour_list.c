@@ -1,11 +1,10 @@
-"""C source of the neighbour list: atoms sorted into bins by type, bins around a centre searched.
+/* The neighbour list: atoms sorted into bins by type, bins around a centre searched.
 
 Bins are about half a cutoff wide. Along a periodic direction bins repeat, so a small cell meets
 its own images; along the others they cover the atoms' extent. Atoms of a bin are stored by type,
 and types are the outer loop, so a centre's edges come out grouped by type without sorting.
-"""
+*/
 
-SOURCE = r"""
 #include <stdint.h>
 #include <stdlib.h>
 #include <math.h>
@@ -17,11 +16,11 @@ static inline int64_t floor_div(int64_t a, int64_t b) {
   return a >= 0 ? a / b : -((b - 1 - a) / b);
 }
 
-/* Returns the number of edges, of which at most `room` are written. `inverse` is the inverse of
+/* Returns the number of edges, of which at most `capacity` are written. `inverse` is the inverse of
    the cell (rows are lattice vectors), `height` the distances between its opposite faces. */
 int64_t neighbour_list(int64_t atoms, int64_t types, const double *positions, const int64_t *kind,
                        const double *cell, const double *inverse, const double *height,
-                       const int64_t *periodic, const double *cutoff_, int64_t room,
+                       const int64_t *periodic, const double *cutoff_, int64_t capacity,
                        int64_t *centre, int64_t *neighbour, double *shift, int64_t *segments,
                        double *closest) {
   double cutoff = *cutoff_, limit = cutoff * cutoff, least = INFINITY;
@@ -122,7 +121,7 @@ int64_t neighbour_list(int64_t atoms, int64_t types, const double *positions, co
           double r2 = dx * dx + dy * dy + dz * dz;
           if (r2 >= limit || (self && order[p] == i)) continue;
           if (r2 < least) { least = r2; closest[1] = i; closest[2] = order[p]; }
-          if (edges < room) {
+          if (edges < capacity) {
             int64_t j = order[p];
             centre[edges] = i;
             neighbour[edges] = j;
@@ -144,4 +143,3 @@ int64_t neighbour_list(int64_t atoms, int64_t types, const double *positions, co
   free(place); free(near); free(image); free(move);
   return edges;
 }
-"""

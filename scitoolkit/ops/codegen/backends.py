@@ -1,0 +1,193 @@
+"""Kernel backends: a plug-in kind whose members run operations on some devices and dtypes.
+
+A backend is a class with its capabilities as class attributes; its implementations of operations
+are functions added by `serve`. All implementations of an operation have the signature of its
+reference, so `dispatch` treats them alike. To add a backend is one file with such a class, named in
+the entry-point group `scitoolkit.kernel_backend`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from scitoolkit.core.errors import BackendError
+from scitoolkit.core.plugins import Kind
+from scitoolkit.ops.codegen.compile import find_compiler
+from scitoolkit.ops.codegen.dtypes import REAL
+from scitoolkit.ops.codegen.gpu import check_triton, is_interpreted, triton_version
+
+Prepare = Callable[..., object]
+# By names of backend and operation: torch.compile looks functions up by constants.
+FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {}
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """How a backend runs one operation.
+
+    Attributes:
+        run: the function, with the arguments of the operation's reference.
+        prepare: `prepare(spec, dtype, *options)` compiles or loads the kernels; raises BackendError
+            for what cannot be run. None if there is nothing to prepare.
+        traceable: run is made of registered operators: torch.compile and torch.export may trace it.
+        transforms: run has rules for torch.func (vmap, forward mode).
+    """
+
+    run: Callable[..., Any]
+    prepare: Prepare | None = None
+    traceable: bool = True
+    transforms: bool = False
+
+
+class KernelBackend:
+    """Base of all kernel backends: capabilities as class attributes, never instantiated.
+
+    Attributes:
+        name: what `backend=` picks it by.
+        devices: types of devices whose tensors it takes by default; empty: all.
+        dtypes: of the tensors it takes; empty: all.
+        priority: `backend="auto"` takes the highest that can run.
+
+    Example:
+        >>> class Doubled(KernelBackend):
+        ...     name, devices, priority = "doubled", ("cpu",), 50
+        >>> @Doubled.serve("radial_basis")
+        ... def radial_basis(distances, spec): ...
+        >>> Doubled.serves("radial_basis"), Doubled.serves("spmm")
+        (True, False)
+    """
+
+    name: ClassVar[str] = ""
+    devices: ClassVar[tuple[str, ...]] = ()
+    dtypes: ClassVar[tuple[torch.dtype, ...]] = tuple(REAL)
+    priority: ClassVar[int] = 0
+    implementations: ClassVar[dict[str, Implementation]]
+
+    def __init_subclass__(cls) -> None:
+        """Give each backend a table of implementations."""
+        cls.implementations = {}
+
+    @classmethod
+    def serve(
+        cls,
+        operation: str,
+        *,
+        prepare: Prepare | None = None,
+        traceable: bool = True,
+        transforms: bool = False,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Return a decorator that makes a function this backend's implementation of an operation.
+
+        Args:
+            operation: name of the operation, as in `scitoolkit ls operation`.
+            prepare, traceable, transforms: see `Implementation`.
+        """
+
+        def add(run: Callable[..., Any]) -> Callable[..., Any]:
+            cls.implementations[operation] = Implementation(run, prepare, traceable, transforms)
+            FUNCTIONS[cls.name, operation] = run
+            return run
+
+        return add
+
+    @classmethod
+    def serves(cls, operation: str) -> bool:
+        """Return whether the backend has an implementation of an operation."""
+        return operation in cls.implementations
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Return why the backend cannot be used on this machine, empty if it can."""
+        return ""
+
+    @classmethod
+    def refuses_device(cls, device: str) -> str:
+        """Return why tensors on a type of device cannot be taken, empty if they can."""
+        if cls.devices and device not in cls.devices:
+            return f"there is no kernel for device {device}"
+        return ""
+
+    @classmethod
+    def refusal(
+        cls, operation: str, spec: Hashable, dtype: torch.dtype, device: str, *options: Hashable
+    ) -> str:
+        """Return why an operation cannot run, empty if it can; prepares its kernels.
+
+        Args:
+            operation: name of the operation.
+            spec: what the kernels are generated for.
+            dtype, device: of the tensors.
+            options: further arguments of the implementation's `prepare`.
+        """
+        if not cls.serves(operation):
+            return f"there is no kernel of {operation} for backend {cls.name}"
+        if cls.dtypes and dtype not in cls.dtypes:
+            return f"there is no kernel for {dtype}"
+        reason = cls.refuses_device(device)
+        prepare = cls.implementations[operation].prepare
+        if reason or prepare is None:
+            return reason
+        try:
+            prepare(spec, dtype, *options)
+        except BackendError as error:
+            return str(error)
+        return ""
+
+
+class GeneratedC(KernelBackend):
+    """Generated C, compiled by the system compiler on first use."""
+
+    name = "cpu"
+    devices = ("cpu",)
+    priority = 10
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Return why nothing can be compiled."""
+        try:
+            find_compiler()
+        except BackendError as error:
+            return str(error)
+        return ""
+
+
+class Triton(KernelBackend):
+    """Generated Triton on GPUs; under TRITON_INTERPRET=1 on the CPU, for tests."""
+
+    name = "triton"
+    devices = ("cuda",)
+    priority = 10
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Return why no Triton kernel can run on this machine."""
+        if not triton_version():
+            return "triton is not installed"
+        if is_interpreted() or torch.cuda.is_available():
+            return ""
+        return "no GPU is visible"
+
+    @classmethod
+    def refuses_device(cls, device: str) -> str:
+        """Ask Triton, which takes tensors on the CPU under its interpreter."""
+        try:
+            check_triton(device)
+        except BackendError as error:
+            return str(error)
+        return ""
+
+
+class Reference(KernelBackend):
+    """Plain torch: any device and dtype, differentiable any number of times, slow."""
+
+    name = "reference"
+    dtypes = ()
+
+
+kernel_backends = Kind[type[KernelBackend]](
+    "kernel backend", "runs the numerical operations", contract="scitoolkit.testing:KernelContract"
+)

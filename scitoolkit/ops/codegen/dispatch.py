@@ -1,0 +1,205 @@
+"""Backend selection: the best kernel backend that can run, else the reference with one warning."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scitoolkit.core.errors import BackendError, ConfigError, DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.plugins import Kind
+from scitoolkit.core.suggest import nearest_name
+from scitoolkit.ops.codegen.backends import FUNCTIONS, KernelBackend, Reference, kernel_backends
+from scitoolkit.ops.codegen.examples import Example, Numbers
+from scitoolkit.ops.codegen.operator import is_eager, is_traced_transform, is_transformed
+
+AUTO = "auto"
+EAGER, TRACED, TRANSFORMED = (
+    "eager",
+    "torch.compile, torch.export or a tensor subclass",
+    "torch.func",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """A numerical operation: one reference, any number of backends, all of one signature.
+
+    Attributes:
+        name: of the operation and of its registered operators, `scitoolkit::<name>`.
+        summary: what it computes.
+        reference: the readable implementation in torch, differentiable any number of times.
+        derivatives: number of times the kernels can be differentiated; None: any number.
+        examples: `module:function` that yields `Example`s of `Numbers`, for the contract suite.
+    """
+
+    name: str
+    summary: str
+    reference: Callable[..., Any]
+    derivatives: int | None = 2
+    examples: str = ""
+
+    def __post_init__(self) -> None:
+        """Make the reference one of the backends."""
+        Reference.serve(self.name, transforms=True)(self.reference)
+
+    def choose(
+        self, spec: Hashable, like: Tensor, backend: str = AUTO, *options: Hashable
+    ) -> Callable[..., Any]:
+        """Return the implementation that runs on a tensor; compiles its kernels when needed.
+
+        Args:
+            spec: what the kernels are generated for; text where torch.compile is to trace.
+            like: the tensor whose dtype and device decide.
+            backend: auto, or the name of a kernel backend.
+            options: further arguments of the implementations' `prepare`.
+
+        Raises:
+            ConfigError: an unknown backend, or one without this operation.
+            BackendError: a backend other than auto is asked for and cannot run.
+        """
+        device, caller = like.device.type, _caller(like)
+        name = _name(self.name, spec, like.dtype, device, backend, caller, *options)
+        return FUNCTIONS[name, self.name]
+
+    def backend(self, spec: Hashable, like: Tensor, backend: str = AUTO, *options: Hashable) -> str:
+        """Return the name of the backend that `choose` takes; arguments and errors are its."""
+        device, caller = like.device.type, _caller(like)
+        return decide(self.name, spec, like.dtype, device, backend, caller, *options).name
+
+    def iterate_examples(self, numbers: Numbers) -> Iterator[Example]:
+        """Yield small inputs for the contract suite."""
+        module, _, function = self.examples.partition(":")
+        yield from getattr(importlib.import_module(module), function)(numbers)
+
+    def has_kernel(self, spec: Hashable, dtype: torch.dtype, device: str = "cpu") -> bool:
+        """Return whether a kernel runs in eager mode; otherwise log the reason once."""
+        return decide(self.name, spec, dtype, device) is not Reference
+
+
+operations = Kind[Operation]("operation", "a numerical operation with kernels and a reference")
+
+
+def _caller(like: Tensor) -> str:
+    """Return the caller: eager torch, a tracer, or a transform of torch.func."""
+    if is_transformed() or is_traced_transform():
+        return TRANSFORMED
+    return EAGER if is_eager(like) else TRACED
+
+
+@torch.compiler.assume_constant_result
+def _name(operation: str, *arguments: Hashable) -> str:
+    return decide(operation, *arguments).name  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=4096)
+def decide(
+    operation: str, spec: Hashable, dtype: torch.dtype, device: str, backend: str = AUTO,
+    caller: str = EAGER, *options: Hashable,
+) -> type[KernelBackend]:  # fmt: skip
+    """Return the backend that runs an operation; arguments and errors are those of `choose`."""
+    if backend == Reference.name:
+        return Reference
+    reasons = []
+    for candidate in _candidates(operation, device, backend):
+        reason = candidate.refusal(operation, spec, dtype, device, *options)
+        reason = reason or _refuses_caller(candidate, operation, caller)
+        if not reason:
+            return candidate
+        reasons.append(reason)
+    reason = reasons[0] if reasons else f"there is no kernel for device {device}"
+    if backend != AUTO:
+        raise BackendError(reason, where=operation, fix="backend='reference'")
+    warn_once(operation, reason)
+    return Reference
+
+
+def _refuses_caller(backend: type[KernelBackend], operation: str, caller: str) -> str:
+    found = backend.implementations[operation]
+    fits = {EAGER: True, TRACED: found.traceable, TRANSFORMED: found.transforms}[caller]
+    return "" if fits else f"the kernels of backend {backend.name} do not run under {caller}"
+
+
+def _candidates(operation: str, device: str, backend: str) -> list[type[KernelBackend]]:
+    """Return the backends to ask, in the order of preference."""
+    if backend != AUTO:
+        return [_named(operation, backend)]
+    serving = [
+        each
+        for each in map(_imported, kernel_backends)
+        if each is not None and each.serves(operation) and each is not Reference
+        and device in (each.devices or (device,))
+    ]  # fmt: skip
+    return sorted(serving, key=lambda each: -each.priority)
+
+
+def _imported(name: str) -> type[KernelBackend] | None:
+    """Return a backend, None (with a warning) if the package that brings it is broken."""
+    try:
+        return kernel_backends.get(name)
+    except BackendError as error:
+        warn_once(f"kernel backend {name}", str(error))
+        return None
+
+
+def _named(operation: str, backend: str) -> type[KernelBackend]:
+    serving = [
+        n for n in kernel_backends if (b := _imported(n)) is not None and b.serves(operation)
+    ]
+    if backend not in serving:
+        allowed = [AUTO, *serving]
+        raise ConfigError(
+            f"backend={backend!r}", where=operation, allowed=", ".join(allowed),
+            fix=nearest_name(backend, allowed) or "",
+        )  # fmt: skip
+    return kernel_backends.get(backend)
+
+
+@functools.cache
+def warn_once(operation: str, reason: str, instead: str = "the slow reference runs") -> None:
+    """Log once per process why the kernels of an operation do not run."""
+    get_logger(__name__).warning("%s: %s: %s", operation, instead, reason)
+
+
+def refresh() -> None:
+    """Forget decisions and warnings, after a backend or the compiler changed in this process."""
+    decide.cache_clear()
+    warn_once.cache_clear()
+
+
+def check_tensor(name: str, value: object, shape: tuple[int | str, ...], like: Tensor) -> None:
+    """Check a tensor at the public boundary against a shape and the dtype and device of another.
+
+    Args:
+        name: the argument's name, for the message.
+        value: the argument.
+        shape: expected sizes; a letter stands for any size.
+        like: the tensor whose dtype and device it must have.
+
+    Raises:
+        DataError: naming the argument, what was expected and what was given.
+
+    Example:
+        >>> check_tensor("x", torch.zeros(2, 3), ("N", 3), torch.zeros(1))
+    """
+    wanted = str(shape).replace("'", "")
+    if not isinstance(value, Tensor):
+        raise DataError(f"expected {name} as a tensor of shape {wanted}, got {type(value)}")
+    given = tuple(value.shape)
+    fits = len(given) == len(shape) and all(
+        isinstance(want, str) or size == want for size, want in zip(given, shape, strict=True)
+    )
+    if not fits:
+        raise DataError(f"expected {name} of shape {wanted}, got {given}")
+    if not value.is_floating_point():
+        raise DataError(f"expected {name} of a floating dtype, got {value.dtype}")
+    if value.dtype != like.dtype or value.device != like.device:
+        raise DataError(
+            f"expected {name} of {like.dtype} on {like.device}, got {value.dtype} on {value.device}"
+        )

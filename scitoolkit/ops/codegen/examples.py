@@ -1,0 +1,50 @@
+"""Small inputs of operations, on which the contract suite compares backends with the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """One call of an operation.
+
+    Attributes:
+        label: what is special about it.
+        spec, options: what `Operation.choose` takes.
+        tensors: the floating tensors, with respect to which derivatives are compared.
+        call: `call(run, *tensors)` calls an implementation and returns a tensor or a tuple.
+    """
+
+    label: str
+    spec: Hashable
+    tensors: tuple[Tensor, ...]
+    call: Callable[..., Any]
+    options: tuple[Hashable, ...] = ()
+
+
+class Numbers:
+    """Random tensors of one dtype and device, the same on every device.
+
+    Example:
+        >>> Numbers(torch.float32).normal(2, 3).shape
+        torch.Size([2, 3])
+    """
+
+    def __init__(self, dtype: torch.dtype, device: str = "cpu", seed: int = 0) -> None:
+        self.dtype, self.device = dtype, device
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Return standard normal numbers, drawn in float64."""
+        drawn = torch.randn(*shape, generator=self._generator, dtype=torch.float64)
+        return drawn.to(self.device, self.dtype)
+
+    def integers(self, limit: int, *shape: int) -> Tensor:
+        """Return integers below a limit, int64."""
+        return torch.randint(limit, shape, generator=self._generator).to(self.device)

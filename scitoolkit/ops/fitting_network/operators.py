@@ -1,0 +1,94 @@
+"""The registered operator of the fitting network, and the packing of its parameters."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from scitoolkit.core.errors import BackendError
+from scitoolkit.ops.codegen import REAL, call, differentiable, load_library
+from scitoolkit.ops.fitting_network import cpu
+from scitoolkit.ops.fitting_network.reference import Layer
+from scitoolkit.ops.fitting_network.spec import NONE, FittingSpec, shortcut
+
+
+@functools.lru_cache(maxsize=64)
+def kernels(spec: FittingSpec, dtype: torch.dtype) -> ctypes.CDLL:
+    """Return the loaded kernels of a spec, compiled on first use.
+
+    Raises:
+        BackendError: a spec without kernels, no compiler, or one that fails.
+    """
+    # A first layer as wide as the whole descriptor has a shortcut past the folded inputs.
+    if shortcut(spec.basis * spec.axis, spec.widths[0]) != NONE:
+        raise BackendError("there is no kernel for a shortcut past the first layer")
+    library = load_library(cpu.generate(spec, REAL[dtype]))
+    for name in ("rows_of_a_panel", "depth_of_a_panel", "packed_size"):
+        getattr(library, name).restype = ctypes.c_int64
+    return library
+
+
+@differentiable(
+    "fitting_network",
+    fake=lambda moments, packed, basis, axis, widths: (
+        moments.new_empty(moments.shape[0]), torch.empty_like(moments)
+    ),
+)  # fmt: skip
+def _fitting(
+    moments: Tensor, packed: Tensor, basis: int, axis: int, widths: list[int]
+) -> tuple[Tensor, Tensor]:
+    """Return energies (n,) and their derivatives in the moments (n, basis, 4)."""
+    library = kernels(FittingSpec(basis, axis, tuple(widths)), moments.dtype)
+    energy, cotangent = moments.new_empty(len(moments)), torch.empty_like(moments)
+    threads = torch.get_num_threads()
+    call(library.fitting, len(moments), moments, packed, energy, cotangent, threads)
+    return energy, cotangent
+
+
+def network(
+    spec: FittingSpec, layers: Sequence[Layer]
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """Return the function from moments to energies and derivatives, its parameters packed."""
+    packed, widths = _packed(spec, layers), list(spec.widths)
+
+    def run(moments: Tensor) -> tuple[Tensor, Tensor]:
+        return _fitting(moments.contiguous(), packed, spec.basis, spec.axis, widths)
+
+    return run
+
+
+def _packed(spec: FittingSpec, layers: Sequence[Layer]) -> Tensor:
+    """Return the parameters in the order in which the kernel reads them."""
+    library = kernels(spec, layers[0][0].dtype)
+    panel, parts = (library.rows_of_a_panel(), library.depth_of_a_panel()), []
+    for number, (weight, bias, step) in enumerate(layers[:-1]):
+        weight = weight if number else _folded(spec, weight)
+        scale = torch.ones_like(bias) if step is None else step
+        parts += [_panels(weight.T, *panel), bias, scale]
+    output, offset, _ = layers[-1]
+    parts += [pad(output.flatten(), (0, max(spec.widths) - len(output))), offset.flatten()]
+    packed = torch.cat([part.flatten() for part in parts])
+    assert len(packed) == library.packed_size()
+    return packed
+
+
+def _folded(spec: FittingSpec, weight: Tensor) -> Tensor:
+    """Return the weights of the different entries of D, those with a <= m, a slowest."""
+    square = weight.view(spec.basis, spec.axis, -1)
+    rows = []
+    for a in range(spec.axis):
+        rows.append(square[a:, a].clone())
+        rows[-1][1 : spec.axis - a] += square[a, a + 1 :]
+    return torch.cat(rows)
+
+
+def _panels(weight: Tensor, rows: int, depth: int) -> Tensor:
+    """Return weights (out, in) as panels [in / depth][out / rows][depth][rows], zeros added."""
+    out, fan_in = weight.shape
+    padded = pad(weight, (0, -fan_in % rows, 0, -out % rows)).unflatten(0, (-1, rows))
+    return torch.cat([part.transpose(1, 2).flatten() for part in padded.split(depth, dim=2)])

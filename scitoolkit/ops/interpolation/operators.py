@@ -1,0 +1,153 @@
+"""Registered operators of interpolation: values, slopes, and their derivatives.
+
+Values and slopes are two nodes of autograd, so that a gradient with respect to distances alone
+(forces) does not compute the gradient with respect to the coefficients.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import torch
+from torch import Tensor
+
+from scitoolkit.ops.codegen import REAL, call, differentiable, empty, load_library
+from scitoolkit.ops.interpolation import cpu
+from scitoolkit.ops.interpolation.grid import Placement
+
+
+@functools.lru_cache(maxsize=4)
+def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
+    """Return the loaded kernels, compiled on first use; there is one spec.
+
+    Raises:
+        BackendError: no compiler, or one that fails.
+    """
+    return load_library(cpu.generate(REAL[dtype]))
+
+
+def _run(name: str, ptr: Tensor, order: Tensor, local: Tensor, width: int, *rest: Tensor) -> None:
+    function = getattr(kernels("", local.dtype), name)
+    call(function, len(ptr) - 1, width, ptr, order, local, *rest, torch.get_num_threads())
+
+
+def _save(ctx, inputs, output) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+@differentiable(
+    "interpolation_slopes_backward",
+    fake=lambda direction, grad, local, coefficients, ptr, order: (
+        torch.empty_like(grad), torch.empty_like(local), torch.empty_like(coefficients)
+    ),
+)  # fmt: skip
+def _slopes_backward(
+    direction: Tensor, grad: Tensor, local: Tensor, coefficients: Tensor, ptr: Tensor,
+    order: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of <direction, slopes> with respect to (grad, local, coefficients)."""
+    out = (
+        empty(tuple(grad.shape), grad),
+        torch.empty_like(local),
+        empty(tuple(coefficients.shape), coefficients),
+    )
+    arguments = (coefficients, grad, direction, *out)
+    _run("slopes_gradient", ptr, order, local, grad.shape[1], *arguments)
+    return out
+
+
+def _backward_of_slopes(ctx, direction):
+    return *_slopes_backward(direction.contiguous(), *ctx.saved_tensors), None, None
+
+
+@differentiable(
+    "interpolation_slopes",
+    fake=lambda grad, local, coefficients, ptr, order: torch.empty_like(local),
+    setup_context=_save,
+    backward=_backward_of_slopes,
+)
+def _slopes(
+    grad: Tensor, local: Tensor, coefficients: Tensor, ptr: Tensor, order: Tensor
+) -> Tensor:
+    """Sum over columns of the cotangent times the slope, for each edge."""
+    out = torch.empty_like(local)
+    _run("slopes", ptr, order, local, grad.shape[1], coefficients, grad, out)
+    return out
+
+
+def _backward_of_values_backward(ctx, direction):
+    """Values are linear in the coefficients: the direction takes their place."""
+    grad, local, _, ptr, order = ctx.saved_tensors
+    wants_grad, wants_local = ctx.needs_input_grad[:2]
+    direction = direction.contiguous()
+    by_grad = _values(direction, local, ptr, order) if wants_grad else None
+    by_local = _slopes(grad, local, direction, ptr, order) if wants_local else None
+    return by_grad, by_local, None, None, None
+
+
+@differentiable(
+    "interpolation_values_backward",
+    fake=lambda grad, local, coefficients, ptr, order: torch.empty_like(coefficients),
+    setup_context=_save,
+    backward=_backward_of_values_backward,
+)
+def _values_backward(
+    grad: Tensor, local: Tensor, coefficients: Tensor, ptr: Tensor, order: Tensor
+) -> Tensor:
+    """Gradient with respect to the coefficients, whose values are not read."""
+    gradient = empty(tuple(coefficients.shape), grad)
+    _run("values_gradient", ptr, order, local, grad.shape[1], grad, gradient)
+    return gradient
+
+
+def _backward_of_values(ctx, grad):
+    coefficients, local, ptr, order = ctx.saved_tensors
+    return _values_backward(grad.contiguous(), local, coefficients, ptr, order), None, None, None
+
+
+@differentiable(
+    "interpolation_values",
+    fake=lambda coefficients, local, ptr, order: coefficients.new_empty(
+        local.shape[0], coefficients.shape[2]
+    ),
+    setup_context=_save,
+    backward=_backward_of_values,
+)
+def _values(coefficients: Tensor, local: Tensor, ptr: Tensor, order: Tensor) -> Tensor:
+    """Values with their gradient with respect to the coefficients."""
+    out = empty((len(local), coefficients.shape[2]), coefficients)
+    _run("values", ptr, order, local, out.shape[1], coefficients, out)
+    return out
+
+
+def _save_inputs_of_slopes(ctx, inputs, output) -> None:
+    ctx.save_for_backward(*inputs[1:])
+
+
+def _backward_of_with_slope(ctx, grad):
+    slope = _slopes(grad.contiguous(), *ctx.saved_tensors) if ctx.needs_input_grad[1] else None
+    return grad, slope, None, None, None
+
+
+@differentiable(
+    "interpolation_with_slope",
+    fake=lambda values, local, coefficients, ptr, order: torch.empty_like(values),
+    setup_context=_save_inputs_of_slopes,
+    backward=_backward_of_with_slope,
+    plain=lambda values, *others: values.view_as(values),
+)
+def _with_slope(
+    values: Tensor, local: Tensor, coefficients: Tensor, ptr: Tensor, order: Tensor
+) -> Tensor:
+    """Return the values with their gradient with respect to the local coordinate."""
+    return values.clone()
+
+
+def piecewise_polynomial(coefficients: Tensor, place: Placement) -> Tensor:
+    """Return the values at each distance, shape (E, W); see the public function."""
+    coefficients = coefficients.contiguous()
+    local = place.local.to(coefficients.dtype).contiguous()
+    # `_values` returns no gradient of local; its second derivatives depend on it.
+    values = _values(coefficients, local, place.ptr, place.order)
+    return _with_slope(values, local, coefficients, place.ptr, place.order)

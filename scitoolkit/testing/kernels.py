@@ -1,0 +1,161 @@
+"""The contract suite of kernel backends: every operation against its reference."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from scitoolkit.core.errors import BackendError
+from scitoolkit.ops.codegen.backends import KernelBackend, kernel_backends
+from scitoolkit.ops.codegen.dispatch import Operation, operations
+from scitoolkit.ops.codegen.examples import Example, Numbers
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 3e-4}
+
+
+class KernelContract:
+    """Inherit and set `backend` to test everything that a kernel backend promises.
+
+    Attributes:
+        backend: the backend, or its name if it is installed by an entry point.
+        device: the device of the examples.
+        skip: operations that the subclass tests elsewhere.
+
+    Example:
+        >>> class TestMine(KernelContract):
+        ...     backend = "cpu"
+    """
+
+    backend: ClassVar[str | type[KernelBackend]]
+    device: ClassVar[str] = "cpu"
+    skip: ClassVar[tuple[str, ...]] = ()
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run each test for every operation that the backend serves."""
+        member = self.member()
+        if "operation" in metafunc.fixturenames:
+            loaded = [operations.get(name) for name in operations if name not in self.skip]
+            served = [each for each in loaded if member.serves(each.name)]
+            metafunc.parametrize("operation", served, ids=[each.name for each in served])
+        if "dtype" in metafunc.fixturenames:
+            dtypes = member.dtypes or tuple(TOLERANCE)
+            metafunc.parametrize("dtype", dtypes, ids=[str(each)[6:] for each in dtypes])
+
+    def test_values_and_all_derivatives_equal_the_reference(
+        self, operation: Operation, dtype: torch.dtype
+    ) -> None:
+        """Compare each example, with uninitialised memory filled with NaN."""
+        order = 2 if operation.derivatives is None else operation.derivatives
+        for example in operation.iterate_examples(Numbers(dtype, self.device)):
+            run = self.chosen(operation, example)
+            with poisoned():
+                found = derivatives(run, example, order)
+            expected = derivatives(operation.reference, example, order)
+            for level, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+                where = f"{operation.name}, {example.label}, derivative {level}"
+                assert_close(ours, theirs, TOLERANCE[dtype], where)
+
+    def test_derivatives_beyond_the_kernels_are_refused_by_name(self, operation: Operation) -> None:
+        """Never a wrong or missing derivative in silence."""
+        if operation.derivatives is None:
+            return
+        example = next(operation.iterate_examples(Numbers(self.dtype(), self.device)))
+        run = self.chosen(operation, example)
+        with pytest.raises(BackendError, match=r"no .*derivative"):
+            derivatives(run, example, operation.derivatives + 1)
+
+    def test_other_dtypes_are_refused(self, operation: Operation) -> None:
+        """A dtype outside of the backend's list is an error where the backend is asked for."""
+        if not self.member().dtypes:
+            return
+        example = next(operation.iterate_examples(Numbers(self.dtype(), self.device)))
+        like = torch.zeros(1, dtype=torch.float16, device=self.device)
+        with pytest.raises(BackendError, match="float16"):
+            operation.choose(example.spec, like, self.member().name, *example.options)
+
+    def test_tracers_and_transforms_get_what_the_table_says(self, operation: Operation) -> None:
+        """torch.func takes the kernels, or they are refused by name."""
+        example = next(operation.iterate_examples(Numbers(self.dtype(), self.device)))
+        transforms = self.member().implementations[operation.name].transforms
+
+        def total(first: Tensor) -> Tensor:
+            run = self.chosen(operation, example)
+            return outputs_of(run, example, (first, *example.tensors[1:]))[0].sum()
+
+        if transforms:
+            torch.func.grad(total)(example.tensors[0])
+            return
+        with pytest.raises(BackendError, match=r"torch\.func"):
+            torch.func.grad(total)(example.tensors[0])
+
+    def dtype(self) -> torch.dtype:
+        """Return the dtype of tests that run once: float64 if the backend takes it."""
+        dtypes = self.member().dtypes
+        return torch.float64 if torch.float64 in dtypes or not dtypes else dtypes[0]
+
+    def member(self) -> type[KernelBackend]:
+        """Return the backend under test."""
+        if isinstance(self.backend, str):
+            return kernel_backends.get(self.backend)
+        return self.backend
+
+    def chosen(self, operation: Operation, example: Example) -> Callable[..., Any]:
+        """Return the implementation of the backend under test, never another one."""
+        like = example.tensors[0]
+        return operation.choose(example.spec, like, self.member().name, *example.options)
+
+
+@contextlib.contextmanager
+def poisoned() -> Iterator[None]:
+    """Let uninitialised memory hold NaN, so that every element that is not written is seen."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def outputs_of(run: Callable[..., Any], example: Example, tensors: tuple[Tensor, ...]) -> list[Any]:
+    """Return the outputs of a call as a list."""
+    outputs = example.call(run, *tensors)
+    return list(outputs) if isinstance(outputs, tuple) else [outputs]
+
+
+def derivatives(run: Callable[..., Any], example: Example, order: int) -> list[list[Tensor]]:
+    """Return outputs, then gradients of each level with respect to all tensors and cotangents."""
+    inputs = [each.detach().clone().requires_grad_(order > 0) for each in example.tensors]
+    level = outputs_of(run, example, tuple(inputs))
+    levels = [level]
+    for depth in range(order):
+        recorded = [each for each in level if each.requires_grad]
+        cotangents = [_cotangent(each, depth) for each in recorded]
+        more = depth + 1 < order
+        level = list(
+            torch.autograd.grad(
+                recorded, inputs, cotangents, create_graph=more, materialize_grads=True
+            )
+        )
+        levels.append(level)
+        inputs = [*inputs, *cotangents]
+    return [[each.detach() for each in level] for level in levels]
+
+
+def _cotangent(like: Tensor, depth: int) -> Tensor:
+    numbers = torch.arange(like.numel(), dtype=like.dtype, device=like.device)
+    return torch.sin(numbers + depth).view_as(like).requires_grad_()
+
+
+def assert_close(ours: list[Tensor], theirs: list[Tensor], tolerance: float, where: str) -> None:
+    """Compare relative to the largest number of each tensor."""
+    for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        assert one.shape == other.shape, f"{where}: shape of tensor {number}"
+        if one.numel():
+            error = float((one - other).abs().max())
+            bound = tolerance * max(1.0, float(other.abs().max()))
+            assert error <= bound, f"{where}: tensor {number} differs by {error} > {bound}"

@@ -1,0 +1,7 @@
+"""Our kernels run the contract suite that anybody's backend inherits."""
+
+from scitoolkit.testing.kernels import KernelContract
+
+
+class TestGeneratedC(KernelContract):
+    backend = "cpu"
