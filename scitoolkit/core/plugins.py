@@ -164,17 +164,18 @@ class Choice:
         words: strings that are kept as they are, such as "auto".
 
     Example:
+        >>> from typing import Annotated
+        >>> from pydantic import TypeAdapter
         >>> from scitoolkit.core.config import Config
         >>> codecs = Kind("test codec")
         >>> class Codec(Config):
         ...     name: str
-        >>> class Job(Config):
-        ...     codec: Annotated[Codec, Choice(codecs)]
+        >>> field = TypeAdapter(Annotated[Codec, Choice(codecs)])
         >>> @codecs.register("zip")
         ... class Zip(Codec):
         ...     name: str = "zip"
-        >>> Job(codec={"name": "zip"})
-        Job(codec=Zip(name='zip'))
+        >>> field.validate_python({"name": "zip"})
+        Zip(name='zip')
     """
 
     kind: Kind[Any]
