@@ -81,7 +81,7 @@ class MeshJob(TrainingJob):
         path = config.data.path if data is None else data
         whole = read_meshes(path)
         count = whole.tracer.shape[0]
-        flows = np.arange(count - config.data.test if data is None else 0, count)
+        flows = np.arange(count - config.split.test if data is None else 0, count)
         found = {}
         for name in whole.names:
             meshes = read_meshes(path, [name])
@@ -115,10 +115,13 @@ class MeshJob(TrainingJob):
 def _data(config: MeshConfig) -> tuple[MeshSet, dict[str, np.ndarray]]:
     meshes = read_meshes(config.data.path, config.data.meshes)
     count = meshes.tracer.shape[0]
-    test, validation = count - config.data.test, count - config.data.test - config.data.validation
+    test, validation = (
+        count - config.split.test,
+        count - config.split.test - config.split.validation,
+    )
     if validation < 1:
         raise ConfigError(
-            f"{count} trajectories leave none to learn from", where="data.validation, data.test",
+            f"{count} trajectories leave none to learn from", where="split.validation, split.test",
             allowed=f"together at most {count - 1}",
         )  # fmt: skip
     cuts = {"train": (0, validation), "validation": (validation, test), "test": (test, count)}

@@ -111,7 +111,7 @@ class PotentialJob(TrainingJob):
 
 def prepare(config: PotentialConfig) -> Prepared:
     """Open and check the data, fill in type map and sel, build the model, set its statistics."""
-    files = open_atoms(config.data.train, config.data.labels)
+    files = open_atoms(config.data.path, config.data.labels)
     found = training_frames(files, config.e0, config.type_map)
     frames = found.frames
     frames.check(forces=config.loss.uses("forces"))
@@ -120,7 +120,7 @@ def prepare(config: PotentialConfig) -> Prepared:
         held = max(1, round(len(frames) * config.data.validation))
         if held >= len(frames):
             raise DataError(f"{len(frames)} configurations leave none to train on", where="data")
-        order = np.random.default_rng(config.data.seed).permutation(len(frames))
+        order = np.random.default_rng(config.seed).permutation(len(frames))
         train, held_out = np.sort(order[held:]), np.sort(order[:held])
         validation = (frames, held_out)
     else:
@@ -188,9 +188,9 @@ def load_model(
 
 def _duplicates(config: PotentialConfig, source: AtomsCollection) -> str:
     """Return a sentence on test configurations that are in the training files too, or ""."""
-    if not all(path.exists() for path in config.data.train):
+    if not all(path.exists() for path in config.data.path):
         return ""
-    frames = open_atoms(config.data.train, config.data.labels)
+    frames = open_atoms(config.data.path, config.data.labels)
     if len(frames) + len(source) > MOST_COMPARED:
         return ""
 
@@ -212,9 +212,9 @@ def _test_frames(config: PotentialConfig, data: Path | None) -> tuple[AtomsColle
         return open_atoms(config.data.test, config.data.labels), ""
     note = "No data.test is given: these are configurations that training was stopped by."
     if isinstance(config.data.validation, float):
-        files = open_atoms(config.data.train, config.data.labels)
+        files = open_atoms(config.data.path, config.data.labels)
         frames = training_frames(files, config.e0, config.type_map).frames
         held = max(1, round(len(frames) * config.data.validation))
-        order = np.random.default_rng(config.data.seed).permutation(len(frames))
+        order = np.random.default_rng(config.seed).permutation(len(frames))
         return frames.subset(np.sort(order[:held]).tolist()), note
     return open_atoms(config.data.validation, config.data.labels), note

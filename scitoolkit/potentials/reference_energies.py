@@ -63,14 +63,14 @@ def training_frames(
     if missing and wanted == "isolated":
         raise DataError(
             f"no frame of an isolated atom of {', '.join(missing)} with an energy",
-            where="data.train", fix="e0=least_squares, or e0: {H: -13.6, ...}",
+            where="data.path", fix="e0=least_squares, or e0: {H: -13.6, ...}",
         )  # fmt: skip
     if missing:
         log.info("no isolated atom of %s: E0 by least squares", ", ".join(missing))
         return TrainingFrames(frames)
     left = np.setdiff1d(np.arange(len(frames)), alone).tolist()
     if not left:
-        raise DataError("only isolated atoms, nothing to train on", where="data.train")
+        raise DataError("only isolated atoms, nothing to train on", where="data.path")
     return TrainingFrames(frames.subset(left), energies)
 
 
