@@ -70,8 +70,10 @@ class Kind(Generic[T]):
     """
 
     def __init__(self, name: str, summary: str = "", *, contract: str = "") -> None:
-        self.name, self.summary, self.contract = name, summary, contract
-        self.group = GROUP + name.replace(" ", "_")
+        self.name: str = name
+        self.summary: str = summary
+        self.contract: str = contract
+        self.group: str = GROUP + name.replace(" ", "_")
         self._registered: dict[str, T] = {}
         self._loaded: dict[EntryPoint, T] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,7 +30,7 @@ from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 from scitoolkit.training.processes import on_rank_zero
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class GraphJob(TrainingJob):

@@ -34,6 +34,8 @@ class NeighbourCache:
             of it, or the cell, the species or the boundaries change. 0 makes a list every time.
     """
 
+    lists_made: int
+
     def __init__(self, type_map: tuple[str, ...], cutoff: float, skin: float) -> None:
         self._type_map, self._cutoff, self._skin = type_map, cutoff, skin
         self._kept: Batch | None = None
@@ -104,10 +106,10 @@ class Calculator(_AseCalculator):
             model = potential
         else:
             model = load_model(find_content("surrogates", str(potential)), precision)[0]
-        self.model = model.eval()
+        self.model: Potential = model.eval()
         if compress:
             self.model.compress()
-        self.neighbours = NeighbourCache(model.type_map, model.cutoff, skin)
+        self.neighbours: NeighbourCache = NeighbourCache(model.type_map, model.cutoff, skin)
 
     def calculate(
         self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = all_changes
@@ -118,7 +120,7 @@ class Calculator(_AseCalculator):
         with torch.no_grad():
             found = {k: v.double().numpy() for k, v in self.model(graph).items()}
         energy = float(found["energy"][0])
-        self.results = {
+        self.results: dict[str, float | Any] = {
             "energy": energy, "free_energy": energy, "energies": found["atomic_energy"],
             "forces": found["forces"],
         }  # fmt: skip

@@ -83,7 +83,9 @@ class Operation:
         return decide(self.name, spec, dtype, device) is not Reference
 
 
-operations = Kind[Operation]("operation", "a numerical operation with kernels and a reference")
+operations: Kind[Operation] = Kind[Operation](
+    "operation", "a numerical operation with kernels and a reference"
+)
 
 
 def _caller(like: Tensor) -> str:

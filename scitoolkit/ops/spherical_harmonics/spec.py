@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from scitoolkit.ops.irreps import Irreps
 
 MAX_DEGREE = 7
 _SEQUENCES = (list, tuple, range)  # exact types: an irrep is a tuple of two integers as well
-NORMALIZATIONS = {
+NORMALIZATIONS: dict[str, Callable[[int], float]] = {
     "norm": lambda degree: 1.0,
     "component": lambda degree: math.sqrt(2 * degree + 1),
     "integral": lambda degree: math.sqrt((2 * degree + 1) / (4 * math.pi)),

@@ -85,7 +85,7 @@ class Body:
     parent: Body | None = None
     lines: list[str] = field(default_factory=list)
     known: set[str] = field(default_factory=set)
-    rows: dict[tuple, int] = field(default_factory=dict)
+    rows: dict[tuple[Any, ...], int] = field(default_factory=dict)
 
     def let(self, name: str, value: str) -> str:
         """Assign `name` here, unless it is already assigned here or around."""
@@ -196,7 +196,7 @@ class Term:
         ]
         return body.let(name, added(parts))
 
-    def over_rows(self, body: Body, k: int, array: str, v, factor) -> str:
+    def over_rows(self, body: Body, k: int, array: str, v: Any, factor: Any) -> str:
         """sum_i a[i, k] factor(i)."""
         return signed_sum(
             (sign, f"{self.scalar(body, array, i, k, v)} * {factor(i)}")
@@ -204,7 +204,7 @@ class Term:
             if kk == k
         )
 
-    def over_columns(self, body: Body, i: int, array: str, v, factor) -> str:
+    def over_columns(self, body: Body, i: int, array: str, v: Any, factor: Any) -> str:
         """sum_k a[i, k] factor(k)."""
         return signed_sum(
             (sign, f"{self.scalar(body, array, i, k, v)} * {factor(k)}")
@@ -212,7 +212,7 @@ class Term:
             if ii == i
         )
 
-    def open_attributes(self, body: Body, name: str, left, right) -> dict[int, str]:
+    def open_attributes(self, body: Body, name: str, left: Any, right: Any) -> dict[int, str]:
         """sum_ik C[i, j, k] left(i) right(k) by j: the product with the attributes left out.
 
         Pairs with the same constants up to sign are summed before they meet a constant.

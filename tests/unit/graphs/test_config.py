@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from scitoolkit.training.strategy import strategy_name
 
 from scitoolkit.cli.main import run_cli
 from scitoolkit.core.config import Document

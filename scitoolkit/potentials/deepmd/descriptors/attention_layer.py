@@ -59,11 +59,12 @@ class AttentionLayer(nn.Module):
             values = torch.randn(fan_in, fan_out, generator=generator, dtype=torch.float64)
             return nn.Parameter((values * (fan_in + fan_out) ** -0.5).to(dtype))
 
-        self.project, self.mix = normal(width, 3 * hidden), normal(hidden, width)
-        self.project_bias = nn.Parameter(torch.zeros(3 * hidden, dtype=dtype))
-        self.mix_bias = nn.Parameter(torch.zeros(width, dtype=dtype))
-        self.norm_weight = nn.Parameter(torch.ones(width, dtype=dtype))
-        self.norm_bias = nn.Parameter(torch.zeros(width, dtype=dtype))
+        self.project: nn.Parameter = normal(width, 3 * hidden)
+        self.mix: nn.Parameter = normal(hidden, width)
+        self.project_bias: nn.Parameter = nn.Parameter(torch.zeros(3 * hidden, dtype=dtype))
+        self.mix_bias: nn.Parameter = nn.Parameter(torch.zeros(width, dtype=dtype))
+        self.norm_weight: nn.Parameter = nn.Parameter(torch.ones(width, dtype=dtype))
+        self.norm_bias: nn.Parameter = nn.Parameter(torch.zeros(width, dtype=dtype))
 
     def forward(self, basis: Tensor, fade: Tensor, cosines: Tensor | None, slots: Slots) -> Tensor:
         """Return the new basis functions (E, M).
@@ -119,8 +120,8 @@ class Slots:
             torch.arange(len(centre), device=centre.device) - (counts.cumsum(0) - counts)[centre]
         )
         self._flat, self._shape = centre * most + place, (num_atoms, most)
-        self.present = torch.arange(most, device=centre.device) < counts[:, None]
-        self.absent = sel - most
+        self.present: Tensor = torch.arange(most, device=centre.device) < counts[:, None]
+        self.absent: int = sel - most
 
     def spread(self, values: Tensor) -> Tensor:
         """Return (N, K, ...) of (E, ...), zero where there is no edge."""

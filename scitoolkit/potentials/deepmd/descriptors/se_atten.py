@@ -129,6 +129,8 @@ class SeAttenDescriptor(Descriptor):
     Source: Zhang et al., DPA-1, npj Computational Materials 10, 94 (2024), arXiv 2208.08236.
     """
 
+    width: int
+
     def __init__(
         self, config: SeAttenDescriptorConfig, num_types: int, generator: torch.Generator,
         dtype: torch.dtype,
@@ -136,15 +138,17 @@ class SeAttenDescriptor(Descriptor):
         super().__init__()
         assert not isinstance(config.sel, str)
         check_pairs(config.exclude_types, num_types)
-        self.config, self.dtype, self.cutoff = config, dtype, config.cutoff
+        self.config: SeAttenDescriptorConfig = config
+        self.dtype = dtype
+        self.cutoff: float = config.cutoff
         # Only the sum of `sel` matters to the statistics.
         places = (config.sel, *([0] * (num_types - 1)))
-        self.spec = EnvironmentSpec(
+        self.spec: EnvironmentSpec = EnvironmentSpec(
             config.cutoff, config.cutoff_smooth, places, tuple(config.embedding)
         )
         values = torch.randn(num_types, config.type_width, generator=generator, dtype=torch.float64)
         scale = (num_types + config.type_width) ** -0.5
-        self.type_embedding = nn.Parameter((values * scale).to(dtype))
+        self.type_embedding: nn.Parameter = nn.Parameter((values * scale).to(dtype))
         seen = config.type_width * (1 if config.type_one_side else 2)
         stripped = config.type_input == "strip"
 
@@ -154,13 +158,13 @@ class SeAttenDescriptor(Descriptor):
                 linear_output=False, generator=generator, dtype=dtype,
             )  # fmt: skip
 
-        self.embedding = network(1 if stripped else 1 + seen)
-        self.type_network = network(seen) if stripped else None
-        self.layers = nn.ModuleList(
+        self.embedding: StackedNetworks = network(1 if stripped else 1 + seen)
+        self.type_network: StackedNetworks | None = network(seen) if stripped else None
+        self.layers: nn.ModuleList = nn.ModuleList(
             AttentionLayer(config, config.embedding[-1], generator, dtype)
             for _ in range(config.attention_layers)
         )
-        self.num_vectors = config.num_vectors
+        self.num_vectors: int = config.num_vectors
         self.width = self.num_vectors * config.axis_neurons
         self.width += config.type_width if config.type_output else 0
         self.deviation: Tensor
