@@ -121,6 +121,10 @@ def search(
     return None if directory is None else _evaluated(directory)
 
 
+run_search = search
+"""`search`, under a name that the package scitoolkit.search does not take."""
+
+
 def train(
     config: Path | str,
     overrides: Sequence[str] = (),

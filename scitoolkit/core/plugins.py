@@ -250,6 +250,27 @@ def kinds() -> dict[str, Kind[Any]]:
     return {name.replace("_", " "): found[name].load() for name in sorted(found)}
 
 
+def kind(name: str) -> Kind[Any]:
+    """Return one kind by name, importing no other.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    found = _installed().get(GROUP + "kind", {}).get(name.replace(" ", "_"))
+    if found is None:
+        known = kind_names()
+        raise ConfigError(
+            f"unknown kind {name!r}", allowed=", ".join(known), fix=nearest_name(name, known) or ""
+        )
+    loaded: Kind[Any] = found.load()
+    return loaded
+
+
+def member_names(kind_name: str) -> list[str]:
+    """Return the members of a kind that entry points bring, without importing anything."""
+    return sorted(_installed().get(GROUP + kind_name.replace(" ", "_"), {}))
+
+
 def kind_names() -> list[str]:
     """Return the names of all kinds without importing them."""
     return sorted(name.replace("_", " ") for name in _installed().get(GROUP + "kind", {}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scitoolkit.core.lazy import lazy_names
+from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
@@ -39,4 +39,6 @@ __all__ = [
     "PotentialContract",
     "StrategyContract",
 ]
+
 __getattr__ = lazy_names(__name__, _HOMES)
+__dir__ = public_dir(globals())
