@@ -56,6 +56,10 @@ class Space:
         parameters: Mapping[str, Any],
         where: Callable[[Configuration], bool] | None = None,
     ) -> None:
+        if not isinstance(parameters, Mapping):
+            raise ConfigProblems([Problem("space", f"{parameters!r:.80} is no mapping of names")])
+        if where is not None and not callable(where):
+            raise ConfigProblems([Problem("space.where", f"{where!r} is no function")])
         self.where = where
         self.parameters: dict[str, Parameter] = {}
         problems: list[Problem] = []

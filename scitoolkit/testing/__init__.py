@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.format import FormatContract as FormatContract
     from scitoolkit.testing.job import JobContract as JobContract
+    from scitoolkit.testing.kernels import KernelContract as KernelContract
     from scitoolkit.testing.loader import LoaderContract as LoaderContract
     from scitoolkit.testing.logger import LoggerContract as LoggerContract
     from scitoolkit.testing.optimizer import OptimizerContract as OptimizerContract
@@ -23,6 +24,7 @@ _HOMES = {
     "EnhancerContract": "codec",
     "FormatContract": "format",
     "JobContract": "job",
+    "KernelContract": "kernels",
     "LoaderContract": "loader",
     "LoggerContract": "logger",
     "OptimizerContract": "optimizer",
@@ -34,6 +36,7 @@ __all__ = [
     "EnhancerContract",
     "FormatContract",
     "JobContract",
+    "KernelContract",
     "LoaderContract",
     "LoggerContract",
     "OptimizerContract",
