@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from logging import Logger
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.runs import discard_failed_start, open_run
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 input_formats: Kind[Callable[[Mapping[str, Any]], dict[str, Any] | None]] = Kind(
     "input format", "translates another program's configuration"
 )
@@ -119,6 +120,10 @@ def search(
         )  # fmt: skip
     directory = _train(job, checked, resume, run_dir)
     return None if directory is None else _evaluated(directory)
+
+
+run_search = search
+"""`search`, under a name that the package scitoolkit.search does not take."""
 
 
 def train(

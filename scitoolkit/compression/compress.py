@@ -11,6 +11,7 @@ import os
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from logging import Logger
 from typing import Any, Literal
 
 import h5py
@@ -32,7 +33,7 @@ from scitoolkit.compression.value_range import ValueRange
 from scitoolkit.core.errors import DataError, NumericalError, ScitoolkitError
 from scitoolkit.core.log import get_logger
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 MAX_PATCH = 0.02
 # Below this many bytes a lossy stream has nothing to gain over a lossless one.
 TINY = 128

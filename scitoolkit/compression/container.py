@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.compressed import MAGIC
 
-MAGIC = b"SciC"
 # Version 1 has no CRC of the decoded values; streams of streams, such as slabs, are still of it.
 VERSIONS = (1, 2)
 VALUES_CRC = "values_crc"

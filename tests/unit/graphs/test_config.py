@@ -9,11 +9,10 @@ from scitoolkit.cli.main import run_cli
 from scitoolkit.core.config import Document
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.mesh_config import MeshConfig
-from scitoolkit.training.strategy import strategy_name
 
 JOBS = {
-    "graphs": (GraphConfig, {"strategy": "graph", "epochs": 200, "batch_size": 32}),
-    "mesh_transport": (MeshConfig, {"strategy": "graph", "epochs": 60, "batch_size": 2}),
+    "graphs": (GraphConfig, {"strategy": "auto", "epochs": 200, "batch_size": 32}),
+    "mesh_transport": (MeshConfig, {"strategy": "auto", "epochs": 60, "batch_size": 2}),
 }
 
 
@@ -37,4 +36,4 @@ def test_the_strategy_of_a_shared_graph_does_not_divide_a_batch(surrogate):
     schema = JOBS[surrogate][0]
     raw = {"surrogate": surrogate, "data": {"path": "a"}, "training": {"log_every": 5}}
     config = Document(raw=raw).validate(schema)
-    assert strategy_name(config.training, 3) == "graph"
+    assert config.training.strategy_on(3).name == "graph"
