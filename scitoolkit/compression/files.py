@@ -327,7 +327,11 @@ def as_hdf5(path: Path) -> h5py.File:
     if found.native_hdf5:
         return _opened(path)
     with found.open_dataset(path, decode=False) as dataset:
-        return h5py.File(io.BytesIO(dataset.to_netcdf(engine="h5netcdf")), "r")
+        # xarray would otherwise give variables without a fill value one of NaN.
+        none = {str(n): {"_FillValue": None} for n, v in dataset.variables.items()
+                if "_FillValue" not in v.attrs and v.dtype.kind == "f"}  # fmt: skip
+        image = dataset.to_netcdf(engine="h5netcdf", encoding=none)
+        return h5py.File(io.BytesIO(image), "r")
 
 
 def read_array(path: Path) -> np.ndarray:
