@@ -40,6 +40,7 @@ _HOMES: dict[str, str | None] = {
     "DeepHyperEvaluator": "evaluators.deephyper",
     "Evaluator": "evaluators",
     "EvaluatorConfig": "evaluators",
+    "GaussianProcessSearch": "strategies.gaussian_process.strategy",
     "History": "history",
     "InProcess": "evaluators",
     "Limits": "evaluators",
