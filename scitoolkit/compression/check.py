@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from scitoolkit.compression.bounds import max_error, psnr
 from scitoolkit.compression.compress import decompress, inspect_stream
-from scitoolkit.compression.files import as_hdf5, is_stream, read_array, streams
+from scitoolkit.compression.files import as_hdf5, read_array, streams
 from scitoolkit.compression.pointwise import exceeds
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.compressed import holds_streams
 from scitoolkit.io.formats import format_of
 
 
 def describe_streams(path: Path) -> list[dict[str, Any]]:
     """Return what the streams of a file say about themselves; empty when it holds none."""
     path = Path(path)
-    if not path.is_file() or not (is_stream(path) or h5py.is_hdf5(path)):
+    if not holds_streams(path):
         return []
     return [{"name": name, **inspect_stream(stream)} for name, stream in streams(path)]
 

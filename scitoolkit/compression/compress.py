@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from logging import Logger
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ from scitoolkit.compression.pointwise import LogField, exceeds
 from scitoolkit.core.errors import DataError, NumericalError, ScitoolkitError
 from scitoolkit.core.log import get_logger
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 MAX_PATCH = 0.02
 # Below this many bytes a lossy stream has nothing to gain over a lossless one.
 TINY = 128

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.compressed import MAGIC
 
-MAGIC = b"SciC"
 VERSION = 1
 MAX_HEADER = 1 << 20
 MAX_SECTIONS = 1 << 16

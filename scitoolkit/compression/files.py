@@ -22,13 +22,12 @@ import numpy as np
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.compress import decompress, inspect_stream
-from scitoolkit.compression.container import MAGIC
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.io.compressed import STREAM, is_stream
 from scitoolkit.io.formats import format_of
 
-STREAM = "scitoolkit_stream"
 _DIMS = "scitoolkit_dims"
 _KEPT_OUT = {"DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME", STREAM, _DIMS}
 MIN_SIZE = 1024
@@ -143,12 +142,6 @@ def streams(path: Path | str) -> Iterator[tuple[str, bytes]]:
         )
         for name in found:
             yield name, file[name][...].tobytes()
-
-
-def is_stream(path: Path) -> bool:
-    """Tell whether a file is one stream."""
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
 
 
 def _compress_array(source: Path, target: Path, plan: FilePlan) -> dict[str, Any]:

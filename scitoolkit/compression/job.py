@@ -29,7 +29,6 @@ from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.results import Results, Table, number
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.io.formats import format_of
-from scitoolkit.training.config import TrainingConfig
 
 COMPRESSED = "compressed.h5"
 
@@ -59,7 +58,6 @@ class CompressionConfig(JobConfig, Options):
     Attributes:
         data: what to compress.
         bound: how tightly.
-        training: processes and seeds of a job; enhancers train by their own schedule.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {
@@ -68,7 +66,6 @@ class CompressionConfig(JobConfig, Options):
     surrogate: str = "compression"
     data: FileConfig
     bound: BoundConfig = BoundConfig()
-    training: TrainingConfig = TrainingConfig()
 
     def plan(self) -> FilePlan:
         """Return what `compress_file` takes."""

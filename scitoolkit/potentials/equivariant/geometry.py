@@ -34,10 +34,12 @@ class EdgeGeometry:
         self, radial: RadialBasis, lmax: int, dtype: torch.dtype, *, tabulated: bool,
         transform: DistanceTransform | None = None,
     ) -> None:  # fmt: skip
-        self.radial, self.dtype, self._degrees = radial, dtype, range(lmax + 1)
-        self.transform, cutoff = transform, radial.cutoff
-        table = tabulated and transform is None
-        self.grid = Grid(cutoff, math.ceil(cutoff / GRID_STEP)) if table else None
+        self.radial: RadialBasis = radial
+        self.transform: DistanceTransform | None = transform
+        self.dtype: torch.dtype = dtype
+        self._degrees = range(lmax + 1)
+        cutoff, table = radial.cutoff, tabulated and transform is None
+        self.grid: Grid | None = Grid(cutoff, math.ceil(cutoff / GRID_STEP)) if table else None
 
     def __call__(self, graph: Batch, vectors: Tensor, training: bool) -> Geometry:
         """Return the geometry of edge vectors (E, 3)."""

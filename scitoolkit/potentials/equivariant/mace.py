@@ -121,19 +121,21 @@ class MaceLayer(nn.Module):
         before = range(1 if number == 0 else config.lmax_hidden + 1)
         after = range(1 if last else config.lmax_hidden + 1)
         channels = config.channels
-        self.residual = config.residual if number else config.first_residual
-        self.convolution = Convolution(
+        self.residual: bool = config.residual if number else config.first_residual
+        self.convolution: Convolution = Convolution(
             before, harmonics, channels, [config.num_basis, *config.radial_widths], factory
         )
         kept = [each for each in before if each in after] if self.residual else harmonics
-        self.shortcut = SpeciesLinear(kept, channels, num_types, factory)
-        self.product = ManyBodyProduct(
+        self.shortcut: SpeciesLinear = SpeciesLinear(kept, channels, num_types, factory)
+        self.product: ManyBodyProduct = ManyBodyProduct(
             harmonics, after, config.correlation, channels, num_types, factory
         )
         width = config.readout_width if last and number else None
-        self.readout = Readout(channels, width, factory, config.gate)
+        self.readout: Readout = Readout(channels, width, factory, config.gate)
         dense = config.density if number else config.first_density
-        self.density = RadialNetwork([config.num_basis, 1], factory) if dense else None
+        self.density: RadialNetwork | None = (
+            RadialNetwork([config.num_basis, 1], factory) if dense else None
+        )
 
     def forward(
         self, x: Tensor, geometry: Geometry, types: Tensor, groups: Grouped, neighbours: Tensor
@@ -162,11 +164,12 @@ class Mace(EquivariantPotential):
             config.apply_cutoff,
         )  # fmt: skip
         transform = TRANSFORMS.get(config.distance_transform)
-        super().__init__(config, type_map, config.lmax, radial, transform and transform(type_map))
+        made = None if transform is None else transform(type_map)
+        super().__init__(config, type_map, config.lmax, radial, made)
         self.repulsion = PairRepulsion(type_map, config.envelope) if config.pair_repulsion else None
         factory, types = Factory(self.dtype, config.seed), len(type_map)
-        self.embedding = factory.normal(types, config.channels)
-        self.layers = nn.ModuleList(
+        self.embedding: nn.Parameter = factory.normal(types, config.channels)
+        self.layers: nn.ModuleList = nn.ModuleList(
             MaceLayer(config, number, types, factory) for number in range(config.layers)
         )
 
@@ -179,7 +182,7 @@ class Mace(EquivariantPotential):
         energy = x.new_zeros(len(types))
         for layer in self.layers:
             x = layer(x, geometry, types, groups, neighbours)
-            energy = energy + layer.readout(x)
+            energy = energy + layer.readout(x)  # type: ignore[operator]
         total = energy.double()
         if self.repulsion is not None:
             total = total + self.repulsion(graph, vectors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +74,10 @@ def read_mace(
         _copy(model.embedding, state, "node_embedding.linear.weight")
         _read_transform(model.transform, state, numbers)
         _read_repulsion(model, state, numbers)
-        for number, layer in enumerate(model.layers):
+        layers = [layer for layer in model.layers if isinstance(layer, MaceLayer)]
+        for number, layer in enumerate(layers):
             _read_layer(layer, state, number, len(numbers))
-        _read_readouts([layer.readout for layer in model.layers], state, heads, chosen)
+        _read_readouts([layer.readout for layer in layers], state, heads, chosen)
         energies = state.take("atomic_energies_fn.atomic_energies")
         model.shift.copy_(energies.reshape(heads, -1)[chosen])
         if not (config.first_density and (config.density or config.layers == 1)):
@@ -338,9 +339,10 @@ def _split(state: ConsumedState, name: str, sizes: Sequence[int]) -> Sequence[Te
     return flat.split(list(sizes))
 
 
-def _read_linear(weights: Sequence[Tensor], state: ConsumedState, name: str) -> None:
-    parts = _split(state, name, [weight.numel() for weight in weights])
-    for weight, part in zip(weights, parts, strict=True):
+def _read_linear(weights: Iterable[Tensor], state: ConsumedState, name: str) -> None:
+    held = list(weights)
+    parts = _split(state, name, [weight.numel() for weight in held])
+    for weight, part in zip(held, parts, strict=True):
         weight.copy_(part.reshape(weight.shape))
 
 
@@ -381,7 +383,7 @@ def _change_of_basis(theirs: np.ndarray, ours: np.ndarray, size: int, order: int
     places = {each: i for i, each in enumerate(monomials(size, order))}
     index = [places[tuple(sorted(each))] for each in np.ndindex(*(size,) * order)]
     summed = np.zeros((ours.shape[0], ours.shape[1], paths))
-    np.add.at(summed, (slice(None), index), theirs.reshape(ours.shape[0], -1, paths))
+    np.add.at(summed, (slice(None), index), theirs.reshape(ours.shape[0], -1, paths))  # type: ignore[arg-type]
     if summed.shape == ours.shape:
         signs = np.where((summed * ours).sum((0, 1)) < 0, -1.0, 1.0)
         if np.allclose(summed, ours * signs, atol=1e-5):

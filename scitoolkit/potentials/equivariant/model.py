@@ -46,14 +46,17 @@ class EquivariantPotential(Potential):
         average_neighbours: of an atom of the training frames.
     """
 
+    dtype: torch.dtype
+
     def __init__(
         self, config: EquivariantConfig, type_map: Sequence[str], lmax: int,
         radial: RadialBasis | None = None, transform: DistanceTransform | None = None,
     ) -> None:  # fmt: skip
         super().__init__(type_map, config.cutoff, config.zbl)
-        self.config, self.dtype = config, DTYPES[config.precision]
-        self.transform = transform
-        self.geometry = EdgeGeometry(
+        self.config: EquivariantConfig = config
+        self.dtype = DTYPES[config.precision]
+        self.transform: DistanceTransform | None = transform
+        self.geometry: EdgeGeometry = EdgeGeometry(
             radial or RadialBasis(config.cutoff, config.num_basis, config.envelope), lmax,
             self.dtype, tabulated=config.radial_table and config.precision == "float32",
             transform=transform,

@@ -156,7 +156,7 @@ def test_a_model_that_was_read_is_saved_and_opened(tmp_path):
     path, _ = _converted(np.load(GOLDEN), "foundation", tmp_path)
     model = read_mace(path, precision="float64")
     config = PotentialConfig(
-        workflow="w", data={"train": ["a.xyz"]}, model=model.config, type_map=list(model.type_map)
+        workflow="w", data={"path": ["a.xyz"]}, model=model.config, type_map=list(model.type_map)
     )
     save_model(model, config, tmp_path / "saved")
     again = load_model(tmp_path / "saved")[0]
