@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +12,6 @@ import torch
 import xarray as xr
 from torch import nn
 
-from scitoolkit.core.config import Config
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.log import get_logger
@@ -30,13 +30,13 @@ from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 from scitoolkit.training.processes import on_rank_zero
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class GraphJob(TrainingJob):
     """Trains on the part `train`, stops by `validation`, tests on `test`."""
 
-    config_class: ClassVar[type[Config]] = GraphConfig
+    config_class: ClassVar[type[GraphConfig]] = GraphConfig
 
     def check(self, config: GraphConfig) -> Mapping[str, Any]:
         """Read the graph, share it, run one batch; write nothing."""

@@ -88,7 +88,7 @@ class NodeClassification:
     """
 
     def __init__(self, model: nn.Module, part: GraphPart, seed: int = 0) -> None:
-        self.model = attach(model, part)
+        self.model: nn.Module = attach(model, part)
         self._part, self._seed = part, seed
 
     def _logits(self, batch: Batch) -> Tensor:

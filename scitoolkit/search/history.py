@@ -41,8 +41,14 @@ class History:
         clock: seconds of search so far, pauses between sessions left out.
     """
 
+    clock: float
+    workers: int
+    num_done: int
+    num_failed: int
+    num_searched: int
+
     def __init__(self, objectives: Sequence[Objective]) -> None:
-        self.objectives = tuple(objectives)
+        self.objectives: tuple[Objective, ...] = tuple(objectives)
         self.trials: dict[int, Trial] = {}
         self.clock = 0.0
         self.workers = 1

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from logging import Logger
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from scitoolkit.search.trial import Objective, Outcome, Task, Trial
 from scitoolkit.search.trial_log import TrialLog
 from scitoolkit.search.worker import Evaluate
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 VERSION = 1
 STATE_EVERY = 50
@@ -66,6 +67,8 @@ class Search:
         (30, 0, True)
     """
 
+    stopped_because: str
+
     def __init__(
         self,
         space: Space | Mapping[str, Any],
@@ -81,13 +84,19 @@ class Search:
         disk_patience: float = 60.0,
     ) -> None:
         _check_arguments(evaluate, objectives, seed, keep)
-        self.space = space if isinstance(space, Space) else Space(space)
-        self.evaluate, self.cost, self.seed, self.keep = evaluate, cost, seed, keep
-        self.directory = None if directory is None else Path(directory)
-        self.strategy = strategy or GaussianProcessSearch()
-        self.objectives = tuple(Objective(o) if isinstance(o, str) else o for o in objectives)
-        self.limits, self.disk_patience = limits or Limits(), disk_patience
-        self.history = History(self.objectives)
+        self.space: Space = space if isinstance(space, Space) else Space(space)
+        self.evaluate: Evaluate = evaluate
+        self.cost: Cost | None = cost
+        self.seed: int = seed
+        self.keep: int = keep
+        self.directory: Path | None = None if directory is None else Path(directory)
+        self.strategy: Strategy = strategy or GaussianProcessSearch()
+        self.objectives: tuple[Objective, ...] = tuple(
+            Objective(o) if isinstance(o, str) else o for o in objectives
+        )
+        self.limits: Limits = limits or Limits()
+        self.disk_patience: float = disk_patience
+        self.history: History = History(self.objectives)
         self.own_seconds: list[tuple[int, float, float]] = []
         """(trials finished, own wall seconds, own CPU seconds) of every turn of the loop."""
         self.stopped_because = ""

@@ -192,7 +192,7 @@ class Real:
     log: bool = False
     when: When = field(default_factory=dict)
 
-    levels = math.inf
+    levels: float = math.inf
 
     def problem(self) -> str:
         """Return what is wrong with the description, or nothing."""
@@ -319,7 +319,9 @@ def choice(*values: Any, when: When | None = None) -> Choice:
     return Choice(tuple(values), when or {})
 
 
-def integer(low: int, high: int, *, step: int = 1, log: bool = False, when: When | None = None):
+def integer(
+    low: int, high: int, *, step: int = 1, log: bool = False, when: When | None = None
+) -> Integer:
     """Return a whole number between two bounds, both included."""
     return Integer(low, high, step, log, when or {})
 
@@ -334,7 +336,7 @@ def real(
     return Grid(float(low), float(high), float(step), log, when or {})
 
 
-def chain(nodes: int, choices: Sequence[Any], *, reach: int = 0, when: When | None = None):
+def chain(nodes: int, choices: Sequence[Any], *, reach: int = 0, when: When | None = None) -> Chain:
     """Return a chain of variable nodes with optional skips."""
     return Chain(nodes, tuple(choices), reach, when or {})
 

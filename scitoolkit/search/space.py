@@ -73,13 +73,14 @@ class Space:
             problems.append(Problem("space", "empty: there is nothing to choose"))
         if problems:
             raise ConfigProblems(problems)
-        self.variables = self._flatten()
+        self.variables: dict[str, Variable] = self._flatten()
         self._names = list(self.variables)
         self._position = {name: i for i, name in enumerate(self._names)}
         self._kinds = list(self.variables.values())
         self._check_conditions()
-        self.order = self._topological()
-        self.conditions = self._code_conditions()
+        self.order: list[int] = self._topological()
+        self.conditions: list[list[tuple[int, frozenset[Any]]]] = self._code_conditions()
+        """For every variable the positions it depends on and the codes they must have."""
 
     # --- what a user sees -------------------------------------------------------------------
 

@@ -143,7 +143,9 @@ class TrialContext:
 
     def __init__(self, task: Task, send: Callable[[dict[str, float]], None] | None = None) -> None:
         self._task, self._send = task, send
-        self.seed, self.budget, self.number = task.seed, task.budget, task.trial
+        self.seed: int = task.seed
+        self.budget: float | None = task.budget
+        self.number: int = task.trial
         self.epochs: list[dict[str, float]] = []
 
     @property

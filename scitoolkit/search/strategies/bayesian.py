@@ -39,7 +39,8 @@ class BayesianSearch(Strategy):
     name = "bayesian"
 
     def __init__(self, candidates: int = 500, settings: Mapping[str, Any] | None = None) -> None:
-        self.candidates, self.settings = candidates, dict(settings or {})
+        self.candidates: int = candidates
+        self.settings: dict[str, Any] = dict(settings or {})
 
     def start(self, space: Space, seed: int, feasible: Feasible) -> None:
         """Begin with an untrained forest."""
