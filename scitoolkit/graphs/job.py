@@ -25,6 +25,7 @@ from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph, read_graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.proof import prove
 from scitoolkit.graphs.task import NodeClassification, PartLoader
 from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
@@ -148,7 +149,7 @@ def _logits(
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     nodes = part.nodes.numpy()
     x = sharing.normalised_features(graph, config.data.normalise, nodes)
-    own = attach(model, part)(x, part.nodes)
+    own = attach(model, part, prove(model, part).fast)(x)
     return torch.empty_like(own).index_copy_(0, part.nodes, own)
 
 
