@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scitoolkit.core.lazy import public_dir
+
+if TYPE_CHECKING:
+    from scitoolkit.api import check as check
+    from scitoolkit.api import evaluate as evaluate
+    from scitoolkit.api import export as export
+    from scitoolkit.api import load as load
+    from scitoolkit.api import load_surrogate as load_surrogate
+    from scitoolkit.api import predict as predict
+    from scitoolkit.api import publish as publish
+    from scitoolkit.api import report as report
+    from scitoolkit.api import run as run
+    from scitoolkit.api import run_search as run_search
+    from scitoolkit.api import train as train
+    from scitoolkit.io.fields import open_fields as open_fields
 
 __version__ = "0.1.0"
 
 # The public functions live in modules that import torch; they are loaded when first used, so that
 # `import scitoolkit` and `scitoolkit --help` stay fast.
-_LAZY = {
-    "open_fields": "scitoolkit.io.fields",
-    "run": "scitoolkit.api",
-    "train": "scitoolkit.api",
-    "evaluate": "scitoolkit.api",
-    "predict": "scitoolkit.api",
-    "report": "scitoolkit.api",
-    "load_surrogate": "scitoolkit.api",
-}
-__all__ = ["__version__", *_LAZY]
+_LAZY = {"open_fields": "scitoolkit.io.fields"}
+__all__ = [
+    "__version__",
+    "check",
+    "evaluate",
+    "export",
+    "load",
+    "load_surrogate",
+    "open_fields",
+    "predict",
+    "publish",
+    "report",
+    "run",
+    "run_search",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public function on first use."""
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+    if name in __all__:
+        return getattr(importlib.import_module(_LAZY.get(name, "scitoolkit.api")), name)
     raise AttributeError(f"module 'scitoolkit' has no attribute {name!r}")
+
+
+__dir__: Callable[[], list[str]] = public_dir(globals())

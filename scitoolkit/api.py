@@ -8,23 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from logging import Logger
 from pathlib import Path
 from typing import Any
 
 from scitoolkit.core.config import Document, read_document
 from scitoolkit.core.content import content_root, find_content
 from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
-from scitoolkit.core.job import Exporter, Job
+from scitoolkit.core.findings import findings, refuse_too_large
+from scitoolkit.core.job import Exporter, Finding, Job
+from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.jobs import checked_job, job_of
 from scitoolkit.core.jobs import surrogates as surrogates
 from scitoolkit.core.log import get_logger, log_to_file
+from scitoolkit.core.memory import memory_errors
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.processes import current_rank
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.runs import discard_failed_start, open_run
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 input_formats: Kind[Callable[[Mapping[str, Any]], dict[str, Any] | None]] = Kind(
     "input format", "translates another program's configuration"
 )
@@ -118,6 +122,10 @@ def search(
     return None if directory is None else _evaluated(directory)
 
 
+run_search = search
+"""`search`, under a name that the package scitoolkit.search does not take."""
+
+
 def train(
     config: Path | str,
     overrides: Sequence[str] = (),
@@ -150,7 +158,9 @@ def _train(job: Job, config: Any, resume: bool, run_dir: Path | None) -> RunDire
                 directory.live.touch()
         log.info("run directory %s", directory.path)
         try:
-            job.train(config, directory, resume=resume)
+            with memory_errors():
+                refuse_too_large(job, config)
+                job.train(config, directory, resume=resume)
         except BaseException as error:
             if current_rank() == 0 and not resume:
                 discard_failed_start(directory, error)
@@ -169,7 +179,22 @@ def _evaluated(directory: RunDirectory) -> RunDirectory:
 def check(config: Path | str, overrides: Sequence[str] = ()) -> Mapping[str, Any]:
     """Do all of a training but write: open the data, build the model, run one batch."""
     job, checked = load(config, overrides)
-    return job.check(checked)
+    with memory_errors():
+        refuse_too_large(job, checked)
+        return job.check(checked)
+
+
+def validate(config: Path | str, overrides: Sequence[str] = ()) -> tuple[JobConfig, list[Finding]]:
+    """Return the checked configuration, and what is wrong with it beyond its schema.
+
+    Looked for are missing packages and files, models too large for the memory, and what the job
+    itself checks, such as equations on the true data. Nothing is trained and nothing is written.
+
+    Raises:
+        ConfigProblems: the errors of the schema, a line each.
+    """
+    job, checked = load(config, overrides)
+    return checked, list(findings(job, checked))
 
 
 def evaluate(directory: Path | str, data: Path | None = None) -> Results:

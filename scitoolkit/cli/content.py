@@ -1,35 +1,97 @@
-"""`scitoolkit ls | show | cp`: the shipped datasets, surrogates and workflows."""
+"""`scitoolkit ls | show | cp`: shipped datasets, surrogates and workflows, and plug-ins."""
 
 from __future__ import annotations
 
+import re
 import shutil
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from scitoolkit.cli import _options as options
-from scitoolkit.core import dataset_card
+from scitoolkit.core import dataset_card, plugins
 from scitoolkit.core.content import KINDS, content_root, find_content, list_content
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import nearest_name
 
 
 def ls(
-    kind: Annotated[str | None, typer.Argument(help=f"One of: {', '.join(KINDS)}.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="datasets, surrogates, workflows, or a plug-in kind.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List the shipped datasets, surrogates and workflows."""
-    kinds = [kind] if kind else list(KINDS)
-    found = {k: {name: _headline(k, name) for name in list_content(k)} for k in kinds}
-    for k in kinds:
-        content_root(k)
-    if as_json:
-        options.print_json(found)
+    """List the shipped content, or the members of a plug-in kind, as in `ls codecs`."""
+    found = _kind_of(kind) if kind else ""
+    if found in plugins.kind_names():
+        _list_members(found, as_json)
         return
-    for k, entries in found.items():
-        for name, headline in entries.items():
+    shown = [found] if found else list(KINDS)
+    entries = {k: {name: _headline(k, name) for name in list_content(k)} for k in shown}
+    if as_json:
+        options.print_json(entries if kind else {**entries, "kinds": plugins.kind_names()})
+        return
+    for k, cards in entries.items():
+        for name, headline in cards.items():
             print(f"{k}/{name:24s} {headline}")
+    if not kind:
+        print(f"plug-in kinds (scitoolkit ls KIND): {', '.join(plugins.kind_names())}")
+
+
+def _kind_of(text: str) -> str:
+    """Return the kind of content or of plug-ins that is meant, in the singular or plural."""
+    asked = text.strip("/").lower().replace("-", " ").replace("_", " ")
+    spelt = {form: k for k in plugins.kind_names() for form in (k, _plural(k))}
+    for content in KINDS:
+        spelt[content] = content
+        spelt.setdefault(content.removesuffix("s"), content)
+    if asked not in spelt:
+        known = [*KINDS, *(_plural(k) for k in plugins.kind_names())]
+        raise ConfigError(
+            f"unknown kind {text!r}",
+            allowed=", ".join(known),
+            fix=nearest_name(asked, list(spelt)) or "",
+        )
+    return spelt[asked]
+
+
+def plugin_kind(text: str) -> plugins.Kind[Any]:
+    """Return the plug-in kind that is meant, in the singular or plural.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    names = plugins.kind_names()
+    found = _kind_of(text)
+    if found not in names:
+        raise ConfigError(f"{found} are no plug-ins", allowed=", ".join(names))
+    return plugins.kind(found)
+
+
+def _plural(name: str) -> str:
+    """Return the plural of a kind's name.
+
+    Example:
+        >>> _plural("codec"), _plural("search strategy")
+        ('codecs', 'search strategies')
+    """
+    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
+
+
+def _list_members(name: str, as_json: bool) -> None:
+    kind = plugins.kind(name)
+    members = kind.members()
+    if as_json:
+        rows = [asdict(member) for member in members]
+        options.print_json({"kind": kind.name, "summary": kind.summary, "members": rows})
+        return
+    print(f"{kind.name}: {kind.summary}")
+    for member in members:
+        origin = "" if member.origin == "scitoolkit" else f"  [{member.origin}]"
+        state = f"not usable: {member.problem}" if member.problem else member.summary
+        print(f"  {member.name:20s} {state}{origin}")
 
 
 def show(
@@ -49,6 +111,8 @@ def show(
         return
     print(card.rstrip())
     print(f"\n{folder}")
+    for other in _namesakes(folder):
+        print(f"see also: scitoolkit show {other}")
     for problem in problems:
         print(f"changed or missing: {problem}")
     if is_dataset and not problems:
@@ -67,6 +131,12 @@ def cp(
     print(destination)
 
 
+def _namesakes(folder: Path) -> list[str]:
+    """Return KIND/NAME of other content with the name of `folder`."""
+    kinds = [k for k in KINDS if folder.name in list_content(k) and k != folder.parent.name]
+    return [f"{k}/{folder.name}" for k in kinds]
+
+
 def _find(name: str) -> Path:
     kind, _, rest = name.strip("/").partition("/")
     if rest and kind in KINDS:
@@ -76,8 +146,9 @@ def _find(name: str) -> Path:
         return hits[0]
     known = [f"{k}/{n}" for k in KINDS for n in list_content(k)]
     if hits:
-        known = [f"{hit.parent.name}/{name}" for hit in hits]
-        raise ConfigError(f"{name!r} is there more than once", allowed=", ".join(known))
+        # A surrogate's card names the data and the workflow that it was made from.
+        order = ("surrogates", "workflows", "datasets")
+        return min(hits, key=lambda hit: order.index(hit.parent.name))
     raise ConfigError(
         f"nothing called {name!r}",
         allowed=", ".join(known),
@@ -86,8 +157,25 @@ def _find(name: str) -> Path:
 
 
 def _headline(kind: str, name: str) -> str:
-    """Return the first line of prose in a card."""
-    for line in (content_root(kind) / name / "README.md").read_text(encoding="utf-8").splitlines():
-        if line.strip() and not line.startswith(("#", "!", "<", "|", "`", "[")):
-            return line.strip()
-    return ""
+    """Return what a card's title says after the name, else the first sentence of its text."""
+    text = (content_root(kind) / name / "README.md").read_text(encoding="utf-8")
+    return headline(text)
+
+
+def headline(card: str) -> str:
+    """Return one line that describes what a card is about.
+
+    Example:
+        >>> headline("# sst: monthly sea-surface temperature\\n\\nMore text.")
+        'monthly sea-surface temperature'
+        >>> headline("# acac\\n\\nEnergies and forces of\\n15 atoms. A small benchmark.")
+        'Energies and forces of 15 atoms.'
+    """
+    title, _, rest = card.partition("\n")
+    _, colon, said = title.partition(": ")
+    if colon:
+        return said.strip()
+    paragraphs = (" ".join(p.split()) for p in rest.split("\n\n"))
+    prose = next((p for p in paragraphs if p and not p.startswith(("#", "!", "<", "|", "```"))), "")
+    sentence = re.match(r".+?\.(?= |$)", prose)
+    return sentence[0] if sentence else prose

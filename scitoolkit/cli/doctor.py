@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires
+from typing import Annotated, Any
+
+import typer
 
 from scitoolkit.cli import _options as options
+from scitoolkit.core import plugins
+from scitoolkit.core.environment import package_version
 
 NAME = "doctor"
-
-# package -> (extra that brings it, what it is for)
-_OPTIONAL = {
-    "zarr": ("zarr", "reading Zarr stores"),
-    "dask": ("dask", "fields as dask arrays"),
-    "tensorboard": ("tensorboard", "TensorBoard logs"),
-}
+_NOT_FOR_USERS = ("all", "dev", "docs")
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,23 @@ class Check:
     fix: str = ""
 
 
-def command(as_json: options.Json = False) -> int | None:
+def command(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Installed packages and names of plug-ins only.")
+    ] = False,
+    as_json: options.Json = False,
+) -> int | None:
     """Say what is installed, which fast paths are on, and why any is off."""
-    checks = list(_checks())
+    checks = [*_packages(), *_compilers()]
+    if quick:
+        members: dict[str, list[plugins.Member]] = {}
+        checks += [Check(name, "ok", ", ".join(plugins.member_names(name)), "")
+                   for name in plugins.kind_names()]  # fmt: skip
+    else:
+        members = {name: kind.members() for name, kind in plugins.kinds().items()}
+        checks += [*_processors(), *_distributed(), *_plugins(members), *_kernels()]
     if as_json:
-        options.print_json({"checks": [asdict(check) for check in checks]})
+        options.print_json({"checks": [asdict(check) for check in checks], **_figures(members)})
     else:
         for check in checks:
             fix = f"  ->  {check.fix}" if check.fix else ""
@@ -42,38 +55,58 @@ def command(as_json: options.Json = False) -> int | None:
     return 1 if any(check.status == "bad" for check in checks) else None
 
 
-def _checks() -> Iterator[Check]:
-    yield from _packages()
-    yield from _processors()
-    yield from _distributed()
-    yield from _compilers()
-    yield from _kernels()
-
-
 def _packages() -> Iterator[Check]:
-    from importlib.metadata import requires
-
-    from scitoolkit.core.environment import package_version
-
-    for requirement in requires("scitoolkit") or []:
-        if "extra ==" in requirement:
+    """Check every package that the installed distribution names, optional ones by extra."""
+    for name, (requirement, extras) in _requirements().items():
+        found = package_version(name)
+        if not extras:
+            detail, fix = (
+                found or f"missing ({requirement} is needed)",
+                f"pip install '{requirement}'",
+            )
+            yield Check(name, "ok" if found else "bad", detail, "" if found else fix)
             continue
-        name = "".join(c if c.isalnum() or c in "-_" else " " for c in requirement).split()[0]
-        found = package_version(name)
-        yield Check(
-            name,
-            "ok" if found else "bad",
-            found or f"missing ({requirement} is needed)",
-            "" if found else f"pip install '{requirement}'",
-        )
-    for name, (extra, purpose) in _OPTIONAL.items():
-        found = package_version(name)
-        yield Check(
-            name,
-            "ok" if found else "off",
-            f"{found}, for {purpose}" if found else f"not installed; needed for {purpose}",
-            "" if found else f"pip install 'scitoolkit[{extra}]'",
-        )
+        brought = f"extra {', '.join(extras)}"
+        detail = f"{found}, {brought}" if found else f"not installed, {brought}"
+        fix = "" if found else f"pip install 'scitoolkit[{extras[0]}]'"
+        yield Check(name, "ok" if found else "off", detail, fix)
+
+
+def _requirements() -> dict[str, tuple[str, list[str]]]:
+    """Return {package: (requirement, extras that bring it)}; no extra means always."""
+    try:
+        lines = requires("scitoolkit") or []
+    except PackageNotFoundError:
+        lines = []
+    out: dict[str, tuple[str, list[str]]] = {}
+    for line in lines:
+        requirement, _, marker = (part.strip() for part in line.partition(";"))
+        name = re.split(r"[^A-Za-z0-9._-]", requirement)[0]
+        extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", marker)
+        if name == "scitoolkit" or (extra and extra[1] in _NOT_FOR_USERS):
+            continue
+        extras = out.setdefault(name, (requirement, []))[1]
+        if extra:
+            extras.append(extra[1])
+    return out
+
+
+def _plugins(members: dict[str, list[plugins.Member]]) -> Iterator[Check]:
+    """Check every kind, and every member of it that cannot be used."""
+    for kind, rows in members.items():
+        usable = [row.name for row in rows if not row.problem]
+        yield Check(kind, "ok", ", ".join(usable) or "no member")
+        for row in rows:
+            if row.problem:
+                yield Check(f"{kind} {row.name}", "off", row.problem)
+
+
+def _figures(members: dict[str, list[plugins.Member]]) -> dict[str, Any]:
+    """Return the plug-ins as data: {kind: {member: what is wrong, "" if nothing}}."""
+    names = plugins.kind_names()
+    if not members:
+        return {"plugins": {name: dict.fromkeys(plugins.member_names(name), "") for name in names}}
+    return {"plugins": {k: {row.name: row.problem for row in rows} for k, rows in members.items()}}
 
 
 def _processors() -> Iterator[Check]:
@@ -166,4 +199,4 @@ def _gpu_kernels(name: str) -> Iterator[Check]:
         except BackendError as error:
             yield Check(f"{name} gpu", "off", f"the slow reference runs: {error}")
             return
-        yield Check(f"{name} gpu", "ok", "generated Triton; other kernels run their reference")
+        yield Check(f"{name} gpu", "ok", "generated Triton")

@@ -40,6 +40,10 @@ def command(
 
 def _compressed(path: Path) -> list[dict[str, Any]]:
     """Return what the streams of a compressed file say; empty for any other file."""
+    from scitoolkit.io.compressed import holds_streams
+
+    if not holds_streams(path):
+        return []
     from scitoolkit.compression.check import describe_streams
 
     return describe_streams(path)

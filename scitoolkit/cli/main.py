@@ -6,14 +6,18 @@ Command modules import nothing heavy at their top, so `scitoolkit --help` answer
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from scitoolkit import __version__
 from scitoolkit.cli import (
     compress,
     content,
@@ -22,6 +26,7 @@ from scitoolkit.cli import (
     export,
     graphs,
     inspect,
+    new,
     ops,
     predict,
     publish,
@@ -43,14 +48,45 @@ from scitoolkit.core.suggest import nearest_name
 # Newer typer carries click inside, older depends on it: take the class from what typer exports.
 _ClickException = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
+
+class _Group(TyperGroup):
+    """The list of commands with whole sentences, which click would cut at 45 characters."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one wrapped paragraph a command."""
+        rows = [
+            (name, command.get_short_help_str(limit=1000))
+            for name in self.list_commands(ctx)
+            if (command := self.get_command(ctx, name)) is not None
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="scitoolkit",
-    help="Train surrogates on simulation data, search architectures, compress output.",
-    no_args_is_help=True,
-    add_completion=False,
+    cls=_Group,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback(invoke_without_command=True)
+def _start(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Train surrogates on simulation data, search architectures, compress output."""
+    if version:
+        print(f"scitoolkit {__version__}")
+        raise typer.Exit()
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        print("\nStart with: scitoolkit ls, scitoolkit run sst_forecast, scitoolkit doctor")
+
+
 for module in (run, train, search, evaluate, predict, export, publish, inspect, report):
     app.command(module.NAME)(module.command)
 app.command("compress")(compress.compress)
@@ -59,6 +95,7 @@ app.command("verify")(compress.verify)
 app.command("ls")(content.ls)
 app.command("show")(content.show)
 app.command("cp")(content.cp)
+app.command(new.NAME)(new.command)
 app.command(validate.NAME)(validate.command)
 app.command(doctor.NAME)(doctor.command)
 app.add_typer(graphs.app, name="graphs")
@@ -68,8 +105,12 @@ app.add_typer(ops.app, name="ops")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the code that the outcome stands for."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character must not turn a finished job into a failure.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     code = run_cli(arguments)
-    from scitoolkit.training.launch import leave
+    from scitoolkit.core.processes import leave
 
     leave(code)
 
@@ -84,7 +125,7 @@ def run_cli(arguments: Sequence[str]) -> int:
         return _fail(error.exit_code, str(error), type(error).__name__, as_json)
     except typer.Exit as signal:
         return signal.exit_code
-    except _ClickException as error:
+    except _ClickException as error:  # type: ignore[misc]
         return _fail(EXIT_USAGE, _usage_message(error), "UsageError", as_json)
     except (KeyboardInterrupt, typer.Abort):
         return _fail(EXIT_INTERRUPTED, "interrupted", "Interrupted", as_json)

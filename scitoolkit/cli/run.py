@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from scitoolkit.cli import _options as options
-from scitoolkit.core.log import setup_logging
 
 NAME = "run"
 
@@ -24,19 +23,10 @@ def command(
     verbose: options.Verbose = False,
 ) -> int | None:
     """Train, evaluate and report in one go."""
-    from scitoolkit import api
-
-    setup_logging(verbose=verbose)
-    if dry_run:
-        options.print_json(dict(api.check(workflow, overrides or [])))
-        return None
-    if nproc > 1:
-        api.load(workflow, overrides or [])  # errors of the configuration are said once
-        return options.relaunch(nproc)
-    run = api.run(workflow, overrides or [], resume=resume, run_dir=run_dir)
-    if options.is_main_rank():
-        print_outcome(run.path, as_json)
-    return None
+    return options.run_job(
+        "run", workflow, overrides or [], lambda path: print_outcome(path, as_json),
+        nproc=nproc, resume=resume, run_dir=run_dir, dry_run=dry_run, verbose=verbose,
+    )  # fmt: skip
 
 
 def print_outcome(path: Path, as_json: bool) -> None:

@@ -10,7 +10,6 @@ import typer
 
 from scitoolkit.cli import _options as options
 from scitoolkit.core.errors import EXIT_FAILURE, EXIT_OK
-from scitoolkit.core.log import setup_logging
 
 NAME = "search"
 
@@ -28,20 +27,18 @@ def command(
     verbose: options.Verbose = False,
 ) -> int | None:
     """Search an architecture, train the winner and report; nothing is lost when it is killed."""
-    from scitoolkit import api
     from scitoolkit.cli.run import print_outcome
     from scitoolkit.core.results import Results
 
-    setup_logging(verbose=verbose)
+    def show(path: Path) -> int:
+        print_outcome(path, as_json)
+        return outcome_code(Results.read(path).metrics)
+
     settings = [*(overrides or []), *([f"budget.workers={workers}"] if workers else [])]
-    if dry_run:
-        options.print_json(dict(api.check(config, settings)))
-        return None
-    run = api.search(config, settings, resume=resume, run_dir=run_dir)
-    if run is None:
-        return None
-    print_outcome(run.path, as_json)
-    return outcome_code(Results.read(run.path).metrics)
+    return options.run_job(
+        "search", config, settings, show,
+        resume=resume, run_dir=run_dir, dry_run=dry_run, verbose=verbose,
+    )  # fmt: skip
 
 
 def outcome_code(metrics: Mapping[str, Any]) -> int:

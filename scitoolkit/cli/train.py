@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from scitoolkit.cli import _options as options
-from scitoolkit.core.log import setup_logging
 
 NAME = "train"
 
@@ -24,19 +23,14 @@ def command(
     verbose: options.Verbose = False,
 ) -> int | None:
     """Train into a new run directory, or continue one with --resume."""
-    from scitoolkit import api
 
-    setup_logging(verbose=verbose)
-    if dry_run:
-        options.print_json(dict(api.check(config, overrides or [])))
-        return None
-    if nproc > 1:
-        api.load(config, overrides or [])
-        return options.relaunch(nproc)
-    run = api.train(config, overrides or [], resume=resume, run_dir=run_dir)
-    if options.is_main_rank():
+    def show(path: Path) -> None:
         if as_json:
-            options.print_json({"run": str(run.path)})
+            options.print_json({"run": str(path)})
         else:
-            print(run.path)
-    return None
+            print(path)
+
+    return options.run_job(
+        "train", config, overrides or [], show,
+        nproc=nproc, resume=resume, run_dir=run_dir, dry_run=dry_run, verbose=verbose,
+    )  # fmt: skip

@@ -1,13 +1,15 @@
-"""`scitoolkit validate`: every error of a configuration at once."""
+"""`scitoolkit validate`: every error of a configuration at once, and what its job checks."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from scitoolkit.cli import _options as options
+from scitoolkit.core.errors import EXIT_USAGE
 
 NAME = "validate"
 
@@ -23,17 +25,23 @@ def command(
     from scitoolkit.core.config import ConfigProblems, dump_config
 
     try:
-        _, checked = api.load(config, overrides or [])
+        checked, found = api.validate(config, overrides or [])
     except ConfigProblems as error:
         if not as_json:
             raise
         problems = [{"key": p.key, "where": p.where, "message": p.message} for p in error.problems]
         options.print_json({"valid": False, "problems": problems})
         return error.exit_code
+    wrong = any(finding.level == "error" for finding in found)
     if as_json:
-        options.print_json({"valid": True, "config": checked.model_dump(mode="json")})
+        rows = [{"key": f.key, "level": f.level, "message": f.message} for f in found]
+        dumped = checked.model_dump(mode="json")
+        options.print_json({"valid": not wrong, "findings": rows, "config": dumped})
     elif resolved:
         print(dump_config(checked), end="")
-    else:
-        print(f"{api.config_file(config)}: valid")
-    return None
+    if not as_json:
+        for finding in found:
+            print(finding, file=sys.stderr)
+        if not resolved:
+            print(f"{api.config_file(config)}: {'not valid' if wrong else 'valid'}")
+    return EXIT_USAGE if wrong else None

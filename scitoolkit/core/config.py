@@ -13,6 +13,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from logging import Logger
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
@@ -34,7 +35,7 @@ ANCHORS = "x-"
 """A top-level key that begins so only holds sections for YAML anchors."""
 
 C = TypeVar("C", bound="Config")
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class _ConfigMeta(ModelMetaclass):
@@ -56,7 +57,9 @@ class Config(BaseModel, metaclass=_ConfigMeta):
     that a file does not write: defaults < file < override holds at every depth.
 
     Attributes:
-        renamed: {former key: key}; a former key is accepted with a warning for one release.
+        renamed: {former key: key}; a former key is accepted with a warning for one release. Dotted
+            keys, from this section on, move a key to another section.
+        requires: importable packages that the section needs whatever its settings.
 
     Example:
         >>> class Training(Config):
@@ -69,6 +72,7 @@ class Config(BaseModel, metaclass=_ConfigMeta):
     """
 
     renamed: ClassVar[Mapping[str, str]] = {}
+    requires: ClassVar[tuple[str, ...]] = ()
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid",
@@ -77,6 +81,10 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         protected_namespaces=(),
         arbitrary_types_allowed=False,
     )
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the optional packages that these settings need; `validate` looks for them."""
+        return self.requires
 
     @model_validator(mode="before")
     @classmethod
@@ -91,15 +99,67 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         return out
 
 
+def refuse_unused(section: Config, reason: str, *keys: str) -> None:
+    """Refuse settings that nothing reads because of another setting.
+
+    For a validator of `section`. A key at its default may be written, as a resolved configuration
+    writes all of them.
+
+    Args:
+        section: the section that holds the keys.
+        reason: the setting that makes them unused.
+        keys: fields of `section`.
+
+    Raises:
+        ValueError: one of them differs from its default.
+    """
+    fields = type(section).model_fields
+    written = [
+        k for k in keys if getattr(section, k) != fields[k].get_default(call_default_factory=True)
+    ]
+    if written:
+        raise ValueError(f"{', '.join(written)}: not used with {reason}; leave out")
+
+
 def _without_former_keys(schema: type[Config], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `data` with former keys, dotted ones too, moved to where they are now."""
     out = dict(data)
-    for former in schema.renamed.keys() & data.keys():
-        key = schema.renamed[former]
-        if key in data:
+    for former, key in schema.renamed.items():
+        found, value = _taken(out, former.split("."))
+        if not found:
+            continue
+        if not _put(out, key.split("."), value):
             raise ValueError(f"{former!r} is the former name of {key!r}: write {key!r} only")
         log.warning("configuration key %r is now called %r", former, key)
-        out[key] = out.pop(former)
     return out
+
+
+def _taken(tree: dict[str, Any], path: list[str]) -> tuple[bool, Any]:
+    """Remove the value at `path`; return whether there was one, and it."""
+    head, *rest = path
+    if head not in tree:
+        return False, None
+    if not rest:
+        return True, tree.pop(head)
+    if not isinstance(tree[head], Mapping):
+        return False, None
+    tree[head] = dict(tree[head])  # the caller's mapping stays as it is
+    return _taken(tree[head], rest)
+
+
+def _put(tree: dict[str, Any], path: list[str], value: Any) -> bool:
+    """Write `value` at `path`; return False where something is written already."""
+    *parents, leaf = path
+    for parent in parents:
+        below = tree.get(parent, {})
+        if not isinstance(below, Mapping):
+            return False
+        tree[parent] = dict(below)
+        tree = tree[parent]
+    if leaf in tree:
+        return False
+    tree[leaf] = value
+    return True
 
 
 def _overlay(default: Config, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,7 +211,7 @@ class ConfigProblems(ConfigError, ValueError):
     """
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
+        self.problems: tuple[Problem, ...] = tuple(problems)
         super().__init__("\n".join(map(str, problems)))
 
 

@@ -32,3 +32,12 @@ def lazy_names(package: str, homes: Mapping[str, str | None]) -> Callable[[str],
         return getattr(importlib.import_module(f"{package}.{home}"), name)
 
     return get
+
+
+def public_dir(module: Mapping[str, Any]) -> Callable[[], list[str]]:
+    """Return a module `__dir__` that shows the public names, imported or not, to Tab.
+
+    Args:
+        module: the module's `globals()`, with `__all__`.
+    """
+    return lambda: sorted({*module["__all__"], *(n for n in module if n.startswith("__"))})

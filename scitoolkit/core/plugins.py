@@ -70,8 +70,10 @@ class Kind(Generic[T]):
     """
 
     def __init__(self, name: str, summary: str = "", *, contract: str = "") -> None:
-        self.name, self.summary, self.contract = name, summary, contract
-        self.group = GROUP + name.replace(" ", "_")
+        self.name: str = name
+        self.summary: str = summary
+        self.contract: str = contract
+        self.group: str = GROUP + name.replace(" ", "_")
         self._registered: dict[str, T] = {}
         self._loaded: dict[EntryPoint, T] = {}
 
@@ -164,17 +166,18 @@ class Choice:
         words: strings that are kept as they are, such as "auto".
 
     Example:
+        >>> from typing import Annotated
+        >>> from pydantic import TypeAdapter
         >>> from scitoolkit.core.config import Config
         >>> codecs = Kind("test codec")
         >>> class Codec(Config):
         ...     name: str
-        >>> class Job(Config):
-        ...     codec: Annotated[Codec, Choice(codecs)]
+        >>> field = TypeAdapter(Annotated[Codec, Choice(codecs)])
         >>> @codecs.register("zip")
         ... class Zip(Codec):
         ...     name: str = "zip"
-        >>> Job(codec={"name": "zip"})
-        Job(codec=Zip(name='zip'))
+        >>> field.validate_python({"name": "zip"})
+        Zip(name='zip')
     """
 
     kind: Kind[Any]
@@ -248,6 +251,27 @@ def kinds() -> dict[str, Kind[Any]]:
     """
     found = _installed().get(GROUP + "kind", {})
     return {name.replace("_", " "): found[name].load() for name in sorted(found)}
+
+
+def kind(name: str) -> Kind[Any]:
+    """Return one kind by name, importing no other.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    found = _installed().get(GROUP + "kind", {}).get(name.replace(" ", "_"))
+    if found is None:
+        known = kind_names()
+        raise ConfigError(
+            f"unknown kind {name!r}", allowed=", ".join(known), fix=nearest_name(name, known) or ""
+        )
+    loaded: Kind[Any] = found.load()
+    return loaded
+
+
+def member_names(kind_name: str) -> list[str]:
+    """Return the members of a kind that entry points bring, without importing anything."""
+    return sorted(_installed().get(GROUP + kind_name.replace(" ", "_"), {}))
 
 
 def kind_names() -> list[str]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 from scitoolkit.core.errors import ConfigError
 
@@ -86,6 +89,20 @@ def current_rank() -> int:
 def world_size() -> int:
     """Return the number of processes of the job."""
     return process_environment().world_size
+
+
+def leave(code: int) -> NoReturn:
+    """End this process with an exit code, as one of several ranks without the usual shutdown.
+
+    gloo's threads can abort (SIGABRT) while the interpreter shuts down, which would hide the code
+    of a rank that had saved and closed everything.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if world_size() > 1:
+        os._exit(code)
+    sys.exit(code)
 
 
 @contextlib.contextmanager

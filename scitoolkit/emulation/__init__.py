@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from scitoolkit.core.lazy import lazy_names
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scitoolkit.core.lazy import lazy_names, public_dir
+
+if TYPE_CHECKING:
+    from scitoolkit.emulation.config import EmulationConfig as EmulationConfig
+    from scitoolkit.emulation.emulator import Emulator as Emulator
+    from scitoolkit.emulation.job import EmulationJob as EmulationJob
+    from scitoolkit.emulation.rollout import rollout as rollout
+    from scitoolkit.emulation.variables import Layout as Layout
+    from scitoolkit.emulation.variables import Variable as Variable
 
 _HOMES = {
     "EmulationConfig": "config",
@@ -12,7 +23,14 @@ _HOMES = {
     "Variable": "variables",
     "rollout": "rollout",
 }
-__all__ = sorted(_HOMES)
+__all__ = [
+    "EmulationConfig",
+    "EmulationJob",
+    "Emulator",
+    "Layout",
+    "Variable",
+    "rollout",
+]
 
-
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

@@ -149,6 +149,8 @@ class EmulationConfig(JobConfig):
             missing = set(data.inputs) & set(data.outputs)
             if data.lead == 0 or not missing:
                 problems.append("a rollout needs lead >= 1 and an output that is also an input")
+        if data.test is not None and self.split.test not in (0, SplitConfig().test):
+            problems.append("split.test is not used with data.test, which is the test part")
         if self.diagnostic is not None:
             own = set(self.diagnostic.outputs)
             rest = set(data.outputs) - own

@@ -114,12 +114,17 @@ class SampleSource:
     Samples hold each variable as (B, offset, *dims) float32.
     """
 
+    bytes_read: int
+    arrays: dict[str, xr.DataArray]
+
     def __init__(
         self, data: Data, starts: np.ndarray, offsets: Sequence[int], repeats: int = 1
     ) -> None:
-        self.data, self.repeats, self.bytes_read = data, repeats, 0
-        self.starts = np.asarray(starts, dtype=np.int64)
-        self.offsets = np.asarray(offsets, dtype=np.int64)
+        self.data: Data = data
+        self.repeats: int = repeats
+        self.bytes_read = 0
+        self.starts: np.ndarray = np.asarray(starts, dtype=np.int64)
+        self.offsets: np.ndarray = np.asarray(offsets, dtype=np.int64)
         self.arrays = {
             name: data.dataset[name].transpose(data.layout.sample_dim, *variable.dims)
             for name, variable in data.layout.variables.items()

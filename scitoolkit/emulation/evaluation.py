@@ -20,6 +20,7 @@ from scitoolkit.emulation.rollout import (
     rollout,
     step_once,
 )
+from scitoolkit.emulation.variables import Layout
 
 OWN, PERSISTENCE, LINEAR = "emulator", "persistence", "linear extrapolation"
 MATCHED = "emulator, where linear extrapolation has a frame before it"
@@ -46,17 +47,29 @@ class Evaluation:
         deviation: {output: standard deviation of the truth, with the cells' volumes}.
     """
 
+    layout: Layout
+    lead: int
+    weights: dict[str, np.ndarray]
+    one_step: Any
+    plain: Any
+    deviation: dict[str, float]
+    rollouts: dict[str, dict[str, list[float | None]]]
+    starts: int
+
     def __init__(
         self, emulator: Emulator, data: Data, steps: range, config: EmulationConfig
     ) -> None:
-        self.emulator, self.data, self.steps, self.config = emulator, data, steps, config
+        self.emulator: Emulator = emulator
+        self.data: Data = data
+        self.steps: range = steps
+        self.config: EmulationConfig = config
         self.layout, self.lead = emulator.layout, config.data.lead
-        self.outputs = [v.name for v in self.layout.outputs]
+        self.outputs: list[str] = [v.name for v in self.layout.outputs]
         self.weights = {
             v.name: data.layout.weights() if v.is_field else np.ones(v.shape)
             for v in self.layout.outputs
         }
-        self.source = SampleSource(data, np.arange(data.num_samples), [0])
+        self.source: SampleSource = SampleSource(data, np.arange(data.num_samples), [0])
         if len(steps) <= self.lead:
             raise DataError(
                 f"{len(steps)} samples to test on", where=data.where,

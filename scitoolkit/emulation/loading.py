@@ -35,7 +35,8 @@ class VariableSource(FileSource):
         orders: Mapping[str, Sequence[int]],
     ) -> None:  # fmt: skip
         super().__init__(source.rows, source.keys, np.tile(source.starts[starts], repeats))
-        self.data, self.orders = data, orders
+        self.data: Data = data
+        self.orders: Mapping[str, Sequence[int]] = orders
 
     def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the arrays of a batch, (samples, steps, *dims) each."""

@@ -2,25 +2,59 @@
 
 from __future__ import annotations
 
-from scitoolkit.core.lazy import lazy_names
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scitoolkit.core.lazy import lazy_names, public_dir
+
+if TYPE_CHECKING:
+    from scitoolkit.forecasting.baselines import AnomalyAutoregression as AnomalyAutoregression
+    from scitoolkit.forecasting.baselines import AnomalyPersistence as AnomalyPersistence
+    from scitoolkit.forecasting.baselines import Climatology as Climatology
+    from scitoolkit.forecasting.baselines import DampedAnomaly as DampedAnomaly
+    from scitoolkit.forecasting.baselines import Persistence as Persistence
+    from scitoolkit.forecasting.baselines import RidgeAutoregression as RidgeAutoregression
+    from scitoolkit.forecasting.config import ForecastingConfig as ForecastingConfig
+    from scitoolkit.forecasting.job import ForecastingJob as ForecastingJob
+    from scitoolkit.forecasting.lstm import PodLSTM as PodLSTM
+    from scitoolkit.forecasting.pod import POD as POD
+    from scitoolkit.forecasting.surrogate import ForecastSurrogate as ForecastSurrogate
+    from scitoolkit.forecasting.windows import Series as Series
+    from scitoolkit.forecasting.windows import Windows as Windows
+    from scitoolkit.forecasting.windows import all_windows as all_windows
 
 _HOMES = {
-    "POD": "pod",
     "AnomalyAutoregression": "baselines",
     "AnomalyPersistence": "baselines",
     "Climatology": "baselines",
     "DampedAnomaly": "baselines",
-    "Persistence": "baselines",
-    "RidgeAutoregression": "baselines",
     "ForecastSurrogate": "surrogate",
     "ForecastingConfig": "config",
     "ForecastingJob": "job",
+    "POD": "pod",
+    "Persistence": "baselines",
     "PodLSTM": "lstm",
+    "RidgeAutoregression": "baselines",
     "Series": "windows",
     "Windows": "windows",
     "all_windows": "windows",
 }
-__all__ = sorted(_HOMES)
+__all__ = [
+    "POD",
+    "AnomalyAutoregression",
+    "AnomalyPersistence",
+    "Climatology",
+    "DampedAnomaly",
+    "ForecastSurrogate",
+    "ForecastingConfig",
+    "ForecastingJob",
+    "Persistence",
+    "PodLSTM",
+    "RidgeAutoregression",
+    "Series",
+    "Windows",
+    "all_windows",
+]
 
-
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

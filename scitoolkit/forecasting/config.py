@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.config import Config, DataPath, refuse_unused
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.io.split import SplitConfig
 from scitoolkit.training.config import TrainingConfig
@@ -82,6 +82,12 @@ class LSTMConfig(Config):
     layers: PositiveInt = 1
     architecture: ArchitectureConfig | None = None
     seasonal_inputs: bool = True
+
+    @model_validator(mode="after")
+    def _read(self) -> LSTMConfig:
+        if self.architecture is not None:
+            refuse_unused(self, "architecture", "hidden", "layers")
+        return self
 
 
 class ForecastingConfig(JobConfig):

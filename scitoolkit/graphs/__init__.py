@@ -1,1 +1,54 @@
 """Full-graph GNN training on any number of processes, for torch-geometric models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scitoolkit.core.lazy import lazy_names, public_dir
+
+if TYPE_CHECKING:
+    from scitoolkit.graphs.adapter import detach as detach
+    from scitoolkit.graphs.adapter import dropout_by_node as dropout_by_node
+    from scitoolkit.graphs.config import GraphConfig as GraphConfig
+    from scitoolkit.graphs.graph import Graph as Graph
+    from scitoolkit.graphs.graph import from_data as from_data
+    from scitoolkit.graphs.graph import read_graph as read_graph
+    from scitoolkit.graphs.graph import write_graph as write_graph
+    from scitoolkit.graphs.job import GraphJob as GraphJob
+    from scitoolkit.graphs.mesh_config import MeshConfig as MeshConfig
+    from scitoolkit.graphs.mesh_job import MeshJob as MeshJob
+    from scitoolkit.graphs.proof import attach as attach
+    from scitoolkit.graphs.proof import prove as prove
+
+_HOMES = {
+    "Graph": "graph",
+    "GraphConfig": "config",
+    "GraphJob": "job",
+    "MeshConfig": "mesh_config",
+    "MeshJob": "mesh_job",
+    "attach": "proof",
+    "detach": "adapter",
+    "dropout_by_node": "adapter",
+    "from_data": "graph",
+    "prove": "proof",
+    "read_graph": "graph",
+    "write_graph": "graph",
+}
+__all__ = [
+    "Graph",
+    "GraphConfig",
+    "GraphJob",
+    "MeshConfig",
+    "MeshJob",
+    "attach",
+    "detach",
+    "dropout_by_node",
+    "from_data",
+    "prove",
+    "read_graph",
+    "write_graph",
+]
+
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

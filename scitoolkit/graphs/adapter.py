@@ -1,8 +1,8 @@
 """torch-geometric models on many processes: the user's module stays as it is.
 
-`attach` runs a model's forward pass inside `Distributed`; its class, parameters and names stay, so
-weights trained on eight processes load into the plain model. Which models it is right for is not
-looked up: `proof.prove` compares it with the plain model before training.
+`distribute` runs a model's forward pass inside `Distributed`; its class, parameters and names stay,
+so weights trained on eight processes load into the plain model. Which models it is right for is
+not looked up: `proof.prove` compares it with the plain model before training.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def edge_inputs(model: nn.Module, graph: Any) -> list[str]:
     return [n for n in EDGE_INPUTS if n in accepted and getattr(graph, n, None) is not None]
 
 
-def attach(
+def distribute(
     model: nn.Module, part: GraphPart, fast: Collection[str] = (), *, dropout: bool = True
 ) -> nn.Module:
-    """Let a model work on this process's part of the graph.
+    """Let a model work on this process's part of the graph; `proof.attach` proves it first.
 
     Call the model with own nodes' features; its edges are the part's, whatever is given.
 

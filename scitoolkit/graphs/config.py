@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import PositiveInt
+from pydantic import PositiveInt, model_validator
 
-from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.config import Config, DataPath, refuse_unused
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.graphs.models import GCN, AnyModel
 from scitoolkit.graphs.strategy import GraphTrainingConfig
@@ -42,6 +42,14 @@ class PartitionConfig(Config):
     sparse: bool = True
     partition: Literal["metis", "random", "block"] = "metis"
     owner: DataPath | None = None
+
+    @model_validator(mode="after")
+    def _read(self) -> PartitionConfig:
+        if self.owner is not None:
+            refuse_unused(self, "owner", "partition")
+        if self.algorithm != "1.5d":
+            refuse_unused(self, f"algorithm: {self.algorithm}", "replication")
+        return self
 
 
 class GraphConfig(JobConfig):

@@ -96,17 +96,16 @@ class Distributed(TorchFunctionMode):
         return self._tagged(func(*args, **kwargs), name, args, kwargs)
 
     def _tagged(self, out: Any, name: str, args: Any, kwargs: Any) -> Any:
-        given = [a for a in flat((args, tuple(kwargs.values()))) if tag_of(a) is not None]
+        every = flat((args, tuple(kwargs.values())))
+        given = [(a, tag) for a in every if (tag := tag_of(a)) is not None]
         for each in flat((out,)):
             if not isinstance(each, Tensor) or isinstance(each, nn.Parameter):
                 continue
-            for a in given:
-                tag = after(name, tag_of(a), a, each, args) if each is not a else tag_of(a)
+            for a, known in given:
+                tag = known if each is a else after(name, known, a, each, args)
                 if tag is not None:
-                    put_tag(
-                        each,
-                        _as_index(tag, each) if name in _KEEPS_PLACES else replace(tag, role=None),
-                    )
+                    keeps = name in _KEEPS_PLACES
+                    put_tag(each, _as_index(tag, each) if keeps else replace(tag, role=None))
                     break
             else:
                 self._by_count(each, args, kwargs)
@@ -198,13 +197,11 @@ class Distributed(TorchFunctionMode):
             return put_tag(out, Tag(dim, self._part.nodes))
         if role == TARGET and x.size(dim) == self._own:
             return put_tag(func(*args, **kwargs), Tag(dim, self._part.nodes))
-        if (
-            tag_of(x) is None
-            and role is None
-            and tag_of(source if tag_of(index) is None else index)
-        ):
-            if tag_of(index) is None and index.size(min(dim, index.dim() - 1)) == source.size(dim):
-                put_tag(index, Tag(min(dim, index.dim() - 1), tag_of(source).ids))
+        rows = tag_of(source) if tag_of(index) is None else tag_of(index)
+        if tag_of(x) is None and role is None and rows is not None:
+            place = min(dim, index.dim() - 1)
+            if tag_of(index) is None and index.size(place) == source.size(dim):
+                put_tag(index, Tag(place, rows.ids))
             return self._pooled(func, name, (x, dim, index, source), args, kwargs, total=total)
         return self._passed(func, name, args, kwargs)
 
@@ -374,9 +371,8 @@ class Distributed(TorchFunctionMode):
         out = func(a, b)
         if left is not None:
             return put_tag(out, replace(left, role=None))
-        return put_tag(
-            out, replace(right, dim=out.dim() - 1, role=None) if tag_of(b) is not None else None
-        )
+        right = tag_of(b)
+        return put_tag(out, right and replace(right, dim=out.dim() - 1, role=None))
 
     def _einsum(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         equation, operands = args[0], list(flat(args[1:]))
@@ -505,57 +501,56 @@ def _indexed(x: Tensor, parts: tuple[Any, ...], out: Tensor) -> Tag | None:
     """Return the tag of x[parts]."""
     tag = tag_of(x)
     role = tag.role if tag is not None else None
-    place = 0
     found: Tag | None = None
-    seen = 0
+    place = seen = 0  # dimensions of the result and of x so far
+    tensors = False
     for number, part in enumerate(parts):
-        if part is None:
-            place += 1
-            continue
+        width, here = _width(part), None
         if part is Ellipsis:
-            rest = x.dim() - seen - sum(_width(p) for p in parts[number + 1 :])
-            if tag is not None and seen <= tag.dim < seen + rest:
-                found = replace(tag, dim=place + tag.dim - seen)
-            seen, place = seen + rest, place + rest
-            continue
-        width = _width(part)
-        here = tag is not None and seen <= tag.dim < seen + width
+            width = x.dim() - seen - sum(_width(p) for p in parts[number + 1 :])
+        if tag is not None and seen <= tag.dim < seen + width:
+            here = tag
         if isinstance(part, Tensor):
-            if part.dtype == torch.bool:
-                mask = tag_of(part)
-                if mask is not None or here:
-                    source = mask if mask is not None else tag
-                    ids = None
-                    if source.ids is not None and part.dim() == 1:
-                        ids = source.ids[part]
-                    elif source.ids is not None and out.size(place) == part.numel():
-                        ids = source.ids
-                    found = Tag(place, ids)
-                place += 1
-            else:
-                index = tag_of(part)
-                if index is not None and found is None:
-                    found = Tag(place + index.dim, index.ids)
-                place += (
-                    part.dim()
-                    if found is None or not isinstance(parts[number - 1], Tensor) or number == 0
-                    else 0
-                )
+            found = found or _selected(part, here, place, out)
+            place += 0 if tensors else 1 if part.dtype == torch.bool else part.dim()
+            tensors = True
+        elif part is Ellipsis:
+            found = found or (here and replace(here, dim=place + here.dim - seen))
+            place += width
         elif isinstance(part, slice):
-            if here:
-                ids = tag.ids[part] if tag.ids is not None else None
-                found = replace(tag, dim=place, ids=ids)
+            ids = here.ids[part] if here is not None and here.ids is not None else None
+            found = found or (here and replace(here, dim=place, ids=ids))
             place += 1
-        elif isinstance(part, int) and isinstance(role, tuple) and seen == 0 and len(role) > part:
+        elif part is None:
+            place += 1
+        elif isinstance(role, tuple) and seen == 0:
             role = role[part]
         seen += width
     if found is None and tag is not None and tag.dim >= seen:
         found = replace(tag, dim=place + tag.dim - seen)
     if found is None or not 0 <= found.dim < out.dim():
         return None
-    if isinstance(role, tuple) and out.dim() != 2:
-        role = EITHER
-    return _as_index(replace(found, role=role), out)
+    return _as_index(replace(found, role=EITHER if _is_no_pair(role, out) else role), out)
+
+
+def _is_no_pair(role: Any, out: Tensor) -> bool:
+    return isinstance(role, tuple) and out.dim() != 2
+
+
+def _selected(part: Tensor, here: Tag | None, place: int, out: Tensor) -> Tag | None:
+    """Return the tag of rows that a mask or an index selects."""
+    rows = tag_of(part)
+    if part.dtype != torch.bool:
+        return rows and Tag(place + rows.dim, rows.ids)
+    rows = rows or here
+    if rows is None:
+        return None
+    ids = rows.ids
+    if ids is not None and part.dim() == 1:
+        ids = ids[part]
+    elif out.size(place) != part.numel():
+        ids = None
+    return Tag(place, ids)
 
 
 def _dims(name: str, x: Tensor, args: Any, kwargs: Any) -> tuple[tuple[int, ...], bool]:
@@ -592,8 +587,8 @@ def _joined(mode: Distributed, func: Any, name: str, args: Any, kwargs: Any) -> 
         return put_tag(out, Tag(lead.dim + (lead.dim >= dim), lead.ids, role))
     ids = lead.ids
     if dim == lead.dim:
-        every = [t.ids if t is not None else None for t in tags]
-        ids = torch.cat(every) if all(e is not None for e in every) else None
+        every = [t.ids for t in tags if t is not None and t.ids is not None]
+        ids = torch.cat(every) if len(every) == len(tags) else None
     role = None
     if roles:
         role = roles[0] if all(r == roles[0] for r in roles) else EITHER

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -18,11 +19,15 @@ class MeshDataConfig(Config):
     Attributes:
         path: HDF5, as `scitoolkit.graphs.mesh_data.read_meshes` describes.
         meshes: names of the meshes to learn from; all by default.
-        validation, test: trajectories kept from training, the last ones of the file.
     """
 
     path: DataPath
     meshes: list[str] | None = None
+
+
+class TrajectorySplit(Config):
+    """How many trajectories are kept from training, the last ones of the file."""
+
     validation: PositiveInt = 2
     test: PositiveInt = 2
 
@@ -49,8 +54,14 @@ class MeshConfig(JobConfig):
     `training.batch_size` counts trajectories.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {
+        "data.validation": "split.validation",
+        "data.test": "split.test",
+    }
+
     surrogate: Literal["mesh_transport"] = "mesh_transport"
     data: MeshDataConfig
+    split: TrajectorySplit = TrajectorySplit()
     graph: PartitionConfig = PartitionConfig()
     model: MeshModelConfig = MeshModelConfig()
     training: GraphTrainingConfig = GraphTrainingConfig(epochs=60, batch_size=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,7 +11,6 @@ import numpy as np
 import torch
 import xarray as xr
 
-from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.log import get_logger
@@ -29,14 +29,14 @@ from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 from scitoolkit.training.processes import on_rank_zero
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 NODE_INPUTS, EDGE_INPUTS = 3, 3  # velocity and boundary flag; offset and length
 
 
 class MeshJob(TrainingJob):
     """Trains on the first trajectories of the file, validates and tests on the last ones."""
 
-    config_class: ClassVar[type[Config]] = MeshConfig
+    config_class: ClassVar[type[MeshConfig]] = MeshConfig
 
     def check(self, config: MeshConfig) -> Mapping[str, Any]:
         """Read the meshes, share them, run one batch; write nothing."""
@@ -81,7 +81,7 @@ class MeshJob(TrainingJob):
         path = config.data.path if data is None else data
         whole = read_meshes(path)
         count = whole.tracer.shape[0]
-        flows = np.arange(count - config.data.test if data is None else 0, count)
+        flows = np.arange(count - config.split.test if data is None else 0, count)
         found = {}
         for name in whole.names:
             meshes = read_meshes(path, [name])
@@ -115,10 +115,13 @@ class MeshJob(TrainingJob):
 def _data(config: MeshConfig) -> tuple[MeshSet, dict[str, np.ndarray]]:
     meshes = read_meshes(config.data.path, config.data.meshes)
     count = meshes.tracer.shape[0]
-    test, validation = count - config.data.test, count - config.data.test - config.data.validation
+    test, validation = (
+        count - config.split.test,
+        count - config.split.test - config.split.validation,
+    )
     if validation < 1:
         raise ConfigError(
-            f"{count} trajectories leave none to learn from", where="data.validation, data.test",
+            f"{count} trajectories leave none to learn from", where="split.validation, split.test",
             allowed=f"together at most {count - 1}",
         )  # fmt: skip
     cuts = {"train": (0, validation), "validation": (validation, test), "test": (test, count)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
@@ -15,6 +15,8 @@ from scitoolkit.core.plugins import Choice, Kind
 
 class NodeModelConfig(Config):
     """Base of all node models: hidden layers of one width, with dropout before each layer."""
+
+    requires: ClassVar[tuple[str, ...]] = ("torch_geometric",)
 
     name: str
     hidden: PositiveInt = 16
@@ -117,8 +119,9 @@ class NodeModel(nn.Module):
 
     def __init__(self, layers: list[nn.Module], dropout: float, activation: nn.Module) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
-        self.dropout, self.activation = dropout, activation
+        self.layers: nn.ModuleList = nn.ModuleList(layers)
+        self.dropout: float = dropout
+        self.activation: nn.Module = activation
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return logits, shape (N, classes)."""

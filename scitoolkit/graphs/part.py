@@ -42,12 +42,14 @@ class GraphPart:
     """
 
     def __init__(self, graph: Graph, owner: Array, grid: Grid, ranks: Communicator) -> None:
-        self.graph, self._owner = graph, np.asarray(owner)
-        self.grid, self.ranks = grid, ranks
+        self.graph: Graph = graph
+        self._owner = np.asarray(owner)
+        self.grid: Grid = grid
+        self.ranks: Communicator = ranks
         self._order = cache_order(graph)
         self._edges: Tensor | None = None
         every = np.arange(len(self._owner)) if self._order is None else self._order
-        self.nodes = torch.from_numpy(every[self._owner[every] == ranks.rank])
+        self.nodes: Tensor = torch.from_numpy(every[self._owner[every] == ranks.rank])
 
     @property
     def num_nodes(self) -> int:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from logging import Logger
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
-from scitoolkit.graphs.adapter import attach, detach, edge_inputs
+from scitoolkit.graphs.adapter import detach, distribute, edge_inputs
 from scitoolkit.graphs.collectives import gather_counts
 from scitoolkit.graphs.communicator import Communicator, SingleProcess, Traffic
 from scitoolkit.graphs.fast_layers import fast_forward
@@ -31,7 +32,7 @@ from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.simulated import run_ranks
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 NODES, EDGES = 41, 160
 PATIENCE = 20.0  # seconds that a simulated rank waits for another
@@ -93,21 +94,34 @@ def prove(model: nn.Module, part: GraphPart) -> Proof:
             ranks.
     """
     begin = time.perf_counter()
-    failure, found = None, None
+    failure: ConfigError | None = None
     with _ALONE, _float64():
         try:
-            found = _prove(model, part)
-        except ConfigError as error:
-            failure = error
+            fast, size, off = _prove(model, part)
+        except ConfigError as refusal:
+            failure = refusal
     if any(gather_counts(part.ranks, int(failure is not None))) and failure is None:
         failure = ConfigError("the model differs on another process", where="model")
     if failure is not None:
         raise failure
-    assert found is not None
-    fast, size, error = found
     seconds = time.perf_counter() - begin
-    log.info("proved on %d rank(s): %.1e off the plain model, %.2f s", size, error, seconds)
-    return Proof(fast, size, error, seconds)
+    log.info("proved on %d rank(s): %.1e off the plain model, %.2f s", size, off, seconds)
+    return Proof(fast, size, off, seconds)
+
+
+def attach(model: nn.Module, part: GraphPart) -> nn.Module:
+    """Let a model work on this process's part of the graph, once it is proven that it can.
+
+    Call the model with own nodes' features; its edges are the part's, whatever is given.
+
+    Args:
+        model: any torch-geometric model; changed in place, and restored by `detach`.
+        part: this process's part.
+
+    Raises:
+        ConfigError: the model differs from the plain one on several processes.
+    """
+    return distribute(model, part, prove(model, part).fast)
 
 
 def _prove(model: nn.Module, part: GraphPart) -> tuple[tuple[str, ...], int, float]:
@@ -119,11 +133,13 @@ def _prove(model: nn.Module, part: GraphPart) -> tuple[tuple[str, ...], int, flo
         raise _refused(reference.inside, reference.error, 1)
     owner = _owners(grid.size)
     # Sparse products first; where only they differ, no layer is one.
-    for chosen in (fast, ()) if fast and part.has_whole_rows else (fast,):
-        problem, error = _compare(model, graph, owner, grid, chosen, reference)
-        if problem is None:
-            return chosen, grid.size, error
-    raise problem
+    problem, off = _compare(model, graph, owner, grid, fast, reference)
+    if problem is not None and fast and part.has_whole_rows:
+        fast = ()
+        problem, off = _compare(model, graph, owner, grid, fast, reference)
+    if problem is not None:
+        raise problem
+    return fast, grid.size, off
 
 
 def _small(grid: Grid) -> Grid:
@@ -292,7 +308,7 @@ def _compare(
 
     def work(ranks: Communicator) -> tuple[Trace, Tensor]:
         part = GraphPart(graph, owner, grid, ranks)
-        distributed = attach(_double(model), part, fast, dropout=False)
+        distributed = distribute(_double(model), part, fast, dropout=False)
         trace = _trace(distributed, distributed, graph, part.nodes)
         if trace.error is not None:
             failed.append((trace, trace.error))

@@ -12,6 +12,8 @@ WAIT_SECONDS = 60.0
 
 
 class _Board:
+    barrier: Any
+
     def __init__(self, size: int, seconds: float) -> None:
         self.barrier = threading.Barrier(size, timeout=seconds)
         self.posted: list[Any] = [None] * size
@@ -26,7 +28,9 @@ class ThreadRank:
     """
 
     def __init__(self, rank: int, board: _Board, traffic: Any) -> None:
-        self.rank, self.size, self._board = rank, len(board.posted), board
+        self.rank: int = rank
+        self.size: int = len(board.posted)
+        self._board = board
         self.traffic = traffic
         self.log: list[list[int]] = []
 

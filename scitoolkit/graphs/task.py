@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import CheckpointError
-from scitoolkit.graphs.adapter import attach, dropout_by_node
+from scitoolkit.graphs.adapter import distribute, dropout_by_node
 from scitoolkit.graphs.part import GraphPart
-from scitoolkit.graphs.proof import prove
+from scitoolkit.graphs.proof import Proof, prove
 
 
 class PartLoader:
@@ -95,8 +95,8 @@ class NodeClassification:
     """
 
     def __init__(self, model: nn.Module, part: GraphPart, seed: int = 0) -> None:
-        self.proof = prove(model, part)
-        self.model = attach(model, part, self.proof.fast)
+        self.proof: Proof = prove(model, part)
+        self.model: nn.Module = distribute(model, part, self.proof.fast)
         self._seed = seed
 
     def _logits(self, batch: Batch) -> Tensor:

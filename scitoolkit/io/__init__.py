@@ -1,1 +1,48 @@
 """Reading and writing: fields, time axes, splits, and the loader of training batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scitoolkit.core.lazy import lazy_names, public_dir
+
+if TYPE_CHECKING:
+    from scitoolkit.io.atoms import AtomsCollection as AtomsCollection
+    from scitoolkit.io.atoms import LabelConfig as LabelConfig
+    from scitoolkit.io.atoms import open_atoms as open_atoms
+    from scitoolkit.io.fields import open_fields as open_fields
+    from scitoolkit.io.fields import write_fields as write_fields
+    from scitoolkit.io.inspect import describe as describe
+    from scitoolkit.io.split import SplitConfig as SplitConfig
+    from scitoolkit.io.split import blocked_split as blocked_split
+    from scitoolkit.io.stream import StreamedVariable as StreamedVariable
+    from scitoolkit.io.stream import stream_fields as stream_fields
+
+_HOMES = {
+    "AtomsCollection": "atoms",
+    "LabelConfig": "atoms",
+    "SplitConfig": "split",
+    "StreamedVariable": "stream",
+    "blocked_split": "split",
+    "describe": "inspect",
+    "open_atoms": "atoms",
+    "open_fields": "fields",
+    "stream_fields": "stream",
+    "write_fields": "fields",
+}
+__all__ = [
+    "AtomsCollection",
+    "LabelConfig",
+    "SplitConfig",
+    "StreamedVariable",
+    "blocked_split",
+    "describe",
+    "open_atoms",
+    "open_fields",
+    "stream_fields",
+    "write_fields",
+]
+
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

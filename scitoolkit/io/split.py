@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 from pydantic import Field, model_validator
 
-from scitoolkit.core.config import Config
+from scitoolkit.core.config import Config, refuse_unused
 from scitoolkit.core.errors import ConfigError, DataError
 
 PARTS = ("train", "validation", "test")
@@ -29,11 +29,11 @@ class SplitConfig(Config):
         train: fraction (a float) or number (an int) of steps.
         validation: likewise.
         test: likewise.
-        validation_start: first date (or time) of the validation part; sets counts aside.
-        test_start: first date (or time) of the test part; sets counts aside.
+        validation_start: first date (or time) of the validation part, instead of sizes.
+        test_start: first date (or time) of the test part, instead of sizes.
         gap: steps left out between two parts.
         seed: of the random split only.
-        force: take a random split although its scores mean little.
+        force: take a random split, although its scores mean little.
     """
 
     name: Literal["blocked", "random"] = "blocked"
@@ -57,6 +57,12 @@ class SplitConfig(Config):
             )
         if (self.validation_start is None) != (self.test_start is None):
             raise ValueError("give both validation_start and test_start, or neither")
+        if self.name == "random":
+            refuse_unused(self, "name: random", "gap", "validation_start", "test_start")
+        else:
+            refuse_unused(self, "name: blocked", "seed", "force")
+        if self.test_start is not None:
+            refuse_unused(self, "test_start, which sets the sizes", "train", "validation", "test")
         return self
 
 

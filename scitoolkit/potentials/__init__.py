@@ -2,7 +2,38 @@
 
 from __future__ import annotations
 
-from scitoolkit.core.lazy import lazy_names
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scitoolkit.core.lazy import lazy_names, public_dir
+
+if TYPE_CHECKING:
+    from scitoolkit.potentials.calculator import Calculator as Calculator
+    from scitoolkit.potentials.committee import model_deviation as model_deviation
+    from scitoolkit.potentials.config import PotentialConfig as PotentialConfig
+    from scitoolkit.potentials.deepmd.descriptors.base import Descriptor as Descriptor
+    from scitoolkit.potentials.deepmd.descriptors.base import DescriptorConfig as DescriptorConfig
+    from scitoolkit.potentials.deepmd.descriptors.base import descriptors as descriptors
+    from scitoolkit.potentials.deepmd.model import DeepPotential as DeepPotential
+    from scitoolkit.potentials.deepmd.model import DeepPotentialConfig as DeepPotentialConfig
+    from scitoolkit.potentials.deepmd.model import SeE2AConfig as SeE2AConfig
+    from scitoolkit.potentials.deepmd.model import SeE2RConfig as SeE2RConfig
+    from scitoolkit.potentials.deepmd.properties import PropertyModel as PropertyModel
+    from scitoolkit.potentials.deepmd.weights import read_deepmd as read_deepmd
+    from scitoolkit.potentials.deepmd.weights import read_deepmd_property as read_deepmd_property
+    from scitoolkit.potentials.deepmd.weights import write_deepmd as write_deepmd
+    from scitoolkit.potentials.equivariant.mace import Mace as Mace
+    from scitoolkit.potentials.equivariant.mace import MaceConfig as MaceConfig
+    from scitoolkit.potentials.equivariant.mace_weights import read_mace as read_mace
+    from scitoolkit.potentials.equivariant.nequip import Nequip as Nequip
+    from scitoolkit.potentials.equivariant.nequip import NequipConfig as NequipConfig
+    from scitoolkit.potentials.job import PotentialJob as PotentialJob
+    from scitoolkit.potentials.job import load_model as load_model
+    from scitoolkit.potentials.model import ModelConfig as ModelConfig
+    from scitoolkit.potentials.model import Potential as Potential
+    from scitoolkit.potentials.model import models as models
+    from scitoolkit.potentials.prediction import to_ase as to_ase
+    from scitoolkit.potentials.zbl import ZblConfig as ZblConfig
 
 _HOMES = {
     "Calculator": "calculator",
@@ -32,7 +63,34 @@ _HOMES = {
     "to_ase": "prediction",
     "write_deepmd": "deepmd.weights",
 }
-__all__ = sorted(_HOMES)
+__all__ = [
+    "Calculator",
+    "DeepPotential",
+    "DeepPotentialConfig",
+    "Descriptor",
+    "DescriptorConfig",
+    "Mace",
+    "MaceConfig",
+    "ModelConfig",
+    "Nequip",
+    "NequipConfig",
+    "Potential",
+    "PotentialConfig",
+    "PotentialJob",
+    "PropertyModel",
+    "SeE2AConfig",
+    "SeE2RConfig",
+    "ZblConfig",
+    "descriptors",
+    "load_model",
+    "model_deviation",
+    "models",
+    "read_deepmd",
+    "read_deepmd_property",
+    "read_mace",
+    "to_ase",
+    "write_deepmd",
+]
 
-
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, model_validator
 
@@ -23,19 +24,20 @@ class AtomsConfig(Config):
     """Which configurations to train, validate and test on.
 
     Attributes:
-        train: deepmd system folders (or a folder of them), extxyz files, ASE databases.
-        validation: likewise, or a share of `train`, drawn by `seed`.
+        path: what to train on: deepmd system folders (or a folder of them), extxyz files, ASE
+            databases.
+        validation: likewise, or a share of `path`, drawn by the `seed` of the job.
         test: likewise; used by `evaluate`. If unset, errors are those of the validation part, and
             the report says so.
         labels: names and units of energies, forces and virials.
-        seed: of the draw.
     """
 
-    train: list[DataPath] = Field(min_length=1)
+    renamed: ClassVar[Mapping[str, str]] = {"train": "path"}
+
+    path: list[DataPath] = Field(min_length=1)
     validation: list[DataPath] | Share = 0.1
     test: list[DataPath] = Field(default_factory=list)
     labels: LabelConfig = LabelConfig()
-    seed: NonNegativeInt = 0
 
 
 class PotentialConfig(JobConfig):
@@ -45,8 +47,11 @@ class PotentialConfig(JobConfig):
         type_map: species in the order of the model's types; found in the data unless given.
         e0: energies of the species that the model starts from: `auto`, `isolated`,
             `least_squares`, or eV by species; see `ReferenceEnergies`. The log says which.
+        seed: of the draw of the validation part.
         statistics_frames: training configurations that shifts and scales are measured on.
     """
+
+    renamed: ClassVar[Mapping[str, str]] = {"data.seed": "seed"}
 
     surrogate: Literal["potentials"] = "potentials"
     data: AtomsConfig
@@ -55,6 +60,7 @@ class PotentialConfig(JobConfig):
     loss: LossConfig = LossConfig()
     e0: ReferenceEnergies = "auto"
     statistics_frames: int = Field(default=64, ge=1)
+    seed: NonNegativeInt = 0
     training: TrainingConfig = TrainingConfig()
 
     @model_validator(mode="after")

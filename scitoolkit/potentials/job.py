@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ from scitoolkit.potentials.prediction import write_predictions
 from scitoolkit.potentials.reference_energies import set_reference_energies, training_frames
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank, world_size
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 MODEL, WEIGHTS = "model", "weights.safetensors"
 MOST_COMPARED = 20_000  # configurations looked through for duplicates
 
@@ -71,7 +72,7 @@ class PotentialJob(TrainingJob):
         training = config.training
         task = PotentialTask(ready.model, config.loss, training.schedule)
         trainer = Trainer(task, training, run=run)
-        share = {"rank": current_rank(), "world_size": world_size()}
+        share: dict[str, Any] = {"rank": current_rank(), "world_size": world_size()}
         trainer.fit(
             GraphLoader(ready.train, training.batch_size, seed=training.seed, **share),
             GraphLoader(ready.validation, max(1, world_size()), shuffle=False, **share),
@@ -111,7 +112,7 @@ class PotentialJob(TrainingJob):
 
 def prepare(config: PotentialConfig) -> Prepared:
     """Open and check the data, fill in type map and sel, build the model, set its statistics."""
-    files = open_atoms(config.data.train, config.data.labels)
+    files = open_atoms(config.data.path, config.data.labels)
     found = training_frames(files, config.e0, config.type_map)
     frames = found.frames
     frames.check(forces=config.loss.uses("forces"))
@@ -120,7 +121,7 @@ def prepare(config: PotentialConfig) -> Prepared:
         held = max(1, round(len(frames) * config.data.validation))
         if held >= len(frames):
             raise DataError(f"{len(frames)} configurations leave none to train on", where="data")
-        order = np.random.default_rng(config.data.seed).permutation(len(frames))
+        order = np.random.default_rng(config.seed).permutation(len(frames))
         train, held_out = np.sort(order[held:]), np.sort(order[:held])
         validation = (frames, held_out)
     else:
@@ -175,7 +176,7 @@ def load_model(
     if precision is not None:
         settings = config.model.model_dump() | {"precision": precision}
         config = config.model_copy(update={"model": type(config.model)(**settings)})
-    model = config.model.build(config.type_map)
+    model = config.model.build(config.type_map)  # type: ignore[arg-type]
     try:
         model.load_state_dict(load_file(folder / WEIGHTS))
     except RuntimeError as error:
@@ -188,9 +189,9 @@ def load_model(
 
 def _duplicates(config: PotentialConfig, source: AtomsCollection) -> str:
     """Return a sentence on test configurations that are in the training files too, or ""."""
-    if not all(path.exists() for path in config.data.train):
+    if not all(path.exists() for path in config.data.path):
         return ""
-    frames = open_atoms(config.data.train, config.data.labels)
+    frames = open_atoms(config.data.path, config.data.labels)
     if len(frames) + len(source) > MOST_COMPARED:
         return ""
 
@@ -212,9 +213,9 @@ def _test_frames(config: PotentialConfig, data: Path | None) -> tuple[AtomsColle
         return open_atoms(config.data.test, config.data.labels), ""
     note = "No data.test is given: these are configurations that training was stopped by."
     if isinstance(config.data.validation, float):
-        files = open_atoms(config.data.train, config.data.labels)
+        files = open_atoms(config.data.path, config.data.labels)
         frames = training_frames(files, config.e0, config.type_map).frames
         held = max(1, round(len(frames) * config.data.validation))
-        order = np.random.default_rng(config.data.seed).permutation(len(frames))
+        order = np.random.default_rng(config.seed).permutation(len(frames))
         return frames.subset(np.sort(order[:held]).tolist()), note
     return open_atoms(config.data.validation, config.data.labels), note

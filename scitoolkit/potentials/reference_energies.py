@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from logging import Logger
 from typing import Annotated, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.atoms import AtomsCollection
 from scitoolkit.potentials.model import Potential
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 SAME_ENERGY = 1e-3  # eV, by which frames of one lone atom may differ without a word
 
 ReferenceEnergies = (
@@ -63,14 +64,14 @@ def training_frames(
     if missing and wanted == "isolated":
         raise DataError(
             f"no frame of an isolated atom of {', '.join(missing)} with an energy",
-            where="data.train", fix="e0=least_squares, or e0: {H: -13.6, ...}",
+            where="data.path", fix="e0=least_squares, or e0: {H: -13.6, ...}",
         )  # fmt: skip
     if missing:
         log.info("no isolated atom of %s: E0 by least squares", ", ".join(missing))
         return TrainingFrames(frames)
     left = np.setdiff1d(np.arange(len(frames)), alone).tolist()
     if not left:
-        raise DataError("only isolated atoms, nothing to train on", where="data.train")
+        raise DataError("only isolated atoms, nothing to train on", where="data.path")
     return TrainingFrames(frames.subset(left), energies)
 
 

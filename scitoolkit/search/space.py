@@ -56,6 +56,10 @@ class Space:
         parameters: Mapping[str, Any],
         where: Callable[[Configuration], bool] | None = None,
     ) -> None:
+        if not isinstance(parameters, Mapping):
+            raise ConfigProblems([Problem("space", f"{parameters!r:.80} is no mapping of names")])
+        if where is not None and not callable(where):
+            raise ConfigProblems([Problem("space.where", f"{where!r} is no function")])
         self.where = where
         self.parameters: dict[str, Parameter] = {}
         problems: list[Problem] = []
@@ -69,12 +73,12 @@ class Space:
             problems.append(Problem("space", "empty: there is nothing to choose"))
         if problems:
             raise ConfigProblems(problems)
-        self.variables = self._flatten()
+        self.variables: dict[str, Variable] = self._flatten()
         self._names = list(self.variables)
         self._position = {name: i for i, name in enumerate(self._names)}
         self._kinds = list(self.variables.values())
         self._check_conditions()
-        self.order = self._topological()
+        self.order: list[int] = self._topological()
         self._conditions = self._code_conditions()
 
     # --- what a user sees -------------------------------------------------------------------

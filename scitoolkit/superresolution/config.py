@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.config import Config, DataPath, refuse_unused
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.plugins import Choice, Kind
 from scitoolkit.training.config import TrainingConfig
@@ -64,6 +64,10 @@ class PdeConfig(Config):
     warmup_steps: NonNegativeInt = 0
     combine: bool = True
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return sympy where there are equations to read."""
+        return ("sympy",) if self.equations else ()
+
     @model_validator(mode="after")
     def _named(self) -> PdeConfig:
         unknown = [name for name in self.weights if name not in self.equations]
@@ -104,6 +108,12 @@ class FlowConfig(Config):
     velocity: dict[str, str] = Field(default={})
     viscosity: float | str = 0.0
     time: str | None = None
+
+    @model_validator(mode="after")
+    def _read(self) -> FlowConfig:
+        if not self.velocity:
+            refuse_unused(self, "no velocity", "viscosity", "time")
+        return self
 
 
 class StageConfig(Config):
@@ -258,3 +268,11 @@ class SuperresolutionConfig(JobConfig):
     weights: Literal["float32", "float16"] = "float32"
     seed: NonNegativeInt = 0
     training: TrainingConfig = TrainingConfig()
+
+    @model_validator(mode="after")
+    def _read(self) -> SuperresolutionConfig:
+        if bool(self.boundaries) != bool(self.boundary_weight):
+            raise ValueError("boundaries and boundary_weight > 0 need one another")
+        if self.model.average and not self.crop.symmetries.mirror:
+            raise ValueError("model.average needs crop.symmetries.mirror: means over mirror images")
+        return self

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from scitoolkit.core.lazy import lazy_names
+from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.format import FormatContract as FormatContract
     from scitoolkit.testing.job import JobContract as JobContract
+    from scitoolkit.testing.kernels import KernelContract as KernelContract
     from scitoolkit.testing.loader import LoaderContract as LoaderContract
     from scitoolkit.testing.logger import LoggerContract as LoggerContract
     from scitoolkit.testing.optimizer import OptimizerContract as OptimizerContract
@@ -22,6 +24,7 @@ _HOMES = {
     "EnhancerContract": "codec",
     "FormatContract": "format",
     "JobContract": "job",
+    "KernelContract": "kernels",
     "LoaderContract": "loader",
     "LoggerContract": "logger",
     "OptimizerContract": "optimizer",
@@ -33,10 +36,13 @@ __all__ = [
     "EnhancerContract",
     "FormatContract",
     "JobContract",
+    "KernelContract",
     "LoaderContract",
     "LoggerContract",
     "OptimizerContract",
     "PotentialContract",
     "StrategyContract",
 ]
-__getattr__ = lazy_names(__name__, _HOMES)
+
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

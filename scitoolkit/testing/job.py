@@ -17,6 +17,7 @@ import yaml
 
 from scitoolkit.core.jobs import surrogates
 from scitoolkit.core.results import Results
+from scitoolkit.testing.job_skeleton import job_skeleton
 
 
 class Outcome(NamedTuple):
@@ -72,6 +73,11 @@ class JobContract:
     """Name under which the domain is registered."""
     several_processes = False
     """Whether a training may have several processes; otherwise they must be refused."""
+
+    @staticmethod
+    def skeleton(name: str, cls: str) -> tuple[str, str]:
+        """Return module and test of a new domain, for `scitoolkit new`."""
+        return job_skeleton(name, cls)
 
     def case(self, folder: Path) -> Mapping[str, Any]:
         """Write data into `folder`; return a configuration that trains on it in seconds."""

@@ -232,7 +232,7 @@ class PotentialContract:
         for sign in (1, -2):
             with torch.no_grad():
                 for p, d in pairs:
-                    p += sign * 1e-6 * d
+                    p += sign * 1e-6 * d  # type: ignore[misc]
             values.append(float(loss().detach()))
         assert slope == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-4, abs=1e-4)
 
@@ -240,7 +240,7 @@ class PotentialContract:
         self, case: Mapping[str, Any], model: Potential, tmp_path: Path
     ) -> None:
         """Weights and the resolved configuration make the same model again."""
-        raw = {"data": {"train": ["none"]}, "model": {"precision": "float64", **case}}
+        raw = {"data": {"path": ["none"]}, "model": {"precision": "float64", **case}}
         config = PotentialConfig.model_validate({**raw, "type_map": list(self.type_map)})
         save_model(model, config, tmp_path / "model")
         again, resolved, _ = load_model(tmp_path)

@@ -5,29 +5,31 @@ Names are imported when first used, so that `scitoolkit.training.launch` costs n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from scitoolkit.core.lazy import lazy_names
+from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
     from scitoolkit.training.callbacks import Callback as Callback
     from scitoolkit.training.checkpoint import Checkpoints as Checkpoints
+    from scitoolkit.training.checkpoint import best_weights as best_weights
     from scitoolkit.training.config import TrainingConfig as TrainingConfig
     from scitoolkit.training.job import TrainingJob as TrainingJob
-    from scitoolkit.training.launch import launch as launch
+    from scitoolkit.training.launch import current_rank as current_rank
+    from scitoolkit.training.launch import world_size as world_size
     from scitoolkit.training.trainer import Trainer as Trainer
 
 _HOMES = {
     "Callback": "callbacks",
     "Checkpoints": "checkpoint",
-    "TrainingConfig": "config",
     "Trainer": "trainer",
+    "TrainingConfig": "config",
     "TrainingJob": "job",
     "best_weights": "checkpoint",
     "current_rank": "launch",
     "world_size": "launch",
 }
-
 __all__ = [
     "Callback",
     "Checkpoints",
@@ -39,5 +41,5 @@ __all__ = [
     "world_size",
 ]
 
-
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

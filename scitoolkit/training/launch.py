@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import logging
 import os
 import signal
 import socket
@@ -17,30 +16,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from scitoolkit.core.errors import EXIT_FAILURE, EXIT_OK
 from scitoolkit.core.processes import ProcessEnvironment as ProcessEnvironment
 from scitoolkit.core.processes import current_rank as current_rank
+from scitoolkit.core.processes import leave as leave
 from scitoolkit.core.processes import process_environment as process_environment
 from scitoolkit.core.processes import world_size as world_size
 
 GRACE_SECONDS = 30.0
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-
-
-def leave(code: int) -> NoReturn:
-    """End this process with an exit code, as one of several ranks without the usual shutdown.
-
-    gloo's threads can abort (SIGABRT) while the interpreter shuts down, which would hide the code
-    of a rank that had saved and closed everything.
-    """
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if world_size() > 1:
-        os._exit(code)
-    sys.exit(code)
 
 
 def launch(nproc: int, arguments: Sequence[str], *, module: str = "scitoolkit") -> int:

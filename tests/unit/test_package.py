@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
+import networkx
 import pytest
 
 import scitoolkit
@@ -26,6 +28,17 @@ MODULES = sorted(
 def test_examples_in_docstrings_run(name):
     module = importlib.import_module(name)
     assert doctest.testmod(module).failed == 0
+
+
+def test_no_circle_of_files():
+    graph = grimp.build_graph("scitoolkit", exclude_type_checking_imports=False, cache_dir=None)
+    imports = networkx.DiGraph(
+        (module, other)
+        for module in graph.modules
+        for other in graph.find_modules_directly_imported_by(module)
+    )
+    circles = [sorted(c) for c in networkx.strongly_connected_components(imports) if len(c) > 1]
+    assert not circles
 
 
 def _private_accesses(path: Path) -> list[str]:
@@ -70,6 +83,26 @@ def test_importing_the_package_imports_no_torch():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_every_public_name_exists():
-    for name in scitoolkit.__all__:
-        assert getattr(scitoolkit, name) is not None
+PACKAGES = ["scitoolkit"] + [
+    f"scitoolkit.{path.parent.name}"
+    for path in sorted(ROOT.glob("*/__init__.py"))
+    if "__all__" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_public_name_exists_and_is_shown_to_tab(name):
+    package = importlib.import_module(name)
+    assert set(package.__all__) <= set(dir(package))
+    for public in package.__all__:
+        assert getattr(package, public) is not None
+
+
+def test_lazy_packages_show_their_names_to_type_checkers():
+    for path in ROOT.glob("*/__init__.py"):
+        text = path.read_text()
+        if "lazy_names" not in text:
+            continue
+        package = importlib.import_module(f"scitoolkit.{path.parent.name}")
+        for name in package.__all__:
+            assert f" {name} as {name}" in text, (path, name)

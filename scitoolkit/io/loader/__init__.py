@@ -1,16 +1,48 @@
 """Batches for training: `order` says what is read when, `source` reads, `loader` hands out."""
 
-from scitoolkit.io.loader.file_source import FileSource
-from scitoolkit.io.loader.loader import BatchLoader
-from scitoolkit.io.loader.open import open_source
-from scitoolkit.io.loader.order import EpochOrder, rank_share
-from scitoolkit.io.loader.plan import EpochPlan, Events, Planner, Step
-from scitoolkit.io.loader.plan_samples import SamplePlanner
-from scitoolkit.io.loader.plan_units import UnitPlanner
-from scitoolkit.io.loader.planned import PlannedLoader
-from scitoolkit.io.loader.sampler import PlannedBatchSampler
-from scitoolkit.io.loader.source import ArraySource, FieldWindows, Source
+from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scitoolkit.core.lazy import lazy_names, public_dir
+
+if TYPE_CHECKING:
+    from scitoolkit.io.loader.file_source import FileSource as FileSource
+    from scitoolkit.io.loader.loader import BatchLoader as BatchLoader
+    from scitoolkit.io.loader.open import open_source as open_source
+    from scitoolkit.io.loader.order import EpochOrder as EpochOrder
+    from scitoolkit.io.loader.order import rank_share as rank_share
+    from scitoolkit.io.loader.plan import EpochPlan as EpochPlan
+    from scitoolkit.io.loader.plan import Events as Events
+    from scitoolkit.io.loader.plan import Planner as Planner
+    from scitoolkit.io.loader.plan import Step as Step
+    from scitoolkit.io.loader.plan_samples import SamplePlanner as SamplePlanner
+    from scitoolkit.io.loader.plan_units import UnitPlanner as UnitPlanner
+    from scitoolkit.io.loader.planned import PlannedLoader as PlannedLoader
+    from scitoolkit.io.loader.sampler import PlannedBatchSampler as PlannedBatchSampler
+    from scitoolkit.io.loader.source import ArraySource as ArraySource
+    from scitoolkit.io.loader.source import FieldWindows as FieldWindows
+    from scitoolkit.io.loader.source import Source as Source
+
+_HOMES = {
+    "ArraySource": "source",
+    "BatchLoader": "loader",
+    "EpochOrder": "order",
+    "EpochPlan": "plan",
+    "Events": "plan",
+    "FieldWindows": "source",
+    "FileSource": "file_source",
+    "PlannedBatchSampler": "sampler",
+    "PlannedLoader": "planned",
+    "Planner": "plan",
+    "SamplePlanner": "plan_samples",
+    "Source": "source",
+    "Step": "plan",
+    "UnitPlanner": "plan_units",
+    "open_source": "open",
+    "rank_share": "order",
+}
 __all__ = [
     "ArraySource",
     "BatchLoader",
@@ -29,3 +61,6 @@ __all__ = [
     "open_source",
     "rank_share",
 ]
+
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

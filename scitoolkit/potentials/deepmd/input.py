@@ -97,7 +97,7 @@ def _training(section: Section, rate: Section) -> dict[str, Any]:
     tested = [others] if isinstance(others, str) else others
     return {
         "data": {
-            "train": listed or [],
+            "path": listed or [],
             **({"validation": tested, "test": tested} if tested else {}),
         },
         "training": training,

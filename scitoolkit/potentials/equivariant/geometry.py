@@ -34,11 +34,12 @@ class EdgeGeometry:
         self, cutoff: float, lmax: int, num_basis: int, envelope: int,
         dtype: torch.dtype, *, tabulated: bool,
     ) -> None:  # fmt: skip
-        self.cutoff, self.dtype = cutoff, dtype
+        self.cutoff: float = cutoff
+        self.dtype = dtype
         self._degrees, self._num_basis, self._envelope = (
             range(lmax + 1), num_basis, envelope,
         )  # fmt: skip
-        self.grid = Grid(cutoff, math.ceil(cutoff / GRID_STEP)) if tabulated else None
+        self.grid: Grid | None = Grid(cutoff, math.ceil(cutoff / GRID_STEP)) if tabulated else None
 
     def __call__(self, graph: Batch, vectors: Tensor, training: bool) -> Geometry:
         """Return the geometry of edge vectors (E, 3)."""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -60,9 +61,9 @@ class Grouped:
     """The atoms sorted by species, for layers whose weights differ between species."""
 
     def __init__(self, types: Tensor, num_types: int) -> None:
-        self.order = torch.argsort(types, stable=True)
-        self.inverse = torch.argsort(self.order)
-        self.counts = torch.bincount(types, minlength=num_types).tolist()
+        self.order: Tensor = torch.argsort(types, stable=True)
+        self.inverse: Tensor = torch.argsort(self.order)
+        self.counts: list[Any] = torch.bincount(types, minlength=num_types).tolist()
 
     def multiply(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return x[n] @ weight[species of n] for x (N, M, C) and weight (T, C, K)."""
@@ -87,8 +88,9 @@ class DegreeLinear(nn.Module):
         factory: Factory,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.segments, self.degrees = tuple(segments), tuple(degrees)
-        self.weight = nn.ParameterList(
+        self.segments: tuple[int, ...] = tuple(segments)
+        self.degrees: tuple[int, ...] = tuple(degrees)
+        self.weight: nn.ParameterList = nn.ParameterList(
             factory.normal(self.segments.count(degree) * channels, channels_out)
             for degree in self.degrees
         )
@@ -123,8 +125,8 @@ class SpeciesLinear(nn.Module):
         channels_out: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.degrees = tuple(degrees)
-        self.weight = nn.ParameterList(
+        self.degrees: tuple[int, ...] = tuple(degrees)
+        self.weight: nn.ParameterList = nn.ParameterList(
             factory.normal(num_types, channels, channels_out or channels) for _ in self.degrees
         )
         self._scale = (channels * num_types) ** -0.5
@@ -144,7 +146,9 @@ class RadialNetwork(nn.Module):
 
     def __init__(self, widths: Sequence[int], factory: Factory) -> None:
         super().__init__()
-        self.weight = nn.ParameterList(factory.normal(*pair) for pair in pairwise(widths))
+        self.weight: nn.ParameterList = nn.ParameterList(
+            factory.normal(*pair) for pair in pairwise(widths)
+        )
         self._kept: tuple[object, Tensor] | None = None
 
     def forward(self, basis: Tensor) -> Tensor:
@@ -208,13 +212,17 @@ class Convolution(nn.Module):
         super().__init__()
         degrees_out = harmonics if degrees_out is None else degrees_out
         wanted = irreps_text(degrees_out)
-        self.spec = TensorProductSpec.channelwise(
+        self.spec: TensorProductSpec = TensorProductSpec.channelwise(
             irreps_text(degrees, channels), irreps_text(harmonics), wanted
         )
-        self.up = DegreeLinear(degrees, degrees, channels, channels, factory)
-        self.radial = RadialNetwork([*radial_widths, self.spec.weight_numel], factory)
-        self.segments = [each.degree for each in self.spec.out]
-        self.down = DegreeLinear(self.segments, degrees_out, channels, channels, factory)
+        self.up: DegreeLinear = DegreeLinear(degrees, degrees, channels, channels, factory)
+        self.radial: RadialNetwork = RadialNetwork(
+            [*radial_widths, self.spec.weight_numel], factory
+        )
+        self.segments: list[int] = [each.degree for each in self.spec.out]
+        self.down: DegreeLinear = DegreeLinear(
+            self.segments, degrees_out, channels, channels, factory
+        )
 
     def forward(self, x: Tensor, geometry: Geometry) -> Tensor:
         """Return the sum of messages at each atom, shape (N, D, C)."""
@@ -237,16 +245,16 @@ class ManyBodyProduct(nn.Module):
         num_types: int, factory: Factory,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.spec = ContractionSpec.build(
+        self.spec: ContractionSpec = ContractionSpec.build(
             irreps_text(degrees_in), irreps_text(degrees), correlation
         )
-        self.weight = factory.normal(num_types, self.spec.num_paths, channels)
+        self.weight: nn.Parameter = factory.normal(num_types, self.spec.num_paths, channels)
         start = 0
         with torch.no_grad():
             for _, _, count in self.spec.blocks:
                 self.weight[:, start : start + count] /= max(1, count)
                 start += count
-        self.mix = DegreeLinear(degrees, degrees, channels, channels, factory)
+        self.mix: DegreeLinear = DegreeLinear(degrees, degrees, channels, channels, factory)
 
     def forward(self, x: Tensor, types: Tensor) -> Tensor:
         """Return the product features, shape (N, (L + 1)^2, C)."""
@@ -261,7 +269,9 @@ class Readout(nn.Module):
     def __init__(self, channels: int, width: int | None, factory: Factory) -> None:
         super().__init__()
         sizes = [channels, 1] if width is None else [channels, width, 1]
-        self.weight = nn.ParameterList(factory.normal(*pair) for pair in pairwise(sizes))
+        self.weight: nn.ParameterList = nn.ParameterList(
+            factory.normal(*pair) for pair in pairwise(sizes)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (N,) of features (N, D, C)."""

@@ -95,17 +95,18 @@ class MaceLayer(nn.Module):
         harmonics = range(config.lmax + 1)
         before = range(1 if number == 0 else config.lmax_hidden + 1)
         after = range(1 if last else config.lmax_hidden + 1)
-        channels, self.residual = config.channels, number > 0 or config.first_residual
-        self.convolution = Convolution(
+        channels = config.channels
+        self.residual: bool = number > 0 or config.first_residual
+        self.convolution: Convolution = Convolution(
             before, harmonics, channels, [config.num_basis, *config.radial_widths], factory
         )
         kept = [each for each in before if each in after] if self.residual else harmonics
-        self.shortcut = SpeciesLinear(kept, channels, num_types, factory)
-        self.product = ManyBodyProduct(
+        self.shortcut: SpeciesLinear = SpeciesLinear(kept, channels, num_types, factory)
+        self.product: ManyBodyProduct = ManyBodyProduct(
             harmonics, after, config.correlation, channels, num_types, factory
         )
         width = config.readout_width if last and number else None
-        self.readout = Readout(channels, width, factory)
+        self.readout: Readout = Readout(channels, width, factory)
 
     def forward(
         self, x: Tensor, geometry: Geometry, types: Tensor, groups: Grouped, neighbours: Tensor
@@ -129,8 +130,8 @@ class Mace(EquivariantPotential):
     def __init__(self, config: MaceConfig, type_map: Sequence[str]) -> None:
         super().__init__(config, type_map, config.lmax)
         factory, types = Factory(self.dtype, config.seed), len(type_map)
-        self.embedding = factory.normal(types, config.channels)
-        self.layers = nn.ModuleList(
+        self.embedding: nn.Parameter = factory.normal(types, config.channels)
+        self.layers: nn.ModuleList = nn.ModuleList(
             MaceLayer(config, number, types, factory) for number in range(config.layers)
         )
 
@@ -143,5 +144,5 @@ class Mace(EquivariantPotential):
         energy = x.new_zeros(len(types))
         for layer in self.layers:
             x = layer(x, geometry, types, groups, neighbours)
-            energy = energy + layer.readout(x)
+            energy = energy + layer.readout(x)  # type: ignore[operator]
         return self.shift[types] + self.scale * energy.double()

@@ -44,7 +44,7 @@ def read_mace(state: State, *, average_neighbours: float, precision: str = "floa
     with torch.no_grad():
         _copy(model.embedding, _take(state, "node_embedding.linear.weight"))
         for number, layer in enumerate(model.layers):
-            _read_layer(layer, state, number, len(type_map))
+            _read_layer(layer, state, number, len(type_map))  # type: ignore[arg-type]
         model.shift.copy_(_take(state, "atomic_energies_fn.atomic_energies").reshape(-1))
         model.average_neighbours.fill_(average_neighbours)
         if "scale_shift.scale" in state:
@@ -121,8 +121,8 @@ def _read_layer(layer: MaceLayer, state: State, number: int, num_types: int) -> 
 
 
 def _read_linear(linear: torch.nn.Module, flat: Tensor) -> None:
-    sizes = [weight.numel() for weight in linear.weight]
-    for weight, part in zip(linear.weight, flat.split(sizes), strict=True):
+    sizes = [weight.numel() for weight in linear.weight]  # type: ignore[union-attr]
+    for weight, part in zip(linear.weight, flat.split(sizes), strict=True):  # type: ignore[arg-type]
         _copy(weight, part)
 
 
@@ -153,7 +153,7 @@ def _change_of_basis(theirs: np.ndarray, ours: np.ndarray, size: int, order: int
     places = {each: i for i, each in enumerate(monomials(size, order))}
     index = [places[tuple(sorted(each))] for each in np.ndindex(*(size,) * order)]
     summed = np.zeros((ours.shape[0], ours.shape[1], paths))
-    np.add.at(summed, (slice(None), index), theirs.reshape(ours.shape[0], -1, paths))
+    np.add.at(summed, (slice(None), index), theirs.reshape(ours.shape[0], -1, paths))  # type: ignore[arg-type]
     if summed.shape == ours.shape:
         signs = np.where((summed * ours).sum((0, 1)) < 0, -1.0, 1.0)
         if np.allclose(summed, ours * signs, atol=1e-5):

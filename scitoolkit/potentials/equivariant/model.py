@@ -43,10 +43,13 @@ class EquivariantPotential(Potential):
         average_neighbours: of an atom of the training frames.
     """
 
+    dtype: torch.dtype
+
     def __init__(self, config: EquivariantConfig, type_map: Sequence[str], lmax: int) -> None:
         super().__init__(type_map, config.cutoff, config.zbl)
-        self.config, self.dtype = config, DTYPES[config.precision]
-        self.geometry = EdgeGeometry(
+        self.config: EquivariantConfig = config
+        self.dtype = DTYPES[config.precision]
+        self.geometry: EdgeGeometry = EdgeGeometry(
             config.cutoff, lmax, config.num_basis, config.envelope, self.dtype,
             tabulated=config.radial_table and config.precision == "float32",
         )  # fmt: skip

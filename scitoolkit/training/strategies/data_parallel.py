@@ -30,6 +30,8 @@ class DataParallelStrategy(TrainingStrategy):
         communicating_model: ranks exchange data inside the model's forward pass.
     """
 
+    agrees_on_errors: bool
+
     agrees_on_errors = True
 
     def __init__(self, device: torch.device, *, communicating_model: bool = False) -> None:
@@ -110,4 +112,5 @@ class DataParallelStrategy(TrainingStrategy):
         alone = self.world == 1 or self._communicating_model
         found = None if alone else SynchronisedBatchNorm(model)
         if found is not None and found.modules:
-            self._batch_norm, self.agrees_on_errors = found, False
+            self._batch_norm = found
+            self.agrees_on_errors = False

@@ -13,11 +13,7 @@ from scitoolkit.search.trial import Trial
 
 
 class HillClimb(Strategy):
-    """Proposes configurations that differ from the best one in a single variable.
-
-    Args:
-        samples: random configurations to begin with.
-    """
+    """Proposes configurations that differ from the best one in a single variable."""
 
     name = "hill_climb"
 
@@ -52,11 +48,7 @@ class HillClimb(Strategy):
 
 
 class HillClimbConfig(StrategyConfig):
-    """Neighbours of the best configuration.
-
-    Attributes:
-        samples: random configurations to begin with.
-    """
+    """Neighbours of the best configuration, after some random `samples`."""
 
     name: Literal["hill_climb"] = "hill_climb"
     samples: PositiveInt = 8

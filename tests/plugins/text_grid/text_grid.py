@@ -1,10 +1,4 @@
-"""A file format in one file: a line that describes one variable as JSON, then its values as text.
-
-#grid {"name": "u", "dims": ["t", "x"], "shape": [2, 3], "dtype": "<f4", "attrs": {}}
-0.0 1.0 2.0
-3.0 4.0 5.0
-#end
-"""
+"""A file format: a line that describes one variable as JSON, its values as text, `#end`."""
 
 from __future__ import annotations
 
@@ -41,9 +35,7 @@ class TextGrid(Format):
             head = json.loads(file.readline().removeprefix(SIGNATURE))
             *words, end = file.read().split() or [""]
         if end != END or len(words) != np.prod(head["shape"]):
-            raise DataError(
-                f"{len(words)} values, its first line says {head['shape']}", where=str(path)
-            )
+            raise DataError(f"{len(words)} values, not {head['shape']}", where=str(path))
         values = np.array(words, head["dtype"])
         array = (head["dims"], values.reshape(head["shape"]), head["attrs"])
         dataset = xr.Dataset({head["name"]: array})
@@ -52,11 +44,8 @@ class TextGrid(Format):
 
 def write_text_grid(array: xr.DataArray, path: Path) -> None:
     """Write a variable so that every bit of its values comes back."""
-    head = {
-        "name": str(array.name), "dims": array.dims, "shape": array.shape,
-        "dtype": array.dtype.str, "attrs": array.attrs,
-    }  # fmt: skip
+    head = {"name": str(array.name), "dims": array.dims, "shape": array.shape}
+    head |= {"dtype": array.dtype.str, "attrs": array.attrs}
     rows = array.values.reshape(array.shape[0], -1)
     lines = [" ".join(repr(float(v)) for v in row) for row in rows]
-    text = "\n".join([SIGNATURE + json.dumps(head), *lines, END])
-    path.write_text(text + "\n", "utf-8")
+    path.write_text("\n".join([SIGNATURE + json.dumps(head), *lines, END]) + "\n", "utf-8")

@@ -1,12 +1,21 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
+import scitoolkit
 from scitoolkit.cli.main import run_cli
+from scitoolkit.core.content import KINDS, content_root
+from scitoolkit.core.plugins import kind_names, kinds
+
+ROOT = Path(scitoolkit.__file__).parents[1]
 
 
 def cli(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -48,10 +57,89 @@ def test_doctor_names_every_package_and_why_a_fast_path_is_off(capsys):
     code, out, _ = cli(capsys, "doctor", "--json")
     checks = {check["name"]: check for check in json.loads(out)["checks"]}
     assert code == 0
-    assert {"torch", "gpu", "gloo", "C compiler", "zarr"} <= checks.keys()
+    assert {"torch", "gpu", "gloo", "C compiler", "tensor_product"} <= checks.keys()
     for check in checks.values():
         assert check["detail"]
         assert check["status"] in ("ok", "off")
+    assert _optional_packages() <= checks.keys()
+    plugins = json.loads(out)["plugins"]
+    assert plugins.keys() == set(kind_names())
+    for kind, members in plugins.items():
+        assert list(members) == kinds()[kind].names()
+        for name, problem in members.items():
+            assert bool(problem) == (checks.get(f"{kind} {name}", {}).get("status") == "off")
+
+
+def _optional_packages() -> set[str]:
+    """Return the packages of the extras that pyproject.toml names, without those of developers."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    lines = [line for extra in extras.keys() - {"dev", "docs", "all"} for line in extras[extra]]
+    names = {re.match(r"[A-Za-z0-9._-]+", line)[0] for line in lines}
+    return names - {"scitoolkit"}
+
+
+@pytest.mark.parametrize("kind", kind_names())
+def test_every_kind_is_listed_in_the_singular_and_plural_with_its_members(capsys, kind):
+    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    text = kind if kind == "surrogate" else plural.replace(" ", "-")  # surrogates: the shipped ones
+    code, out, err = cli(capsys, "ls", text, "--json")
+    assert code == 0, err
+    assert [m["name"] for m in json.loads(out)["members"]] == kinds()[kind].names()
+
+
+def test_a_misspelt_kind_gives_the_nearest(capsys):
+    code, _, err = cli(capsys, "ls", "optimisers")
+    assert code == 2
+    assert "Fix: optimizers" in err
+
+
+def test_headlines_are_sentences_or_titles(capsys):
+    _, out, _ = cli(capsys, "ls", "--json")
+    lines = {(k, n): h for k in KINDS for n, h in json.loads(out)[k].items()}
+    assert len(lines) > 20
+    for (kind, name), line in lines.items():
+        card = (content_root(kind) / name / "README.md").read_text(encoding="utf-8")
+        title = card.partition("\n")[0]
+        whole = line.endswith(".") and line[0].isupper() | line[0].isdigit()
+        assert title.endswith(f": {line}") or whole
+
+
+def test_a_shared_name_shows_the_surrogate_and_says_what_else_has_it(capsys):
+    code, out, _ = cli(capsys, "show", "sst_forecast")
+    assert code == 0
+    assert "see also: scitoolkit show workflows/sst_forecast" in out
+
+
+def test_bare_command_and_version(capsys):
+    code, out, err = cli(capsys)
+    assert (code, err) == (0, "")
+    assert "scitoolkit ls" in out
+    assert "..." not in out.partition("Commands:")[2]  # every help text is whole
+    assert cli(capsys, "--version")[:2] == (0, f"scitoolkit {scitoolkit.__version__}\n")
+
+
+def test_a_terminal_without_unicode_does_not_fail_a_finished_command():
+    env = {**os.environ, "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "scitoolkit", "ls", "datasets"], capture_output=True, env=env
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"B\\xe9nard" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ls"], ["ls", "optimizers"], ["doctor", "--quick"], ["show", "sst_forecast"],
+                  ["inspect", "datasets/nyx_small/nyx_z255_32.h5"]],
+)  # fmt: skip
+def test_commands_that_compute_nothing_import_no_torch(arguments):
+    code = (
+        "import sys; from scitoolkit.cli.main import run_cli; code = run_cli(sys.argv[1:]);"
+        "sys.exit('imported torch' if 'torch' in sys.modules else code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
 
 
 def test_help_imports_nothing_heavy():

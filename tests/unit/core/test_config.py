@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pytest
 import yaml
@@ -13,12 +14,14 @@ from scitoolkit.core.config import (
     Config,
     ConfigProblems,
     DataPath,
+    Document,
     config_keys,
     dump_config,
     load_config,
     read_document,
 )
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.jobs import surrogates
 from scitoolkit.core.plugins import Choice, Kind
 from scitoolkit.core.suggest import nearest_key
 
@@ -217,3 +220,48 @@ def test_yaml_tags_do_not_run_code(tmp_path):
     path = write(tmp_path / "a.yaml", "a: !!python/object/apply:os.system ['true']\n")
     with pytest.raises(ConfigError, match="not valid YAML"):
         read_document(path)
+
+
+class Division(Config):
+    validation: int = 2
+    seed: int = 0
+
+
+class Moved(Config):
+    renamed: ClassVar[Mapping[str, str]] = {"data.validation": "split.validation", "rate": "lr"}
+
+    data: Data
+    split: Division = Division()
+    lr: float = 0.1
+
+
+def test_a_former_key_moves_to_its_section_with_a_warning(tmp_path, caplog):
+    text = "data: {path: a.nc, validation: 5}\nsplit: {seed: 3}\nrate: 1.0\n"
+    path = write(tmp_path / "former.yaml", text)
+    config = load_config(Moved, path)
+    assert (config.split.validation, config.split.seed, config.lr) == (5, 3, 1.0)
+    assert "'data.validation' is now called 'split.validation'" in caplog.text
+    now = "data: {path: a.nc}\nsplit: {seed: 3, validation: 5}\nlr: 1.0\n"
+    assert load_config(Moved, write(tmp_path / "now.yaml", now)) == config
+
+
+def test_a_key_under_both_names_is_refused(tmp_path):
+    text = "data: {path: a.nc, validation: 5}\nsplit: {validation: 3}\n"
+    with pytest.raises(ConfigProblems, match=r"write 'split\.validation' only"):
+        load_config(Moved, write(tmp_path / "both.yaml", text))
+
+
+@pytest.mark.parametrize("surrogate", ["potentials", "mesh_transport"])
+def test_former_keys_of_the_shipped_domains_are_accepted(surrogate):
+    former, now = {
+        "potentials": (
+            {"data": {"train": ["/a.xyz"], "seed": 3}, "model": {"name": "mace"}},
+            {"data": {"path": ["/a.xyz"]}, "seed": 3, "model": {"name": "mace"}},
+        ),
+        "mesh_transport": (
+            {"data": {"path": "/a.h5", "validation": 3, "test": 1}},
+            {"data": {"path": "/a.h5"}, "split": {"validation": 3, "test": 1}},
+        ),
+    }[surrogate]
+    schema = surrogates.get(surrogate).config_class
+    assert Document(raw=former).validate(schema) == Document(raw=now).validate(schema)

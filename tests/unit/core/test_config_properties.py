@@ -32,7 +32,7 @@ LEAST: dict[str, dict[str, Any]] = {
     "superresolution": {"data": {"path": "/a.h5", "fields": ["u"]}, "crop": {"every": {"x": 2}}},
     "graphs": {"data": {"path": "/a.npz"}},
     "mesh_transport": {"data": {"path": "/a.h5"}},
-    "potentials": {"data": {"train": ["/a.xyz"]}, "model": {"name": "mace"}},
+    "potentials": {"data": {"path": ["/a.xyz"]}, "model": {"name": "mace"}},
     "compression": {"data": {"path": "/a.npy"}},
     "search": {
         "config": "/a.yaml", "space": {"model.hidden": [4, 8]}, "objectives": [{"name": "loss"}],
@@ -202,3 +202,25 @@ def _is_open(tree: Any, parents: list[str]) -> bool:
             return False
         tree = tree.get(parent, {})
     return isinstance(tree, dict)
+
+
+@pytest.mark.parametrize("name", [n for n in COMPLETE if n.startswith("surrogate:")])
+def test_a_written_key_leaves_the_defaults_of_the_domain_around_it(name):
+    """Defaults < file < override at every depth, with each domain's own nested defaults."""
+    default = dict(keys_of(resolved(name).model_dump(mode="json")))
+    tried = 0
+    for key, value in default.items():
+        if not isinstance(value, int | float):
+            continue
+        other = not value if isinstance(value, bool) else value + 1
+        written = copy.deepcopy(least(name))
+        write(written, key, value)
+        try:
+            config = read(name, written, {key: other})
+        except ConfigProblems:
+            continue  # not every number is allowed
+        tried += 1
+        found = dict(keys_of(config.model_dump(mode="json")))
+        changed = {k for k in found if not isinstance(found[k], dict) and found[k] != default[k]}
+        assert changed == {key}
+    assert tried

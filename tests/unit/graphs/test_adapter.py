@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from scitoolkit.graphs.adapter import attach, detach, dropout_by_node
+from scitoolkit.graphs.adapter import detach, distribute, dropout_by_node
 from scitoolkit.graphs.communicator import SingleProcess, Traffic
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
-from scitoolkit.graphs.proof import prove
+from scitoolkit.graphs.proof import attach, prove
 from scitoolkit.testing.ranks import run_ranks
 
 pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
@@ -63,7 +63,7 @@ def in_parts(model, graph, owner, grid, target, seed=None):
 
     def work(ranks):
         part = GraphPart(graph, owner, grid, ranks)
-        own = attach(copy.deepcopy(model), part, fast)
+        own = distribute(copy.deepcopy(model), part, fast)
         x = torch.from_numpy(graph.features)[part.nodes]
         if seed is None:
             out = own(x, None)
@@ -134,7 +134,7 @@ def test_names_and_weights_stay_and_detach_gives_the_model_back(graph):
     target = torch.randn(graph.num_nodes, 3)
     out, _ = whole(copy.deepcopy(model), graph, target)
     part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), SingleProcess())
-    attach(model, part, prove(model, part).fast)
+    attach(model, part)
     assert model.state_dict().keys() == before.keys()
     detach(model)
     assert torch.equal(whole(model, graph, target)[0], out)

@@ -105,7 +105,8 @@ def test_the_job_learns_and_predicts(file, tmp_path):
     path = tmp_path / "train.yaml"
     settings = {
         "surrogate": "mesh_transport", "run": {"root": str(tmp_path)},
-        "data": {"path": str(file), "meshes": ["circle"], "validation": 1, "test": 1},
+        "data": {"path": str(file), "meshes": ["circle"]},
+        "split": {"validation": 1, "test": 1},
         "model": {"hidden": 12, "rounds": 2},
         "training": {"strategy": "graph", "epochs": 30, "batch_size": 2, "progress": False,
                      "optimizer": {"name": "adam", "lr": 0.01}, "clip_norm": 1.0},
@@ -122,7 +123,7 @@ def test_the_job_learns_and_predicts(file, tmp_path):
     with xr.open_dataset(out) as found:
         assert found["tracer"].dims == ("step", "trajectory", "node")
         assert np.isfinite(found["tracer"]).all()
-    settings["data"]["test"] = 6
+    settings["split"]["test"] = 6
     path.write_text(json.dumps(settings))
     with pytest.raises(ConfigError, match="together at most 5"):
         api.check(path)

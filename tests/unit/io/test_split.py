@@ -84,7 +84,7 @@ def test_dates_of_the_files_own_calendar_divide():
 
     dates = [cftime.datetime(2001, m, 30, calendar="360_day") for m in range(1, 13)]
     times = xr.DataArray(dates, dims="time")
-    config = SplitConfig(validation_start="2001-02-30", test_start="2001-07", train=1)
+    config = SplitConfig(validation_start="2001-02-30", test_start="2001-07")
     split = blocked_split(12, 1, 0, config, times=times)
     assert split.steps["validation"] == range(1, 6)
     bad = SplitConfig(validation_start="spring", test_start="2001-07")

@@ -27,7 +27,7 @@ def problem(spec=SPEC, dtype=torch.float64, atoms=7, seed=0):
     mean[:, 0] = 0.1
     deviation = 0.2 + 0.1 * torch.rand(spec.num_types, 4, generator=torch.manual_seed(0))
     stack = StackedNetworks(
-        spec.num_networks, 1, spec.widths, step="none", linear_output=False,
+        spec.num_networks, 1, spec.widths, resnet_dt="none", linear_output=False,
         generator=torch.manual_seed(seed), dtype=dtype,
     )  # fmt: skip
     vectors = torch.from_numpy(vectors).to(dtype)

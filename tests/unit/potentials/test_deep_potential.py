@@ -121,7 +121,7 @@ def test_weights_saved_by_the_former_plain_model_are_loaded():
 def test_the_flat_form_is_the_same_model(caplog):
     """`name: se_e2_a` with former keys, and one descriptor in `deep_potential`."""
     flat = PotentialConfig.model_validate(
-        {"data": {"train": ["none"]},
+        {"data": {"path": ["none"]},
          "model": {**PAIR, "one_side": False, "embedding_step": "all", "fitting_step": "none"}}
     ).model  # fmt: skip
     said = caplog.text
@@ -200,7 +200,7 @@ def heated(tmp_path):
 def job(folder, **more):
     return PotentialConfig.model_validate(
         {
-            "data": {"train": [folder], "validation": 0.25},
+            "data": {"path": [folder], "validation": 0.25},
             "type_map": ["O", "H"],
             "model": {"name": "deep_potential", "descriptors": [{**PAIR, "sel": "auto"},
                       {**ATTENTION, "sel": "auto", "attention_layers": 1}], "fitting": [16],

@@ -47,7 +47,7 @@ def write(tmp_path, values):
 def test_an_input_of_deepmd_kit_is_taken_as_it_is(tmp_path):
     _, config = api.load(write(tmp_path, settings()), ["training.disp_freq=7"])
     assert config.model.descriptors[0].sel == [46, 92]
-    assert config.data.train[0].is_dir()
+    assert config.data.path[0].is_dir()
     training = config.training
     assert (training.batch_size, training.steps, training.log_every) == (1, 1000000, 7)
     # deepmd-kit: start_lr * decay_rate ** (step // decay_steps)

@@ -19,7 +19,7 @@ ACAC = Path(__file__).parents[3] / "datasets" / "acac"
 
 def config(path, **more):
     settings = {
-        "data": {"train": [path], "validation": 0.2},
+        "data": {"path": [path], "validation": 0.2},
         "model": {
             "name": "se_e2_a", "cutoff": 4.0, "cutoff_smooth": 2.0, "embedding": [4, 8],
             "axis_neurons": 4, "fitting": [16, 16],

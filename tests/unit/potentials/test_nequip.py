@@ -79,7 +79,7 @@ def test_it_learns_acetylacetone_a_little(tmp_path):
     ase.io.write(path, ase.io.read(ACAC / "train_300K.xyz", "::20"), format="extxyz")
     settings = PotentialConfig.model_validate(
         {
-            "data": {"train": [path, ACAC / "isolated_atoms.xyz"], "validation": 0.2},
+            "data": {"path": [path, ACAC / "isolated_atoms.xyz"], "validation": 0.2},
             "model": {"name": "nequip", "cutoff": 4.0, "channels": 8, "lmax": 1, "layers": 2,
                       "radial_widths": [16]},
             "loss": {"start_pref_e": 1, "limit_pref_e": 1, "start_pref_f": 100,

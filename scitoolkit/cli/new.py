@@ -1,0 +1,33 @@
+"""`scitoolkit new`: a skeleton package of a plug-in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scitoolkit.cli import _options as options
+from scitoolkit.cli.content import plugin_kind
+
+NAME = "new"
+
+
+def command(
+    kind: Annotated[str, typer.Argument(help="A plug-in kind; `scitoolkit ls` lists them.")],
+    name: Annotated[str, typer.Argument(help="The new member's name.")],
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="Where to; ./scitoolkit-NAME unless given.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write a package with a new plug-in's entry point, module and test."""
+    from scitoolkit.core.skeleton import write_skeleton
+
+    target = folder or Path(f"scitoolkit-{name.replace('_', '-')}")
+    files = write_skeleton(plugin_kind(kind), name, target)
+    if as_json:
+        options.print_json({"files": [str(file) for file in files]})
+        return
+    print("\n".join(str(file) for file in files))
+    print(f"next: pip install -e {target}, then pytest {target}")

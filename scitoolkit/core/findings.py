@@ -1,0 +1,87 @@
+"""What is wrong with a configuration beyond its schema: packages, sizes, data, the job's checks."""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.errors import DataError, ScitoolkitError
+from scitoolkit.core.job import Finding, Job, Searchable
+from scitoolkit.core.memory import machine_memory, memory_errors
+
+_WEIGHT_BYTES = 4
+
+
+def findings(job: Job, config: Config) -> Iterator[Finding]:
+    """Yield what is wrong with a checked configuration, without training and without writing.
+
+    Where data are missing, which is a warning as they may be on another machine, the checks that
+    need them are left out.
+    """
+    missing_files = list(_missing_files(config))
+    yield from missing_files
+    packages = list(missing_packages(config))
+    yield from packages
+    if packages:
+        return
+    try:
+        refuse_too_large(job, config)
+        with memory_errors():
+            yield from job.validate(config)
+    except DataError as error:
+        if not missing_files:
+            yield Finding(str(error))
+    except ScitoolkitError as error:
+        yield Finding(str(error))
+
+
+def missing_packages(config: Config) -> Iterator[Finding]:
+    """Yield an error for every optional package that the configuration needs and is not there."""
+    for key, section in sections(config):
+        for package in section.required_packages():
+            if importlib.util.find_spec(package) is None:
+                yield Finding(f"needs the package {package!r}, which is not installed", key)
+
+
+def refuse_too_large(job: Job, config: Any) -> None:
+    """Refuse a model whose weights alone do not fit into the memory, where counting is cheap.
+
+    Raises:
+        ConfigError: they do not fit.
+    """
+    if not isinstance(job, Searchable):
+        return
+    import torch
+
+    with torch.device("meta"), memory_errors():  # nothing is allocated
+        weights = job.search_cost(config).get("parameters", 0) * _WEIGHT_BYTES
+        if weights > machine_memory():
+            raise MemoryError(f"{weights:.0f} bytes")
+
+
+def sections(config: Config, key: str = "") -> Iterator[tuple[str, Config]]:
+    """Yield every section of a configuration with its dotted key, the whole first."""
+    yield key, config
+    for name, value in vars(config).items():
+        for part in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(part, Config):
+                yield from sections(part, f"{key}.{name}" if key else name)
+
+
+def _missing_files(config: Config) -> Iterator[Finding]:
+    """Yield a warning for every path of a `data` section at which nothing is."""
+    for key, section in sections(config):
+        if key.partition(".")[0] != "data":
+            continue
+        for name, value in vars(section).items():
+            for path in value if isinstance(value, list) else [value]:
+                if isinstance(path, Path) and not (path.exists() or glob.glob(str(path))):
+                    yield Finding(
+                        f"no such file: {path}; what needs it is not checked",
+                        f"{key}.{name}",
+                        "warning",
+                    )

@@ -1,0 +1,67 @@
+"""Memory: refusals in words, before and instead of an allocator's error."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+
+from scitoolkit.core.errors import ConfigError
+
+_ALLOCATORS = ("can't allocate memory", "out of memory", "unable to allocate", "storage size")
+_BYTES = re.compile(r"(\d{6,}) bytes")
+
+
+def machine_memory() -> int:
+    """Return the memory of this machine in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def readable_bytes(count: float) -> str:
+    """Return a number of bytes as people write it.
+
+    Example:
+        >>> readable_bytes(5.732e12)
+        '5.2 TiB'
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
+
+
+@contextlib.contextmanager
+def memory_errors(where: str = "") -> Iterator[None]:
+    """Turn a failed allocation within into a message that says what was asked for.
+
+    Raises:
+        ConfigError: the sizes of the model or the batch do not fit into the memory.
+
+    Example:
+        >>> try:
+        ...     with memory_errors("train.yaml"):
+        ...         raise MemoryError("Unable to allocate 7.28 TiB")
+        ... except ConfigError as error:
+        ...     print(error.what)
+        the model or a batch does not fit into the memory
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError, OverflowError) as error:
+        text = str(error)
+        if not isinstance(error, MemoryError) and not _is_allocation(text):
+            raise
+        asked = _BYTES.search(text)
+        amount = f" ({readable_bytes(int(asked[1]))} were asked for at once)" if asked else ""
+        raise ConfigError(
+            f"the model or a batch does not fit into the memory{amount}",
+            where=where,
+            allowed=f"{readable_bytes(machine_memory())}, the memory of this machine",
+            fix="smaller sizes in `model`, or a smaller training.batch_size",
+        ) from error
+
+
+def _is_allocation(text: str) -> bool:
+    return any(phrase in text.lower() for phrase in _ALLOCATORS)

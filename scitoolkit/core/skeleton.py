@@ -1,0 +1,169 @@
+"""Skeleton packages of plug-ins: what `scitoolkit new KIND NAME` writes.
+
+A skeleton has a pyproject.toml with the entry point, a module with the member, and a test that
+inherits the kind's contract. The member of a kind is generated from the base class that the known
+members share: its abstract methods raise NotImplementedError until they are written.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.plugins import Kind
+
+_PYPROJECT = """\
+[build-system]
+requires = ["hatchling>=1.26"]
+build-backend = "hatchling.build"
+
+[project]
+name = "scitoolkit-{dashed}"
+version = "0.1.0"
+description = "A {kind} for scitoolkit."
+dependencies = ["scitoolkit"]
+
+[project.entry-points."{group}"]
+{name} = "scitoolkit_{name}:{cls}"
+
+[tool.hatch.build.targets.wheel]
+only-include = ["scitoolkit_{name}.py"]
+"""
+
+_MEMBER = '''\
+"""The {kind} `{name}`."""
+
+from __future__ import annotations
+
+{imports}
+
+
+class {cls}({base}):
+    """One line for `scitoolkit ls {kind}`: what {name} does."""
+{fields}{methods}'''
+
+_TEST = """\
+from __future__ import annotations
+
+import pytest
+from scitoolkit_{name} import {cls}
+from {contract_module} import {contract}
+
+
+class Test{cls}({contract}):
+    @pytest.fixture
+    def {fixture}(self):
+        return {cls}()
+"""
+
+
+def write_skeleton(kind: Kind[Any], name: str, folder: Path) -> list[Path]:
+    """Write the skeleton package of a member into a new folder and return its files.
+
+    Args:
+        kind: the plug-in kind; it must have a contract.
+        name: of the member, a Python identifier.
+        folder: where to; it must not exist yet.
+
+    Raises:
+        ConfigError: the kind has no contract, the name is taken or no identifier, or the folder
+            exists.
+    """
+    _check(kind, name, folder)
+    cls = "".join(part.capitalize() for part in name.split("_"))
+    files = {
+        "pyproject.toml": _PYPROJECT.format(
+            kind=kind.name, name=name, cls=cls, group=kind.group, dashed=name.replace("_", "-")
+        ),
+        **_sources(kind, name, cls),
+    }
+    folder.mkdir(parents=True)
+    for file, text in files.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    return [folder / file for file in files]
+
+
+def _check(kind: Kind[Any], name: str, folder: Path) -> None:
+    if not kind.contract:
+        raise ConfigError(f"a {kind.name} has no contract to start from", fix="scitoolkit ls")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ConfigError(f"name {name!r}", allowed="lower-case letters, digits and _")
+    if name in kind:
+        raise ConfigError(f"there is a {kind.name} {name!r} already", fix="choose another name")
+    if folder.exists():
+        raise ConfigError("exists already", where=str(folder), fix="choose another folder")
+
+
+def _sources(kind: Kind[Any], name: str, cls: str) -> dict[str, str]:
+    """Return module and test: from the contract's own example, or from the members' base class."""
+    module, _, contract = kind.contract.partition(":")
+    suite = getattr(__import__(module, fromlist=[contract]), contract)
+    example = getattr(suite, "skeleton", None)
+    if example is not None:
+        member, test = example(name, cls)
+    else:
+        base = common_base([kind.get(known) for known in kind])
+        member = _member(kind, name, cls, base)
+        test = _TEST.format(
+            name=name, cls=cls, contract=contract, contract_module=module,
+            fixture=kind.name.split()[-1],
+        )  # fmt: skip
+    return {f"scitoolkit_{name}.py": member, f"test_{name}.py": test}
+
+
+def common_base(members: list[type]) -> type:
+    """Return the nearest class that all members derive from.
+
+    Example:
+        >>> common_base([KeyError, IndexError]).__name__
+        'LookupError'
+    """
+    shared = [c for c in members[0].__mro__ if all(issubclass(m, c) for m in members)]
+    return next(c for c in shared if c not in members or len(members) == 1)
+
+
+def _member(kind: Kind[Any], name: str, cls: str, base: type) -> str:
+    fields = ""
+    if "name" in getattr(next(iter([kind.get(k) for k in kind])), "model_fields", {}):
+        fields = f'\n    name: Literal["{name}"] = "{name}"\n'
+    methods = "".join(_method(base, method) for method in sorted(_abstract(base)))
+    imports = _imports(base, methods)
+    if fields:
+        imports.insert(0, "from typing import Literal\n")
+    return _MEMBER.format(
+        kind=kind.name, name=name, cls=cls, base=base.__name__, fields=fields,
+        methods=methods, imports="\n".join(imports),
+    )  # fmt: skip
+
+
+def _imports(base: type, methods: str) -> list[str]:
+    """Return the imports of the base class and of what the signatures of its methods name."""
+    known = vars(sys.modules[base.__module__])
+    words = dict.fromkeys(re.findall(r"\b[A-Za-z_]\w*\b", re.sub(r'""".*?"""', "", methods)))
+    used = {word: known[word] for word in words if word in known}
+    modules = [
+        f"import {value.__name__} as {word}" if word != value.__name__ else f"import {word}"
+        for word, value in used.items()
+        if inspect.ismodule(value)
+    ]
+    names = {base.__name__, *(word for word in used if not inspect.ismodule(used[word]))}
+    return [*modules, f"from {base.__module__} import {', '.join(sorted(names))}"]
+
+
+def _abstract(base: type) -> frozenset[str]:
+    return getattr(base, "__abstractmethods__", frozenset())
+
+
+def _method(base: type, name: str) -> str:
+    found = inspect.getattr_static(base, name)
+    function = getattr(found, "__func__", found)
+    head = inspect.getsource(function).partition('"""')[0].rstrip()
+    lines = [line for line in textwrap.dedent(head).splitlines() if "abstract" not in line]
+    summary = (inspect.getdoc(function) or "").partition("\n")[0]
+    body = [f'    """{summary}"""', '    raise NotImplementedError("write this method")']
+    return "\n" + textwrap.indent("\n".join([*lines, *body]), "    ") + "\n"
