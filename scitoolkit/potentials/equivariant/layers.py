@@ -32,16 +32,30 @@ def irreps_text(degrees: Sequence[int], channels: int = 1) -> str:
     return "+".join(f"{channels}x{degree}{'eo'[degree % 2]}" for degree in degrees)
 
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
+    "silu": torch.nn.functional.silu, "tanh": torch.tanh, "abs": torch.abs, "none": None,
+}  # fmt: skip
+
+
 @functools.cache
-def silu_scale() -> float:
-    """Return the factor that gives silu(z) a second moment of 1 for a normal z.
+def activation_scale(name: str) -> float:
+    """Return the factor that gives an activation of a normal z a second moment of 1.
 
     It is e3nn's estimate from a million random numbers, not the integral, because models trained
-    elsewhere hold that number.
+    elsewhere hold that number; as there, a factor within 1e-4 of 1 is left out.
     """
+    function = ACTIVATIONS[name]
+    if function is None:
+        return 1.0
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(1_000_000, generator=generator, dtype=torch.float64)
-    return float(torch.nn.functional.silu(z).square().mean().rsqrt())
+    scale = float(function(z).square().mean().rsqrt())
+    return 1.0 if abs(scale - 1) < 1e-4 else scale
+
+
+def silu_scale() -> float:
+    """Return `activation_scale` of silu."""
+    return activation_scale("silu")
 
 
 class Factory:
@@ -182,12 +196,27 @@ class RadialNetwork(nn.Module):
 class Geometry:
     """Edges, their spherical harmonics (E, D) and distances, shared by all layers.
 
-    `radial_weights` gives (E, W) of a radial network, evaluated at every edge or interpolated.
+    `centre` (E,) is the atom that receives; `radial_values` gives (E, W) of a radial network,
+    evaluated at every edge or interpolated; `cutoff` (E, 1) multiplies what is made of these,
+    where the radial functions themselves do not vanish at the cutoff.
     """
 
     edges: Edges
     harmonics: Tensor
-    radial_weights: Callable[[RadialNetwork], Tensor]
+    centre: Tensor
+    radial_values: Callable[[RadialNetwork], Tensor]
+    cutoff: Tensor | None = None
+
+    def radial_weights(self, network: RadialNetwork) -> Tensor:
+        """Return the weights of all edges, shape (E, W)."""
+        values = self.radial_values(network)
+        return values if self.cutoff is None else values * self.cutoff
+
+    def density(self, network: RadialNetwork, num_atoms: int) -> Tensor:
+        """Return the sum of tanh(network²) over each atom's edges, shape (N, 1)."""
+        each = torch.tanh(self.radial_values(network).square())
+        each = each if self.cutoff is None else each * self.cutoff
+        return each.new_zeros(num_atoms, 1).index_add(0, self.centre, each)
 
 
 class Convolution(nn.Module):
@@ -264,20 +293,30 @@ class ManyBodyProduct(nn.Module):
 
 
 class Readout(nn.Module):
-    """Energy of each atom from its scalars: linear, or one hidden layer of `width`."""
+    """Energy of each atom from its scalars: linear, or one hidden layer of `width`.
 
-    def __init__(self, channels: int, width: int | None, factory: Factory) -> None:
+    Args:
+        channels: C.
+        width: of the hidden layer, or None.
+        factory: makes the weights.
+        gate: activation of the hidden layer, a name in `ACTIVATIONS`.
+    """
+
+    def __init__(
+        self, channels: int, width: int | None, factory: Factory, gate: str = "silu"
+    ) -> None:
         super().__init__()
         sizes = [channels, 1] if width is None else [channels, width, 1]
         self.weight: nn.ParameterList = nn.ParameterList(
             factory.normal(*pair) for pair in pairwise(sizes)
         )
+        self._activation, self._scale = ACTIVATIONS[gate], activation_scale(gate)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (N,) of features (N, D, C)."""
         hidden = x[:, 0]
         for number, weight in enumerate(self.weight):
-            if number:
-                hidden = torch.nn.functional.silu(hidden) * silu_scale()
+            if number and self._activation is not None:
+                hidden = self._activation(hidden) * self._scale
             hidden = hidden @ (weight / math.sqrt(weight.shape[0]))
         return hidden.squeeze(1)
