@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
-    from scitoolkit.graphs.adapter import attach as attach
     from scitoolkit.graphs.adapter import detach as detach
     from scitoolkit.graphs.adapter import dropout_by_node as dropout_by_node
     from scitoolkit.graphs.config import GraphConfig as GraphConfig
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from scitoolkit.graphs.job import GraphJob as GraphJob
     from scitoolkit.graphs.mesh_config import MeshConfig as MeshConfig
     from scitoolkit.graphs.mesh_job import MeshJob as MeshJob
+    from scitoolkit.graphs.proof import attach as attach
+    from scitoolkit.graphs.proof import prove as prove
 
 _HOMES = {
     "Graph": "graph",
@@ -26,10 +27,11 @@ _HOMES = {
     "GraphJob": "job",
     "MeshConfig": "mesh_config",
     "MeshJob": "mesh_job",
-    "attach": "adapter",
+    "attach": "proof",
     "detach": "adapter",
     "dropout_by_node": "adapter",
     "from_data": "graph",
+    "prove": "proof",
     "read_graph": "graph",
     "write_graph": "graph",
 }
@@ -43,6 +45,7 @@ __all__ = [
     "detach",
     "dropout_by_node",
     "from_data",
+    "prove",
     "read_graph",
     "write_graph",
 ]

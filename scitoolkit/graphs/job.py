@@ -19,12 +19,12 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Lines, Results, Series, Table
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.graphs import baselines, sharing
-from scitoolkit.graphs.adapter import attach
 from scitoolkit.graphs.communicator import SingleProcess, join
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph, read_graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.proof import attach
 from scitoolkit.graphs.task import NodeClassification, PartLoader
 from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
@@ -148,7 +148,7 @@ def _logits(
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     nodes = part.nodes.numpy()
     x = sharing.normalised_features(graph, config.data.normalise, nodes)
-    own = attach(model, part)(x, part.nodes)
+    own = attach(model, part)(x)
     return torch.empty_like(own).index_copy_(0, part.nodes, own)
 
 
