@@ -21,6 +21,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.loader import filters
+from scitoolkit.io.loader.descriptors import descriptors, limit_reached, too_many_open
 from scitoolkit.io.loader.files import Counter, DataFile
 from scitoolkit.io.loader.rows import (
     ChunkReader,
@@ -48,17 +49,29 @@ def open_hdf5(path: Path) -> h5py.File:
         DataError: it is damaged, cut short, or not HDF5.
     """
     try:
-        return h5py.File(path, "r")
+        return _open_with_room(path)
     except BlockingIOError:
         _logger.warning("%s is locked: another process is writing to it", path)
         return h5py.File(path, "r", locking=False)
     except OSError as error:
+        if too_many_open(error):
+            raise limit_reached(path) from None
         text = " ".join(str(error).split())
         raise DataError(
             f"damaged or truncated ({path.stat().st_size} bytes; {text[:300]})",
             where=str(path),
             fix="copy or make the file again",
         ) from None
+
+
+def _open_with_room(path: Path) -> h5py.File:
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        if not too_many_open(error):
+            raise
+    descriptors.make_room()
+    return h5py.File(path, "r")
 
 
 def hdf5_readers(
