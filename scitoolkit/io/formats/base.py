@@ -163,6 +163,11 @@ class Format(ABC):
         )  # fmt: skip
 
     @classmethod
+    def has_row_readers(cls) -> bool:
+        """Return whether the format brings `row_readers`."""
+        return cls.row_readers.__func__ is not Format.row_readers.__func__  # type: ignore[attr-defined]
+
+    @classmethod
     def create(
         cls, path: Path, coordinates: xr.Dataset, variables: Mapping[str, StreamedVariable]
     ) -> FieldWriter:

@@ -264,7 +264,7 @@ class LibraryReader:
 
     def __init__(self, layout: Layout, file: DataFile, behind: list[Path]) -> None:
         self.layout = layout
-        self.file: DataFile | None = file
+        self.file = file
         self.behind = [DataFile(path) for path in behind]
         self.unit_rows = layout.chunks[layout.axis] if layout.chunks else 1
         self.table: ChunkReader | None = None
@@ -275,6 +275,15 @@ class LibraryReader:
     def _reset(self) -> None:
         self._lock, self._owner = threading.Lock(), -1
         self._handle: h5py.File | None = None
+
+    def with_layout(self, layout: Layout) -> LibraryReader:
+        """Return a reader of the same variable along another axis, or of another part of it."""
+        other = LibraryReader(layout, self.file, [])
+        other.behind, other.unwritten = self.behind, self.unwritten
+        if self.table is not None:
+            other.table = self.table.with_layout(layout)
+            other.unit_rows = other.table.chunks[layout.axis]
+        return other
 
     def _opened(self) -> h5py.Dataset:
         if self._owner != os.getpid() or self._handle is None:
