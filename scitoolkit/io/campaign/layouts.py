@@ -241,6 +241,55 @@ class PdeBenchSeeds(Layout):
         return header.variables.get(f"{group}/grid/{dim}")
 
 
+class Dedalus(Layout):
+    """Dedalus 3: `tasks/NAME` (write, components..., space...), times in `scales/sim_time`.
+
+    Sets `_s1`, `_s2` are one simulation: their times go on.
+    """
+
+    name: ClassVar[str] = "Dedalus"
+
+    @classmethod
+    def matches(cls, header: Header) -> bool:
+        """Return whether there are tasks and the time of the simulation."""
+        names = header.variables
+        return "scales/sim_time" in names and any(n.startswith("tasks/") for n in names)
+
+    @classmethod
+    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+        """Return the tasks; dims with a scale are space, others components.
+
+        Raises:
+            DataError: a task was written as coefficients.
+        """
+        found = {}
+        for path, stored in header.variables.items():
+            group, _, name = path.partition("/")
+            if group != "tasks":
+                continue
+            space = stored.attrs.get("grid_space", True)
+            if not np.all(space):
+                raise DataError(
+                    "spectral coefficients, not values on the grid",
+                    where=f"{header.path}: variable {path}", fix="add_task(..., layout='g')",
+                )  # fmt: skip
+            dims = [d.split("_hash_")[0] for d in stored.dims[1:]]
+            roles = [COMPONENT if d.startswith("dim_") or not d else d for d in dims]
+            found[name] = _array(path, stored, [TIME, *roles])
+        return found
+
+    @classmethod
+    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
+        """Return scales/sim_time."""
+        return header.variables.get("scales/sim_time")
+
+    @classmethod
+    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+        """Return the scale of a space dim."""
+        found = [n for n in header.variables if n.startswith(f"scales/{dim}_hash_")]
+        return header.variables[found[0]] if len(found) == 1 else None
+
+
 class Plain(Layout):
     """NetCDF, Zarr, plain HDF5 and .npy: dims by name, variables in any group."""
 
@@ -282,7 +331,7 @@ class Plain(Layout):
         return None
 
 
-LAYOUTS: tuple[type[Layout], ...] = (Well, PdeBench, PdeBenchSeeds)
+LAYOUTS: tuple[type[Layout], ...] = (Well, PdeBench, PdeBenchSeeds, Dedalus)
 
 
 def layout_of(header: Header) -> type[Layout]:
