@@ -79,7 +79,7 @@ class Contest:
             _peer(**MODELS[name], dtype=dtype) for dtype in (torch.float64, torch.float32)
         )
         self.peer.load_state_dict(self.exact.state_dict())
-        self.ours = read_mace(self.exact.state_dict(), average_neighbours=NEIGHBOURS)
+        self.ours = read_mace(self.exact)
         self.graph = configuration_graph(frame, self.ours.type_map, CUTOFF)
         self.batch = _peer_batch(frame, torch.float32)
         self.exact_batch = _peer_batch(frame, torch.float64)

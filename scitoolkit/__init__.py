@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.lazy import public_dir
@@ -50,4 +51,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'scitoolkit' has no attribute {name!r}")
 
 
-__dir__ = public_dir(globals())
+__dir__: Callable[[], list[str]] = public_dir(globals())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from logging import Logger
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.runs import discard_failed_start, open_run
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 input_formats: Kind[Callable[[Mapping[str, Any]], dict[str, Any] | None]] = Kind(
     "input format", "translates another program's configuration"
 )

@@ -37,16 +37,22 @@ def compress(
         float,
         typer.Option("--train-seconds", "--seconds", min=0, help="Training time of enhancers."),
     ] = 0.0,
+    missing: Annotated[
+        list[float] | None,
+        typer.Option(help="A value that stands for missing; may be given several times."),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Compress the float variables of a file; every point keeps the bound."""
     from scitoolkit.compression import Bound, Options
     from scitoolkit.compression.files import FilePlan, compress_file
+    from scitoolkit.compression.missing import MissingValues
 
     default = Bound.choose(abs=abs_, rel=rel, pw_rel=pw_rel, psnr=psnr)
     own = dict(_variable(text) for text in variable or [])
     chosen: dict[str, Any] = {"codec": codec, "enhancer": enhancer, "guarantee": guarantee}
-    plan = FilePlan(default, own, Options(**chosen, train_seconds=train_seconds))
+    plan = FilePlan(default, own, Options(**chosen, train_seconds=train_seconds),
+                    MissingValues.of(missing))  # fmt: skip
     records = compress_file(source, target, plan)
     before, after = source.stat().st_size, target.stat().st_size
     if as_json:
@@ -84,7 +90,8 @@ def verify(
         for r in records:
             print(
                 f"  {r['name']}  max error {r['max_error']:.4g} of {r['allowed']:.4g}  "
-                f"PSNR {r['psnr']:.2f} dB  {'ok' if r['holds'] else 'BROKEN'}"
+                f"PSNR {r['psnr']:.2f} dB  "
+                + ("ok" if r["holds"] else f"BROKEN {r['problem']}".rstrip())
             )
     broken = [r["name"] for r in records if not r["holds"]]
     if broken:

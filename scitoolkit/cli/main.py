@@ -125,7 +125,7 @@ def run_cli(arguments: Sequence[str]) -> int:
         return _fail(error.exit_code, str(error), type(error).__name__, as_json)
     except typer.Exit as signal:
         return signal.exit_code
-    except _ClickException as error:
+    except _ClickException as error:  # type: ignore[misc]
         return _fail(EXIT_USAGE, _usage_message(error), "UsageError", as_json)
     except (KeyboardInterrupt, typer.Abort):
         return _fail(EXIT_INTERRUPTED, "interrupted", "Interrupted", as_json)

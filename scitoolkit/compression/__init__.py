@@ -5,12 +5,14 @@ from scitoolkit.compression.choose import Options
 from scitoolkit.compression.codecs import ErrorBoundedCodec
 from scitoolkit.compression.compress import compress, decompress, inspect_stream
 from scitoolkit.compression.enhancers import Enhancer
+from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 
 __all__ = [
     "Bound",
     "Enhancer",
     "ErrorBoundedCodec",
+    "MissingValues",
     "Options",
     "compress",
     "compress_slabs",

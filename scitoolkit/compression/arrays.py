@@ -12,6 +12,8 @@ from scitoolkit.core.errors import ConfigError
 def as_numpy(array: Any) -> np.ndarray:
     """Return a numpy view of a numpy, torch, xarray or dask array; dask arrays are computed.
 
+    Masked arrays stay masked arrays.
+
     Raises:
         ConfigError: a dtype that no codec keeps (complex, text, objects, dates, long double).
 
@@ -24,14 +26,26 @@ def as_numpy(array: Any) -> np.ndarray:
         if str(array.dtype) == "torch.bfloat16":
             raise _refused("bfloat16", "tensor.float()")
         array = array.numpy()
-    values = np.asarray(array)
-    if isinstance(array, np.ma.MaskedArray):
-        raise _refused("masked array", "array.filled(fill) with fill_value=fill")
+    if type(array).__module__.partition(".")[0] == "dask":
+        array = array.compute()
+    values = array if isinstance(array, np.ma.MaskedArray) else np.asarray(array)
     if values.dtype.kind == "c":
         raise _refused(str(values.dtype), "compress array.real and array.imag")
     if values.dtype.kind not in "fiub" or values.dtype.itemsize > 8:
         raise _refused(str(values.dtype), "array.astype('float64')")
     return values
+
+
+def split_mask(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return a masked array filled with its fill value, and its mask; None for other arrays.
+
+    Example:
+        >>> split_mask(np.ma.array([1.0, 2.0], mask=[False, True], fill_value=-9.0))
+        (array([ 1., -9.]), array([False,  True]))
+    """
+    if not isinstance(values, np.ma.MaskedArray):
+        return values, None
+    return values.filled(), np.ma.getmaskarray(values)
 
 
 def working_dtype(dtype: np.dtype) -> np.dtype:

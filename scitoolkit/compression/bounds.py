@@ -59,6 +59,11 @@ class Bound:
         mode, value = next(iter(given.items()))
         return cls(mode, _number(mode, value))
 
+    @property
+    def of_range(self) -> bool:
+        """Whether the bound refers to the range of the values."""
+        return self.mode in ("rel", "psnr")
+
     def absolute(self, low: float, high: float) -> float:
         """Return the absolute bound for finite values between `low` and `high`."""
         if self.mode == "abs":
@@ -101,7 +106,8 @@ def max_error(original: np.ndarray, decoded: np.ndarray) -> float:
     for start in range(0, x.size, 1 << 20):
         part = x[start : start + (1 << 20)].astype(np.float64)
         other = y[start : start + (1 << 20)].astype(np.float64)
-        difference = np.abs(part - other)[np.isfinite(part)]
+        valid = np.isfinite(part)
+        difference = np.abs(part[valid] - other[valid])
         if difference.size:
             worst = float(difference.max())
             largest = max(largest, worst if worst == worst else math.inf)

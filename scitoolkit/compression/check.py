@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from scitoolkit.compression.bounds import max_error, psnr
+from scitoolkit.compression.bounds import Bound, max_error, psnr
 from scitoolkit.compression.compress import decompress, inspect_stream
 from scitoolkit.compression.files import as_hdf5, read_array, streams
+from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.pointwise import exceeds
+from scitoolkit.compression.value_range import ValueRange
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.compressed import holds_streams
 from scitoolkit.io.formats import format_of
+
+# The range in a header is written in the shortest decimals of its dtype.
+RANGE_ROUNDING = 1e-6
 
 
 def describe_streams(path: Path) -> list[dict[str, Any]]:
@@ -44,39 +49,76 @@ def verify_file(compressed: Path | str, original: Path | str) -> list[dict[str, 
         missing = [name for name, _ in found if name not in file]
         if missing:
             raise DataError(f"no variable {missing[0]!r}", where=str(original))
-        return [verify_array(name, stream, file[name][...]) for name, stream in found]
+        return [
+            verify_array(name, stream, file[name][...], MissingValues.of_dataset(file[name]))
+            for name, stream in found
+        ]
 
 
-def verify_array(name: str, stream: bytes, original: np.ndarray) -> dict[str, Any]:
-    """Return the errors of one stream against its original, and whether its bound holds."""
+def verify_array(
+    name: str, stream: bytes, original: np.ndarray, missing: MissingValues | None = None
+) -> dict[str, Any]:
+    """Return the errors of one stream against its original, and whether its bound holds.
+
+    Args:
+        name: of the variable.
+        stream: to decode.
+        original: the values that were compressed.
+        missing: the missing values that the original's file names; those that the stream names
+            are added. They must be restored bit for bit, and a bound that refers to the range
+            refers to that of the others.
+
+    Returns:
+        name, max_error, allowed, psnr, holds, and why the bound is none (`problem`), "" if it is.
+    """
     about, decoded = inspect_stream(stream), decompress(stream)
     if decoded.shape != original.shape or decoded.dtype != original.dtype:
         raise DataError(
             f"{name} is {original.dtype}{original.shape}, compressed was "
             f"{decoded.dtype}{decoded.shape}"
         )
-    allowed = about.get("error_bound", 0.0) * (2 if about.get("relaxed") else 1)
     if decoded.dtype.kind != "f":
         same = bool((decoded == original).all())
         return _found(name, 0.0 if same else np.inf, 0.0, np.inf if same else -np.inf, same)
-    masked = ~np.isfinite(original)
-    if "fill" in about:
-        masked |= original == original.dtype.type(about["fill"])
-    kept = np.array_equal(original[masked], decoded[masked], equal_nan=True)
+    known = MissingValues.from_header(about) | (missing or MissingValues())
+    masked = known.where(original)
+    kept = bool((known.where(decoded) == masked).all())
+    kept &= np.array_equal(original[masked], decoded[masked], equal_nan=True)
     original, decoded = original[~masked], decoded[~masked]
     quality = psnr(original, decoded)
     mode, value = about["bound"]["mode"], about["bound"]["value"]
+    allowed, problem = _allowed(about, original)
     if mode == "pw_rel":
         away, largest = exceeds(original, decoded, value)
         return _found(name, largest, value, quality, kept and not len(away))
     largest = max_error(original, decoded)
     if mode == "psnr":
-        return _found(name, largest, np.inf, quality, kept and quality >= value)
-    return _found(name, largest, allowed, quality, kept and largest <= allowed)
+        holds = kept and quality >= value and not problem
+        return _found(name, largest, np.inf, quality, holds, problem)
+    holds = kept and largest <= allowed and not problem
+    return _found(name, largest, allowed, quality, holds, problem)
 
 
-def _found(name: str, largest: float, allowed: float, quality: float, holds: bool) -> dict:
+def _allowed(about: dict[str, Any], valid: np.ndarray) -> tuple[float, str]:
+    """Return the bound that the valid values of the original set, and why it is none.
+
+    The bound in the header may refer to a range that fill values have widened.
+    """
+    bound = Bound(about["bound"]["mode"], about["bound"]["value"])
+    allowed, problem = about.get("error_bound", 0.0), ""
+    seen = ValueRange()
+    seen.add(valid)
+    if bound.of_range and seen.extent and "error_bound" in about:
+        problem = seen.dominated()
+        own = bound.absolute(*seen.extent)
+        allowed = own if allowed > own * (1 + RANGE_ROUNDING) else allowed
+    return allowed * (2 if about.get("relaxed") else 1), problem
+
+
+def _found(
+    name: str, largest: float, allowed: float, quality: float, holds: bool, problem: str = ""
+) -> dict[str, Any]:
     return {
         "name": name, "max_error": float(largest), "allowed": float(allowed),
-        "psnr": float(quality), "holds": bool(holds),
+        "psnr": float(quality), "holds": bool(holds), "problem": problem,
     }  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from logging import Logger
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from scitoolkit.core.errors import BackendError, ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.plugins import Choice
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 # Bytes of header and table that a stream has in any case; matters for tiny fields alone.
 OVERHEAD = 100
 DEFAULT_EXCHANGE = 7.0
@@ -79,9 +80,11 @@ class Options(Config):
 class CandidateSelection:
     """Candidates with their measured PSNR; the best has the highest value at a common size."""
 
+    rate: float
+
     def __init__(self, values: np.ndarray) -> None:
         self.values = values
-        self.extent = float(values.max()) - float(values.min())
+        self.extent: float = float(values.max()) - float(values.min())
         self.rate = DEFAULT_EXCHANGE
         self.candidates: list[tuple[Encoded, float]] = []
 

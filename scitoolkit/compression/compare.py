@@ -13,6 +13,7 @@ import numpy as np
 from scitoolkit.compression.bounds import psnr
 from scitoolkit.compression.codecs import ErrorBoundedCodec, codecs
 from scitoolkit.compression.mask import special_values
+from scitoolkit.compression.missing import MissingValues
 from scitoolkit.core.errors import BackendError
 
 GRID = 24
@@ -34,20 +35,23 @@ def plain_codecs() -> tuple[dict[str, ErrorBoundedCodec], dict[str, str]]:
     return {name: m() for name, m in members.items() if name not in not_run}, not_run
 
 
-def codecs_at_size(values: np.ndarray, budget: int, *, grid: int = GRID) -> dict[str, float]:
+def codecs_at_size(
+    values: np.ndarray, budget: int, *, grid: int = GRID, missing: MissingValues | None = None
+) -> dict[str, float]:
     """Return the best PSNR (dB) of each plain codec within `budget` bytes; -inf when none fits.
 
     Args:
         values: float32 or float64 field; special values are filled as ours are, and not counted.
         budget: bytes.
         grid: bounds scanned around the one that just fits.
+        missing: the missing values of the field.
 
     Returns:
         One entry for each codec that is installed, see `plain_codecs`.
     """
     from scitoolkit.compression.compress import filled
 
-    special = special_values(values, None)
+    special = special_values(values, missing or MissingValues())
     field = filled(np.ascontiguousarray(values, values.dtype.newbyteorder("=")), special)
     return {
         name: best_within(codec, field, budget, grid) for name, codec in plain_codecs()[0].items()

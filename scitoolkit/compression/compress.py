@@ -8,29 +8,37 @@ from __future__ import annotations
 
 import math
 import os
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from logging import Logger
 from typing import Any, Literal
 
+import h5py
 import numpy as np
 
 from scitoolkit.compression import choose, field
-from scitoolkit.compression.arrays import as_numpy, working_dtype
+from scitoolkit.compression.arrays import as_numpy, split_mask, working_dtype
 from scitoolkit.compression.bounds import Bound, max_error, psnr
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.codecs import ErrorBoundedCodec
-from scitoolkit.compression.container import pack, read_header, unpack
+from scitoolkit.compression.container import VALUES_CRC, pack, read_header, unpack
 from scitoolkit.compression.enhancers import Enhancer
 from scitoolkit.compression.field import Encoded
-from scitoolkit.compression.lossless import decode_array, encode_array
+from scitoolkit.compression.lossless import decode_array, encode_array, squeeze, stretch
 from scitoolkit.compression.mask import encode_mask, restore_mask, special_values
+from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.pointwise import LogField, exceeds
+from scitoolkit.compression.value_range import ValueRange
 from scitoolkit.core.errors import DataError, NumericalError, ScitoolkitError
 from scitoolkit.core.log import get_logger
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 MAX_PATCH = 0.02
 # Below this many bytes a lossy stream has nothing to gain over a lossless one.
 TINY = 128
 PSNR_ROUNDS = 6
+Missing = MissingValues | float | Iterable[float] | None
 
 
 def compress(
@@ -43,7 +51,7 @@ def compress(
     codec: str | ErrorBoundedCodec = "auto",
     enhancer: str | Enhancer = "auto",
     guarantee: Literal["strict", "relaxed"] = "strict",
-    fill_value: float | None = None,
+    missing: Missing = None,
     train_seconds: float = 0.0,
 ) -> bytes:
     """Return the array as one self-describing, checksummed stream.
@@ -58,7 +66,10 @@ def compress(
         codec: `auto`, or a codec or its name (`scitoolkit ls codec`).
         enhancer: `auto`, `none`, or an enhancer or its name (`scitoolkit ls enhancer`).
         guarantee: strict, or relaxed: with an enhancer, errors up to 2 bounds ("2x").
-        fill_value: a value that stands for "missing"; restored bit for bit, as NaN and Inf are.
+        missing: one or several values that stand for "missing", or `MissingValues`. They do not
+            count towards the range and are restored bit for bit, as NaN and Inf are; attributes of
+            an xarray array (`_FillValue`, `missing_value`, `valid_range`, ...) are honoured too.
+            A masked array comes back as a masked array.
         train_seconds: training time of enhancer networks; 0 leaves them out of `auto`.
 
     Returns:
@@ -66,7 +77,7 @@ def compress(
 
     Raises:
         ConfigError: no or several bounds, an unknown name, a dtype that cannot be coded.
-        NumericalError: the bound could not be kept, which is a defect; nothing is returned.
+        NumericalError: the range that `rel` or `psnr` refers to is that of a few outliers.
 
     Example:
         >>> x = np.sin(np.linspace(0, 9, 4096, dtype=np.float32)).reshape(16, 16, 16)
@@ -78,7 +89,8 @@ def compress(
     options = Options(
         codec=codec, enhancer=enhancer, guarantee=guarantee, train_seconds=train_seconds
     )
-    return compress_within(as_numpy(array), asked, options, fill_value=fill_value)
+    known = missing_values_of(array, missing)
+    return compress_within(as_numpy(array), asked, options, missing=known)
 
 
 def compress_within(
@@ -86,8 +98,9 @@ def compress_within(
     asked: Bound,
     options: Options,
     *,
-    fill_value: float | None = None,
+    missing: MissingValues | None = None,
     extent: tuple[float, float] | None = None,
+    where: str = "",
 ) -> bytes:
     """Compress a numpy array; see `compress`.
 
@@ -95,35 +108,71 @@ def compress_within(
         values: any array that `arrays.as_numpy` returns.
         asked: the bound.
         options: codec, enhancer, guarantee.
-        fill_value: see `compress`.
-        extent: smallest and largest finite value that `rel` and `psnr` refer to, when the array is
+        missing: values that stand for "missing".
+        extent: smallest and largest valid value that `rel` and `psnr` refer to, when the array is
             a part of a larger one.
+        where: name of the array, for messages.
     """
     header: dict[str, Any] = {
         "dtype": values.dtype.str,
         "shape": list(values.shape),
         "bound": {"mode": asked.mode, "value": asked.value},
     }
+    fixed: dict[str, bytes] = {}
+    if isinstance(values, np.ma.MaskedArray):
+        header["masked"] = values.fill_value.item()
+    values, mask = split_mask(values)
+    if mask is not None:
+        fixed["masked"] = squeeze(np.packbits(mask).tobytes())
     if values.dtype.kind != "f" or values.nbytes < TINY or asked.value == 0:
-        return _lossless(values, header)
+        return _lossless(values, header, fixed)
     native = np.ascontiguousarray(values, values.dtype.newbyteorder("=")).reshape(values.shape)
-    if fill_value is not None and math.isfinite(fill_value):
-        header["fill"] = fill_value
-    special = special_values(native, fill_value)
+    missing = missing or MissingValues()
+    header |= missing.restricted_to(native).header()
+    special = special_values(native, missing, mask)
     if special is not None and special.all():
-        return _lossless(values, header)
-    low, high = extent or _extent(native, special)
+        return _lossless(values, header, fixed)
+    low, high = extent or _extent(native, special, asked, where)
     header["range"] = [_written(low, native.dtype), _written(high, native.dtype)]
-    work = filled(native, special)
+    prepared = PreparedField(native, filled(native, special), special, missing, fixed)
     if asked.mode == "psnr":
-        stream = _reach_psnr(native, work, special, header, options, asked, (low, high))
+        stream = _reach_psnr(prepared, header, options, asked, (low, high))
     else:
-        error_bound = error_bound_of(header)
-        stream = _bounded(native, work, special, header, options, error_bound)
-    plain = _lossless(values, header) if stream is None or len(stream) > values.nbytes // 2 else b""
+        stream = _bounded(prepared, header, options, error_bound_of(header))
+    large = stream is None or len(stream) > values.nbytes // 2
+    plain = _lossless(values, header, fixed) if large else b""
     if stream is None or (plain and len(plain) <= len(stream)):
         return plain
     return stream
+
+
+@dataclass(frozen=True)
+class PreparedField:
+    """An array on its way into a stream.
+
+    Args:
+        native: values in the machine's byte order.
+        work: values in the working dtype, special points filled.
+        special: where values are restored bit for bit, None for nowhere.
+        missing: values that no other point may decode to.
+        fixed: sections that are written in any case.
+    """
+
+    native: np.ndarray
+    work: np.ndarray
+    special: np.ndarray | None
+    missing: MissingValues
+    fixed: dict[str, bytes]
+
+
+def missing_values_of(array: Any, given: Missing) -> MissingValues:
+    """Return the missing values as given, and those that attributes of the array name."""
+    known, attributes = MissingValues.of(given), getattr(array, "attrs", None)
+    if isinstance(array, h5py.Dataset):
+        return known | MissingValues.of_dataset(array)
+    if not isinstance(attributes, Mapping):
+        return known
+    return known | MissingValues.from_attributes(attributes, np.dtype(array.dtype))
 
 
 def decompress(stream: bytes | memoryview, *, max_bytes: int | None = None) -> np.ndarray:
@@ -182,26 +231,68 @@ def max_error_of(stream: bytes) -> float:
 def _decode(
     header: dict[str, Any], sections: dict[str, memoryview], shape: tuple[int, ...], dtype: np.dtype
 ) -> np.ndarray:
+    values, crc = _decode_values(header, sections, shape, dtype)
+    # Streams of format version 1 have no checksum of their values.
+    if header.get(VALUES_CRC, crc) != crc:
+        base = header["base"]
+        raise DataError(
+            f"codec {base['name']} decodes other values here than where the bound was verified",
+            allowed=f"{base['name']} in version {base.get('version', 'of the writer')}",
+        )
+    return _masked(values, header, sections)
+
+
+def _decode_values(
+    header: dict[str, Any], sections: dict[str, memoryview], shape: tuple[int, ...], dtype: np.dtype
+) -> tuple[np.ndarray, int]:
+    """Return the array, and the CRC of what its codec decoded to.
+
+    For `pw_rel` that is log|x|, because libraries differ in the last digit of an exponential.
+    """
     if header["base"]["name"] == "lossless":
-        return decode_array(sections["base"], shape, dtype)
+        exact = decode_array(sections["base"], shape, dtype)
+        return exact, _crc(exact)
     native = dtype.newbyteorder("=")
     log_domain = header["bound"]["mode"] == "pw_rel"
     work = np.dtype(np.float64) if log_domain else working_dtype(native)
     values = field.decode_field(header, sections, shape, work, error_bound_of(header))
+    crc = _crc(values)
     if log_domain:
         values = LogField.restore(values, sections)
     with np.errstate(over="ignore"):
         out = values.astype(native, copy=False)
+    if "valid" in header:
+        out = MissingValues.from_header(header).clip(out)
     if "patch" in sections:
         _patch(out, sections["patch"])
     if "mask" in sections:
         restore_mask(sections["mask"], out)
-    return out.astype(dtype, copy=False)
+    return out.astype(dtype, copy=False), crc
 
 
-def _bounded(native, work, special, header, options: Options, error_bound: float) -> bytes | None:
+def _masked(
+    values: np.ndarray, header: dict[str, Any], sections: dict[str, memoryview]
+) -> np.ndarray:
+    """Return a masked array when one was compressed."""
+    if "masked" not in header:
+        return values
+    packed = np.frombuffer(stretch(sections["masked"], -(-values.size // 8)), np.uint8)
+    mask = np.unpackbits(packed, count=values.size).astype(bool).reshape(values.shape)
+    return np.ma.MaskedArray(values, mask, fill_value=header["masked"])
+
+
+def _crc(values: np.ndarray) -> int:
+    little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    return zlib.crc32(little.reshape(-1).view(np.uint8).data)
+
+
+def _bounded(
+    prepared: PreparedField, header: dict[str, Any], options: Options, error_bound: float
+) -> bytes | None:
     """Return the verified stream, or None when only a lossless one keeps the bound."""
-    if not math.isfinite(error_bound) or error_bound < _smallest_bound(work):
+    work = prepared.work
+    alike = bool((work == work.flat[0]).all())
+    if not alike and (not math.isfinite(error_bound) or error_bound < _smallest_bound(work)):
         return None
     if header["bound"]["mode"] == "psnr":
         header = {**header, "error_bound": error_bound}
@@ -209,9 +300,9 @@ def _bounded(native, work, special, header, options: Options, error_bound: float
         header["relaxed"] = "2x"
     log_field = LogField.of(work) if header["bound"]["mode"] == "pw_rel" else None
     values = work if log_field is None else log_field.logarithm
-    sections: dict[str, bytes] = {} if log_field is None else log_field.sections()
-    if special is not None:
-        sections["mask"] = encode_mask(native, special)
+    sections = {**prepared.fixed, **({} if log_field is None else log_field.sections())}
+    if prepared.special is not None:
+        sections["mask"] = encode_mask(prepared.native, prepared.special)
     middle = _constant(values, error_bound)
     if middle is not None:
         best = Encoded({"base": {"name": "constant", "value": middle}}, {"base": b""}, values)
@@ -221,18 +312,21 @@ def _bounded(native, work, special, header, options: Options, error_bound: float
         except MemoryError:
             raise ScitoolkitError("out of memory", fix="compress in slabs") from None
     header, sections = {**header, **best.header}, {**best.sections, **sections}
-    return _verified(native, special, header, sections, error_bound)
+    return _verified(prepared, header, sections, error_bound)
 
 
-def _verified(native, special, header, sections, error_bound: float) -> bytes | None:
+def _verified(
+    prepared: PreparedField, header: dict[str, Any], sections: dict[str, bytes], error_bound: float
+) -> bytes | None:
     """Decode, compare, repair the few points that rounding moved out, and write the largest error.
 
     The dtype of the file is coarser than the working dtype (float16) or as coarse as the
     corrections themselves, so a last rounding may pass the bound by an ulp.
     """
+    native, special = prepared.native, prepared.special
     shape, dtype = native.shape, native.dtype
     views = {name: memoryview(data) for name, data in sections.items()}
-    decoded = _decode({**header, "dtype": dtype.str}, views, shape, dtype)
+    decoded, crc = _decode_values({**header, "dtype": dtype.str}, views, shape, dtype)
     allowed = error_bound * (2 if header.get("relaxed") else 1)
     if header["bound"]["mode"] == "pw_rel":
         away, largest = exceeds(native, decoded, header["bound"]["value"])
@@ -249,6 +343,7 @@ def _verified(native, special, header, sections, error_bound: float) -> bytes | 
                 away = away[~special.reshape(-1)[away]]
             error.reshape(-1)[away] = 0
             largest = float(error[np.isfinite(error)].max(initial=0.0))
+    away = np.union1d(away, _turned_missing(prepared, decoded))
     if len(away) > MAX_PATCH * native.size + 16:
         return None
     if len(away):
@@ -262,18 +357,29 @@ def _verified(native, special, header, sections, error_bound: float) -> bytes | 
     largest = _rounded_up(largest)
     if header["bound"]["mode"] in ("abs", "rel"):
         largest = min(largest, allowed)
-    return pack({**header, "max_error": largest}, sections)
+    return pack({**header, "max_error": largest, VALUES_CRC: crc}, sections)
 
 
-def _reach_psnr(native, work, special, header, options, asked: Bound, extent) -> bytes | None:
+def _turned_missing(prepared: PreparedField, decoded: np.ndarray) -> np.ndarray:
+    """Return the flat indices of valid values that a reader of the copy would take for missing."""
+    turned = prepared.missing.where(decoded)
+    if prepared.special is not None:
+        turned &= ~prepared.special
+    return np.flatnonzero(turned)
+
+
+def _reach_psnr(
+    prepared: PreparedField, header: dict[str, Any], options: Options, asked: Bound,
+    extent: tuple[float, float],
+) -> bytes | None:  # fmt: skip
     """Return the smallest stream found that reaches the PSNR, in a few rounds."""
     error_bound, best = asked.absolute(*extent), None
     for _ in range(PSNR_ROUNDS):
-        stream = _bounded(native, work, special, header, options, error_bound)
+        stream = _bounded(prepared, header, options, error_bound)
         if stream is None:
             return best
-        keep = slice(None) if special is None else ~special
-        reached = psnr(native[keep], decompress(stream)[keep])
+        keep = slice(None) if prepared.special is None else ~prepared.special
+        reached = psnr(prepared.native[keep], np.asarray(decompress(stream))[keep])
         if reached >= asked.value and (best is None or len(stream) < len(best)):
             best = stream
         if asked.value <= reached < asked.value + 0.02 or not math.isfinite(reached):
@@ -282,15 +388,21 @@ def _reach_psnr(native, work, special, header, options, asked: Bound, extent) ->
     return best
 
 
-def _lossless(values: np.ndarray, header: dict[str, Any]) -> bytes:
-    header = {k: v for k, v in header.items() if k != "range"}
-    header |= {"base": {"name": "lossless"}, "max_error": 0.0}
-    return pack(header, {"base": encode_array(np.ascontiguousarray(values))})
+def _lossless(values: np.ndarray, header: dict[str, Any], fixed: dict[str, bytes]) -> bytes:
+    header = {k: v for k, v in header.items() if k not in ("range", "valid")}
+    header |= {"base": {"name": "lossless"}, "max_error": 0.0, VALUES_CRC: _crc(values)}
+    return pack(header, {"base": encode_array(np.ascontiguousarray(values)), **fixed})
 
 
-def _extent(values: np.ndarray, special: np.ndarray | None) -> tuple[float, float]:
-    kept = values if special is None else values[~special]
-    return float(kept.min()), float(kept.max())
+def _extent(
+    values: np.ndarray, special: np.ndarray | None, asked: Bound, where: str
+) -> tuple[float, float]:
+    seen = ValueRange()
+    seen.add(values if special is None else values[~special])
+    if asked.of_range:
+        seen.refuse_outliers(where)
+    assert seen.extent is not None
+    return seen.extent
 
 
 def filled(values: np.ndarray, special: np.ndarray | None) -> np.ndarray:
@@ -395,6 +507,8 @@ def _half_of_memory() -> int:
 def _join(header, sections, shape, dtype, max_bytes: int | None) -> np.ndarray:
     """Return the array of a stream of slabs along its first dim."""
     out = np.empty(shape, dtype)
+    if "masked" in header:
+        out = np.ma.MaskedArray(out, fill_value=header["masked"])
     start = 0
     for data in sections.values():
         part = decompress(data, max_bytes=max_bytes)

@@ -1,11 +1,12 @@
 """The stream: magic, version, one checksummed JSON header, sections with a length and CRC each.
 
-    "SciC"  version:u8  crc32:u32  varint(len) header  {varint(len) crc32:u32}*  sections
+    "SciC" version:u8 crc32:u32 [values:u32] varint(len) header {varint(len) crc32:u32}* sections
 
-The first CRC covers the version, the header and the table of sections, and the table covers the
-sections, so that not one byte of a stream is believed, allocated for or handed to a C decoder
-before it was verified. The header is JSON, deflated against a fixed dictionary because a small
-field must not pay for its keys. Nothing is ever unpickled.
+`values`, from version 2 on, is the CRC of the decoded values that were verified against the bound.
+The first CRC covers the version, `values`, the header and the table of sections, and the table
+covers the sections, so that not one byte of a stream is believed, allocated for or handed to a C
+decoder before it was verified. The header is JSON, deflated against a fixed dictionary because a
+small field must not pay for its keys. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import Any
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.compressed import MAGIC
 
-VERSION = 1
+# Version 1 has no CRC of the decoded values; streams of streams, such as slabs, are still of it.
+VERSIONS = (1, 2)
+VALUES_CRC = "values_crc"
 MAX_HEADER = 1 << 20
 MAX_SECTIONS = 1 << 16
 # Part of format version 1: changing a byte of it makes streams unreadable.
@@ -48,7 +51,7 @@ def pack(header: Mapping[str, Any], sections: Mapping[str, bytes]) -> bytes:
     """Return one stream of a JSON header and named sections.
 
     Args:
-        header: JSON types; the key `sections` is ours.
+        header: JSON types; the key `sections` is ours, `VALUES_CRC` is written apart.
         sections: name -> bytes, kept in order.
 
     Example:
@@ -56,13 +59,16 @@ def pack(header: Mapping[str, Any], sections: Mapping[str, bytes]) -> bytes:
         >>> header["shape"], bytes(sections["base"])
         ([2], b'xy')
     """
-    text = json.dumps({**header, "sections": list(sections)}, separators=(",", ":"))
+    entries = {key: value for key, value in header.items() if key != VALUES_CRC}
+    text = json.dumps({**entries, "sections": list(sections)}, separators=(",", ":"))
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -15, zdict=_DICTIONARY)
     packed = squeeze.compress(text.encode()) + squeeze.flush()
     table = b"".join(
         _varint(len(data)) + struct.pack("<I", zlib.crc32(data)) for data in sections.values()
     )
-    checked = bytes([VERSION]) + _varint(len(packed)) + packed + table
+    values = struct.pack("<I", header[VALUES_CRC]) if VALUES_CRC in header else b""
+    version = bytes([VERSIONS[1] if values else VERSIONS[0]])
+    checked = version + values + _varint(len(packed)) + packed + table
     crc = struct.pack("<I", zlib.crc32(checked))
     return b"".join([MAGIC, checked[:1], crc, checked[1:], *sections.values()])
 
@@ -78,9 +84,9 @@ def unpack(stream: bytes | memoryview) -> tuple[dict[str, Any], dict[str, memory
         raise DataError(
             "not a scitoolkit stream (no magic)", allowed="bytes made by scitoolkit.compress"
         )
-    if view[4] != VERSION:
+    if view[4] not in VERSIONS:
         raise DataError(
-            f"stream of format version {view[4]}", allowed=f"{VERSION}",
+            f"stream of format version {view[4]}", allowed=" or ".join(map(str, VERSIONS)),
             fix="pip install -U scitoolkit, if a newer version wrote it; else it is damaged",
         )  # fmt: skip
     header, table, start = _head(view)
@@ -101,7 +107,7 @@ def unpack(stream: bytes | memoryview) -> tuple[dict[str, Any], dict[str, memory
 def read_header(stream: bytes | memoryview) -> dict[str, Any]:
     """Return the header alone, verified; the sections need not be there."""
     view = _bytes_of(stream)
-    if len(view) < 10 or bytes(view[:4]) != MAGIC or view[4] != VERSION:
+    if len(view) < 10 or bytes(view[:4]) != MAGIC or view[4] not in VERSIONS:
         return unpack(view)[0]
     return _head(view)[0]
 
@@ -118,7 +124,10 @@ def _bytes_of(stream: bytes | memoryview) -> memoryview:
 def _head(view: memoryview) -> tuple[dict[str, Any], list[tuple[str, int, int]], int]:
     """Return header, table of (name, length, crc) and the position of the first section."""
     (crc,) = struct.unpack_from("<I", view, 5)
-    length, position = _read_varint(view, 9)
+    start = 9 if view[4] == VERSIONS[0] else 13
+    if len(view) < start:
+        raise _damaged("the header is truncated")
+    length, position = _read_varint(view, start)
     if length > MAX_HEADER or position + length > len(view):
         raise _damaged("the header is truncated")
     header = _inflate(view[position : position + length])
@@ -135,6 +144,9 @@ def _head(view: memoryview) -> tuple[dict[str, Any], list[tuple[str, int, int]],
         position += 4
     if zlib.crc32(view[9:position], zlib.crc32(view[4:5])) != crc:
         raise _damaged("checksum of the header does not match")
+    header.pop(VALUES_CRC, None)
+    if start > 9:
+        (header[VALUES_CRC],) = struct.unpack_from("<I", view, 9)
     return header, table, position
 
 

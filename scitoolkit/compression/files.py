@@ -12,7 +12,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.compress import decompress, inspect_stream
+from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.suggest import nearest_name
@@ -42,11 +43,13 @@ class FilePlan:
         variables: name (or path inside the file) -> bound or None; empty means all float
             variables of at least 1024 values that are not coordinates.
         options: codec, enhancer, guarantee.
+        missing: values that stand for "missing", beside those that the file itself names.
     """
 
     bound: Bound
     variables: Mapping[str, Bound | None]
     options: Options
+    missing: MissingValues = field(default_factory=MissingValues)
 
 
 def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> list[dict[str, Any]]:
@@ -74,7 +77,7 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
             if item.name not in wanted:
                 return False
             stream = compress_slabs(
-                item, wanted[item.name], plan.options, fill_value=_fill_value(item)
+                item, wanted[item.name], plan.options, missing=plan.missing, where=item.name
             )
             raw = parent.create_dataset(_leaf(item), data=np.frombuffer(stream, np.uint8))
             raw.attrs[STREAM] = 1
@@ -148,7 +151,9 @@ def _compress_array(source: Path, target: Path, plan: FilePlan) -> dict[str, Any
     if plan.variables:
         raise ConfigError("a file of one array has no variables", where=str(source))
     values = read_array(source)
-    stream = compress_slabs(values, plan.bound, plan.options)
+    stream = compress_slabs(
+        values, plan.bound, plan.options, missing=plan.missing, where=str(source)
+    )
     _atomic(target, lambda path: path.write_bytes(stream))
     return _record(source.name, stream)
 
@@ -203,13 +208,6 @@ def _coordinates(floats: Mapping[str, h5py.Dataset]) -> set[str]:
             text = item.attrs.get(key, "")
             named |= set((text.decode() if isinstance(text, bytes) else str(text)).split())
     return named
-
-
-def _fill_value(item: h5py.Dataset) -> float | None:
-    for key in ("_FillValue", "missing_value"):
-        if key in item.attrs and np.asarray(item.attrs[key]).dtype.kind in "fiu":
-            return float(np.asarray(item.attrs[key]).reshape(-1)[0])
-    return None
 
 
 def _rewrite(

@@ -23,6 +23,7 @@ from scitoolkit.compression.files import (
     read_array,
     streams,
 )
+from scitoolkit.compression.missing import MissingValues
 from scitoolkit.core.config import Config, DataPath, load_config
 from scitoolkit.core.job import Job
 from scitoolkit.core.job_config import JobConfig
@@ -39,10 +40,12 @@ class FileConfig(Config):
     Attributes:
         path: .npy, HDF5 or NetCDF.
         variables: names; all float variables that are no coordinates unless given.
+        missing: values that stand for "missing", beside those that the file itself names.
     """
 
     path: DataPath
     variables: list[str] = Field(default_factory=list)
+    missing: list[float] = Field(default_factory=list)
 
 
 class BoundConfig(Config):
@@ -76,6 +79,7 @@ class CompressionConfig(JobConfig, Options):
                 codec=self.codec, enhancer=self.enhancer, guarantee=self.guarantee,
                 train_seconds=self.train_seconds,
             ),
+            MissingValues.of(self.data.missing),
         )  # fmt: skip
 
 
@@ -134,8 +138,8 @@ class CompressionJob(Job):
         for name, stream in streams(target):
             values = _original(config.data.path, name)
             bits, size = 8 * len(stream) / max(values.size, 1), size + len(stream)
-            measured = np.isfinite(values) & (values != inspect_stream(stream).get("fill"))
-            values = values[measured].astype(np.float64)
+            missing = MissingValues.from_header(inspect_stream(stream))
+            values = values[~missing.where(values)].astype(np.float64)
             quality = checked[name]["psnr"]  # 20 log10(range / RMSE)
             if values.size and np.isfinite(quality):
                 per_range = np.log2(values.std() / np.ptp(values))
@@ -158,7 +162,8 @@ def _results(config: CompressionConfig, compressed: Path, source: Path) -> Resul
     gains = []
     for name, stream in streams(compressed):
         original, found = _original(source, name), checked[name]
-        peers = codecs_at_size(original, len(stream))
+        missing = MissingValues.from_header(inspect_stream(stream))
+        peers = codecs_at_size(original, len(stream), missing=missing)
         gains += [found["psnr"] - max(peers.values())] if peers else []
         rows.append([
             name, original.nbytes / len(stream), len(stream), number(found["psnr"]),

@@ -5,16 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from scitoolkit.compression.lossless import squeeze, stretch
+from scitoolkit.compression.missing import MissingValues
 from scitoolkit.core.errors import DataError
 
 MAX_PATTERNS = 255
 
 
-def special_values(values: np.ndarray, fill_value: float | None) -> np.ndarray | None:
-    """Return where values are not finite or equal the fill value, or None when nowhere."""
-    found = ~np.isfinite(values)
-    if fill_value is not None and np.isfinite(fill_value):
-        found |= values == values.dtype.type(fill_value)
+def special_values(
+    values: np.ndarray, missing: MissingValues, mask: np.ndarray | None = None
+) -> np.ndarray | None:
+    """Return where values are not finite, missing or masked, or None when nowhere."""
+    found = missing.where(values)
+    if mask is not None:
+        found |= mask
     return found if found.any() else None
 
 

@@ -12,12 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from scitoolkit.compression.arrays import as_numpy
+from scitoolkit.compression.arrays import as_numpy, split_mask
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.choose import Options
-from scitoolkit.compression.compress import compress_within, decompress, max_error_of
+from scitoolkit.compression.compress import (
+    Missing,
+    compress_within,
+    decompress,
+    max_error_of,
+    missing_values_of,
+)
 from scitoolkit.compression.container import pack, unpack
 from scitoolkit.compression.mask import special_values
+from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.value_range import ValueRange
 
 SLAB_BYTES = 1 << 28
 
@@ -27,8 +35,9 @@ def compress_slabs(
     asked: Bound,
     options: Options,
     *,
-    fill_value: float | None = None,
+    missing: Missing = None,
     slab_bytes: int = SLAB_BYTES,
+    where: str = "",
 ) -> bytes:
     """Return one stream of an array that is read a slab at a time.
 
@@ -37,8 +46,9 @@ def compress_slabs(
             HDF5 dataset, dask or xarray array.
         asked: the bound.
         options: codec, enhancer, guarantee.
-        fill_value: stands for "missing".
+        missing: see `compress`.
         slab_bytes: largest slab; memory stays below about eight of them.
+        where: name of the array, for messages.
 
     Example:
         >>> x = np.linspace(0, 1, 6000, dtype=np.float32).reshape(60, 100)
@@ -46,27 +56,28 @@ def compress_slabs(
         >>> float(np.abs(decompress(stream) - x).max()) <= 1e-3
         True
     """
+    known = missing_values_of(array, missing)
     shape, dtype = tuple(array.shape), np.dtype(array.dtype)
     rows = _rows(shape, dtype, slab_bytes)
     if not shape or rows >= shape[0]:
-        return compress_within(as_numpy(array[...]), asked, options, fill_value=fill_value)
-    extent = _extent(array, rows, fill_value)
+        return compress_within(as_numpy(array[...]), asked, options, missing=known, where=where)
+    extent = _extent(array, rows, known, asked, where)
     sections = {}
     for number, slab in enumerate(_slabs(array, rows)):
         sections[str(number)] = compress_within(
-            slab, asked, options, fill_value=fill_value, extent=extent
+            slab, asked, options, missing=known, extent=extent, where=where
         )
     header = {
         "dtype": dtype.str, "shape": list(shape), "slabs": len(sections),
         "bound": {"mode": asked.mode, "value": asked.value}, "base": {"name": "slabs"},
-        "max_error": max(max_error_of(stream) for stream in sections.values()),
+        "max_error": max(max_error_of(stream) for stream in sections.values()), **known.header(),
     }  # fmt: skip
     if options.guarantee == "relaxed":
         header["relaxed"] = "2x"
+    if isinstance(array, np.ma.MaskedArray):
+        header["masked"] = array.fill_value.item()
     if extent is not None:
         header["range"] = list(extent)
-    if fill_value is not None and math.isfinite(fill_value):
-        header["fill"] = fill_value
     return pack(header, sections)
 
 
@@ -97,14 +108,17 @@ def _slabs(array: Any, rows: int) -> Iterator[np.ndarray]:
         yield as_numpy(array[start : start + rows])
 
 
-def _extent(array: Any, rows: int, fill_value: float | None) -> tuple[float, float] | None:
-    """Return the smallest and largest value of all slabs that is not special; None if none is."""
-    low, high = math.inf, -math.inf
+def _extent(
+    array: Any, rows: int, missing: MissingValues, asked: Bound, where: str
+) -> tuple[float, float] | None:
+    """Return the smallest and largest value of all slabs that is not missing; None if none is."""
+    seen = ValueRange()
     for slab in _slabs(array, rows):
         if slab.dtype.kind != "f":
             return None
-        special = special_values(slab, fill_value)
-        kept = slab if special is None else slab[~special]
-        if kept.size:
-            low, high = min(low, float(kept.min())), max(high, float(kept.max()))
-    return (low, high) if low <= high else None
+        values, mask = split_mask(slab)
+        special = special_values(values, missing, mask)
+        seen.add(values if special is None else values[~special])
+    if asked.of_range:
+        seen.refuse_outliers(where)
+    return seen.extent

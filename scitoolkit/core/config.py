@@ -13,6 +13,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from logging import Logger
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
@@ -34,7 +35,7 @@ ANCHORS = "x-"
 """A top-level key that begins so only holds sections for YAML anchors."""
 
 C = TypeVar("C", bound="Config")
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class _ConfigMeta(ModelMetaclass):
@@ -210,7 +211,7 @@ class ConfigProblems(ConfigError, ValueError):
     """
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
+        self.problems: tuple[Problem, ...] = tuple(problems)
         super().__init__("\n".join(map(str, problems)))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 Batch = dict[str, "Tensor"]
 """A batch: documented keys, first dimension = sample. The optional key `num_valid` (int64 scalar)
@@ -27,7 +27,7 @@ class Task(Protocol):
     `model` is written for one device: no rank, no file and no logger inside `forward`.
     """
 
-    model: nn.Module
+    model: Any  # an nn.Module: any subclass, so a domain may declare its exact class
 
     def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Return the mean loss over the batch's samples, and scalars to log (means too)."""

@@ -33,7 +33,10 @@ class ScitoolkitError(Exception):
     exit_code = EXIT_FAILURE
 
     def __init__(self, what: str, *, where: str = "", allowed: str = "", fix: str = "") -> None:
-        self.what, self.where, self.allowed, self.fix = what, where, allowed, fix
+        self.what: str = what
+        self.where: str = where
+        self.allowed: str = allowed
+        self.fix: str = fix
         text = f"{where}: {what}" if where else what
         for label, part in (("Allowed", allowed), ("Fix", fix)):
             if part:

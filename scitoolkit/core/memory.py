@@ -40,11 +40,12 @@ def memory_errors(where: str = "") -> Iterator[None]:
         ConfigError: the sizes of the model or the batch do not fit into the memory.
 
     Example:
-        >>> with memory_errors("train.yaml"):
-        ...     raise MemoryError("Unable to allocate 7.28 TiB")
-        Traceback (most recent call last):
-            ...
-        scitoolkit.core.errors.ConfigError: train.yaml: the model or a batch does not fit...
+        >>> try:
+        ...     with memory_errors("train.yaml"):
+        ...         raise MemoryError("Unable to allocate 7.28 TiB")
+        ... except ConfigError as error:
+        ...     print(error.what)
+        the model or a batch does not fit into the memory
     """
     try:
         yield

@@ -40,9 +40,9 @@ class ModelFolder:
     """
 
     def __init__(self, directory: Path | str) -> None:
-        self.directory = Path(directory)
+        self.directory: Path = Path(directory)
         inner = self.directory / FOLDER
-        self.path = inner if inner.is_dir() else self.directory
+        self.path: Path = inner if inner.is_dir() else self.directory
 
     @classmethod
     def create(cls, run: RunDirectory) -> ModelFolder:

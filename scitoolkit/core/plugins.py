@@ -70,8 +70,10 @@ class Kind(Generic[T]):
     """
 
     def __init__(self, name: str, summary: str = "", *, contract: str = "") -> None:
-        self.name, self.summary, self.contract = name, summary, contract
-        self.group = GROUP + name.replace(" ", "_")
+        self.name: str = name
+        self.summary: str = summary
+        self.contract: str = contract
+        self.group: str = GROUP + name.replace(" ", "_")
         self._registered: dict[str, T] = {}
         self._loaded: dict[EntryPoint, T] = {}
 
@@ -164,17 +166,18 @@ class Choice:
         words: strings that are kept as they are, such as "auto".
 
     Example:
+        >>> from typing import Annotated
+        >>> from pydantic import TypeAdapter
         >>> from scitoolkit.core.config import Config
         >>> codecs = Kind("test codec")
         >>> class Codec(Config):
         ...     name: str
-        >>> class Job(Config):
-        ...     codec: Annotated[Codec, Choice(codecs)]
+        >>> field = TypeAdapter(Annotated[Codec, Choice(codecs)])
         >>> @codecs.register("zip")
         ... class Zip(Codec):
         ...     name: str = "zip"
-        >>> Job(codec={"name": "zip"})
-        Job(codec=Zip(name='zip'))
+        >>> field.validate_python({"name": "zip"})
+        Zip(name='zip')
     """
 
     kind: Kind[Any]

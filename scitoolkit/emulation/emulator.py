@@ -38,7 +38,9 @@ class Emulator(nn.Module):
         self, layout: Layout, advance: NormalizedNetwork, diagnose: NormalizedNetwork | None = None
     ) -> None:
         super().__init__()
-        self.layout, self.advance, self.diagnose = layout, advance, diagnose
+        self.layout: Layout = layout
+        self.advance: NormalizedNetwork = advance
+        self.diagnose: NormalizedNetwork | None = diagnose
 
     def forward(
         self, *inputs: Tensor, known: dict[str, Tensor] | None = None

@@ -10,7 +10,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.data import Data
+from scitoolkit.emulation.data import Data, WindowSource
 from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.metrics import spectrum, squared_error
 from scitoolkit.emulation.rollout import (
@@ -20,6 +20,7 @@ from scitoolkit.emulation.rollout import (
     rollout,
     step_once,
 )
+from scitoolkit.emulation.variables import Layout
 
 OWN, PERSISTENCE, LINEAR = "emulator", "persistence", "linear extrapolation"
 MATCHED = "emulator, where linear extrapolation has a frame before it"
@@ -46,19 +47,30 @@ class Evaluation:
         deviation: {output: standard deviation of the truth, with the cells' volumes}.
     """
 
+    layout: Layout
+    lead: int
+    weights: dict[str, np.ndarray]
+    one_step: Any
+    plain: Any
+    deviation: dict[str, float]
+    rollouts: dict[str, dict[str, list[float | None]]]
+    starts: int
+
     def __init__(
         self, emulator: Emulator, data: Data, blocks: Sequence[range], config: EmulationConfig
     ) -> None:
-        self.emulator, self.data, self.config = emulator, data, config
+        self.emulator: Emulator = emulator
+        self.data: Data = data
+        self.config: EmulationConfig = config
         self.layout, self.lead = emulator.layout, config.data.lead
-        self.outputs = [v.name for v in self.layout.outputs]
+        self.outputs: list[str] = [v.name for v in self.layout.outputs]
         self.weights = {
             v.name: data.layout.weights() if v.is_field else np.ones(v.shape)
             for v in self.layout.outputs
         }
-        self.source = data.source(np.arange(data.num_samples), [0])
-        self.num_samples = sum(map(len, blocks))
-        self.blocks = [block for block in blocks if len(block) > self.lead]
+        self.source: WindowSource = data.source(np.arange(data.num_samples), [0])
+        self.num_samples: int = sum(map(len, blocks))
+        self.blocks: list[range] = [block for block in blocks if len(block) > self.lead]
         if not self.blocks:
             raise DataError(
                 f"{self.num_samples} samples to test on", where=data.where,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,7 +32,7 @@ from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import PlannedLoader
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 @dataclass

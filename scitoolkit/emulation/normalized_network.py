@@ -53,6 +53,8 @@ class NormalizedNetwork(nn.Module):
     output channel) are set by `set_statistics`, from the training part alone.
     """
 
+    embed: nn.Linear | nn.Identity
+
     mean: Tensor
     scale: Tensor
     out_mean: Tensor
@@ -70,15 +72,16 @@ class NormalizedNetwork(nn.Module):
         padding: Sequence[Padding] = (),
     ) -> None:
         super().__init__()
-        self.layout, self.padding = layout, list(padding)
+        self.layout: Layout = layout
+        self.padding: list[Padding] = list(padding)
         self.network = network
-        self.space = len(layout.grid)
-        self.fields_in = [i for i, v in enumerate(layout.inputs) if v.is_field]
-        self.vectors_in = [i for i, v in enumerate(layout.inputs) if not v.is_field]
-        self.fields_out = [i for i, v in enumerate(layout.outputs) if v.is_field]
-        self.vectors_out = [i for i, v in enumerate(layout.outputs) if not v.is_field]
+        self.space: int = len(layout.grid)
+        self.fields_in: list[int] = [i for i, v in enumerate(layout.inputs) if v.is_field]
+        self.vectors_in: list[int] = [i for i, v in enumerate(layout.inputs) if not v.is_field]
+        self.fields_out: list[int] = [i for i, v in enumerate(layout.outputs) if v.is_field]
+        self.vectors_out: list[int] = [i for i, v in enumerate(layout.outputs) if not v.is_field]
         names = [v.name for v in layout.inputs]
-        self.source = [
+        self.source: list[int] = [
             names.index(v.name) if residual and v.name in names else -1 for v in layout.outputs
         ]
         size_in = sum(v.size for v in layout.inputs)
@@ -88,14 +91,16 @@ class NormalizedNetwork(nn.Module):
         for name, size in (("scale", size_in), ("out_scale", size_out)):
             self.register_buffer(name, torch.ones(size))
         self.register_buffer("position", position_channels(layout, coordinates))
-        self.reach = [(carried or {}).get(dim, 0) for dim in layout.grid]
-        self.transports = carried is not None
+        self.reach: list[int] = [(carried or {}).get(dim, 0) for dim in layout.grid]
+        self.transports: bool = carried is not None
         length = sum(layout.inputs[i].size for i in self.vectors_in)
         self.embed = (
             nn.Linear(length, VECTOR_CHANNELS) if length > VECTOR_CHANNELS else nn.Identity()
         )
         vector = sum(layout.outputs[i].size for i in self.vectors_out)
-        self.pool = nn.Linear(2 * POOL_CHANNELS, vector) if vector and self.space else None
+        self.pool: nn.Linear | None = (
+            nn.Linear(2 * POOL_CHANNELS, vector) if vector and self.space else None
+        )
 
     def set_statistics(self, statistics: Statistics) -> None:
         """Set what normalises: values of the inputs, values or changes of the outputs."""

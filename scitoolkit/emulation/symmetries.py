@@ -29,8 +29,10 @@ class Symmetries:
     def __init__(self, config: SymmetryConfig, layout: Layout) -> None:
         self.config = config
         # Dims of a batch: sample, step, then those of the variable.
-        self.dims = {n: [d for d in v.dims] for n, v in layout.variables.items()}
-        self.sizes = layout.grid
+        self.dims: dict[str, list[str]] = {
+            n: [d for d in v.dims] for n, v in layout.variables.items()
+        }
+        self.sizes: dict[str, int] = layout.grid
 
     def draw(self, batch: Batch) -> Batch:
         """Return every sample of (B, step, *dims) under transformations of its own."""

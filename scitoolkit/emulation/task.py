@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from scitoolkit.core.contracts import Batch, Progress
 from scitoolkit.emulation.config import RolloutConfig
 from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.symmetries import Symmetries
+from scitoolkit.emulation.variables import Layout
 
 
 class EmulationTask:
@@ -29,6 +31,8 @@ class EmulationTask:
     k the output after k steps. With lead 0 there is a single step.
     """
 
+    layout: Layout
+
     def __init__(
         self,
         model: Emulator,
@@ -36,10 +40,11 @@ class EmulationTask:
         symmetries: Symmetries | None = None,
         weights: Tensor | None = None,
     ) -> None:
-        self.model, self.layout = model, model.layout
-        self.rollout = rollout or RolloutConfig()
+        self.model: Emulator = model
+        self.layout = model.layout
+        self.rollout: RolloutConfig | Any = rollout or RolloutConfig()
         self.symmetries = symmetries
-        self.weights = torch.ones(()) if weights is None else weights.float()
+        self.weights: Tensor = torch.ones(()) if weights is None else weights.float()
         self._share_done = 0.0
 
     def at(self, progress: Progress) -> None:

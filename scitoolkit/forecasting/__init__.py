@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.lazy import lazy_names, public_dir
 
@@ -55,5 +56,5 @@ __all__ = [
     "all_windows",
 ]
 
-__getattr__ = lazy_names(__name__, _HOMES)
-__dir__ = public_dir(globals())
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

@@ -59,16 +59,17 @@ class Climatology:
     """
 
     def __init__(self, harmonics: int = 3, trend: bool = False) -> None:
-        self.harmonics, self.trend = harmonics, trend
+        self.harmonics: int = harmonics
+        self.trend: bool = trend
 
     def fit(self, segments: Sequence[Series]) -> Climatology:
         """Fit by least squares over all segments."""
         values = np.concatenate([s.values for s in segments])
         years = np.concatenate([s.years for s in segments])
-        self.used_ = min(self.harmonics, resolvable_harmonics(years))
-        self.origin_ = 0.0 if np.isnan(years).any() else float(years.mean())
+        self.used_: int = min(self.harmonics, resolvable_harmonics(years))
+        self.origin_: float = 0.0 if np.isnan(years).any() else float(years.mean())
         design = self._design(years)
-        self.coefficients_ = np.linalg.lstsq(design, values, rcond=None)[0]
+        self.coefficients_: np.ndarray = np.linalg.lstsq(design, values, rcond=None)[0]
         return self
 
     def at(self, years: Array) -> Array:
@@ -139,7 +140,7 @@ class AnomalyPersistence:
     """Climatology plus the last anomaly, held."""
 
     def __init__(self, harmonics: int = 3) -> None:
-        self.climatology = Climatology(harmonics)
+        self.climatology: Climatology = Climatology(harmonics)
 
     def fit(self, segments: Sequence[Series]) -> AnomalyPersistence:
         """Fit the climatology."""
@@ -175,6 +176,9 @@ class DampedAnomaly:
         Damped persistence as in seasonal forecasting (Lorenz 1973; van den Dool 2007, ch. 8).
     """
 
+    loadings_: Array
+    patterns_: Array
+
     def __init__(
         self,
         harmonics: int = 3,
@@ -185,9 +189,13 @@ class DampedAnomaly:
         patterns: int | None = None,
         weights: Array | None = None,
     ) -> None:
-        self.climatology = Climatology(harmonics)
-        self.leads, self.shrinkage, self.folds = leads, shrinkage, folds
-        self.memory, self.patterns, self.weights = tuple(memory), patterns, weights
+        self.climatology: Climatology = Climatology(harmonics)
+        self.leads: int = leads
+        self.shrinkage: float = shrinkage
+        self.folds: int = folds
+        self.memory: tuple[int, ...] = tuple(memory)
+        self.patterns: int | None = patterns
+        self.weights: Array | None = weights
 
     def fit(self, segments: Sequence[Series]) -> DampedAnomaly:
         """Fit the climatology, then the damping on cross-fitted anomalies."""
@@ -196,7 +204,7 @@ class DampedAnomaly:
         if not any(len(a.values) >= self._reach + self.leads for a in anomalies):
             anomalies = cross_fitted_anomalies(segments, self.climatology, 1)
         factors = [self._factors(anomalies, lead) for lead in range(1, self.leads + 1)]
-        self.common_ = np.stack([common for common, _ in factors])
+        self.common_: np.ndarray = np.stack([common for common, _ in factors])
         own = np.stack([departure for _, departure in factors])
         self.loadings_, self.patterns_ = _low_rank(own, self.patterns)
         return self
@@ -295,18 +303,23 @@ class AnomalyAutoregression:
         seasonal: bool = True,
         folds: int = 4,
     ) -> None:
-        self.climatology = Climatology(harmonics)
-        self.leads, self.alpha, self.memory = leads, alpha, tuple(memory)
-        self.seasonal, self.folds = seasonal, folds
+        self.climatology: Climatology = Climatology(harmonics)
+        self.leads: int = leads
+        self.alpha: float = alpha
+        self.memory: tuple[int, ...] = tuple(memory)
+        self.seasonal: bool = seasonal
+        self.folds: int = folds
 
     def fit(self, segments: Sequence[Series]) -> AnomalyAutoregression:
         """Fit the climatology, then one regression per lead on cross-fitted anomalies."""
         self.climatology.fit(segments)
         anomalies = cross_fitted_anomalies(segments, self.climatology, self.folds)
         spread = np.concatenate([a.values for a in anomalies]).std(axis=0)
-        self.scale_ = np.where(spread > 0, spread, 1.0)
+        self.scale_: np.ndarray = np.where(spread > 0, spread, 1.0)
         scaled = [Series(a.values / self.scale_, a.years) for a in anomalies]
-        self.weights_ = np.stack([self._regress(scaled, j) for j in range(1, self.leads + 1)])
+        self.weights_: np.ndarray = np.stack(
+            [self._regress(scaled, j) for j in range(1, self.leads + 1)]
+        )
         return self
 
     def _regress(self, anomalies: Sequence[Series], lead: int) -> Array:
@@ -348,7 +361,7 @@ class Average:
     """Mean of several forecasters: steadier outside the training years than the best of them."""
 
     def __init__(self, members: Sequence[Forecaster]) -> None:
-        self.members = list(members)
+        self.members: list[Forecaster] = list(members)
 
     def fit(self, segments: Sequence[Series]) -> Average:
         """Fit every member."""
@@ -380,14 +393,17 @@ class RidgeAutoregression:
     def __init__(
         self, inputs: int = 8, leads: int = 8, alphas: Sequence[float] = (), folds: int = 4
     ) -> None:
-        self.inputs, self.leads, self.folds = inputs, leads, folds
-        self.alphas = tuple(alphas) or self.alphas_default
+        self.inputs: int = inputs
+        self.leads: int = leads
+        self.folds: int = folds
+        self.alphas: tuple[float, ...] = tuple(alphas) or self.alphas_default
 
     def fit(self, segments: Sequence[Series]) -> RidgeAutoregression:
         """Choose `alpha_`, then fit on all segments."""
         values = np.concatenate([s.values for s in segments])
-        self.mean_, spread = values.mean(axis=0), values.std(axis=0)
-        self.scale_ = np.where(spread > 0, spread, 1.0)
+        self.mean_: Any = values.mean(axis=0)
+        spread = values.std(axis=0)
+        self.scale_: np.ndarray = np.where(spread > 0, spread, 1.0)
         length = self.inputs + self.leads
         errors = np.zeros(len(self.alphas))
         longest = max(len(s.values) for s in segments)
@@ -397,8 +413,8 @@ class RidgeAutoregression:
                 x, y = self._table(train)
                 xv, yv = self._table([block])
                 errors += [((yv - xv @ w) ** 2).sum() for w in _ridge(x, y, self.alphas)]
-        self.alpha_ = float(self.alphas[int(np.argmin(errors))])
-        self.weights_ = next(_ridge(*self._table(segments), [self.alpha_]))
+        self.alpha_: float = float(self.alphas[int(np.argmin(errors))])
+        self.weights_: Any = next(_ridge(*self._table(segments), [self.alpha_]))
         return self
 
     def _table(self, segments: Sequence[Series]) -> tuple[Array, Array]:

@@ -39,17 +39,19 @@ class Evaluation:
 
     def results(self, workflow: str) -> tuple[Results, xr.Dataset]:
         """Return the results, and the fields that their maps show."""
-        self.truth = self.windows.targets()
-        self.forecasts = {name: m.predict(self.windows) for name, m in self.baselines.items()}
+        self.truth: Array = self.windows.targets()
+        self.forecasts: dict[str, Array] = {
+            name: m.predict(self.windows) for name, m in self.baselines.items()
+        }
         self.forecasts[SURROGATE] = self.surrogate.forecast(self.windows)
-        self.unit = self.field.units
+        self.unit: str = self.field.units
         weights = self.surrogate.weights
-        self.rmse = {
+        self.rmse: dict[str, Array] = {
             name: metrics.rmse_per_lead(self.truth, forecast, weights)
             for name, forecast in self.forecasts.items()
         }
-        self.floor = self._floor()
-        self.widening = self._rolling()
+        self.floor: Array = self._floor()
+        self.widening: Array = self._rolling()
         maps = self._fields()
         scores = self._scores()
         return Results(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from logging import Logger
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from scitoolkit.forecasting.selection import cross_validate
 from scitoolkit.forecasting.surrogate import QUANTILES, ForecastSurrogate, make_network
 from scitoolkit.forecasting.windows import Array, Series, Windows
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 # Names of the candidates in tables.
 BASE = "damped anomaly with memory"
@@ -135,7 +136,8 @@ class PodRidge:
     """Climatology + ridge autoregression of the modes' anomalies; nothing outside the modes."""
 
     def __init__(self, surrogate: ForecastSurrogate, ridge: RidgeAutoregression) -> None:
-        self.surrogate, self.ridge = surrogate, ridge
+        self.surrogate: ForecastSurrogate = surrogate
+        self.ridge: RidgeAutoregression = ridge
 
     def fit(self, segments: Sequence[Series]) -> PodRidge:
         """Return self: `ridge` is fitted already."""

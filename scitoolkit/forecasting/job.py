@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,7 +30,7 @@ from scitoolkit.io.loader import ArraySource, BatchLoader
 from scitoolkit.io.time_axis import decimal_years
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank, world_size
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class ForecastingJob(TrainingJob):

@@ -42,7 +42,8 @@ class LSTMChain(nn.Module):
     ) -> None:
         super().__init__()
         widths = [features]
-        self.layers, self.maps = nn.ModuleDict(), nn.ModuleDict()
+        self.layers: nn.ModuleDict = nn.ModuleDict()
+        self.maps: nn.ModuleDict = nn.ModuleDict()
         self.skips: dict[int, list[int]] = {}
         for end, width in enumerate(nodes, start=1):
             if width:
@@ -52,7 +53,8 @@ class LSTMChain(nn.Module):
             self.skips.setdefault(end, []).append(start)
             if widths[start] != widths[end]:
                 self.maps[f"{start}-{end}"] = nn.Linear(widths[start], widths[end])
-        self.num_nodes, self.width = len(nodes), widths[-1]
+        self.num_nodes: int = len(nodes)
+        self.width: int = widths[-1]
 
     def forward(self, x_BIC: Tensor, memory: Memory | None = None) -> tuple[Tensor, Memory]:
         """Return (batch, step, width) and the states with which to go on."""
@@ -106,21 +108,25 @@ class PodLSTM(nn.Module):
         super().__init__()
         if head == "all_steps" and leads > inputs:
             raise ValueError(f"head all_steps needs leads <= inputs, got {leads} > {inputs}")
-        self.leads, self.outputs, self.head = leads, outputs, head
+        self.leads: int = leads
+        self.outputs: int = outputs
+        self.head = head
 
         def stack(channels: int) -> Any:
             if nodes is not None:
                 return LSTMChain(channels, nodes, skips)
             return nn.LSTM(channels, hidden, layers, batch_first=True)
 
-        self.encoder = stack(features)
+        self.encoder: Any = stack(features)
         width = self.encoder.width if nodes is not None else hidden
         if head == "encoder_decoder":
-            self.decoder = stack(outputs)
-        self.readout = nn.Linear(width, outputs * (leads if head == "last_state" else 1))
+            self.decoder: Any = stack(outputs)
+        self.readout: nn.Linear = nn.Linear(width, outputs * (leads if head == "last_state" else 1))
         # A chain without any layer is as wide as its input, which differs for the decoder.
         decoded = self.decoder.width if head == "encoder_decoder" and nodes is not None else width
-        self.decoded_readout = nn.Linear(decoded, outputs) if decoded != width else None
+        self.decoded_readout: nn.Linear | None = (
+            nn.Linear(decoded, outputs) if decoded != width else None
+        )
 
     def forward(self, x_BIC: Tensor) -> Tensor:
         """Return (batch, lead, output) from (batch, inputs, feature)."""
@@ -143,7 +149,7 @@ class Ensemble(nn.Module):
 
     def __init__(self, members: list[nn.Module]) -> None:
         super().__init__()
-        self.members = nn.ModuleList(members)
+        self.members: nn.ModuleList = nn.ModuleList(members)
 
     def forward(self, x_BIC: Tensor) -> Tensor:
         """Return (member, batch, lead, output)."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Hashable, Mapping, Sequence
+from logging import Logger
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from scitoolkit.forecasting.streaming_svd import (
     randomized_svd,
 )
 
-logger = get_logger(__name__)
+logger: Logger = get_logger(__name__)
 
 # Up to this many multiplications the exact decomposition takes about a second.
 _EXACT_WORK = 2e10
@@ -95,6 +96,12 @@ class POD:
         >>> bool(abs(pod.inverse_transform(pod.transform(field)) - field).max() < 1e-9)
         True
     """
+
+    dtype_: np.dtype
+    mask_: xr.DataArray
+    modes_: xr.DataArray
+    weights_: xr.DataArray
+    mean_: xr.DataArray
 
     def __init__(
         self,
@@ -327,7 +334,7 @@ class POD:
         def fit(rank: int, field: xr.DataArray) -> POD:
             return POD(**self.get_params() | {"rank": rank}).fit(field, self.time_dim_, mask=mask)
 
-        self.rank_table_ = choose_rank(
+        self.rank_table_: list[dict[str, float]] = choose_rank(
             da, fit, candidates=self.candidate_ranks, horizon=self.horizon,
             harmonics=self.seasonal_cycle or 0, time_dim=self.time_dim_,
         )  # fmt: skip
@@ -352,10 +359,10 @@ class POD:
         parse_bytes(self.max_memory)
 
     def _describe(self, da: xr.DataArray, time_dim: Hashable | None) -> None:
-        self.time_dim_ = find_time_dim(da, time_dim)
-        self.space_dims_ = tuple(d for d in da.dims if d != self.time_dim_)
-        self.name_ = str(da.name) if da.name is not None else "field"
-        self.attrs_ = {str(k): v for k, v in da.attrs.items()}
+        self.time_dim_: Hashable = find_time_dim(da, time_dim)
+        self.space_dims_: tuple[Hashable, ...] = tuple(d for d in da.dims if d != self.time_dim_)
+        self.name_: str = str(da.name) if da.name is not None else "field"
+        self.attrs_: dict[str, Any] = {str(k): v for k, v in da.attrs.items()}
         self.dtype_ = np.dtype(np.float32 if da.dtype == np.float32 else np.float64)
         if not self.space_dims_:
             raise DataError(
@@ -397,7 +404,7 @@ class POD:
             usable &= self._given_mask(mask, reader)
         cells = np.flatnonzero(usable)
         partly = (statistics.nan_count > 0) & (statistics.nan_count < reader.num_times)
-        self.num_partly_missing_ = int(partly.sum())
+        self.num_partly_missing_: int = int(partly.sum())
         if not cells.size:
             raise DataError(
                 f"all {reader.num_cells} cells are masked "
@@ -517,18 +524,20 @@ class POD:
         modes = np.full((physical.shape[1], weights.size), np.nan)
         modes[:, cells] = physical.T
         self._coefficients = np.where(used, statistics.coefficients, np.nan)
-        self.singular_values_ = found.singular_values
-        self.explained_variance_ratio_ = found.singular_values**2 / total
-        self.error_estimate_, self.error_bound_ = found.error_estimate, found.error_bound
-        self.method_, self.num_passes_ = found.method, found.num_passes
+        self.singular_values_: np.ndarray = found.singular_values
+        self.explained_variance_ratio_: np.ndarray = found.singular_values**2 / total
+        self.error_estimate_: np.ndarray = found.error_estimate
+        self.error_bound_: np.ndarray = found.error_bound
+        self.method_: str = found.method
+        self.num_passes_: int = found.num_passes
         lost = max(total - float((found.singular_values**2).sum()), 0.0)
         area = float(weights[cells].sum())
-        self.truncation_error_ = float(np.sqrt(lost / (da.sizes[self.time_dim_] * area)))
+        self.truncation_error_: float = float(np.sqrt(lost / (da.sizes[self.time_dim_] * area)))
         self._set_fields(modes.reshape(-1, *shape), weights.reshape(shape))
 
     def _set_fields(self, modes: np.ndarray, weights: np.ndarray) -> None:
         """Set the labelled attributes from `mask_`'s grid; also sets `rank_` and `mean_`."""
-        self.rank_ = len(modes)
+        self.rank_: int = len(modes)
         grid = self.mask_.coords
         number = xr.DataArray(np.arange(1, self.rank_ + 1), dims="mode")
         self.modes_ = xr.DataArray(

@@ -9,6 +9,7 @@ forecast, truncation included, is best.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from logging import Logger
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.forecasting.field_matrix import find_time_dim
 
-logger = get_logger(__name__)
+logger: Logger = get_logger(__name__)
 
 
 class FittedModes(Protocol):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
-    from scitoolkit.graphs.adapter import attach as attach
     from scitoolkit.graphs.adapter import detach as detach
     from scitoolkit.graphs.adapter import dropout_by_node as dropout_by_node
     from scitoolkit.graphs.config import GraphConfig as GraphConfig
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from scitoolkit.graphs.job import GraphJob as GraphJob
     from scitoolkit.graphs.mesh_config import MeshConfig as MeshConfig
     from scitoolkit.graphs.mesh_job import MeshJob as MeshJob
+    from scitoolkit.graphs.proof import attach as attach
+    from scitoolkit.graphs.proof import prove as prove
 
 _HOMES = {
     "Graph": "graph",
@@ -25,10 +27,11 @@ _HOMES = {
     "GraphJob": "job",
     "MeshConfig": "mesh_config",
     "MeshJob": "mesh_job",
-    "attach": "adapter",
+    "attach": "proof",
     "detach": "adapter",
     "dropout_by_node": "adapter",
     "from_data": "graph",
+    "prove": "proof",
     "read_graph": "graph",
     "write_graph": "graph",
 }
@@ -42,9 +45,10 @@ __all__ = [
     "detach",
     "dropout_by_node",
     "from_data",
+    "prove",
     "read_graph",
     "write_graph",
 ]
 
-__getattr__ = lazy_names(__name__, _HOMES)
-__dir__ = public_dir(globals())
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

@@ -48,10 +48,11 @@ class Communicator(Protocol):
 class SingleProcess:
     """A job of one process."""
 
-    rank, size = 0, 1
+    rank: int = 0
+    size: int = 1
 
     def __init__(self) -> None:
-        self.traffic = Traffic()
+        self.traffic: Traffic = Traffic()
 
     def start(
         self, send: Tensor, sent: Sequence[int], receive: Tensor, received: Sequence[int]
@@ -65,8 +66,9 @@ class ProcessGroup:
     """The default process group of torch.distributed: gloo on CPUs, NCCL on GPUs."""
 
     def __init__(self) -> None:
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self.traffic = Traffic()
+        self.rank: int = dist.get_rank()
+        self.size: int = dist.get_world_size()
+        self.traffic: Traffic = Traffic()
 
     def start(
         self, send: Tensor, sent: Sequence[int], receive: Tensor, received: Sequence[int]

@@ -26,6 +26,8 @@ class Graph:
         features: shape (N, F), float32, or a scipy CSR matrix of that shape.
         labels: class of each node, shape (N,), int64, -1 where unknown; or None.
         parts: nodes of the parts train, validation and test, int64 arrays.
+        edge_weight: of each edge, shape (E,), float32; or None.
+        edge_attr: features of each edge, shape (E, D), float32; or None.
 
     Raises:
         DataError: an index out of range, lengths that differ, NaN, a labelled part without labels.
@@ -43,6 +45,8 @@ class Graph:
     labels: Array | None = None
     parts: dict[str, Array] = field(default_factory=dict)
     where: str = ""
+    edge_weight: Array | None = None
+    edge_attr: Array | None = None
 
     def __post_init__(self) -> None:
         self.source = np.asarray(self.source, dtype=np.int64)

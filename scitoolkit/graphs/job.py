@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +12,6 @@ import torch
 import xarray as xr
 from torch import nn
 
-from scitoolkit.core.config import Config
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.log import get_logger
@@ -19,24 +19,24 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Lines, Results, Series, Table
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.graphs import baselines, sharing
-from scitoolkit.graphs.adapter import attach
 from scitoolkit.graphs.communicator import SingleProcess, join
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph, read_graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.proof import attach
 from scitoolkit.graphs.task import NodeClassification, PartLoader
 from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 from scitoolkit.training.processes import on_rank_zero
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class GraphJob(TrainingJob):
     """Trains on the part `train`, stops by `validation`, tests on `test`."""
 
-    config_class: ClassVar[type[Config]] = GraphConfig
+    config_class: ClassVar[type[GraphConfig]] = GraphConfig
 
     def check(self, config: GraphConfig) -> Mapping[str, Any]:
         """Read the graph, share it, run one batch; write nothing."""
@@ -148,7 +148,7 @@ def _logits(
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     nodes = part.nodes.numpy()
     x = sharing.normalised_features(graph, config.data.normalise, nodes)
-    own = attach(model, part)(x, part.nodes)
+    own = attach(model, part)(x)
     return torch.empty_like(own).index_copy_(0, part.nodes, own)
 
 

@@ -182,6 +182,4 @@ class LayoutBuilder:
 
 def _part(block: sp.csr_matrix, kept: Array, columns: Array, width: int) -> SparseMatrix:
     pointer = np.concatenate([[0], np.cumsum(kept)])[block.indptr]
-    return SparseMatrix.from_csr(
-        pointer, columns[kept], torch.from_numpy(block.data[kept].astype(np.float32)), width
-    )
+    return SparseMatrix.from_csr(pointer, columns[kept], torch.from_numpy(block.data[kept]), width)

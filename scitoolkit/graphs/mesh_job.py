@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,7 +11,6 @@ import numpy as np
 import torch
 import xarray as xr
 
-from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.log import get_logger
@@ -29,14 +29,14 @@ from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 from scitoolkit.training.processes import on_rank_zero
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 NODE_INPUTS, EDGE_INPUTS = 3, 3  # velocity and boundary flag; offset and length
 
 
 class MeshJob(TrainingJob):
     """Trains on the first trajectories of the file, validates and tests on the last ones."""
 
-    config_class: ClassVar[type[Config]] = MeshConfig
+    config_class: ClassVar[type[MeshConfig]] = MeshConfig
 
     def check(self, config: MeshConfig) -> Mapping[str, Any]:
         """Read the meshes, share them, run one batch; write nothing."""

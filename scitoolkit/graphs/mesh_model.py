@@ -69,10 +69,12 @@ class MeshTransport(nn.Module):
         self, node_inputs: int, edge_inputs: int, hidden: int, rounds: int, stages: int
     ) -> None:
         super().__init__()
-        self.encode_node = _perceptron(node_inputs, hidden, hidden)
-        self.encode_edge = _perceptron(edge_inputs, hidden, hidden)
-        self.rounds = nn.ModuleList(_Message(hidden, last=i + 1 == rounds) for i in range(rounds))
-        self.decode = nn.Linear(hidden, stages)
+        self.encode_node: nn.Sequential = _perceptron(node_inputs, hidden, hidden)
+        self.encode_edge: nn.Sequential = _perceptron(edge_inputs, hidden, hidden)
+        self.rounds: nn.ModuleList = nn.ModuleList(
+            _Message(hidden, last=i + 1 == rounds) for i in range(rounds)
+        )
+        self.decode: nn.Linear = nn.Linear(hidden, stages)
         nn.init.zeros_(self.decode.weight)
         nn.init.zeros_(self.decode.bias)
 

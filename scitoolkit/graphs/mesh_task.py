@@ -94,7 +94,8 @@ class MeshDynamics:
         self, model: nn.Module, meshes: MeshSet, part: GraphPart, scale: float = 1.0,
         unrolled: int = 2, seed: int = 0,
     ) -> None:  # fmt: skip
-        self.model, self.part = model, part
+        self.model: nn.Module = model
+        self.part: GraphPart = part
         self._scale, self._unrolled, self._seed = scale, unrolled, seed
         own = part.nodes.numpy()
         self._tracer = torch.from_numpy(meshes.tracer[:, :, own])

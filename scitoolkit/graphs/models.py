@@ -119,8 +119,9 @@ class NodeModel(nn.Module):
 
     def __init__(self, layers: list[nn.Module], dropout: float, activation: nn.Module) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
-        self.dropout, self.activation = dropout, activation
+        self.layers: nn.ModuleList = nn.ModuleList(layers)
+        self.dropout: float = dropout
+        self.activation: nn.Module = activation
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return logits, shape (N, classes)."""

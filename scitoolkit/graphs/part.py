@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.graphs.communicator import Communicator
+from scitoolkit.graphs.communicator import Communicator, RowExchange
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.layout import LayoutBuilder
@@ -30,6 +30,7 @@ class GraphPart:
         ranks: the ranks, as this one sees them.
 
     Attributes:
+        graph: the whole graph.
         nodes: numbers of the own nodes, as `cache_order` has them, shape (n_own,), int64 tensor.
 
     Example:
@@ -41,16 +42,19 @@ class GraphPart:
     """
 
     def __init__(self, graph: Graph, owner: Array, grid: Grid, ranks: Communicator) -> None:
-        self._graph, self._owner = graph, np.asarray(owner)
-        self.grid, self.ranks = grid, ranks
+        self.graph: Graph = graph
+        self._owner = np.asarray(owner)
+        self.grid: Grid = grid
+        self.ranks: Communicator = ranks
         self._order = cache_order(graph)
+        self._edges: Tensor | None = None
         every = np.arange(len(self._owner)) if self._order is None else self._order
-        self.nodes = torch.from_numpy(every[self._owner[every] == ranks.rank])
+        self.nodes: Tensor = torch.from_numpy(every[self._owner[every] == ranks.rank])
 
     @property
     def num_nodes(self) -> int:
         """Nodes of the whole graph."""
-        return self._graph.num_nodes
+        return self.graph.num_nodes
 
     @functools.cached_property
     def edge_index(self) -> Tensor:
@@ -61,7 +65,7 @@ class GraphPart:
         """
         self._need_whole_rows()
         # From the product's own pattern, so that halo rows stand where `with_halo` puts them.
-        parts = (self._product("sum").layout.near, self._product("sum").layout.far)
+        parts = (self._pattern.layout.near, self._pattern.layout.far)
         shift = (0, len(self.nodes))
         copies = [part.value.long() for part in parts if part.value is not None]
         source = torch.cat([p.column.long() + s for p, s in zip(parts, shift, strict=True)])
@@ -69,8 +73,55 @@ class GraphPart:
         count = torch.cat(copies)
         return torch.stack([source, target]).repeat_interleave(count, dim=1)
 
+    @functools.cached_property
+    def edge_ids(self) -> Tensor:
+        """Numbers of the edges that end at own nodes, by target's own place, shape (E_own,)."""
+        target = self.graph.target
+        own = np.flatnonzero(self._owner[target] == self.ranks.rank)
+        place = np.empty(self.num_nodes, np.int64)
+        place[self.nodes.numpy()] = np.arange(len(self.nodes))
+        return torch.from_numpy(own[np.argsort(place[target[own]], kind="stable")])
+
+    @functools.cached_property
+    def edge_numbers(self) -> Tensor:
+        """`edge_ids` plus the number of nodes, so that nodes and edges have different numbers."""
+        return self.num_nodes + self.edge_ids
+
+    @property
+    def edges(self) -> Tensor:
+        """Edges `edge_ids` as `edge_index` numbers their ends, neighbours in the graph's order.
+
+        On a grid other than P x 1 x 1 the sources are -1: no rank can fetch their rows.
+        """
+        # Not a cached_property: its lock in Python 3.11 would let threads wait for each other.
+        if self._edges is None:
+            self._edges = self._find_edges()
+        return self._edges
+
+    def _find_edges(self) -> Tensor:
+        number = self.nodes.double()[:, None]  # exact up to 2^53
+        known = self.with_halo(number)[:, 0].long() if self.has_whole_rows else self.nodes
+        place = torch.full((self.num_nodes,), -1)
+        place[known] = torch.arange(len(known))
+        ids = self.edge_ids.numpy()
+        pair = place[torch.from_numpy(np.stack([self.graph.source[ids], self.graph.target[ids]]))]
+        if not self.has_whole_rows:
+            pair[0] = -1
+        return pair
+
+    @property
+    def has_whole_rows(self) -> bool:
+        """Whether a rank holds all edges into its nodes (a grid P x 1 x 1)."""
+        return self.grid.columns == 1 and self.grid.slices == 1
+
+    @property
+    def halo(self) -> RowExchange:
+        """Which own rows other ranks' edges name, and how many rows own edges name of theirs."""
+        self._need_whole_rows()
+        return self._pattern.layout.gather
+
     def _need_whole_rows(self) -> None:
-        if self.grid.columns > 1 or self.grid.slices > 1:
+        if not self.has_whole_rows:
             raise ConfigError(
                 f"a layer with messages of its own cannot run on the grid {self.grid}",
                 where="graph.algorithm", allowed="1d for attention and other message layers",
@@ -78,10 +129,15 @@ class GraphPart:
             )  # fmt: skip
 
     @functools.cache  # noqa: B019 - a part lives as long as its job
-    def _product(self, weighting: str) -> Product:
-        matrix = weighted_adjacency(self._graph, weighting)
+    def _product(self, weighting: str, dtype: torch.dtype) -> Product:
+        numpy_dtype = np.float64 if dtype == torch.float64 else np.float32
+        matrix = weighted_adjacency(self.graph, weighting, numpy_dtype)
         builder = LayoutBuilder(matrix, self._owner, self.grid, self._order)
         return Product(builder.build(self.ranks.rank), self.ranks)
+
+    @property
+    def _pattern(self) -> Product:
+        return self._product("sum", torch.float32)
 
     def aggregate(self, x: Tensor, weighting: str) -> Tensor:
         """Return the weighted sums over in-neighbours of own nodes, differentiable.
@@ -90,9 +146,10 @@ class GraphPart:
             x: features of own nodes, shape (n_own, F).
             weighting: as in `weighted_adjacency`.
         """
-        return self._product(weighting)(x)
+        exact = torch.float64 if x.dtype == torch.float64 else torch.float32
+        return self._product(weighting, exact)(x)
 
     def with_halo(self, x: Tensor) -> Tensor:
         """Return own rows, then those of other ranks' nodes that `edge_index` names."""
         self._need_whole_rows()
-        return with_halo(self._product("sum"), x)
+        return with_halo(self._pattern, x)

@@ -22,7 +22,8 @@ class Product:
     """
 
     def __init__(self, layout: Layout, ranks: Communicator) -> None:
-        self.layout, self.ranks = layout, ranks
+        self.layout: Layout = layout
+        self.ranks: Communicator = ranks
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return this rank's rows of A X, differentiable in X.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from logging import Logger
+
 import numpy as np
 import torch
 
@@ -17,7 +19,7 @@ from scitoolkit.graphs.plan import Forecast, forecast
 from scitoolkit.graphs.weighting import weighted_adjacency
 
 Array = np.ndarray
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 def choose_owner(graph: Graph, config: PartitionConfig, size: int) -> Array:

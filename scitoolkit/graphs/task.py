@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import CheckpointError
-from scitoolkit.graphs.adapter import attach, dropout_by_node
+from scitoolkit.graphs.adapter import distribute, dropout_by_node
 from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.proof import Proof, prove
 
 
 class PartLoader:
@@ -83,17 +84,24 @@ class NodeClassification:
 
     Args:
         model: called with (x, edge_index), gives logits.
-        part: this process's part; the model's message layers are attached to it.
+        part: this process's part, to which the model is attached.
         seed: of the dropout, which is the same for a node on any number of processes.
+
+    Attributes:
+        proof: that the attached model computes what the plain one does.
+
+    Raises:
+        ConfigError: the model differs from the plain one on several processes.
     """
 
     def __init__(self, model: nn.Module, part: GraphPart, seed: int = 0) -> None:
-        self.model = attach(model, part)
-        self._part, self._seed = part, seed
+        self.proof: Proof = prove(model, part)
+        self.model: nn.Module = distribute(model, part, self.proof.fast)
+        self._seed = seed
 
     def _logits(self, batch: Batch) -> Tensor:
         epoch = int(batch["epoch"])
-        with dropout_by_node(self._part, self._seed * 1_000_000_007 + epoch):
+        with dropout_by_node(self._seed * 1_000_000_007 + epoch):
             return self.model(batch["x"], None)[batch["place"]]
 
     def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:

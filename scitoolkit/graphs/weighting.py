@@ -11,8 +11,10 @@ from scitoolkit.graphs.graph import Graph
 WEIGHTINGS = ("sum", "mean", "gcn")
 
 
-def weighted_adjacency(graph: Graph, weighting: str) -> sp.csr_matrix:
-    """Return A with A[target, source] = weight, shape (N, N), float32, columns sorted.
+def weighted_adjacency(
+    graph: Graph, weighting: str, dtype: type[np.floating] = np.float32
+) -> sp.csr_matrix:
+    """Return A with A[target, source] = weight, shape (N, N), columns sorted.
 
     Duplicate edges count as often as they stand there, as in torch-geometric.
 
@@ -20,6 +22,7 @@ def weighted_adjacency(graph: Graph, weighting: str) -> sp.csr_matrix:
         graph: the whole graph.
         weighting: `sum` (1 an edge), `mean` (1 / in-degree of the target), or `gcn`, which is
             D^-1/2 (A + I) D^-1/2 with one loop at every node (Kipf and Welling 2017, eq. 2).
+        dtype: of the weights.
 
     Raises:
         ConfigError: an unknown weighting.
@@ -45,4 +48,4 @@ def weighted_adjacency(graph: Graph, weighting: str) -> sp.csr_matrix:
         weight = 1.0 / np.sqrt(degree[source] * degree[target])
     matrix = sp.coo_matrix((weight, (target, source)), shape=(size, size)).tocsr()
     matrix.sum_duplicates()
-    return matrix.astype(np.float32)
+    return matrix.astype(dtype)

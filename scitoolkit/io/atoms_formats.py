@@ -156,7 +156,8 @@ class ExtendedXYZ:
     """An extxyz file; the offsets of its frames are found by skimming it once."""
 
     def __init__(self, path: Path, labels: LabelConfig) -> None:
-        self.path, self._labels = path, labels
+        self.path: Path = path
+        self._labels = labels
 
     @cached_property
     def _skimmed(self) -> tuple[list[int], list[int]]:
@@ -216,7 +217,8 @@ class AseDatabase:
     """An ASE database (sqlite .db)."""
 
     def __init__(self, path: Path, labels: LabelConfig) -> None:
-        self.path, self._labels = path, labels
+        self.path: Path = path
+        self._labels = labels
         try:
             self._database = ase("reading an ASE database").db.connect(path)
             rows = self._database.select(include_data=False)

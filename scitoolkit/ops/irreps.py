@@ -7,7 +7,7 @@ not needed. Everything given goes through its text, the one gate at which it is 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scitoolkit.core.errors import ConfigError
 
@@ -103,7 +103,7 @@ class Irreps(tuple[MulIrrep, ...]):
 
     __slots__ = ()
 
-    def __new__(cls, irreps: object = ()) -> Irreps:
+    def __new__(cls, irreps: Any = ()) -> Irreps:
         """Read the terms of `irreps`."""
         if type(irreps) in _PLAIN:
             terms = [_text(each) for each in irreps]
@@ -132,7 +132,7 @@ class Irreps(tuple[MulIrrep, ...]):
         return "+".join(map(str, self))
 
 
-def _text(term: object) -> str:
+def _text(term: Any) -> str:
     """Text of one term of a list: a pair is put together, all else has its own."""
     if type(term) not in _PLAIN or len(term) != 2:
         return str(term)
@@ -142,7 +142,7 @@ def _text(term: object) -> str:
     return f"{mul}x{irrep}"
 
 
-def _read(term: str, irreps: object) -> MulIrrep:
+def _read(term: str, irreps: Any) -> MulIrrep:
     match = _TERM.fullmatch(term.strip())
     if match is None:
         raise ConfigError(

@@ -34,6 +34,8 @@ class NeighbourCache:
             of it, or the cell, the species or the boundaries change. 0 makes a list every time.
     """
 
+    lists_made: int
+
     def __init__(self, type_map: tuple[str, ...], cutoff: float, skin: float) -> None:
         self._type_map, self._cutoff, self._skin = type_map, cutoff, skin
         self._kept: Batch | None = None
@@ -91,7 +93,7 @@ class Calculator(_AseCalculator):
         (3, 3)
     """
 
-    implemented_properties: ClassVar[list[str]] = [
+    implemented_properties: ClassVar[list[str]] = [  # type: ignore[misc]
         "energy", "free_energy", "energies", "forces", "stress",
     ]  # fmt: skip
 
@@ -104,10 +106,10 @@ class Calculator(_AseCalculator):
             model = potential
         else:
             model = load_model(find_content("surrogates", str(potential)), precision)[0]
-        self.model = model.eval()
+        self.model: Potential = model.eval()
         if compress:
             self.model.compress()
-        self.neighbours = NeighbourCache(model.type_map, model.cutoff, skin)
+        self.neighbours: NeighbourCache = NeighbourCache(model.type_map, model.cutoff, skin)
 
     def calculate(
         self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = all_changes
@@ -118,12 +120,12 @@ class Calculator(_AseCalculator):
         with torch.no_grad():
             found = {k: v.double().numpy() for k, v in self.model(graph).items()}
         energy = float(found["energy"][0])
-        self.results = {
+        self.results: dict[str, float | Any] = {
             "energy": energy, "free_energy": energy, "energies": found["atomic_energy"],
             "forces": found["forces"],
         }  # fmt: skip
-        if self.atoms.pbc.all():
-            stress = -found["virial"][0] / self.atoms.get_volume()
+        if self.atoms.pbc.all():  # type: ignore[union-attr]
+            stress = -found["virial"][0] / self.atoms.get_volume()  # type: ignore[union-attr]
             stress = 0.5 * (stress + stress.T)
             self.results["stress"] = stress[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
 

@@ -28,6 +28,8 @@ class GraphSet:
         cache_bytes: memory for kept graphs.
     """
 
+    listed: int
+
     def __init__(
         self, frames: AtomsCollection, indices: Sequence[int], type_map: Sequence[str],
         cutoff: float, cache_bytes: int = CACHE_BYTES,

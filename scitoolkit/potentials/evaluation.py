@@ -11,7 +11,7 @@ import torch
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Lines, Results, Series, Table
+from scitoolkit.core.results import Figure, Lines, Results, Series, Table
 from scitoolkit.potentials.model import Potential
 
 MILLI = 1e3
@@ -66,7 +66,8 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
         metrics[f"{name}_mae"] = float(np.abs(error).mean()) * MILLI
         units[f"{name}_rmse"] = units[f"{name}_mae"] = unit
 
-    tables, figures = [], []
+    tables: list[Table] = []
+    figures: list[Figure] = []
     if found.energy:
         energy, atoms = np.array(found.energy)[:, :2], np.array([e[2] for e in found.energy])
         error = energy[:, 1] - energy[:, 0]
@@ -132,7 +133,7 @@ def _by_element(
         metrics[f"force_rmse_of_{name}"] = rmse
         rows.append([name, int(chosen.sum()), rmse, float(np.abs(error).mean()) * MILLI, spread])
     columns = ["element", "atoms", "RMSE [meV/Å]", "MAE [meV/Å]", "RMS force [meV/Å]"]
-    return metrics, Table(title="Forces by element", columns=columns, rows=rows)
+    return metrics, Table(title="Forces by element", columns=columns, rows=rows)  # type: ignore[arg-type]
 
 
 def _parity(what: str, pairs: np.ndarray, unit: str) -> Lines:

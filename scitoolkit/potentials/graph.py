@@ -74,7 +74,7 @@ def neighbour_edges(
     return tuple(edges)
 
 
-def _list_by_vesin(positions, types, num_types, cell, pbc, cutoff):  # type: ignore[no-untyped-def]
+def _list_by_vesin(positions, types, num_types, cell, pbc, cutoff):
     """Return the neighbour list of vesin in the form of `ops.neighbours.neighbour_list`."""
     try:
         from vesin import NeighborList

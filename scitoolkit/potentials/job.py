@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ from scitoolkit.potentials.prediction import write_predictions
 from scitoolkit.potentials.reference_energies import set_reference_energies, training_frames
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank, world_size
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 MODEL, WEIGHTS = "model", "weights.safetensors"
 MOST_COMPARED = 20_000  # configurations looked through for duplicates
 
@@ -71,7 +72,7 @@ class PotentialJob(TrainingJob):
         training = config.training
         task = PotentialTask(ready.model, config.loss, training.schedule)
         trainer = Trainer(task, training, run=run)
-        share = {"rank": current_rank(), "world_size": world_size()}
+        share: dict[str, Any] = {"rank": current_rank(), "world_size": world_size()}
         trainer.fit(
             GraphLoader(ready.train, training.batch_size, seed=training.seed, **share),
             GraphLoader(ready.validation, max(1, world_size()), shuffle=False, **share),
@@ -175,7 +176,7 @@ def load_model(
     if precision is not None:
         settings = config.model.model_dump() | {"precision": precision}
         config = config.model_copy(update={"model": type(config.model)(**settings)})
-    model = config.model.build(config.type_map)
+    model = config.model.build(config.type_map)  # type: ignore[arg-type]
     try:
         model.load_state_dict(load_file(folder / WEIGHTS))
     except RuntimeError as error:

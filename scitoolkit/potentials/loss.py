@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 from pydantic import Field, PositiveFloat
-from torch import Tensor
+from torch import Tensor, nn
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.contracts import Batch, Progress
@@ -59,6 +59,8 @@ class PotentialTask:
         loss: weights of the parts.
         schedule: of the learning rate, which the weights follow; None for the first weights.
     """
+
+    model: nn.Module
 
     def __init__(
         self, model: torch.nn.Module, loss: LossConfig, schedule: ScheduleConfig | None = None
@@ -115,10 +117,10 @@ class PotentialTask:
                 per_frame = error.new_zeros(len(atoms)).index_add(0, batch["frame"], error.mean(1))
                 parts[name] = (per_frame / atoms).mean()
             else:
-                parts[name] = (
+                parts[name] = (  # type: ignore[index]
                     (error.flatten(1).mean(1) if error.ndim > 1 else error).div(atoms).mean()
                 )
-        return parts
+        return parts  # type: ignore[return-value]
 
 
 def _penalty(error: Tensor, huber: float | None) -> Tensor:

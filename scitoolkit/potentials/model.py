@@ -81,7 +81,8 @@ class Potential(nn.Module, ABC):
         self, type_map: Sequence[str], cutoff: float, zbl: ZblConfig | None = None
     ) -> None:
         super().__init__()
-        self.type_map, self.cutoff = tuple(type_map), float(cutoff)
+        self.type_map: tuple[str, ...] = tuple(type_map)
+        self.cutoff: float = float(cutoff)
         self.zbl: Zbl | None = None if zbl is None else zbl.build(type_map, cutoff)
 
     @abstractmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from logging import Logger
 from typing import Annotated, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.atoms import AtomsCollection
 from scitoolkit.potentials.model import Potential
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 SAME_ENERGY = 1e-3  # eV, by which frames of one lone atom may differ without a word
 
 ReferenceEnergies = (

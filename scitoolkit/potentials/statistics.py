@@ -25,7 +25,7 @@ def energy_shifts(counts: np.ndarray, energies: np.ndarray) -> np.ndarray:
         [-1.0, -2.0]
     """
     shifts = np.linalg.lstsq(counts, energies, rcond=None)[0]
-    return np.round(shifts, 12)
+    return np.round(shifts, 12)  # type: ignore[return-value]
 
 
 def composition(graphs: Iterable[Batch], num_types: int) -> tuple[np.ndarray, np.ndarray]:

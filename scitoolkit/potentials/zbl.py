@@ -61,7 +61,7 @@ class Zbl(nn.Module):
 
     def __init__(self, config: ZblConfig, type_map: Sequence[str], cutoff: float) -> None:
         super().__init__()
-        numbers, radii = _elements(type_map)
+        numbers, radii = element_data(type_map)
         self.cutoff = cutoff
         outer = radii[:, None] + radii[None, :]
         if config.outer is not None:
@@ -121,7 +121,7 @@ def _switch(r: Tensor, inner: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
     return 1 + u**3 * (-6 * u**2 + 15 * u - 10), -30 * (u * (1 - u)) ** 2 / width
 
 
-def _elements(type_map: Sequence[str]) -> tuple[Tensor, Tensor]:
+def element_data(type_map: Sequence[str]) -> tuple[Tensor, Tensor]:
     """Return atomic numbers and covalent radii (Å), float64."""
     try:
         from ase.data import atomic_numbers, covalent_radii

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.lazy import lazy_names, public_dir
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from scitoolkit.search.strategies import StrategyConfig as StrategyConfig
     from scitoolkit.search.strategies.bayesian import BayesianSearch as BayesianSearch
     from scitoolkit.search.strategies.evolution import AgingEvolution as AgingEvolution
+    from scitoolkit.search.strategies.gaussian_process.strategy import (
+        GaussianProcessSearch as GaussianProcessSearch,
+    )
     from scitoolkit.search.strategies.halving import SuccessiveHalving as SuccessiveHalving
     from scitoolkit.search.strategies.random import RandomSearch as RandomSearch
     from scitoolkit.search.trial import Objective as Objective
@@ -40,6 +44,7 @@ _HOMES: dict[str, str | None] = {
     "DeepHyperEvaluator": "evaluators.deephyper",
     "Evaluator": "evaluators",
     "EvaluatorConfig": "evaluators",
+    "GaussianProcessSearch": "strategies.gaussian_process.strategy",
     "History": "history",
     "InProcess": "evaluators",
     "Limits": "evaluators",
@@ -91,5 +96,5 @@ __all__ = [
     "spaces",
 ]
 
-__getattr__ = lazy_names(__name__, _HOMES)
-__dir__ = public_dir(globals())
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

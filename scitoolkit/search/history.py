@@ -14,6 +14,22 @@ from scitoolkit.search.trial import Objective, Trial
 Event = dict[str, Any]
 
 
+def checked_header(events: Sequence[Event], where: str = "") -> Event:
+    """Return the first event of a log, which describes the search.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    header = events[0] if events else {}
+    missing = {"version", "space", "seed", "strategy", "objectives"} - header.keys()
+    if header.get("event") != "open" or missing:
+        raise CheckpointError(
+            "the log does not begin with the description of a search", where=where,
+            fix="restore the file, or start a new search",
+        )  # fmt: skip
+    return header
+
+
 class History:
     """The trials of a search and what can be asked of them.
 
@@ -25,8 +41,14 @@ class History:
         clock: seconds of search so far, pauses between sessions left out.
     """
 
+    clock: float
+    workers: int
+    num_done: int
+    num_failed: int
+    num_searched: int
+
     def __init__(self, objectives: Sequence[Objective]) -> None:
-        self.objectives = tuple(objectives)
+        self.objectives: tuple[Objective, ...] = tuple(objectives)
         self.trials: dict[int, Trial] = {}
         self.clock = 0.0
         self.workers = 1
@@ -41,9 +63,8 @@ class History:
             CheckpointError: the log does not begin with the description of a search.
         """
         events = list(events)
-        if not events or events[0].get("event") != "open":
-            raise CheckpointError("the log does not begin with the description of a search")
-        history = cls([Objective(**o) for o in events[0]["objectives"]])
+        header = checked_header(events)
+        history = cls([Objective(**o) for o in header["objectives"]])
         for event in events:
             history.apply(event)
         return history

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,7 +25,7 @@ from scitoolkit.search.objective import TrainedTrial
 from scitoolkit.search.results import search_results
 from scitoolkit.search.trial import Trial
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 BEST = "best"
 WINNER = "winner.json"
 _TRAINED = "trained"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from logging import Logger
 from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.log import get_logger
@@ -11,7 +12,7 @@ from scitoolkit.core.log import get_logger
 if TYPE_CHECKING:
     from scitoolkit.search.manager import Search
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 _REFRESH, _LINE_EVERY = 0.5, 30.0
 
 

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from logging import Logger
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,14 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.search.evaluators import Evaluator, InProcess, Limits
 from scitoolkit.search.evaluators.processes import Processes
-from scitoolkit.search.history import Event, History
+from scitoolkit.search.history import Event, History, checked_header
 from scitoolkit.search.space import Codes, Space
-from scitoolkit.search.strategies import AgingEvolution, SpaceExhausted, Strategy
+from scitoolkit.search.strategies import GaussianProcessSearch, SpaceExhausted, Strategy
 from scitoolkit.search.trial import Objective, Outcome, Task, Trial
 from scitoolkit.search.trial_log import TrialLog
 from scitoolkit.search.worker import Evaluate
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 VERSION = 1
 STATE_EVERY = 50
@@ -48,7 +49,7 @@ class Search:
             or figures by name. See `TrialContext` for what `trial` offers.
         directory: run directory; log and checkpoints are kept there and `resume` continues from
             them. None keeps everything in memory.
-        strategy: `AgingEvolution()` unless stated.
+        strategy: `GaussianProcessSearch()` unless stated.
         objectives: names or `Objective`s; an evaluation that returns a number has one called
             `objective`.
         cost: figures of a configuration that are known without training it, such as its number
@@ -66,6 +67,8 @@ class Search:
         (30, 0, True)
     """
 
+    stopped_because: str
+
     def __init__(
         self,
         space: Space | Mapping[str, Any],
@@ -80,13 +83,20 @@ class Search:
         keep: int = 5,
         disk_patience: float = 60.0,
     ) -> None:
-        self.space = space if isinstance(space, Space) else Space(space)
-        self.evaluate, self.cost, self.seed, self.keep = evaluate, cost, seed, keep
-        self.directory = None if directory is None else Path(directory)
-        self.strategy = strategy or AgingEvolution()
-        self.objectives = tuple(Objective(o) if isinstance(o, str) else o for o in objectives)
-        self.limits, self.disk_patience = limits or Limits(), disk_patience
-        self.history = History(self.objectives)
+        _check_arguments(evaluate, objectives, seed, keep)
+        self.space: Space = space if isinstance(space, Space) else Space(space)
+        self.evaluate: Evaluate = evaluate
+        self.cost: Cost | None = cost
+        self.seed: int = seed
+        self.keep: int = keep
+        self.directory: Path | None = None if directory is None else Path(directory)
+        self.strategy: Strategy = strategy or GaussianProcessSearch()
+        self.objectives: tuple[Objective, ...] = tuple(
+            Objective(o) if isinstance(o, str) else o for o in objectives
+        )
+        self.limits: Limits = limits or Limits()
+        self.disk_patience: float = disk_patience
+        self.history: History = History(self.objectives)
         self.own_seconds: list[tuple[int, float, float]] = []
         """(trials finished, own wall seconds, own CPU seconds) of every turn of the loop."""
         self.stopped_because = ""
@@ -124,11 +134,12 @@ class Search:
         Raises:
             ConfigError: neither `trials` nor `seconds`, or the log is of another search.
             LogLocked: another manager writes the log.
-            ScitoolkitError: the disk stays full, or the first trials all fail.
+            ScitoolkitError: the disk stays full, or the first trials (or all) fail.
             Interrupted: a signal; `resume` continues.
         """
         if trials is None and seconds is None and self.space.size == float("inf"):
             raise ConfigError("the search has no end", fix="trials=N or seconds=S")
+        _check_budget(trials, seconds)
         with contextlib.ExitStack() as stack:
             self._open(resume, workers, stack)
             evaluator = self._evaluator(workers, processes)
@@ -143,6 +154,8 @@ class Search:
                 loop.run(lambda: self._next_retrain(*retrain), None)
             loop.record([self.state_event()])
             self._remove_folders()
+            if not self._stop_signal:
+                self._check_failures()
         if self._stop_signal:
             raise Interrupted(
                 f"stopped by {self._stop_signal} after {self.history.num_done} trials",
@@ -150,11 +163,24 @@ class Search:
             )
         return self.history
 
+    def _check_failures(self) -> None:
+        """Refuse a search without a result; warn of one in which failures are the rule."""
+        history = self.history
+        if history.num_failed and not history.num_done:
+            raise _all_failed(history, f"all {history.num_failed}")
+        if history.num_failed > history.num_done:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in history.failures().items())
+            log.warning("more trials failed than succeeded: %s", kinds)
+
     # --- what comes next --------------------------------------------------------------------
 
     def _next(self, trials: int | None) -> Event | None:
         """Return the event that issues the next trial of the search, or None to wait or end."""
         if self._exhausted and not self.strategy.budgets:
+            return None
+        enough = trials is not None and self.history.num_searched >= trials
+        if enough and not self.strategy.budgets:  # nothing is promoted: save the proposal
+            self.stopped_because = "all trials are done"
             return None
         try:
             proposal = self.strategy.ask()
@@ -163,7 +189,7 @@ class Search:
             return None
         if proposal.promote is not None:
             return self._event(proposal.promote, proposal.stage, proposal.budget)
-        if trials is not None and self.history.num_searched >= trials:
+        if enough:
             self.stopped_because = "all trials are done"
             return None
         number = len(self.history.trials)
@@ -228,7 +254,9 @@ class Search:
             self._replay(events)
 
     def _replay(self, events: list[Event]) -> None:
-        self._check_header(events[0])
+        self._check_header(
+            checked_header(events, where=str(self.trial_log and self.trial_log.path))
+        )
         for event in events:
             trial = self.apply(event)
             if event["event"] == "state" and event["strategy"] != self.strategy.state():
@@ -242,8 +270,11 @@ class Search:
 
     def _check_header(self, header: Event) -> None:
         where = str(self.trial_log and self.trial_log.path)
-        if header.get("event") != "open" or header.get("version") != VERSION:
-            raise CheckpointError("not a log of this version of scitoolkit", where=where)
+        if header["version"] != VERSION:
+            raise CheckpointError(
+                f"a log of version {header['version']}", where=where, allowed=f"version {VERSION}",
+                fix="resume with the version of scitoolkit that wrote it, or start a new search",
+            )  # fmt: skip
         changed = [f"space {line}" for line in self.space.difference(header["space"])]
         mine = self._settings()
         changed += [
@@ -483,12 +514,7 @@ class _Loop:
         history = self.search.history
         first = max(FIRST_FAILURES, 2 * self.evaluator.workers)
         if history.num_done == 0 and history.num_failed >= first:
-            last = next(t for t in reversed(history.trials.values()) if t.status == "failed")
-            raise ScitoolkitError(
-                f"the first {history.num_failed} trials have all failed; the last: {last.failure}: "
-                f"{last.error.strip().splitlines()[-1]}",
-                fix="evaluate one configuration by hand",
-            )
+            raise _all_failed(history, f"the first {history.num_failed}")
 
     def record(self, events: list[Event]) -> None:
         """Write events; when the disk is full, wait for space before giving up."""
@@ -510,6 +536,37 @@ class _Loop:
                     raise
                 log.warning("%s; trying again", error)
                 time.sleep(min(1.0, search.disk_patience / 10))
+
+
+def _all_failed(history: History, which: str) -> ScitoolkitError:
+    last = next(t for t in reversed(history.trials.values()) if t.status == "failed")
+    return ScitoolkitError(
+        f"{which} trials have all failed; the last: {last.failure}: "
+        f"{last.error.strip().splitlines()[-1]}",
+        fix="evaluate one configuration by hand",
+    )
+
+
+def _check_arguments(evaluate: Any, objectives: Any, seed: Any, keep: Any) -> None:
+    if not callable(evaluate):
+        raise ConfigError(f"evaluate is {evaluate!r}", allowed="a function of a configuration")
+    if isinstance(objectives, str | Objective) or not objectives:
+        raise ConfigError(f"objectives are {objectives!r}", allowed='a list, such as ["loss"]')
+    names = [o if isinstance(o, str) else o.name for o in objectives]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"objectives {', '.join(names)}: one is named twice")
+    for name, value in {"seed": seed, "keep": keep}.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ConfigError(f"{name} is {value!r}", allowed="a whole number from 0")
+
+
+def _check_budget(trials: Any, seconds: Any) -> None:
+    if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int)):
+        raise ConfigError(f"trials is {trials!r}", allowed="a whole number")
+    if trials is not None and trials < 1:
+        raise ConfigError(f"trials is {trials}", allowed="1 or more")
+    if seconds is not None and not seconds > 0:
+        raise ConfigError(f"seconds is {seconds}", allowed="more than 0")
 
 
 def _plain(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from scitoolkit.core.errors import ConfigError
 
 When = Mapping[str, Sequence[Any]]
 Code = int | float
-DIGITS = 3
+_SHARE_OF_STEP = 1e-6
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,11 @@ class Choice:
         if not self.values:
             return "nothing to choose from"
         try:
-            json.dumps(self.values)
+            json.dumps(self.values, allow_nan=False)
         except (TypeError, ValueError):
-            return "values must be numbers, texts, true, false, null, or lists and maps of them"
+            return (
+                "values must be finite numbers, texts, true, false, null, or lists and maps of them"
+            )
         repeated = [v for i, v in enumerate(self.values) if _is_in(v, self.values[:i])]
         return f"value {repeated[0]!r} is listed twice" if repeated else ""
 
@@ -69,37 +72,36 @@ class Choice:
         return _with_when({"values": list(self.values)}, self.when)
 
 
-@dataclass(frozen=True)
-class Integer:
-    """A whole number from `low` to `high`, both included, in steps; mutated to near ones."""
+class Stepped(ABC):
+    """Numbers from `low` in equal steps; codes count the steps. Mutated to near ones."""
 
-    low: int
-    high: int
-    step: int = 1
-    log: bool = False
-    when: When = field(default_factory=dict)
+    low: float
+    high: float
+    step: float
+    log: bool
+    when: When
 
     @property
+    @abstractmethod
     def levels(self) -> int:
         """Number of values."""
-        return (self.high - self.low) // self.step + 1
+
+    @abstractmethod
+    def value(self, code: Code) -> float:
+        """Return the value that a code stands for."""
 
     def problem(self) -> str:
         """Return what is wrong with the description, or nothing."""
-        if self.step < 1:
+        numbers = {"low": self.low, "high": self.high, "step": self.step}
+        if wrong := _not_finite(numbers):
+            return wrong
+        if self.step <= 0:
             return f"step {self.step} is not positive"
         return _range_problem(self.low, self.high, self.log)
 
-    def value(self, code: Code) -> int:
-        """Return the value that a code stands for."""
-        return self.low + int(code) * self.step
-
-    def code(self, value: Any) -> Code:
-        """Return the code of a value."""
-        whole, rest = divmod(value - self.low, self.step)
-        if rest or not 0 <= whole < self.levels or isinstance(value, bool):
-            raise ValueError(f"{value!r} is not in {self.low} ... {self.high} by {self.step}")
-        return int(whole)
+    def unit(self, value: float) -> float:
+        """Return where a value lies between the bounds, from 0 to 1."""
+        return _unit(value, self.low, self.high, self.log)
 
     def sample(self, rng: random.Random) -> Code:
         """Draw a code, uniformly in the value or in its logarithm."""
@@ -119,21 +121,83 @@ class Integer:
 
 
 @dataclass(frozen=True)
+class Integer(Stepped):
+    """A whole number from `low` to `high`, both included, in steps; mutated to near ones."""
+
+    low: int
+    high: int
+    step: int = 1
+    log: bool = False
+    when: When = field(default_factory=dict)
+
+    @property
+    def levels(self) -> int:
+        """Number of values."""
+        return (self.high - self.low) // self.step + 1
+
+    def problem(self) -> str:
+        """Return what is wrong with the description, or nothing."""
+        numbers = {"low": self.low, "high": self.high, "step": self.step}
+        for name, number in numbers.items():
+            if not isinstance(number, int) or isinstance(number, bool):
+                return f"{name} {number!r} is not a whole number"
+        return super().problem()
+
+    def value(self, code: Code) -> int:
+        """Return the value that a code stands for."""
+        return self.low + int(code) * self.step
+
+    def code(self, value: Any) -> Code:
+        """Return the code of a value."""
+        whole, rest = divmod(value - self.low, self.step)
+        if rest or not 0 <= whole < self.levels or isinstance(value, bool):
+            raise ValueError(f"{value!r} is not in {self.low} ... {self.high} by {self.step}")
+        return int(whole)
+
+
+@dataclass(frozen=True)
+class Grid(Stepped):
+    """A real number from `low` up to `high` in equal steps."""
+
+    low: float
+    high: float
+    step: float
+    log: bool = False
+    when: When = field(default_factory=dict)
+
+    @property
+    def levels(self) -> int:
+        """Number of values."""
+        return int((self.high - self.low) / self.step + _SHARE_OF_STEP) + 1
+
+    def value(self, code: Code) -> float:
+        """Return the value that a code stands for."""
+        return min(self.low + int(code) * self.step, self.high)
+
+    def code(self, value: Any) -> Code:
+        """Return the code of a value; a millionth of a step is rounding."""
+        steps = (value - self.low) / self.step
+        off = abs(steps - round(steps)) > _SHARE_OF_STEP
+        if off or not 0 <= round(steps) < self.levels or isinstance(value, bool):
+            raise ValueError(f"{value!r} is not in {self.low} ... {self.high} by {self.step}")
+        return round(steps)
+
+
+@dataclass(frozen=True)
 class Real:
-    """A real number from `low` to `high`, rounded to three digits so that it can be read."""
+    """A real number from `low` to `high`, in double precision; see `Grid` for steps."""
 
     low: float
     high: float
     log: bool = False
     when: When = field(default_factory=dict)
 
-    levels = math.inf
+    levels: float = math.inf
 
     def problem(self) -> str:
         """Return what is wrong with the description, or nothing."""
-        if not (math.isfinite(self.low) and math.isfinite(self.high)):
-            return "bounds must be finite"
-        return _range_problem(self.low, self.high, self.log)
+        numbers = {"low": self.low, "high": self.high}
+        return _not_finite(numbers) or _range_problem(self.low, self.high, self.log)
 
     def value(self, code: Code) -> float:
         """Return the value itself: reals are their own code."""
@@ -147,31 +211,30 @@ class Real:
 
     def unit(self, value: float) -> float:
         """Return where a value lies between the bounds, from 0 to 1."""
-        low, high = self._scaled(self.low), self._scaled(self.high)
-        return (self._scaled(value) - low) / (high - low)
+        return _unit(value, self.low, self.high, self.log)
+
+    def from_unit(self, share: float) -> float:
+        """Return the value at a share of the way between the bounds; the inverse of `unit`."""
+        if not self.log:
+            value = self.low + share * (self.high - self.low)
+        else:
+            low, high = math.log(self.low), math.log(self.high)
+            value = math.exp(low + share * (high - low))
+        return min(max(value, self.low), self.high)
 
     def sample(self, rng: random.Random) -> Code:
         """Draw a value, uniformly in it or in its logarithm."""
-        return self._from_unit(rng.random())
+        return self.from_unit(rng.random())
 
     def mutate(self, code: Code, rng: random.Random) -> Code:
         """Draw another value, mostly a near one."""
         start = self.unit(float(code))
         for _ in range(100):
             moved = start + rng.gauss(0.0, 0.15)
-            new = self._from_unit(moved) if 0 <= moved <= 1 else self.sample(rng)
+            new = self.from_unit(moved) if 0 <= moved <= 1 else self.sample(rng)
             if new != code:
                 return new
         return code
-
-    def _scaled(self, value: float) -> float:
-        return math.log(value) if self.log else value
-
-    def _from_unit(self, share: float) -> float:
-        low, high = self._scaled(self.low), self._scaled(self.high)
-        value = low + share * (high - low)
-        value = float(f"{math.exp(value) if self.log else value:.{DIGITS}g}")
-        return min(max(value, self.low), self.high)
 
     def describe(self) -> dict[str, Any]:
         """Return the plain data from which this is read."""
@@ -247,8 +310,8 @@ class Chain:
         return _with_when(plain, self.when)
 
 
-Parameter = Choice | Integer | Real | Chain
-Variable = Choice | Integer | Real
+Parameter = Choice | Integer | Grid | Real | Chain
+Variable = Choice | Integer | Grid | Real
 
 
 def choice(*values: Any, when: When | None = None) -> Choice:
@@ -256,17 +319,24 @@ def choice(*values: Any, when: When | None = None) -> Choice:
     return Choice(tuple(values), when or {})
 
 
-def integer(low: int, high: int, *, step: int = 1, log: bool = False, when: When | None = None):
+def integer(
+    low: int, high: int, *, step: int = 1, log: bool = False, when: When | None = None
+) -> Integer:
     """Return a whole number between two bounds, both included."""
     return Integer(low, high, step, log, when or {})
 
 
-def real(low: float, high: float, *, log: bool = False, when: When | None = None) -> Real:
-    """Return a real number between two bounds."""
-    return Real(float(low), float(high), log, when or {})
+def real(
+    low: float, high: float, *, step: float | None = None, log: bool = False,
+    when: When | None = None,
+) -> Real | Grid:  # fmt: skip
+    """Return a real number between two bounds; with `step`, only those on a grid from `low`."""
+    if step is None:
+        return Real(float(low), float(high), log, when or {})
+    return Grid(float(low), float(high), float(step), log, when or {})
 
 
-def chain(nodes: int, choices: Sequence[Any], *, reach: int = 0, when: When | None = None):
+def chain(nodes: int, choices: Sequence[Any], *, reach: int = 0, when: When | None = None) -> Chain:
     """Return a chain of variable nodes with optional skips."""
     return Chain(nodes, tuple(choices), reach, when or {})
 
@@ -283,23 +353,22 @@ def read_parameter(name: str, plain: Any) -> Parameter:
         >>> read_parameter("lr", {"low": 1e-4, "high": 1e-2, "log": True}).log
         True
     """
-    if isinstance(plain, Choice | Integer | Real | Chain):
+    if isinstance(plain, Choice | Integer | Grid | Real | Chain):
         return plain
     if isinstance(plain, list | tuple):
         return Choice(tuple(plain))
     if not isinstance(plain, Mapping):
         return Choice((plain,))
-    when = {str(k): _listed(v) for k, v in dict(plain.get("when") or {}).items()}
     keys = plain.keys() - {"when"}
     try:
+        when = _read_when(plain.get("when"))
         if keys == {"values"}:
-            return Choice(tuple(plain["values"]), when)
+            return Choice(_read_list(plain["values"], "values"), when)
         if {"low", "high"} <= keys <= {"low", "high", "log", "step"}:
             return _number(plain, when)
         if {"nodes", "choices"} <= keys <= {"nodes", "choices", "reach"}:
-            return Chain(
-                int(plain["nodes"]), tuple(plain["choices"]), int(plain.get("reach", 0)), when
-            )
+            nodes, reach = plain["nodes"], plain.get("reach", 0)
+            return Chain(int(nodes), _read_list(plain["choices"], "choices"), int(reach), when)
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"{plain!r} is not a parameter ({error})", where=f"space.{name}"
@@ -313,25 +382,53 @@ def read_parameter(name: str, plain: Any) -> Parameter:
 
 
 def _number(plain: Mapping[str, Any], when: When) -> Parameter:
-    low, high, log = plain["low"], plain["high"], bool(plain.get("log", False))
-    if isinstance(low, int) and isinstance(high, int):
-        return Integer(low, high, int(plain.get("step", 1)), log, when)
-    if "step" in plain:
-        raise ValueError("`step` needs whole numbers")
-    return Real(float(low), float(high), log, when)
+    low, high, step, log = plain["low"], plain["high"], plain.get("step"), plain.get("log", False)
+    if not isinstance(log, bool):
+        raise ValueError(f"`log` is {log!r}, not true or false")
+    for name in ("low", "high"):
+        if isinstance(plain[name], bool):
+            raise ValueError(f"`{name}` is {plain[name]}, not a number")
+    if isinstance(low, int) and isinstance(high, int) and (step is None or isinstance(step, int)):
+        return Integer(low, high, 1 if step is None else step, log, when)
+    return real(float(low), float(high), step=step, log=log, when=when)
 
 
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+def _read_list(value: Any, name: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"`{name}` is {value!r}, not a list")
+    return tuple(value)
+
+
+def _read_when(plain: Any) -> When:
+    if plain is None:
+        return {}
+    if not isinstance(plain, Mapping):
+        raise ValueError(f"`when` is {plain!r}, not {{PARAMETER: [VALUE, ...]}}")
+    return {str(k): list(v) if isinstance(v, list | tuple) else [v] for k, v in plain.items()}
 
 
 def _with_when(plain: dict[str, Any], when: When) -> dict[str, Any]:
     return {**plain, "when": {k: list(v) for k, v in when.items()}} if when else plain
 
 
+def _unit(value: float, low: float, high: float, log: bool) -> float:
+    if log:
+        value, low, high = math.log(value), math.log(low), math.log(high)
+    return (value - low) / (high - low)
+
+
+def _not_finite(numbers: Mapping[str, Any]) -> str:
+    for name, number in numbers.items():
+        if not isinstance(number, int | float) or not math.isfinite(number):
+            return f"{name} {number!r} is not a finite number"
+    return ""
+
+
 def _range_problem(low: float, high: float, log: bool) -> str:
     if not low < high:
         return f"low {low} is not below high {high}"
+    if not math.isfinite(high - low):
+        return f"{low} ... {high} is wider than double precision holds"
     return f"a logarithmic range needs low > 0, got {low}" if log and low <= 0 else ""
 
 

@@ -169,7 +169,9 @@ def failure_table(history: History) -> Table | None:
 
 
 def configuration_text(configuration: dict[str, Any]) -> str:
-    """Return a configuration in a line: leaf names, chains as `16-0-32 +[0,1]`.
+    """Return a configuration in a line: leaf names, chains as `16-0-32 +[0,1]`, six digits.
+
+    The log and `winner.json` hold every digit.
 
     Example:
         >>> configuration_text({"model.hidden": 16, "a": {"nodes": [16, 0], "skips": [[0, 1]]}})
@@ -180,7 +182,8 @@ def configuration_text(configuration: dict[str, Any]) -> str:
         if isinstance(value, dict) and "nodes" in value:
             skips = "".join(f"[{a},{b}]" for a, b in value.get("skips", []))
             value = "-".join(map(str, value["nodes"])) + (f" +{skips}" if skips else "")
-        parts.append(f"{key.rpartition('.')[2]}={value}")
+        text = f"{value:.6g}" if isinstance(value, float) else value
+        parts.append(f"{key.rpartition('.')[2]}={text}")
     return " ".join(parts)
 
 

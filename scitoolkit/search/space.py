@@ -56,6 +56,10 @@ class Space:
         parameters: Mapping[str, Any],
         where: Callable[[Configuration], bool] | None = None,
     ) -> None:
+        if not isinstance(parameters, Mapping):
+            raise ConfigProblems([Problem("space", f"{parameters!r:.80} is no mapping of names")])
+        if where is not None and not callable(where):
+            raise ConfigProblems([Problem("space.where", f"{where!r} is no function")])
         self.where = where
         self.parameters: dict[str, Parameter] = {}
         problems: list[Problem] = []
@@ -69,20 +73,21 @@ class Space:
             problems.append(Problem("space", "empty: there is nothing to choose"))
         if problems:
             raise ConfigProblems(problems)
-        self.variables = self._flatten()
+        self.variables: dict[str, Variable] = self._flatten()
         self._names = list(self.variables)
         self._position = {name: i for i, name in enumerate(self._names)}
         self._kinds = list(self.variables.values())
         self._check_conditions()
-        self.order = self._topological()
-        self._conditions = self._code_conditions()
+        self.order: list[int] = self._topological()
+        self.conditions: list[list[tuple[int, frozenset[Any]]]] = self._code_conditions()
+        """For every variable the positions it depends on and the codes they must have."""
 
     # --- what a user sees -------------------------------------------------------------------
 
     @cached_property
     def size(self) -> int | float:
         """Number of different configurations (without `where`); infinite with a real number."""
-        controls = [i for i in self.order if any(i in dict(c) for c in self._conditions)]
+        controls = [i for i in self.order if any(i in dict(c) for c in self.conditions)]
         free = [i for i in range(len(self._kinds)) if i not in controls]
         return self._count(controls, free, [None] * len(self._kinds), 0)
 
@@ -276,7 +281,7 @@ class Space:
 
     def active(self, i: int, codes: Sequence[Any]) -> bool:
         """Return whether the conditions of variable `i` are met."""
-        return all(codes[j] in allowed for j, allowed in self._conditions[i])
+        return all(codes[j] in allowed for j, allowed in self.conditions[i])
 
     def _repair(self, codes: list[Any], rng: random.Random) -> None:
         """Switch variables on and off as the conditions now say."""

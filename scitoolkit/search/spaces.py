@@ -6,14 +6,14 @@ A domain describes its spaces as plain data and enters them under the entry-poin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from scitoolkit.core.plugins import Kind
 from scitoolkit.search.space import Space
 
 described: Kind[Mapping[str, Any]] = Kind("space", "choices that a search varies")
-names = described.names
+names: Callable[[], list[str]] = described.names
 
 
 def get(name: str) -> Space:

@@ -31,6 +31,16 @@ class Objective:
     direction: Direction = "min"
     limit: float | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a direction that is none: anything but `min` would be maximised."""
+        if self.direction not in ("min", "max"):
+            raise ConfigError(
+                f"direction {self.direction!r}", where=f"objective {self.name}", allowed="min, max"
+            )
+        if self.limit is not None and not math.isfinite(self.limit):
+            raise ConfigError(f"limit {self.limit}", where=f"objective {self.name}",
+                              allowed="a finite number, or none")  # fmt: skip
+
     def loss(self, metrics: Mapping[str, Any]) -> float:
         """Return the figure as something to minimise."""
         value = float(metrics[self.name])
@@ -133,7 +143,9 @@ class TrialContext:
 
     def __init__(self, task: Task, send: Callable[[dict[str, float]], None] | None = None) -> None:
         self._task, self._send = task, send
-        self.seed, self.budget, self.number = task.seed, task.budget, task.trial
+        self.seed: int = task.seed
+        self.budget: float | None = task.budget
+        self.number: int = task.trial
         self.epochs: list[dict[str, float]] = []
 
     @property
@@ -158,6 +170,12 @@ class TrialContext:
             self._send(row)
 
 
+def _number(value: Any) -> float:
+    if isinstance(value, str | bytes):
+        raise TypeError("a text")
+    return float(value)
+
+
 def checked_metrics(result: Any) -> tuple[dict[str, float], str, str]:
     """Return (metrics, kind of failure, message) of what an evaluation returned.
 
@@ -166,12 +184,14 @@ def checked_metrics(result: Any) -> tuple[dict[str, float], str, str]:
         ({'objective': 0.5}, '', '')
         >>> checked_metrics(float("nan"))[1]
         'not finite'
+        >>> checked_metrics({"loss": "0.5"})[1]
+        'no result'
     """
     if result is None:
         return {}, "no result", "the evaluation returned nothing"
     given = result if isinstance(result, Mapping) else {"objective": result}
     try:
-        metrics = {str(name): float(value) for name, value in given.items()}
+        metrics = {str(name): _number(value) for name, value in given.items()}
     except (TypeError, ValueError):
         return {}, "no result", f"the evaluation returned {result!r:.200}, not numbers by name"
     if not metrics:

@@ -52,8 +52,10 @@ class TrialLog:
         [{'event': 'issue', 'trial': 0}]
     """
 
+    events: list[Event]
+
     def __init__(self, directory: Path) -> None:
-        self.path = Path(directory) / FILE_NAME
+        self.path: Path = Path(directory) / FILE_NAME
         try:
             self._lock = self._take_lock()
             self.events, end = _read(self.path)

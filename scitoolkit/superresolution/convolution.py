@@ -45,10 +45,11 @@ class Convolution(nn.Module):
         self, channels_in: int, channels_out: int, periodic: Sequence[bool], kernel: int = 3
     ) -> None:
         super().__init__()
-        self.periodic, self.kernel = tuple(periodic), kernel
+        self.periodic: tuple[bool, ...] = tuple(periodic)
+        self.kernel: int = kernel
         shape = (channels_out, channels_in, *[kernel] * len(self.periodic))
-        self.weight = nn.Parameter(torch.empty(shape))
-        self.bias = nn.Parameter(torch.zeros(channels_out))
+        self.weight: nn.Parameter = nn.Parameter(torch.empty(shape))
+        self.bias: nn.Parameter = nn.Parameter(torch.zeros(channels_out))
         nn.init.kaiming_normal_(self.weight, nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -144,12 +145,16 @@ def apply_along(matrix: Tensor, x: Tensor, dim: int) -> Tensor:
 class Block(nn.Module):
     """Two convolutions with group norms around a shortcut (pre-activation residual block)."""
 
+    norm1: nn.GroupNorm
+    norm2: nn.GroupNorm
+    shortcut: nn.Identity | Convolution
+
     def __init__(self, channels_in: int, channels_out: int, periodic: Sequence[bool]) -> None:
         super().__init__()
         self.norm1 = nn.GroupNorm(groups(channels_in), channels_in)
-        self.conv1 = Convolution(channels_in, channels_out, periodic)
+        self.conv1: Convolution = Convolution(channels_in, channels_out, periodic)
         self.norm2 = nn.GroupNorm(groups(channels_out), channels_out)
-        self.conv2 = Convolution(channels_out, channels_out, periodic)
+        self.conv2: Convolution = Convolution(channels_out, channels_out, periodic)
         nn.init.zeros_(self.conv2.weight)
         same = channels_in == channels_out
         self.shortcut = (

@@ -98,13 +98,20 @@ class CropSource:
     `signs` (B, fields) float32 is -1 for fields that a mirror turned.
     """
 
+    arrays: list[xr.DataArray]
+    bytes_read: int
+
     def __init__(
         self, dataset: xr.Dataset, fields: Sequence[str], grid: Grid, layout: Layout,
         crop: CropConfig, *, seed: int = 0, pde_points: int = 0,
     ) -> None:  # fmt: skip
         self.arrays = [oriented(dataset[name], grid) for name in fields]
-        self.fields, self.grid, self.layout, self.crop = list(fields), grid, layout, crop
-        self.seed, self.pde_points = seed, pde_points
+        self.fields: list[str] = list(fields)
+        self.grid: Grid = grid
+        self.layout: Layout = layout
+        self.crop: CropConfig = crop
+        self.seed: int = seed
+        self.pde_points: int = pde_points
         self.bytes_read = 0
         symmetries = crop.symmetries
         for key in (*symmetries.shift, *symmetries.mirror):

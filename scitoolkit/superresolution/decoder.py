@@ -48,15 +48,16 @@ class Decoder(nn.Module):
         omega: float = 6.0,
     ) -> None:
         super().__init__()
-        self.activation, self.skip = activation, skip
+        self.activation: str = activation
+        self.skip: bool = skip
         self.register_buffer("frequencies", torch.randn(features, dims) * math.pi)
-        self.num_coordinates = 2 * features or dims
+        self.num_coordinates: int = 2 * features or dims
         inputs = self.num_coordinates + channels_in
         sizes = [inputs, *(w + inputs * skip for w in widths[:-1]), widths[-1]]
         self.layers: nn.ModuleList = nn.ModuleList(
             nn.Linear(a, b) for a, b in zip(sizes, [*widths, channels_out], strict=True)
         )
-        self.width = max(widths)
+        self.width: int = max(widths)
         if activation == "sin":
             self._initialise_siren(omega)
 

@@ -36,6 +36,8 @@ class Encoder(nn.Module):
         channels_out: latent channels.
     """
 
+    norm: nn.GroupNorm
+
     def __init__(
         self,
         channels_in: int,
@@ -47,25 +49,25 @@ class Encoder(nn.Module):
         channels_out: int,
     ) -> None:
         super().__init__()
-        self.periodic = tuple(periodic)
+        self.periodic: tuple[bool, ...] = tuple(periodic)
         levels = len(widths) - 1
-        self.stem = Convolution(channels_in, widths[0], periodic)
-        self.down = nn.ModuleList(
+        self.stem: Convolution = Convolution(channels_in, widths[0], periodic)
+        self.down: nn.ModuleList = nn.ModuleList(
             _blocks(widths[max(level - 1, 0)], widths[level], blocks, periodic)
             for level in range(levels + 1)
         )
-        self.up = nn.ModuleList(
+        self.up: nn.ModuleList = nn.ModuleList(
             _blocks(widths[level + 1] + widths[level], widths[level], 1, periodic)
             for level in reversed(range(levels))
         )
-        self.factors = [tuple(factors) for _, factors in stages]
+        self.factors: list[tuple[int, ...]] = [tuple(factors) for _, factors in stages]
         inner = [widths[0], *(channels for channels, _ in stages)]
-        self.narrow = nn.ModuleList(
+        self.narrow: nn.ModuleList = nn.ModuleList(
             Convolution(a, b, periodic, 1) for a, b in itertools.pairwise(inner)
         )
-        self.refine = nn.ModuleList(_blocks(c, c, 1, periodic) for c in inner[1:])
+        self.refine: nn.ModuleList = nn.ModuleList(_blocks(c, c, 1, periodic) for c in inner[1:])
         self.norm = nn.GroupNorm(groups(inner[-1]), inner[-1])
-        self.head = Convolution(inner[-1], channels_out, periodic, 1)
+        self.head: Convolution = Convolution(inner[-1], channels_out, periodic, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the latent grid (B, channels_out, refined nodes)."""

@@ -372,7 +372,7 @@ def _strip(case: Case, dim: str, frames: int) -> Maps:
                 unit=case.units[case.fields.index(field)])  # fmt: skip
 
 
-def interpolate_nearest(coarse: Array, every, shape) -> Array:
+def interpolate_nearest(coarse: Array, every: Any, shape: Any) -> Array:
     """Return each fine node's nearest coarse value, so that a map shows what was given."""
     out = coarse
     for axis, (step, count) in enumerate(zip(every, shape, strict=True), 1):

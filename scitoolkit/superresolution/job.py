@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -30,7 +31,7 @@ from scitoolkit.superresolution.surrogate import Header, SuperresolutionSurrogat
 from scitoolkit.superresolution.task import Physics, SuperresolutionTask
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank, world_size
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ class MeshfreeFlowNet(nn.Module):
         interpolate: whether the decoder adds to interpolated values.
     """
 
+    value_plan: taylor.Plan
+
     mean: Tensor
     std: Tensor
     steps_seen: Tensor
@@ -72,8 +74,10 @@ class MeshfreeFlowNet(nn.Module):
         interpolate: bool = True,
     ) -> None:
         super().__init__()
-        self.encoder, self.decoder = encoder, decoder
-        self.periods, self.extents = tuple(periods), tuple(extents)
+        self.encoder: Encoder | ResidualUNet = encoder
+        self.decoder: Decoder = decoder
+        self.periods: tuple[float | None, ...] = tuple(periods)
+        self.extents: tuple[tuple[float, float] | None, ...] = tuple(extents)
         self.weights: Weights = weights
         self.interpolate = interpolate
         self.register_buffer("mean", mean.float())

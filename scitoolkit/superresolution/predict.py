@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from logging import Logger
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from scitoolkit.superresolution.equations import PDE, Residuals
 from scitoolkit.superresolution.surrogate import CHUNK, QueryableField
 
 Array = np.ndarray
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 def refined_nodes(coarse: QueryableField) -> list[Array]:
@@ -43,18 +44,21 @@ class Derived:
         expressions: {name: text}, `dif(w,x) - dif(u,z)` say; see `pde_text`.
     """
 
+    plan: taylor.Plan
+
     def __init__(self, coarse: QueryableField, expressions: Mapping[str, str]) -> None:
         head = coarse.surrogate.header
         clash = sorted(set(expressions) & {*head.fields, *head.dims})
         if clash:
             raise ConfigError(f"derived field {clash[0]!r} is called like a field or dim")
-        self.names = list(expressions)
-        self.dims, self.fields = head.dims, head.fields
+        self.names: list[str] = list(expressions)
+        self.dims: tuple[str, ...] = head.dims
+        self.fields: tuple[str, ...] = head.fields
         if expressions:
             pde = PDE.parse(
                 expressions, fields=head.fields, dims=head.dims, attributes=head.constants
             )
-            self.residuals = Residuals(pde)
+            self.residuals: Residuals = Residuals(pde)
             self.plan = taylor.make_plan(len(head.dims), self.residuals.operators())
         else:
             self.plan = taylor.make_plan(len(head.dims), [])

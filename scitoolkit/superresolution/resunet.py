@@ -44,15 +44,17 @@ class ResidualUNet(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         first, last = widths[0], widths[-2]
-        self.stem = Bottleneck(channels_in, first, first, periodic)
-        self.down = nn.ModuleList(
+        self.stem: Bottleneck = Bottleneck(channels_in, first, first, periodic)
+        self.down: nn.ModuleList = nn.ModuleList(
             Bottleneck(a, b // 2, b, periodic) for a, b in itertools.pairwise(widths)
         )
-        self.middle = Bottleneck(widths[-1], last, last, periodic)
-        self.up = nn.ModuleList(
+        self.middle: Bottleneck = Bottleneck(widths[-1], last, last, periodic)
+        self.up: nn.ModuleList = nn.ModuleList(
             Bottleneck(2 * a, b, b, periodic) for a, b in itertools.pairwise(widths[-2::-1])
         )
-        self.head = Bottleneck(2 * first, 2 * first, channels_out, periodic, rectify=False)
+        self.head: Bottleneck = Bottleneck(
+            2 * first, 2 * first, channels_out, periodic, rectify=False
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the latent grid (B, channels_out, nodes)."""
@@ -75,12 +77,12 @@ class Bottleneck(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.rectify = rectify
-        self.convolutions = nn.ModuleList([
+        self.convolutions: nn.ModuleList = nn.ModuleList([
             Convolution(channels_in, neck, periodic, 1), Convolution(neck, neck, periodic, 3),
             Convolution(neck, channels_out, periodic, 1),
         ])  # fmt: skip
-        self.norms = nn.ModuleList(_BatchNorm(c) for c in (neck, neck, channels_out))
-        self.shortcut = Convolution(channels_in, channels_out, periodic, 1)
+        self.norms: nn.ModuleList = nn.ModuleList(_BatchNorm(c) for c in (neck, neck, channels_out))
+        self.shortcut: Convolution = Convolution(channels_in, channels_out, periodic, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output, (B, channels_out, ...)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -97,7 +98,7 @@ def turbulence(fields: Array, flow: Flow) -> dict[str, Array]:
     dissipation = 2 * nu * strain
     rms = np.sqrt(2 * energy / count)
     taylor = np.sqrt(_TAYLOR.get(count, 15.0) * nu * rms**2 / dissipation)
-    out: dict[str, np.ndarray] = {
+    out: dict[str, Any] = {
         "kinetic_energy": energy, "u_rms": rms, "dissipation": dissipation,
         "taylor_scale": taylor, "taylor_reynolds": rms * taylor / nu,
         "kolmogorov_time": np.sqrt(nu / dissipation),

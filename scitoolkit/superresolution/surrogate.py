@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from logging import Logger
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ Array = np.ndarray
 WEIGHTS, HEADER = "weights.safetensors", "model.json"
 CHUNK = 32768
 _SPACING_TOLERANCE = 0.1
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,9 @@ class SuperresolutionSurrogate:
     """
 
     def __init__(self, header: Header, model: MeshfreeFlowNet, config: ModelConfig) -> None:
-        self.header, self.model, self.config = header, model.eval(), config
+        self.header: Header = header
+        self.model: MeshfreeFlowNet = model.eval()
+        self.config: ModelConfig = config
 
     # --- on disk ----------------------------------------------------------------------------
 
@@ -240,12 +243,14 @@ class QueryableField:
     """
 
     def __init__(self, surrogate: SuperresolutionSurrogate, grid: Grid, values: Array) -> None:
-        self.surrogate, self.grid, self.values = surrogate, grid, values
+        self.surrogate: SuperresolutionSurrogate = surrogate
+        self.grid: Grid = grid
+        self.values: Array = values
         head = surrogate.header
         mirrors = head.mirrors if surrogate.config.average else {}
         self.reflections: list[Reflection] = reflections(mirrors, head.dims, head.fields)
         self._cached: tuple[tuple[int, ...], Encoded, Array] | None = None
-        self.sizes = tuple(
+        self.sizes: tuple[int, ...] = tuple(
             count if whole else min(window, count)
             for count, window, whole in zip(
                 grid.shape, surrogate.header.window, surrogate.header.layout.whole, strict=True

@@ -88,9 +88,12 @@ class SuperresolutionTask:
         fields: Sequence[str] = (), dims: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.model: nn.Module = model
-        self.kind, self.boundary_weight = loss, boundary_weight
-        self.physics = physics if physics is not None and physics.config.weight > 0 else None
-        self.boundaries = [
+        self.kind: str = loss
+        self.boundary_weight: float = boundary_weight
+        self.physics: Physics | None = (
+            physics if physics is not None and physics.config.weight > 0 else None
+        )
+        self.boundaries: list[tuple[int, int, BoundaryConfig]] = [
             (fields.index(b.field), dims.index(b.dim), b) for b in boundaries if boundary_weight
         ]
         if self.physics is not None:

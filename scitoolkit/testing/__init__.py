@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.lazy import lazy_names, public_dir
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.format import FormatContract as FormatContract
     from scitoolkit.testing.job import JobContract as JobContract
+    from scitoolkit.testing.kernels import KernelContract as KernelContract
     from scitoolkit.testing.loader import LoaderContract as LoaderContract
     from scitoolkit.testing.logger import LoggerContract as LoggerContract
     from scitoolkit.testing.optimizer import OptimizerContract as OptimizerContract
@@ -22,6 +24,7 @@ _HOMES = {
     "EnhancerContract": "codec",
     "FormatContract": "format",
     "JobContract": "job",
+    "KernelContract": "kernels",
     "LoaderContract": "loader",
     "LoggerContract": "logger",
     "OptimizerContract": "optimizer",
@@ -33,6 +36,7 @@ __all__ = [
     "EnhancerContract",
     "FormatContract",
     "JobContract",
+    "KernelContract",
     "LoaderContract",
     "LoggerContract",
     "OptimizerContract",
@@ -40,5 +44,5 @@ __all__ = [
     "StrategyContract",
 ]
 
-__getattr__ = lazy_names(__name__, _HOMES)
-__dir__ = public_dir(globals())
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

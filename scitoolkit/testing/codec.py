@@ -150,7 +150,7 @@ class CodecContract:
         flat = values.reshape(-1)
         flat[[0, 5, 77]] = np.nan, np.inf, -np.inf
         flat[100:120] = -999.0
-        decoded = decompress(compress(values, abs=bound, codec=codec, fill_value=-999.0))
+        decoded = decompress(compress(values, abs=bound, codec=codec, missing=-999.0))
         special = ~np.isfinite(values) | (values == -999.0)
         assert decoded[special].tobytes() == values[special].tobytes()
         assert largest_error(values[~special], decoded[~special]) <= bound

@@ -117,7 +117,7 @@ class OptimizerContract:
             return loss.detach()
 
         if optimizer.uses_closure:
-            built.step(closure)
+            built.step(closure)  # type: ignore[arg-type]
             assert calls > 1
         else:
             closure()
@@ -133,7 +133,7 @@ class OptimizerContract:
             assert all(bool(torch.isfinite(p).all()) for p in trainer.task.model.parameters())
         else:
             with pytest.raises(ConfigError, match=f"optimizer {optimizer.name} needs precision"):
-                TrainingConfig(optimizer=optimizer, precision=precision)  # type: ignore[arg-type]
+                TrainingConfig(optimizer=optimizer, precision=precision)
 
     def test_sharding(self, optimizer: OptimizerConfig) -> None:
         """On shards it computes what it computes on whole parameters, or it is refused."""

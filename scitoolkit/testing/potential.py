@@ -232,7 +232,7 @@ class PotentialContract:
         for sign in (1, -2):
             with torch.no_grad():
                 for p, d in pairs:
-                    p += sign * 1e-6 * d
+                    p += sign * 1e-6 * d  # type: ignore[misc]
             values.append(float(loss().detach()))
         assert slope == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-4, abs=1e-4)
 

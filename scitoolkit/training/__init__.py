@@ -5,7 +5,8 @@ Names are imported when first used, so that `scitoolkit.training.launch` costs n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.lazy import lazy_names, public_dir
 
@@ -40,5 +41,5 @@ __all__ = [
     "world_size",
 ]
 
-__getattr__ = lazy_names(__name__, _HOMES)
-__dir__ = public_dir(globals())
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

@@ -6,6 +6,7 @@ rank; `values` are global means and equal on all of them.
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.training.loggers import Logger, MetricsFile
 from scitoolkit.training.view import TrainingView
 
-log = get_logger(__name__)
+log: logging.Logger = get_logger(__name__)
 
 
 class Callback:

@@ -62,7 +62,9 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, strategy: TrainingStrategy, keep_last: int = 2) -> None:
-        self.folder, self._strategy, self._keep_last = folder, strategy, keep_last
+        self.folder: Path = folder
+        self._strategy = strategy
+        self._keep_last = keep_last
 
     def recovered(self) -> Path | None:
         """Undo a replacement that a kill stopped halfway (see `_publish`); return the newest.
@@ -221,9 +223,9 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.manifest = _verified(path)
+        self.manifest: dict[str, Any] = _verified(path)
         self.state: dict[str, Any] = _read_json(path / STATE)
-        self.world_size = int(self.manifest["world_size"])
+        self.world_size: int = int(self.manifest["world_size"])
         self._parts: dict[str, list[tuple[Path, int]]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         for file in sorted(path.glob("rank-*.json")):

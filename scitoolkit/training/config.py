@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from logging import Logger
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -30,7 +31,7 @@ from scitoolkit.training.strategies.config import (
     training_strategies,
 )
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class EarlyStopping(Config):

@@ -53,8 +53,12 @@ class Fit:
         loader: Any,
         position: Position,
     ) -> None:
-        self.task, self.config, self.strategy, self.loader = task, config, strategy, loader
-        self.position, self.best = position, BestLoss(config.early_stopping)
+        self.task: Task = task
+        self.config: TrainingConfig = config
+        self.strategy: TrainingStrategy = strategy
+        self.loader: Any = loader
+        self.position: Position = position
+        self.best: BestLoss = BestLoss(config.early_stopping)
         seed_everything(config.seed, rank=strategy.rank)
         task.model = strategy.prepare(task.model)
         if config.compile:
@@ -65,13 +69,15 @@ class Fit:
         optimizer = config.optimizer.build([p for _, p in named])
         self._optimizer_state = OptimizerState(optimizer, [n for n, _ in named])
         self._optimizer_state.pack()  # what could not be saved is refused before the first step
-        self.steps_per_epoch = -(-len(loader) // config.accumulate)
+        self.steps_per_epoch: int = -(-len(loader) // config.accumulate)
         position.step, position.epoch = 0, 0
         position.total_steps = config.steps or config.epochs * self.steps_per_epoch
-        self.rate = LearningRate(config.schedule, optimizer, position.total_steps)
-        self.average = WeightAverage(task.model, named, config.ema_decay, strategy)
-        self.memory = ActivationMemory(task.model, config.memory, strategy, named)
-        self.stepper = OptimizerStep(task, config, strategy, optimizer, named, self.memory)
+        self.rate: LearningRate = LearningRate(config.schedule, optimizer, position.total_steps)
+        self.average: WeightAverage = WeightAverage(task.model, named, config.ema_decay, strategy)
+        self.memory: ActivationMemory = ActivationMemory(task.model, config.memory, strategy, named)
+        self.stepper: OptimizerStep = OptimizerStep(
+            task, config, strategy, optimizer, named, self.memory
+        )
 
     def snapshot(self, cursor: dict[str, Any] | None = None) -> Snapshot:
         """Return this rank's whole state.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from logging import Logger
 from typing import Any
 
 from scitoolkit.core.contracts import Batch, Progress, ProgressAware
@@ -17,7 +18,7 @@ from scitoolkit.training.step import StepBatches
 from scitoolkit.training.validation import agree_on
 from scitoolkit.training.view import TrainingView
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class TrainingLoop:

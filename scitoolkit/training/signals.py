@@ -23,6 +23,8 @@ class StopSignals:
         'SIGTERM'
     """
 
+    received: str
+
     def __init__(self) -> None:
         self.received = ""
         self._owner = os.getpid()

@@ -36,6 +36,9 @@ class LossScale:
     One number that all ranks change alike, because all see the same global gradient norm.
     """
 
+    scale: float
+    good_steps: int
+
     def __init__(self) -> None:
         self.scale, self.good_steps = 2.0**16, 0
 
@@ -45,7 +48,8 @@ class LossScale:
         if not finite:
             self.scale /= 2
         elif self.good_steps == 2000:
-            self.scale, self.good_steps = self.scale * 2, 0
+            self.scale = self.scale * 2
+            self.good_steps = 0
 
 
 class OptimizerStep:

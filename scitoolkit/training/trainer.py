@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from logging import Logger
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ from scitoolkit.training.signals import StopSignals
 from scitoolkit.training.strategies.base import TrainingStrategy
 from scitoolkit.training.validation import validate
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class Trainer:
@@ -84,7 +85,9 @@ class Trainer:
         run: RunDirectory | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> None:
-        self.task, self.config, self.run = task, config or TrainingConfig(), run
+        self.task: Task = task
+        self.config: TrainingConfig | Any = config or TrainingConfig()
+        self.run = run
         self._user_callbacks = list(callbacks)
         self._position = Position()
         self._fit: Fit | None = None

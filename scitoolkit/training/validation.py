@@ -27,6 +27,8 @@ class BestLoss:
         bad_epochs: validations since.
     """
 
+    bad_epochs: int
+
     def __init__(self, stopping: EarlyStopping | None) -> None:
         self._stopping = stopping
         self.found: dict[str, float] | None = None

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
+import networkx
 import pytest
 
 import scitoolkit
@@ -26,6 +28,17 @@ MODULES = sorted(
 def test_examples_in_docstrings_run(name):
     module = importlib.import_module(name)
     assert doctest.testmod(module).failed == 0
+
+
+def test_no_circle_of_files():
+    graph = grimp.build_graph("scitoolkit", exclude_type_checking_imports=False, cache_dir=None)
+    imports = networkx.DiGraph(
+        (module, other)
+        for module in graph.modules
+        for other in graph.find_modules_directly_imported_by(module)
+    )
+    circles = [sorted(c) for c in networkx.strongly_connected_components(imports) if len(c) > 1]
+    assert not circles
 
 
 def _private_accesses(path: Path) -> list[str]:

@@ -49,7 +49,6 @@ class ErrorBoundedCodec(Config):
         dtypes: dtypes that `encode` takes.
         pointwise: `decode` keeps the bound at every point; otherwise the error bound is a
             quantisation step, and the caller stores corrections of the points beyond it.
-        reproducible: `decode` gives the same bits on every machine.
         automatic: `codec: auto` tries it; such streams cannot be read without its package.
         monotone: fewer bytes for a larger bound without exception, so that two bounds measure
             how many dB a byte is worth.
@@ -66,7 +65,6 @@ class ErrorBoundedCodec(Config):
     min_extent: ClassVar[int] = 1
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
     pointwise: ClassVar[bool] = True
-    reproducible: ClassVar[bool] = False
     automatic: ClassVar[bool] = False
     monotone: ClassVar[bool] = False
 

@@ -25,7 +25,6 @@ class Dyadic(ErrorBoundedCodec):
     name: Literal["dyadic"] = "dyadic"
     dims: ClassVar[tuple[int, int]] = (1, 3)
     pointwise: ClassVar[bool] = False
-    reproducible: ClassVar[bool] = True
     automatic: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
 

@@ -85,9 +85,11 @@ class GroupNetworks(nn.Module):
 
     def __init__(self, groups: int, hidden: int) -> None:
         super().__init__()
-        self.first = nn.Parameter(torch.randn(groups, hidden, INPUTS) * (2 / INPUTS) ** 0.5)
-        self.bias = nn.Parameter(torch.zeros(groups, hidden))
-        self.second = nn.Parameter(torch.zeros(groups, hidden))
+        self.first: nn.Parameter = nn.Parameter(
+            torch.randn(groups, hidden, INPUTS) * (2 / INPUTS) ** 0.5
+        )
+        self.bias: nn.Parameter = nn.Parameter(torch.zeros(groups, hidden))
+        self.second: nn.Parameter = nn.Parameter(torch.zeros(groups, hidden))
 
     def forward(self, stencils: Tensor) -> Tensor:
         """Return corrections (samples, groups) in units of the bound."""
@@ -209,7 +211,7 @@ def train(
         Trainer(task, config).fit(loader)
     except NumericalError:
         return None
-    parts = [p.detach().numpy() for p in (task.model.first, task.model.bias, task.model.second)]
+    parts = [p.detach().numpy() for p in (task.model.first, task.model.bias, task.model.second)]  # type: ignore[operator]
     if not all(np.isfinite(p).all() for p in parts):
         return None
     scales = np.array([max(float(np.abs(p).max()), 1e-12) / 127 for p in parts], np.float32)

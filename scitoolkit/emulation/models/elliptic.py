@@ -33,6 +33,8 @@ class Elliptic(nn.Module):
         torch.Size([2, 1, 16, 12])
     """
 
+    act: nn.GELU
+
     def __init__(
         self,
         inputs: int,
@@ -46,16 +48,16 @@ class Elliptic(nn.Module):
     ) -> None:
         super().__init__()
         modes = list(modes) * len(padding) if len(modes) == 1 else list(modes)
-        self.first = Conv(inputs, products, padding, 5)
-        self.second = Conv(inputs, products, padding, 5)
-        self.select = Conv(inputs + products, sources, padding, 1)
-        self.operator = SpectralMixing(sources, padding, modes, dense=True)
+        self.first: Conv = Conv(inputs, products, padding, 5)
+        self.second: Conv = Conv(inputs, products, padding, 5)
+        self.select: Conv = Conv(inputs + products, sources, padding, 1)
+        self.operator: SpectralMixing = SpectralMixing(sources, padding, modes, dense=True)
         self.act = nn.GELU(approximate="tanh")
-        self.local = nn.Sequential(
+        self.local: nn.Sequential = nn.Sequential(
             Conv(inputs + products + 2 * sources, width, padding), self.act,
             Conv(width, width, padding), self.act,
         )  # fmt: skip
-        self.head = Conv(width + sources, outputs, padding, 1)
+        self.head: Conv = Conv(width + sources, outputs, padding, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, outputs, *space) from (B, inputs, *space)."""

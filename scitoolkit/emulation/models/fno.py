@@ -39,23 +39,25 @@ class SpectralMixing(nn.Module):
         dense: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.periodic = [p == "circular" for p in padding]
-        self.modes, self.dense, self.channels = list(modes), dense, channels
+        self.periodic: list[bool] = [p == "circular" for p in padding]
+        self.modes: list[int] = list(modes)
+        self.dense: bool = dense
+        self.channels: int = channels
         # A real field's modes come in conjugate pairs: one periodic dim keeps one half of them.
-        self.halved = next((i for i, p in enumerate(self.periodic) if p), None)
+        self.halved: int | None = next((i for i, p in enumerate(self.periodic) if p), None)
         kept = [
             2 * m - 1 if p and i != self.halved else m
             for i, (m, p) in enumerate(zip(modes, self.periodic, strict=True))
         ]
-        self.alone = [i for i, p in enumerate(self.periodic) if p or not dense]
-        self.mixed = [i for i in range(len(kept)) if i not in self.alone]
+        self.alone: list[int] = [i for i, p in enumerate(self.periodic) if p or not dense]
+        self.mixed: list[int] = [i for i in range(len(kept)) if i not in self.alone]
         count = math.prod(kept[i] for i in self.alone)
         side = channels * math.prod(kept[i] for i in self.mixed)
-        self.shape = (count, side, side)
+        self.shape: tuple[int, int, int] = (count, side, side)
         # One long vector: an optimizer must not take the modes for the rows of a matrix.
         scale = 1 / math.sqrt(2 * side)
-        self.real = nn.Parameter(scale * torch.randn(math.prod(self.shape)))
-        self.imaginary = nn.Parameter(scale * torch.randn(math.prod(self.shape)))
+        self.real: nn.Parameter = nn.Parameter(scale * torch.randn(math.prod(self.shape)))
+        self.imaginary: nn.Parameter = nn.Parameter(scale * torch.randn(math.prod(self.shape)))
 
     def _basis(self, dim: int, size: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return cosines and sines (size, modes), and the weight of each mode in the inverse."""
@@ -129,6 +131,8 @@ class FNO(nn.Module):
         torch.Size([2, 1, 16, 12])
     """
 
+    act: nn.GELU
+
     def __init__(
         self,
         inputs: int,
@@ -142,17 +146,23 @@ class FNO(nn.Module):
         super().__init__()
         modes = list(modes) * len(padding) if len(modes) == 1 else list(modes)
         self.act = nn.GELU(approximate="tanh")
-        self.lift = nn.Sequential(Conv(inputs, 2 * width, padding, 1), self.act,
+        self.lift: nn.Sequential = nn.Sequential(Conv(inputs, 2 * width, padding, 1), self.act,
                                   Conv(2 * width, width, padding, 1))  # fmt: skip
-        self.spectral = nn.ModuleList(SpectralMixing(width, padding, modes) for _ in range(layers))
-        self.local = nn.ModuleList(Conv(width, width, padding, 1) for _ in range(layers))
-        self.mix = nn.ModuleList(
+        self.spectral: nn.ModuleList = nn.ModuleList(
+            SpectralMixing(width, padding, modes) for _ in range(layers)
+        )
+        self.local: nn.ModuleList = nn.ModuleList(
+            Conv(width, width, padding, 1) for _ in range(layers)
+        )
+        self.mix: nn.ModuleList = nn.ModuleList(
             nn.Sequential(Conv(width, 2 * width, padding, 1), self.act,
                           Conv(2 * width, width, padding, 1))
             for _ in range(layers)
         )  # fmt: skip
-        self.project = nn.Sequential(Conv(width + inputs, 2 * width, padding, 1), self.act,
-                                     Conv(2 * width, outputs, padding, 1))  # fmt: skip
+        self.project: nn.Sequential = nn.Sequential(
+            Conv(width + inputs, 2 * width, padding, 1), self.act,
+            Conv(2 * width, outputs, padding, 1),
+        )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, outputs, *space) from (B, inputs, *space)."""

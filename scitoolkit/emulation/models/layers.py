@@ -79,10 +79,12 @@ class Block(nn.Module):
     (doi:10.1007/978-3-319-46493-0_38); zero start after Zhang et al. 2019 (arXiv:1901.09321).
     """
 
+    act: nn.GELU
+
     def __init__(self, channels: int, padding: Sequence[Padding], kernel: int = 3) -> None:
         super().__init__()
-        self.first = Conv(channels, channels, padding, kernel)
-        self.second = Conv(channels, channels, padding, kernel)
+        self.first: Conv = Conv(channels, channels, padding, kernel)
+        self.second: Conv = Conv(channels, channels, padding, kernel)
         self.act = nn.GELU(approximate="tanh")
         nn.init.zeros_(self.second.conv.weight)
         nn.init.zeros_(self.second.conv.bias)

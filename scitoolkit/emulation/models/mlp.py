@@ -28,7 +28,7 @@ class MLP(nn.Module):
         hidden: list[nn.Module] = []
         for a, b in itertools.pairwise(widths):
             hidden += [nn.Linear(a, b), nn.GELU(approximate="tanh")]
-        self.body = nn.Sequential(*hidden, nn.Linear(widths[-1], outputs))
+        self.body: nn.Sequential = nn.Sequential(*hidden, nn.Linear(widths[-1], outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, outputs) from (B, inputs)."""

@@ -34,6 +34,8 @@ class ResNet(nn.Module):
         torch.Size([3, 1, 9])
     """
 
+    act: nn.GELU
+
     def __init__(
         self,
         inputs: int,
@@ -48,10 +50,12 @@ class ResNet(nn.Module):
         super().__init__()
         cells = patch ** len(padding)
         self.patch = patch
-        self.stem = Conv(inputs * cells, width, padding)
-        self.body = nn.Sequential(*(Block(width, padding, kernel) for _ in range(blocks)))
+        self.stem: Conv = Conv(inputs * cells, width, padding)
+        self.body: nn.Sequential = nn.Sequential(
+            *(Block(width, padding, kernel) for _ in range(blocks))
+        )
         self.act = nn.GELU(approximate="tanh")
-        self.head = Conv(width, outputs * cells, padding)
+        self.head: Conv = Conv(width, outputs * cells, padding)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, outputs, *space) from (B, inputs, *space)."""

@@ -40,6 +40,8 @@ class UNet(nn.Module):
         torch.Size([1, 2, 10, 7])
     """
 
+    act: nn.GELU
+
     def __init__(
         self,
         inputs: int,
@@ -52,20 +54,25 @@ class UNet(nn.Module):
     ) -> None:
         super().__init__()
         cells = patch ** len(padding)
-        self.patch, self.padding = patch, list(padding)
+        self.patch: int = patch
+        self.padding: list[Padding] = list(padding)
         self.act = nn.GELU(approximate="tanh")
-        self.stem = Conv(inputs * cells, widths[0], padding)
+        self.stem: Conv = Conv(inputs * cells, widths[0], padding)
 
         def level(width: int) -> nn.Module:
             return nn.Sequential(*(Block(width, padding) for _ in range(blocks)))
 
-        self.encoders = nn.ModuleList(level(w) for w in widths)
-        self.widen = nn.ModuleList(Conv(a, b, padding, 1) for a, b in itertools.pairwise(widths))
-        self.narrow = nn.ModuleList(Conv(b, a, padding, 1) for a, b in itertools.pairwise(widths))
-        self.decoders = nn.ModuleList(level(w) for w in widths[:-1])
+        self.encoders: nn.ModuleList = nn.ModuleList(level(w) for w in widths)
+        self.widen: nn.ModuleList = nn.ModuleList(
+            Conv(a, b, padding, 1) for a, b in itertools.pairwise(widths)
+        )
+        self.narrow: nn.ModuleList = nn.ModuleList(
+            Conv(b, a, padding, 1) for a, b in itertools.pairwise(widths)
+        )
+        self.decoders: nn.ModuleList = nn.ModuleList(level(w) for w in widths[:-1])
         detail = max(16, widths[0] // cells)
-        self.detail = Conv(widths[0] // cells + inputs, detail, padding)
-        self.head = Conv(detail, outputs, padding)
+        self.detail: Conv = Conv(widths[0] // cells + inputs, detail, padding)
+        self.head: Conv = Conv(detail, outputs, padding)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, outputs, *space) from (B, inputs, *space)."""

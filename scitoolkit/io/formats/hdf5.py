@@ -93,10 +93,10 @@ class NetCDF4Writer:
         self, path: Path, coordinates: xr.Dataset, variables: Mapping[str, StreamedVariable]
     ) -> None:
         self.path = path
-        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self.temporary: Path = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             coordinates.to_netcdf(self.temporary, engine="h5netcdf")
-            self.file = h5netcdf.File(self.temporary, "a")
+            self.file: Any = h5netcdf.File(self.temporary, "a")
         except BaseException:
             self.temporary.unlink(missing_ok=True)
             raise

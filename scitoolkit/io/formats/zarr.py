@@ -77,7 +77,7 @@ class ZarrWriter:
         except ImportError:
             raise missing_extra("zarr", "zarr", "writing Zarr stores") from None
         self.path = path
-        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self.temporary: Path = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         coordinates.to_zarr(self.temporary, mode="w", consolidated=False)
         group = zarr.open_group(self.temporary, mode="a")
         self.arrays: dict[str, Any] = {}

@@ -48,8 +48,10 @@ class CursorLoader(ABC):
                 allowed=f"multiples of {world_size}",
                 fix=f"batch_size={below or world_size}",
             )
-        self.source, self.order = source, order
-        self.rank, self.world_size = rank, world_size
+        self.source: Source = source
+        self.order: EpochOrder = order
+        self.rank: int = rank
+        self.world_size: int = world_size
         self._fingerprint = digest(source.describe())
         self._epoch = self._step = 0
         self._finished = False

@@ -27,8 +27,12 @@ class SampleFallbacks:
         of: the sample that is taken for every sample; mostly itself.
     """
 
+    of: np.ndarray
+
     def __init__(self, source: FileSource, seed: int, on_error: str) -> None:
-        self.source, self.seed, self.on_error = source, seed, on_error
+        self.source: FileSource = source
+        self.seed: int = seed
+        self.on_error: str = on_error
         self.of = np.arange(len(source))
 
     @property

@@ -80,11 +80,17 @@ class ReadAhead:
         budget: bytes of rows that may wait, those of the step at hand included.
     """
 
+    waiting: int
+    peak: int
+
     def __init__(
         self, source: FileSource, work: Iterator[list[Piece]], threads: int, budget: int
     ) -> None:
-        self.source, self.work, self.threads, self.budget = source, work, threads, budget
-        self.pool = ThreadPoolExecutor(threads, thread_name_prefix="loader")
+        self.source: FileSource = source
+        self.work: Iterator[list[Piece]] = work
+        self.threads: int = threads
+        self.budget: int = budget
+        self.pool: ThreadPoolExecutor = ThreadPoolExecutor(threads, thread_name_prefix="loader")
         self.steps: deque[tuple[list[Future[Fetched]], int]] = deque()
         self.waiting = self.peak = 0
         self._upcoming: list[Piece] | None = None

@@ -55,16 +55,20 @@ class RowSet:
         readers: a reader for each file.
     """
 
+    dtype: np.dtype
+
     def __init__(self, name: str, readers: Sequence[RowReader]) -> None:
-        self.name, self.readers = name, list(readers)
+        self.name: str = name
+        self.readers: list[RowReader] = list(readers)
         layout = readers[0].layout
-        self.bounds = np.cumsum([0, *(r.layout.num_rows for r in readers)])
-        self.packings = [Packing.of(r.layout.dtype, r.layout.attrs) for r in readers]
-        self.row_shape, self.dtype = layout.row_shape, self.packings[0].result
-        self.row_nbytes = int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
+        self.bounds: np.ndarray = np.cumsum([0, *(r.layout.num_rows for r in readers)])
+        self.packings: list[Packing] = [Packing.of(r.layout.dtype, r.layout.attrs) for r in readers]
+        self.row_shape: tuple[int, ...] = layout.row_shape
+        self.dtype = self.packings[0].result
+        self.row_nbytes: int = int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
         """Bytes of a row as it is handed out."""
-        self.unit_rows = np.array([r.unit_rows for r in readers])
-        self.units = str(layout.attrs.get("units", ""))
+        self.unit_rows: np.ndarray = np.array([r.unit_rows for r in readers])
+        self.units: str = str(layout.attrs.get("units", ""))
         for reader, packing in zip(readers, self.packings, strict=True):
             found = (reader.layout.row_shape, packing.result)
             if found != (self.row_shape, self.dtype):
@@ -168,13 +172,17 @@ class FileSource:
         *,
         allow_nan: bool = False,
     ) -> None:
-        self.rows, self.keys, self.allow_nan = dict(rows), dict(keys), allow_nan
-        self.starts = np.asarray(starts, dtype=np.int64)
+        self.rows: dict[str, RowSet] = dict(rows)
+        self.keys: dict[str, Key] = dict(keys)
+        self.allow_nan: bool = allow_nan
+        self.starts: np.ndarray = np.asarray(starts, dtype=np.int64)
         needed: dict[str, set[int]] = {name: set() for name in rows}
         for key in keys.values():
             for name in key.variables:
                 needed[name] |= set(key.frames)
-        self.frames = {name: np.array(sorted(f), np.int64) for name, f in needed.items()}
+        self.frames: dict[str, np.ndarray] = {
+            name: np.array(sorted(f), np.int64) for name, f in needed.items()
+        }
 
     @property
     def bytes_read(self) -> int:

@@ -36,6 +36,9 @@ class Counter:
         (2, 100)
     """
 
+    requests: int
+    nbytes: int
+
     def __init__(self) -> None:
         self.requests = self.nbytes = 0
         self._lock = threading.Lock()
@@ -76,12 +79,13 @@ class DataFile:
     """
 
     def __init__(self, path: Path | str) -> None:
-        self.path = str(Path(path).absolute())
-        self.counter = Counter()
+        self.path: str = str(Path(path).absolute())
+        self.counter: Counter = Counter()
         self._warned = False
         with self._descriptor() as descriptor:
             status = os.fstat(descriptor)
-        self.size, self._modified = status.st_size, status.st_mtime_ns
+        self.size: int = status.st_size
+        self._modified = status.st_mtime_ns
         self._inode = (status.st_dev, status.st_ino)
 
     @contextmanager

@@ -264,12 +264,12 @@ class LibraryReader:
 
     def __init__(self, layout: Layout, file: DataFile, behind: list[Path]) -> None:
         self.layout = layout
-        self.file = file
-        self.behind = [DataFile(path) for path in behind]
-        self.unit_rows = layout.chunks[layout.axis] if layout.chunks else 1
+        self.file: DataFile = file
+        self.behind: list[DataFile] = [DataFile(path) for path in behind]
+        self.unit_rows: int = layout.chunks[layout.axis] if layout.chunks else 1
         self.table: ChunkReader | None = None
         self.unwritten = False
-        self.counter = Counter()
+        self.counter: Counter = Counter()
         self._reset()
 
     def _reset(self) -> None:

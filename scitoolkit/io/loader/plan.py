@@ -120,9 +120,13 @@ class Planner(ABC):
         num_ranks: number of ranks.
     """
 
+    holder: np.ndarray
+
     def __init__(self, order: EpochOrder, capacity: int, num_ranks: int = 1) -> None:
-        self.order, self.capacity, self.num_ranks = order, capacity, num_ranks
-        self.shares = batch_shares(order, num_ranks)
+        self.order: EpochOrder = order
+        self.capacity: int = capacity
+        self.num_ranks: int = num_ranks
+        self.shares: np.ndarray = batch_shares(order, num_ranks)
         self.reset()
 
     def reset(self) -> None:

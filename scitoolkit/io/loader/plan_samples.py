@@ -33,7 +33,7 @@ class SamplePlanner(Planner):
 
     def __init__(self, order: EpochOrder, capacity: int, num_ranks: int = 1) -> None:
         super().__init__(order, capacity, num_ranks)
-        self.quota_sum = _spread(capacity, self.shares)
+        self.quota_sum: np.ndarray = _spread(capacity, self.shares)
 
     def _sweep(self, samples: np.ndarray, upcoming: np.ndarray, start: int) -> _Sweep:
         return _Sweep(self, samples, upcoming, start)

@@ -46,9 +46,9 @@ class UnitPlanner(Planner):
     def __init__(
         self, order: EpochOrder, capacity: int, units: np.ndarray, num_ranks: int = 1
     ) -> None:
-        self.units = np.asarray(units, np.int64)
-        self.by_unit = np.argsort(self.units, kind="stable")
-        self.bounds = np.concatenate([[0], np.cumsum(np.bincount(self.units))])
+        self.units: np.ndarray = np.asarray(units, np.int64)
+        self.by_unit: np.ndarray = np.argsort(self.units, kind="stable")
+        self.bounds: np.ndarray = np.concatenate([[0], np.cumsum(np.bincount(self.units))])
         super().__init__(order, capacity, num_ranks)
 
     def members(self, units: np.ndarray) -> np.ndarray:

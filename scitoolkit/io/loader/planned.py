@@ -100,9 +100,12 @@ class PlannedLoader(CursorLoader):
             raise ConfigError(f"on_error {on_error!r}", allowed="'raise', 'skip'")
         if threads < 1:
             raise ConfigError(f"threads {threads}", allowed="1 or more")
-        self.buffer, self.prefetch = nbytes_of(buffer, "buffer"), nbytes_of(prefetch, "prefetch")
+        self.buffer: int = nbytes_of(buffer, "buffer")
+        self.prefetch: int = nbytes_of(prefetch, "prefetch")
         rank, world_size = process_of(rank, world_size)
-        self.files, self.threads, self.on_error = source, threads, on_error
+        self.files: FileSource = source
+        self.threads: int = threads
+        self.on_error = on_error
         if on_error == "raise":
             _require_written(source)
         units = source.plan_units()
@@ -110,12 +113,15 @@ class PlannedLoader(CursorLoader):
         blocks = Blocks(source.blocks(), max(1, capacity)) if shuffle == "block" else None
         order = EpochOrder(len(source), batch_size, seed, bool(shuffle), drop_last, blocks)
         super().__init__(source, order, rank, world_size)
-        self.units, self.capacity = units, capacity
-        self.planner = self.new_planner()
-        self.gap_nbytes = source.gap_nbytes()
-        self.replacements = SampleFallbacks(source, seed, on_error)
+        self.units: np.ndarray | None = units
+        self.capacity: int = capacity
+        self.planner: Planner = self.new_planner()
+        self.gap_nbytes: float = source.gap_nbytes()
+        self.replacements: SampleFallbacks = SampleFallbacks(source, seed, on_error)
         pinned = torch.cuda.is_available() if pin_memory is None else pin_memory
-        self.holdings = SampleCache(source, capacity, pinned_empty if pinned else np.empty)
+        self.holdings: SampleCache = SampleCache(
+            source, capacity, pinned_empty if pinned else np.empty
+        )
         self._plan: EpochPlan | None = None
         self._next_plan: Future[EpochPlan] | None = None
         self._owner = os.getpid()

@@ -140,17 +140,20 @@ class ChunkReader:
         fill: Any = None,
     ) -> None:
         assert layout.chunks is not None
-        self.layout, self.file, self.table = layout, file, table
-        self.counter = file.counter
-        self.codes, self.fill = tuple(codes), fill
-        self.chunks = layout.chunks
-        self.chunk_nbytes = int(np.prod(self.chunks, dtype=np.int64)) * layout.dtype.itemsize
+        self.layout: Layout = layout
+        self.file: DataFile = file
+        self.table: ChunkTable = table
+        self.counter: Counter = file.counter
+        self.codes: tuple[int, ...] = tuple(codes)
+        self.fill: Any = fill
+        self.chunks: tuple[int, ...] = layout.chunks
+        self.chunk_nbytes: int = int(np.prod(self.chunks, dtype=np.int64)) * layout.dtype.itemsize
         # Rows of a chunk that is stored as it is lie one after the other.
-        self.cut = not codes and layout.axis == 0
-        self.unit_rows = 1 if self.cut else self.chunks[layout.axis]
+        self.cut: bool = not codes and layout.axis == 0
+        self.unit_rows: int = 1 if self.cut else self.chunks[layout.axis]
         # Whole rows may then be read to where they belong.
-        self.whole_rows = self.cut and self.chunks[1:] == layout.shape[1:] == layout.row_shape
-        self.grid = [
+        self.whole_rows: bool = self.cut and self.chunks[1:] == layout.shape[1:] == layout.row_shape
+        self.grid: list[range] = [
             range(s.start // c, -(-s.stop // c))
             for s, c in zip(layout.crop, self.chunks, strict=True)
         ]
@@ -279,19 +282,28 @@ class StridedReader:
         stride: bytes from one row to the next; of contiguous data, the bytes of a whole row.
     """
 
+    rest_crop: tuple[slice, ...]
+
     unit_rows = 1
 
     def __init__(self, layout: Layout, file: DataFile, offset: int, stride: int) -> None:
-        self.layout, self.file, self.offset, self.stride = layout, file, offset, stride
-        self.counter = file.counter
+        self.layout: Layout = layout
+        self.file: DataFile = file
+        self.offset: int = offset
+        self.stride: int = stride
+        self.counter: Counter = file.counter
         inner = layout.shape[1:]
-        self.inner_nbytes = int(np.prod(inner, dtype=np.int64)) * layout.dtype.itemsize
+        self.inner_nbytes: int = int(np.prod(inner, dtype=np.int64)) * layout.dtype.itemsize
         # Of a row only the outermost stretch that the crop needs is read.
         rest = int(np.prod(inner[1:], dtype=np.int64)) * layout.dtype.itemsize
         outer = layout.crop[1] if inner else slice(0, 1)
-        self.skip = outer.start * rest if inner else 0
-        self.length = (outer.stop - outer.start) * rest if inner else layout.dtype.itemsize
-        self.part = tuple([outer.stop - outer.start, *inner[1:]]) if inner else ()
+        self.skip: Any | int = outer.start * rest if inner else 0
+        self.length: Any | int = (
+            (outer.stop - outer.start) * rest if inner else layout.dtype.itemsize
+        )
+        self.part: tuple[Any | int, ...] | tuple[()] = (
+            tuple([outer.stop - outer.start, *inner[1:]]) if inner else ()
+        )
         self.rest_crop = (slice(None), slice(None), *layout.crop[2:]) if inner else (slice(None),)
 
     def with_layout(self, layout: Layout) -> RowReader:

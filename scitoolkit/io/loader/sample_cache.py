@@ -55,14 +55,17 @@ class SampleCache:
         empty: makes the arrays that batches are put together in.
     """
 
+    held: np.ndarray
+
     def __init__(
         self,
         source: FileSource,
         capacity: int,
         empty: Callable[[tuple[int, ...], np.dtype], np.ndarray] = np.empty,
     ) -> None:
-        self.source, self.empty = source, empty
-        self.buffers = {
+        self.source: FileSource = source
+        self.empty = empty
+        self.buffers: dict[str, RowBuffer] = {
             name: RowBuffer(
                 rows.num_rows,
                 min(rows.num_rows, capacity * len(source.frames[name])),

@@ -45,6 +45,9 @@ class PlannedBatchSampler:
         [0, 1, 2, 3, 4, 5, 6, 7]
     """
 
+    rank: int
+    epoch: int
+
     def __init__(
         self,
         num_samples: int,
@@ -64,7 +67,7 @@ class PlannedBatchSampler:
                 f"rank {self.rank} of {world_size}, global batch_size {batch_size}",
                 allowed=f"a batch_size that is a multiple of {world_size}",
             )
-        self.order = EpochOrder(num_samples, batch_size, seed, shuffle, drop_last)
+        self.order: EpochOrder = EpochOrder(num_samples, batch_size, seed, shuffle, drop_last)
         self.planner: Planner = (
             SamplePlanner(self.order, capacity, world_size)
             if units is None

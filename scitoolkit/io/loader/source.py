@@ -51,8 +51,12 @@ class ArraySource:
         [[4.0, 5.0], [0.0, 1.0]]
     """
 
+    bytes_read: int
+
     def __init__(self, arrays: Mapping[str, np.ndarray], *, allow_nan: bool = False) -> None:
-        self.arrays = {key: np.asarray(value) for key, value in arrays.items()}
+        self.arrays: dict[str, np.ndarray] = {
+            key: np.asarray(value) for key, value in arrays.items()
+        }
         self.allow_nan = allow_nan
         self.bytes_read = 0
         lengths = {key: len(value) for key, value in self.arrays.items()}
@@ -109,6 +113,9 @@ class FieldWindows:
         [[[6.0, 7.0]]]
     """
 
+    variables: list[xr.DataArray]
+    bytes_read: int
+
     def __init__(
         self,
         field: xr.DataArray | xr.Dataset,
@@ -121,14 +128,16 @@ class FieldWindows:
         variables = [field] if isinstance(field, xr.DataArray) else list(field.data_vars.values())
         if not variables:
             raise DataError("the dataset has no variables")
-        self.time = time_dim(variables[0])
+        self.time: str = time_dim(variables[0])
         order = (self.time, *(d for d in variables[0].dims if d != self.time))
         if any(set(v.dims) != set(order) for v in variables):
             raise DataError(f"the variables differ in their dims: {[v.dims for v in variables]}")
         self.variables = [v.transpose(*order) for v in variables]
-        self.stack_channels = isinstance(field, xr.Dataset)
-        self.starts = np.asarray(starts, dtype=np.int64)
-        self.inputs, self.leads, self.allow_nan = inputs, leads, allow_nan
+        self.stack_channels: bool = isinstance(field, xr.Dataset)
+        self.starts: np.ndarray = np.asarray(starts, dtype=np.int64)
+        self.inputs: int = inputs
+        self.leads: int = leads
+        self.allow_nan: bool = allow_nan
         self.bytes_read = 0
         self._check_window(self.variables[0].sizes[self.time])
 

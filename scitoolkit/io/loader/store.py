@@ -26,10 +26,14 @@ class RowBuffer:
         ([4, 7], [70.0, 40.0])
     """
 
+    slot: np.ndarray
+    count: np.ndarray
+    free: list[int]
+
     def __init__(
         self, num_rows: int, capacity: int, row_shape: Sequence[int], dtype: np.dtype
     ) -> None:
-        self.pool = np.empty((capacity, *row_shape), dtype)
+        self.pool: np.ndarray = np.empty((capacity, *row_shape), dtype)
         self.slot = np.full(num_rows, -1, np.int64)
         self.count = np.zeros(num_rows, np.int32)
         self.free = list(range(capacity - 1, -1, -1))

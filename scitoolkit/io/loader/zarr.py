@@ -81,10 +81,11 @@ class ZarrReader:
     file: DataFile | None = None
 
     def __init__(self, layout: Layout, version: int) -> None:
-        self.layout, self.version = layout, version
+        self.layout: Layout = layout
+        self.version: int = version
         assert layout.chunks is not None
-        self.unit_rows = layout.chunks[layout.axis]
-        self.counter = Counter()
+        self.unit_rows: int = layout.chunks[layout.axis]
+        self.counter: Counter = Counter()
         self._reset()
 
     def with_layout(self, layout: Layout) -> ZarrReader:

@@ -142,7 +142,7 @@ class GeneratedC(KernelBackend):
     """Generated C, compiled by the system compiler on first use."""
 
     name = "cpu"
-    devices = ("cpu",)
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
     priority = 10
 
     @classmethod
@@ -159,7 +159,7 @@ class Triton(KernelBackend):
     """Generated Triton on GPUs; under TRITON_INTERPRET=1 on the CPU, for tests."""
 
     name = "triton"
-    devices = ("cuda",)
+    devices: ClassVar[tuple[str, ...]] = ("cuda",)
     priority = 10
 
     @classmethod
@@ -185,7 +185,7 @@ class Reference(KernelBackend):
     """Plain torch: any device and dtype, differentiable any number of times, slow."""
 
     name = "reference"
-    dtypes = ()
+    dtypes: ClassVar[tuple[torch.dtype, ...]] = ()
 
 
 kernel_backends = Kind[type[KernelBackend]](

@@ -83,7 +83,7 @@ class _Lease(np.ndarray):
     """
 
     def __del__(self) -> None:
-        POOL.release(self.base)
+        POOL.release(self.base)  # type: ignore[arg-type]
 
 
 def empty(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -42,10 +42,8 @@ def cache_directory() -> Path:
         'kernels'
     """
     base = os.environ.get("SCITOOLKIT_CACHE")
-    if not base:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        base = Path(home) / "scitoolkit"
-    return Path(base) / "kernels"
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return (Path(base) if base else Path(home) / "scitoolkit") / "kernels"
 
 
 def fallback_directory() -> Path:

@@ -83,7 +83,9 @@ class Operation:
         return decide(self.name, spec, dtype, device) is not Reference
 
 
-operations = Kind[Operation]("operation", "a numerical operation with kernels and a reference")
+operations: Kind[Operation] = Kind[Operation](
+    "operation", "a numerical operation with kernels and a reference"
+)
 
 
 def _caller(like: Tensor) -> str:
@@ -95,7 +97,7 @@ def _caller(like: Tensor) -> str:
 
 @torch.compiler.assume_constant_result
 def _name(operation: str, *arguments: Hashable) -> str:
-    return decide(operation, *arguments).name  # type: ignore[arg-type]
+    return decide(operation, *arguments).name
 
 
 @functools.lru_cache(maxsize=4096)

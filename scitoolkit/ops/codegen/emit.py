@@ -11,7 +11,7 @@ def indented(source: str) -> str:
     Preprocessor lines start in column 0; the lines that continue one keep their text.
 
     Example:
-        >>> print(indented("void f(void) {\\nif (x) {\\ny = 1;\\n}\\n}"))
+        >>> print(indented("void f(void) {\\nif (x) {\\ny = 1;\\n}\\n}"), end="")
         void f(void) {
           if (x) {
             y = 1;

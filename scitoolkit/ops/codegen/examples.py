@@ -37,7 +37,8 @@ class Numbers:
     """
 
     def __init__(self, dtype: torch.dtype, device: str = "cpu", seed: int = 0) -> None:
-        self.dtype, self.device = dtype, device
+        self.dtype = dtype
+        self.device: str = device
         self._generator = torch.Generator().manual_seed(seed)
 
     def normal(self, *shape: int) -> Tensor:

@@ -73,7 +73,7 @@ def load_triton(source: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if is_interpreted():
-        module.range = _interpreted_range
+        module.range = _interpreted_range  # type: ignore[attr-defined]
     return module
 
 
@@ -93,4 +93,4 @@ def _write(cache: KernelCache, name: str, source: str) -> Path:
 def _interpreted_range(*bounds: object) -> range:
     """Loops up to a loaded value: the interpreter turns it into an int in a way that numpy 2.4
     no longer allows (an array of one element is not a number)."""
-    return builtins.range(*(b if isinstance(b, int) else int(b.handle.data.item()) for b in bounds))
+    return builtins.range(*(b if isinstance(b, int) else int(b.handle.data.item()) for b in bounds))  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
@@ -12,7 +13,7 @@ from torch.nn import Parameter
 from scitoolkit.core.errors import BackendError
 
 
-def call(function: Callable, *arguments: torch.Tensor | int) -> None:
+def call(function: Any, *arguments: Any) -> None:
     """Call a C function with tensors as pointers and integers as int64.
 
     The caller answers for contiguity, dtypes and sizes: C cannot check them.
@@ -72,7 +73,8 @@ def eager(function: Callable, setup_context: Callable, backward: Callable) -> Ca
         return output
 
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    return type(f"Eager{function.__name__}", (torch.autograd.Function,), members).apply
+    made: Any = type(f"Eager{function.__name__}", (torch.autograd.Function,), members)
+    return made.apply
 
 
 def differentiable(
@@ -101,14 +103,14 @@ def differentiable(
     def decorate(function: Callable) -> Callable:
         traced = operator(name, fake=fake, setup_context=setup_context, backward=backward)(function)
         direct = plain or function
-        recorded = eager(direct, setup_context, backward)
+        recorded = eager(direct, setup_context, backward)  # type: ignore[arg-type]
 
         def apply(*arguments):
             if not is_eager(*arguments):
                 return traced(*arguments)
             return (recorded if is_recorded(*arguments) else direct)(*arguments)
 
-        apply.operator = traced
+        apply.operator = traced  # type: ignore[attr-defined]
         return apply
 
     return decorate
@@ -154,7 +156,7 @@ def functional(
     members = {"forward": forward, "setup_context": setup_context, "backward": backward,
                "vmap": rule, **others}  # fmt: skip
     static = {name: staticmethod(each) for name, each in members.items()}
-    made = type(f"Functional{function.__name__}", (torch.autograd.Function,), static)
+    made: Any = type(f"Functional{function.__name__}", (torch.autograd.Function,), static)
     return made.apply
 
 

@@ -27,6 +27,6 @@ def examples(numbers: Numbers) -> Iterator[Example]:
         yield Example(
             f"one_side={one_side}", spec, (flat_weights(layers),),
             lambda run, w, s=spec, g=graph, m=mean, d=deviation: run(
-                w, Environment(s, *g, m, d, training=True)
+                w, Environment(s, *g, m, d, training=True)  # type: ignore[call-arg, misc]
             ),
         )  # fmt: skip

@@ -143,10 +143,10 @@ def tabulate(
         middle = nodes[:-1] + 0.5 * step
         tables, errors = [], []
         for layers in exact:
-            coefficients = quintic_pieces(*jets(nodes, layers), step)
+            coefficients = quintic_pieces(*jets(nodes, layers), step)  # type: ignore[arg-type]
             powers = (0.5 * step) ** torch.arange(6, dtype=torch.float64)
             found = torch.einsum("pkm,k->pm", coefficients, powers)
-            wanted = jets(middle, layers)[0]
+            wanted = jets(middle, layers)[0]  # type: ignore[arg-type]
             errors.append(float((found - wanted).abs().max() / wanted.abs().max()))
             tables.append(coefficients)
         if max(errors) <= max(tolerance, 4 * torch.finfo(dtype).eps):

@@ -51,6 +51,8 @@ class FittingNetwork:
         [torch.Size([5]), torch.Size([5, 2, 4])]
     """
 
+    dtype: torch.dtype
+
     @torch.no_grad()
     def __init__(
         self, spec: FittingSpec, layers: Sequence[Layer], *, backend: str = "auto"
@@ -61,7 +63,8 @@ class FittingNetwork:
                 f"the first layer is {tuple(first.shape)}, expected "
                 f"({spec.basis * spec.axis}, {spec.widths[0]})"
             )
-        self.spec, self.dtype = spec, first.dtype
+        self.spec: FittingSpec = spec
+        self.dtype = first.dtype
         self._run = OPERATION.choose(spec, first, backend)(spec, layers)
 
     def __call__(self, moments: Tensor) -> tuple[Tensor, Tensor]:

@@ -38,6 +38,7 @@ def piecewise_polynomial(
         BackendError: a backend is asked for that cannot run.
 
     Example:
+        >>> import torch
         >>> from scitoolkit.ops.interpolation import Grid
         >>> grid = Grid(2.0, 10)
         >>> a = grid.coefficients(grid.nodes()[:, None] ** 2, torch.float64)

@@ -36,6 +36,7 @@ def node_dropout(x: Tensor, rows: Tensor, p: float, seed: int, *, backend: str =
         DataError: rows that do not fit x.
 
     Example:
+        >>> import torch
         >>> x = torch.ones(4, 6)
         >>> whole = node_dropout(x, torch.arange(4), 0.5, seed=3)
         >>> part = node_dropout(x[:2], torch.tensor([3, 1]), 0.5, seed=3)

@@ -14,6 +14,7 @@ An expression uses + - * on names and numbers, and two functions that each langu
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from scitoolkit.ops.radial.spec import RadialSpec, envelope_coefficients
 
@@ -99,7 +100,7 @@ def _gaussian(spec: RadialSpec, n: int) -> Lines:
 
 
 # By kind: what all functions share; f, d, e of function n; factor of f, and that of each d/dr.
-KINDS = {
+KINDS: dict[str, tuple[Any, ...]] = {
     "bessel": (
         _bessel_start,
         _bessel,

@@ -10,14 +10,16 @@ from __future__ import annotations
 import functools
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops.irreps import Irreps
 
 MAX_DEGREE = 7
 _SEQUENCES = (list, tuple, range)  # exact types: an irrep is a tuple of two integers as well
-NORMALIZATIONS = {
+NORMALIZATIONS: dict[str, Callable[[int], float]] = {
     "norm": lambda degree: 1.0,
     "component": lambda degree: math.sqrt(2 * degree + 1),
     "integral": lambda degree: math.sqrt((2 * degree + 1) / (4 * math.pi)),
@@ -81,7 +83,7 @@ class HarmonicsSpec:
         return HarmonicsSpec(tuple(raw["degrees"]), raw["normalization"], raw["normalize"])
 
 
-def degrees_of(irreps: object) -> tuple[int, ...]:
+def degrees_of(irreps: Any) -> tuple[int, ...]:
     """Return the degrees meant by an integer, a sequence of integers, or irreps.
 
     An integer is one degree, as in e3nn. Irreps keep their multiplicities; a parity must be that

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,7 +37,7 @@ class SparseMatrix:
     num_columns: int
 
     @classmethod
-    def from_csr(cls, pointer, column, value, num_columns: int) -> SparseMatrix:
+    def from_csr(cls, pointer: Any, column: Any, value: Any, num_columns: int) -> SparseMatrix:
         """Check and take arrays or tensors in CSR form; columns may stand in any order.
 
         Raises:
@@ -69,7 +70,7 @@ class SparseMatrix:
         return cls(pointer, column.int().contiguous(), value, num_columns)
 
     @classmethod
-    def from_coo(cls, row, column, value, shape: tuple[int, int]) -> SparseMatrix:
+    def from_coo(cls, row: Any, column: Any, value: Any, shape: tuple[int, int]) -> SparseMatrix:
         """Sort coordinates by row, then column; equal coordinates stay apart and add up.
 
         Raises:

@@ -86,7 +86,9 @@ def _couple(irreps, left_paths, order: int, keep) -> list[tuple[Irrep, np.ndarra
                 total = np.zeros((2 * out + 1, num_monomials))
                 for i in range(2 * degree + 1):
                     np.add.at(
-                        total, (slice(None), shift[start + i]), constants[:, :, i] @ polynomials
+                        total,
+                        (slice(None), shift[start + i]),  # type: ignore[arg-type]
+                        constants[:, :, i] @ polynomials,
                     )
                 found.append((irrep, total))
             start += 2 * degree + 1

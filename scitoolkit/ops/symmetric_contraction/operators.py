@@ -11,6 +11,7 @@ import ctypes
 import functools
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -230,5 +231,5 @@ def _operators(name: str, run: Callable[..., None]) -> Callable:
     return forward
 
 
-forward = _operators("symmetric_contraction", _run_compiled)
-gpu_forward = _operators("symmetric_contraction_triton", _run_triton)
+forward: Callable[..., Any] = _operators("symmetric_contraction", _run_compiled)
+gpu_forward: Callable[..., Any] = _operators("symmetric_contraction_triton", _run_triton)

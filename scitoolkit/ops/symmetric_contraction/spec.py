@@ -82,7 +82,7 @@ class ContractionSpec:
     def from_json(text: str) -> ContractionSpec:
         """Return the spec that `to_json` wrote."""
         *sides, correlation = json.loads(text)
-        return ContractionSpec(*(tuple(map(tuple, side)) for side in sides), correlation)
+        return ContractionSpec(*(tuple(map(tuple, side)) for side in sides), correlation)  # type: ignore[arg-type, call-arg]
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class Plan:
     def index(self, wanted: Operator | MultiIndex) -> int:
         """Return the number of the stream of an operator or multi-index."""
         key = wanted if wanted and isinstance(wanted[0], tuple) else operator(wanted)  # type: ignore[arg-type]
-        return self.operators.index(key)  # type: ignore[arg-type]
+        return self.operators.index(key)
 
     @property
     def first(self) -> list[tuple[int, int, float]]:
@@ -110,9 +110,9 @@ def make_plan(dims: int, wanted: Iterable[Operator | MultiIndex]) -> Plan:
         op = queue.pop()
         if op in needed:
             continue
-        needed.add(op)  # type: ignore[arg-type]
+        needed.add(op)
         for index, _ in op:
-            queue += [operator(block) for block in _below(index)]  # type: ignore[arg-type]
+            queue += [operator(block) for block in _below(index)]
     ops = sorted(needed, key=_rank)
     place = {op: n for n, op in enumerate(ops)}
     products = tuple(_products(op, place) for op in ops)

@@ -59,7 +59,7 @@ class _AddToValue(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         return grad, grad[0].sum_to_size(ctx.shape)
 
 
@@ -109,7 +109,7 @@ class _Activation(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (a,) = ctx.saved_tensors
         plan: Plan = ctx.plan
         if len(plan) == 1:

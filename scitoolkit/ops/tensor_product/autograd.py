@@ -102,7 +102,7 @@ def _joined(value: Tensor | None, dim: int | None, size: int) -> Tensor | None:
 
 
 def _element(value: Tensor | None, dim: int | None, index: int) -> Tensor | None:
-    return value if dim is None else value.select(dim, index).contiguous()
+    return value if dim is None else value.select(dim, index).contiguous()  # type: ignore[union-attr]
 
 
 def _no_third(ctx, *_):

@@ -10,8 +10,10 @@ degrees, so each distinct row of constants is one slot of a table, and a pair is
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -140,14 +142,24 @@ class Term:
     table: ScalarTable
     path: Path
 
-    def __post_init__(self) -> None:
-        rows = signed_rows(self.spec, self.path)
+    @functools.cached_property
+    def signed(self) -> dict[tuple[int, int], tuple[Any, int]]:
+        """Constants and sign of each pair of components that couple."""
+        return signed_rows(self.spec, self.path)
+
+    @functools.cached_property
+    def pairs(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """Slot (-1 without one) and sign of each pair of components that couple."""
         slots = self.table.slots
-        signed = {
-            pair: (slots.get((self.path.in2, row), -1), sign) for pair, (row, sign) in rows.items()
+        return {
+            pair: (slots.get((self.path.in2, row), -1), sign)
+            for pair, (row, sign) in self.signed.items()
         }
-        object.__setattr__(self, "pairs", signed)
-        object.__setattr__(self, "constants", {slot: rows[p][0] for p, (slot, _) in signed.items()})
+
+    @functools.cached_property
+    def constants(self) -> dict[int, Any]:
+        """Constants of each slot."""
+        return {slot: self.signed[p][0] for p, (slot, _) in self.pairs.items()}
 
     @property
     def muls(self) -> tuple[int, int, int]:

@@ -32,8 +32,9 @@ class TensorProductConvolution(nn.Module):
 
     def __init__(self, spec: TensorProductSpec, backend: str = "auto") -> None:
         super().__init__()
-        self.spec, self.backend = spec, backend
-        self.weight_numel = spec.weight_numel
+        self.spec: TensorProductSpec = spec
+        self.backend: str = backend
+        self.weight_numel: int = spec.weight_numel
 
     @classmethod
     def from_e3nn(cls, module: nn.Module, backend: str = "auto") -> TensorProductConvolution:
@@ -81,7 +82,7 @@ class TensorProductScatter(nn.Module):
     def __init__(self, tp: nn.Module, backend: str = "auto") -> None:
         super().__init__()
         self.tp = tp
-        self.convolution = TensorProductConvolution.from_e3nn(tp, backend)
+        self.convolution: TensorProductConvolution = TensorProductConvolution.from_e3nn(tp, backend)
 
     def forward(
         self, x: Tensor, edge_attr: Tensor, edge_weight: Tensor, edge_dst: Tensor, edge_src: Tensor

@@ -31,7 +31,8 @@ def _specs() -> Iterator[tuple[str, TensorProductSpec]]:
 
 
 def _edges(numbers: Numbers, num_edges: int) -> Edges:
-    return Edges.build(*numbers.integers(7, 2, num_edges), 8)  # the last node has no edges
+    sender, receiver = numbers.integers(7, 2, num_edges)
+    return Edges.build(sender, receiver, 8)  # the last node has no edges
 
 
 def examples(numbers: Numbers) -> Iterator[Example]:

@@ -57,7 +57,7 @@ class Graph:
             (slot_node + copy * nodes).flatten(),
         )
         sizes = (number * each for each in (nodes, edges, self.num_chunks))
-        return Graph(tuple(_bare(each) for each in tensors), *sizes, self.most_slots)
+        return Graph(tuple(_bare(each) for each in tensors), *sizes, self.most_slots)  # type: ignore[call-arg]
 
 
 def _joined(starts: Tensor, offsets: Tensor) -> Tensor:

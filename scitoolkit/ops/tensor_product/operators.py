@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ QUICK_FLAGS = ("-O1", *GCC_PASSES, *FLAGS[1:])
 
 
 @functools.lru_cache(maxsize=1024)
-def kernel(spec: str, name: str, dtype: torch.dtype, precise: bool = False) -> Callable:
+def kernel(spec: str, name: str, dtype: torch.dtype, precise: bool = False) -> Callable[..., Any]:
     """Return one loaded kernel of a spec, compiled on first use; `precise` sums in float64.
 
     Raises:
@@ -145,7 +146,9 @@ def _double_backward(
     return second_derivatives(dx, dy, dw, grad, x, y, weight, graph, spec, precise)
 
 
-double_backward = operator("tensor_product_double_backward", fake=_fake_double)(_double_backward)
+double_backward: Callable[..., Any] = operator("tensor_product_double_backward", fake=_fake_double)(
+    _double_backward
+)
 
 
 def _save(ctx, inputs, output) -> None:
@@ -167,7 +170,7 @@ def _backward(
     return first_derivatives(grad, x, y, weight, graph, spec, precise)
 
 
-backward = operator(
+backward: Callable[..., Any] = operator(
     "tensor_product_backward",
     fake=_fake_backward,
     setup_context=_save,
@@ -189,7 +192,7 @@ def _forward(
     return rows(x, y, weight, graph, spec, precise)
 
 
-forward = operator(
+forward: Callable[..., Any] = operator(
     "tensor_product_forward",
     fake=_fake_forward,
     setup_context=_save,

@@ -179,14 +179,15 @@ class TensorProduct(nn.Module):
             raise ConfigError(
                 "internal_weights=True with shared_weights=False", fix="internal_weights=False"
             )
-        self.spec = TensorProductSpec.build(
+        self.spec: TensorProductSpec = TensorProductSpec.build(
             irreps_in1, irreps_in2, irreps_out, instructions, shared_weights=shared,
             irrep_normalization=irrep_normalization, path_normalization=path_normalization,
         )  # fmt: skip
-        self.layout, self.backend = layout, backend
-        self.weight_numel = self.spec.weight_numel
+        self.layout = layout
+        self.backend: str = backend
+        self.weight_numel: int = self.spec.weight_numel
         weight = torch.randn(self.weight_numel) if internal else None
-        self.register_parameter("weight", nn.Parameter(weight) if internal else None)
+        self.register_parameter("weight", nn.Parameter(weight) if internal else None)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         """Return the product of each row.
@@ -196,7 +197,7 @@ class TensorProduct(nn.Module):
             y: shape (..., dim_in2).
             weight: shape (..., weight_numel), or (weight_numel,) when shared; none when internal.
         """
-        weight = self.weight if weight is None else weight
+        weight = self.weight if weight is None else weight  # type: ignore[assignment]
         if weight is None:
             raise DataError("no weight given and the module owns none", fix="pass weight=")
         spec, lead = self.spec, x.shape[:-1]

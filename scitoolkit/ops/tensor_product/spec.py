@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -80,6 +81,28 @@ class TensorProductSpec:
     paths: tuple[Path, ...]
     shared_weights: bool
 
+    if TYPE_CHECKING:  # set once by __post_init__; no fields, they follow from those above
+
+        @property
+        def text(self) -> str:
+            """The spec as JSON."""
+
+        @property
+        def dim_in1(self) -> int:
+            """Length of a row of features."""
+
+        @property
+        def dim_in2(self) -> int:
+            """Length of a row of edge attributes."""
+
+        @property
+        def dim_out(self) -> int:
+            """Length of a row of output."""
+
+        @property
+        def weight_numel(self) -> int:
+            """Number of weights of one row."""
+
     def __post_init__(self) -> None:
         # Attributes that every call reads, so that torch.compile finds constants. The text,
         # which operators take, is the same object in equal specs, so that caches compare no text.
@@ -95,9 +118,9 @@ class TensorProductSpec:
     @classmethod
     def build(
         cls,
-        irreps_in1: object,
-        irreps_in2: object,
-        irreps_out: object,
+        irreps_in1: Any,
+        irreps_in2: Any,
+        irreps_out: Any,
         instructions: Sequence[tuple],
         *,
         shared_weights: bool = False,
@@ -143,7 +166,7 @@ class TensorProductSpec:
 
     @classmethod
     def channelwise(
-        cls, irreps_in1: object, irreps_in2: object, irreps_wanted: object, **options: object
+        cls, irreps_in1: Any, irreps_in2: Any, irreps_wanted: Any, **options: Any
     ) -> TensorProductSpec:
         """Return the spec with every uvu path whose irrep is in `irreps_wanted`, sorted by irrep.
 
@@ -153,7 +176,7 @@ class TensorProductSpec:
         return cls.build(irreps_in1, irreps_in2, irreps, instructions, **options)
 
     @classmethod
-    def from_e3nn(cls, module: object) -> TensorProductSpec:
+    def from_e3nn(cls, module: Any) -> TensorProductSpec:
         """Return the spec of an existing `e3nn.o3.TensorProduct`, with its exact path weights.
 
         The signs of its constants are kept as well: e3nn before 0.5, which mace-torch pins, has
@@ -210,8 +233,10 @@ class TensorProductSpec:
         """Return the spec that `to_json` wrote."""
         raw = json.loads(text)
         sides = [tuple(IrrepSlice(**each) for each in raw[key]) for key in ("in1", "in2", "out")]
-        return TensorProductSpec(
-            *sides, tuple(Path(**each) for each in raw["paths"]), raw["shared_weights"]
+        return TensorProductSpec(  # type: ignore[call-arg]
+            *sides,  # type: ignore[arg-type]
+            tuple(Path(**each) for each in raw["paths"]),
+            raw["shared_weights"],
         )
 
 

@@ -85,7 +85,7 @@ def _at_receivers(
         _launch("nodes", spec, precise, x.shape[0], inputs, out, *order)
         return out
     out, num_edges = _zeros(shape, x, precise), sender.shape[0]
-    order = (receiver_order, sender, receiver, num_edges, ATOMIC_RUN)
+    order = (receiver_order, sender, receiver, num_edges, ATOMIC_RUN)  # type: ignore[assignment]
     _launch("scatter", spec, precise, -(-num_edges // ATOMIC_RUN), inputs, out, *order)
     return out.to(x.dtype)
 
@@ -172,7 +172,7 @@ def double_backward(
     if "g" in wanted:
         ggrad = _at_receivers(spec, precise, atomic, graph, inputs)
     gx, gy, gw = _gradients(spec, precise, atomic, wanted, graph, inputs, grad)
-    return _only(wanted, g=ggrad, x=gx, y=gy, w=gw)
+    return _only(wanted, g=ggrad, x=gx, y=gy, w=gw)  # type: ignore[return-value]
 
 
 def _save(ctx, inputs, output) -> None:
@@ -203,7 +203,7 @@ def backward(
     """Gradients with respect to (x, y, weight), each shaped as its argument, empty if unwanted."""
     graph = (sender, receiver, receiver_ptr, receiver_order, sender_ptr, sender_order)
     gx, gy, gw = _gradients(spec, precise, atomic, wanted, graph, (x, y, weight), grad)
-    return _only(wanted, x=gx, y=gy, w=gw)
+    return _only(wanted, x=gx, y=gy, w=gw)  # type: ignore[return-value]
 
 
 def _backward_of_forward(ctx, grad):

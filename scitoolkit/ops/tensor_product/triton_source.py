@@ -345,7 +345,7 @@ def generate(
             f"the {kernel} kernel has {len(text)} lines", allowed=f"at most {MAX_LINES}"
         )
     entry = [f"{number} = tl.program_id(0).to(tl.int64)", "part = tl.program_id(1)", *calls]
-    head = ["import triton", "import triton.language as tl", "", f"parts = {first}"]
+    head = ["import triton", "import triton.language as tl", "", f"parts = {first}"]  # type: ignore[assignment]
     jit = (
         '@triton.jit(do_not_specialize=["num_edges", "run"])'
         if kernel in ("weights", "scatter")

@@ -8,8 +8,10 @@ dx; y and h, w and f, a and b likewise; q0_1 is the same of g.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from scitoolkit.ops.tensor_product.cpu_terms import signed_rows, signed_sum
 from scitoolkit.ops.tensor_product.spec import IrrepSlice, Path, TensorProductSpec
@@ -83,7 +85,7 @@ class Body:
     parent: Body | None = None
     lines: list[str] = field(default_factory=list)
     known: set[str] = field(default_factory=set)
-    rows: dict[tuple, int] = field(default_factory=dict)
+    rows: dict[tuple[Any, ...], int] = field(default_factory=dict)
 
     def let(self, name: str, value: str) -> str:
         """Assign `name` here, unless it is already assigned here or around."""
@@ -136,8 +138,10 @@ class Term:
     path: Path
     index: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "pairs", signed_rows(self.context.spec, self.path))
+    @functools.cached_property
+    def pairs(self) -> dict[tuple[int, int], tuple[Any, int]]:
+        """Constants and sign of each pair of components that couple."""
+        return signed_rows(self.context.spec, self.path)
 
     @property
     def sides(self) -> tuple[IrrepSlice, IrrepSlice, IrrepSlice]:
@@ -174,7 +178,7 @@ class Term:
         if isinstance(v, Channels):
             channel, mask = v.name, v.mask
         else:
-            channel, mask, body = v, "", body.edge
+            channel, mask, body = v, "", body.edge  # type: ignore[assignment]
         place = f"{ROWS[array]} + {segment.offset + j * segment.mul} + {channel}"
         return body.let(f"{array}{self.path.in2}_{j}_{channel}", self.context.load(place, mask))
 
@@ -192,7 +196,7 @@ class Term:
         ]
         return body.let(name, added(parts))
 
-    def over_rows(self, body: Body, k: int, array: str, v, factor) -> str:
+    def over_rows(self, body: Body, k: int, array: str, v: Any, factor: Any) -> str:
         """sum_i a[i, k] factor(i)."""
         return signed_sum(
             (sign, f"{self.scalar(body, array, i, k, v)} * {factor(i)}")
@@ -200,7 +204,7 @@ class Term:
             if kk == k
         )
 
-    def over_columns(self, body: Body, i: int, array: str, v, factor) -> str:
+    def over_columns(self, body: Body, i: int, array: str, v: Any, factor: Any) -> str:
         """sum_k a[i, k] factor(k)."""
         return signed_sum(
             (sign, f"{self.scalar(body, array, i, k, v)} * {factor(k)}")
@@ -208,7 +212,7 @@ class Term:
             if ii == i
         )
 
-    def open_attributes(self, body: Body, name: str, left, right) -> dict[int, str]:
+    def open_attributes(self, body: Body, name: str, left: Any, right: Any) -> dict[int, str]:
         """sum_ik C[i, j, k] left(i) right(k) by j: the product with the attributes left out.
 
         Pairs with the same constants up to sign are summed before they meet a constant.

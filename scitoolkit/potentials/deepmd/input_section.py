@@ -23,7 +23,8 @@ class Section:
     def __init__(
         self, name: str, values: Any, problems: list[Problem], kind: str | None = None
     ) -> None:
-        self.name, self._problems = name, problems
+        self.name: str = name
+        self._problems = problems
         kind = kind or name.rpartition(".")[2]
         self._values = {k: v for k, v in dict(values or {}).items() if not k.startswith("_")}
         self._left = set(self._values) - WITHOUT_EFFECT.get(kind, set())

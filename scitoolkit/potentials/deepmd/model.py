@@ -171,6 +171,8 @@ class DeepPotential(Potential):
         outputs: of the fitting nets; more than one only for a property that is no energy.
     """
 
+    dtype: torch.dtype
+
     config: FittingFields
 
     def __init__(self, config: FittingFields, type_map: Sequence[str], outputs: int = 1) -> None:
@@ -183,7 +185,7 @@ class DeepPotential(Potential):
         )
         inputs = sum(each.width for each in self.descriptors)
         inputs += config.frame_parameters + config.atom_parameters
-        self.fitting = StackedNetworks(
+        self.fitting: StackedNetworks = StackedNetworks(
             1 if config.one_fitting else types, inputs, config.fitting, linear_output=True,
             resnet_dt=config.fitting_resnet_dt, generator=generator, dtype=self.dtype,
             outputs=outputs,

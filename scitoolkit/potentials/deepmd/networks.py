@@ -31,19 +31,24 @@ class StackedNetworks(nn.Module):
         generator: of the initial weights: normal, of variance 1/(inputs + outputs); biases of 1.
     """
 
+    step: nn.ParameterDict
+
     def __init__(
         self, count: int, inputs: int, widths: Sequence[int], *, resnet_dt: str,
         linear_output: bool, generator: torch.Generator, dtype: torch.dtype, outputs: int = 1,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.count, self.widths, self.linear_output = count, tuple(widths), linear_output
+        self.count: int = count
+        self.widths: tuple[int, ...] = tuple(widths)
+        self.linear_output: bool = linear_output
         sizes = [inputs, *widths, *([outputs] if linear_output else [])]
 
         def normal(*shape: int, scale: float, mean: float = 0.0) -> nn.Parameter:
             values = torch.randn(count, *shape, generator=generator, dtype=torch.float64)
             return nn.Parameter((values * scale + mean).to(dtype))
 
-        self.weight, self.bias = nn.ParameterList(), nn.ParameterList()
+        self.weight: nn.ParameterList = nn.ParameterList()
+        self.bias: nn.ParameterList = nn.ParameterList()
         self.step = nn.ParameterDict()
         for number, (fan_in, fan_out) in enumerate(pairwise(sizes)):
             self.weight.append(normal(fan_in, fan_out, scale=(fan_in + fan_out) ** -0.5))

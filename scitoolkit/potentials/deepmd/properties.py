@@ -52,9 +52,11 @@ class PropertyModel(nn.Module):
         outputs = {
             "dipole": vectors, "polarisability": vectors if diagonal else vectors**2, "dos": number,
         }[kind]  # fmt: skip
-        self.kind, self.diagonal = kind, diagonal
-        self.base = DeepPotential(config, type_map, outputs)
-        self.type_map, self.cutoff = self.base.type_map, self.base.cutoff
+        self.kind = kind
+        self.diagonal: bool = diagonal
+        self.base: DeepPotential = DeepPotential(config, type_map, outputs)
+        self.type_map: tuple[str, ...] = self.base.type_map
+        self.cutoff: float = self.base.cutoff
         types = len(type_map)
         self.shift: Tensor
         self.scale: Tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from logging import Logger
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from scitoolkit.ops.environment_matrix.reference import environment_rows
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
 from scitoolkit.potentials.graph import edge_vectors
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 LEAST_DEVIATION = 1e-2
 SEL_MARGIN, SEL_MULTIPLE = 1.1, 4
 

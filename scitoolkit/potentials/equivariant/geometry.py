@@ -9,10 +9,10 @@ from torch import Tensor
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.ops.interpolation import Grid, Placement, piecewise_polynomial
-from scitoolkit.ops.radial import radial_basis
 from scitoolkit.ops.spherical_harmonics import spherical_harmonics
 from scitoolkit.ops.tensor_product import Edges
 from scitoolkit.potentials.equivariant.layers import Geometry
+from scitoolkit.potentials.equivariant.radial_functions import DistanceTransform, RadialBasis
 
 GRID_STEP = 0.0125  # Å
 TABLE_PAYS = 16  # edges per node of the grid from which a table is worth making anew every step
@@ -22,23 +22,24 @@ class EdgeGeometry:
     """Spherical harmonics of edges, and a way to evaluate radial networks at their distances.
 
     Args:
-        cutoff: Å.
+        radial: functions of the distance.
         lmax: largest degree of the harmonics.
-        num_basis: Bessel functions of the distance.
-        envelope: power of the polynomial cutoff.
         dtype: of the arithmetic.
-        tabulated: evaluate radial networks on a grid and interpolate, where that is cheaper.
+        tabulated: evaluate radial networks on a grid and interpolate, where that is cheaper; not
+            with a transform, whose functions differ between pairs of species.
+        transform: of the distances in the radial functions.
     """
 
     def __init__(
-        self, cutoff: float, lmax: int, num_basis: int, envelope: int,
-        dtype: torch.dtype, *, tabulated: bool,
+        self, radial: RadialBasis, lmax: int, dtype: torch.dtype, *, tabulated: bool,
+        transform: DistanceTransform | None = None,
     ) -> None:  # fmt: skip
-        self.cutoff, self.dtype = cutoff, dtype
-        self._degrees, self._num_basis, self._envelope = (
-            range(lmax + 1), num_basis, envelope,
-        )  # fmt: skip
-        self.grid = Grid(cutoff, math.ceil(cutoff / GRID_STEP)) if tabulated else None
+        self.radial: RadialBasis = radial
+        self.transform: DistanceTransform | None = transform
+        self.dtype: torch.dtype = dtype
+        self._degrees = range(lmax + 1)
+        cutoff, table = radial.cutoff, tabulated and transform is None
+        self.grid: Grid | None = Grid(cutoff, math.ceil(cutoff / GRID_STEP)) if table else None
 
     def __call__(self, graph: Batch, vectors: Tensor, training: bool) -> Geometry:
         """Return the geometry of edge vectors (E, 3)."""
@@ -47,19 +48,20 @@ class EdgeGeometry:
         edges = Edges.build(neighbour, centre, len(graph["types"]))
         harmonics = spherical_harmonics(self._degrees, -vectors.to(self.dtype), True, "component")
         distances = vectors.norm(dim=1)
-        grid = self.grid
+        grid, factor = self.grid, self.radial.cutoff_factor(distances.to(self.dtype))
         if grid is None or (training and len(distances) < TABLE_PAYS * grid.num_intervals):
-            basis = self._basis(distances.to(self.dtype))
-            return Geometry(edges, harmonics, lambda network: network(basis))
-        nodes = self._basis(grid.nodes().to(vectors.device))
+            basis = self._basis(distances, graph)
+            return Geometry(edges, harmonics, centre, lambda network: network(basis), factor)
+        nodes = self.radial(grid.nodes().to(vectors.device))
         place = Placement.build(grid, distances)
         return Geometry(
-            edges,
-            harmonics,
-            lambda network: piecewise_polynomial(network.table(grid, nodes), place),
-        )
+            edges, harmonics, centre,
+            lambda network: piecewise_polynomial(network.table(grid, nodes), place), factor,
+        )  # fmt: skip
 
-    def _basis(self, distances: Tensor) -> Tensor:
-        return radial_basis(
-            distances, self.cutoff, num_basis=self._num_basis, envelope=self._envelope
-        )
+    def _basis(self, distances: Tensor, graph: Batch) -> Tensor:
+        if self.transform is None:
+            return self.radial(distances.to(self.dtype))
+        types = graph["types"][graph["edge_index"]]
+        transformed = self.transform(distances.double(), *types).to(self.dtype)
+        return self.radial(distances.to(self.dtype), transformed)

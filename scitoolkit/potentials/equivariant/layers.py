@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,16 +32,30 @@ def irreps_text(degrees: Sequence[int], channels: int = 1) -> str:
     return "+".join(f"{channels}x{degree}{'eo'[degree % 2]}" for degree in degrees)
 
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
+    "silu": torch.nn.functional.silu, "tanh": torch.tanh, "abs": torch.abs, "none": None,
+}  # fmt: skip
+
+
 @functools.cache
-def silu_scale() -> float:
-    """Return the factor that gives silu(z) a second moment of 1 for a normal z.
+def activation_scale(name: str) -> float:
+    """Return the factor that gives an activation of a normal z a second moment of 1.
 
     It is e3nn's estimate from a million random numbers, not the integral, because models trained
-    elsewhere hold that number.
+    elsewhere hold that number; as there, a factor within 1e-4 of 1 is left out.
     """
+    function = ACTIVATIONS[name]
+    if function is None:
+        return 1.0
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(1_000_000, generator=generator, dtype=torch.float64)
-    return float(torch.nn.functional.silu(z).square().mean().rsqrt())
+    scale = float(function(z).square().mean().rsqrt())
+    return 1.0 if abs(scale - 1) < 1e-4 else scale
+
+
+def silu_scale() -> float:
+    """Return `activation_scale` of silu."""
+    return activation_scale("silu")
 
 
 class Factory:
@@ -60,9 +75,9 @@ class Grouped:
     """The atoms sorted by species, for layers whose weights differ between species."""
 
     def __init__(self, types: Tensor, num_types: int) -> None:
-        self.order = torch.argsort(types, stable=True)
-        self.inverse = torch.argsort(self.order)
-        self.counts = torch.bincount(types, minlength=num_types).tolist()
+        self.order: Tensor = torch.argsort(types, stable=True)
+        self.inverse: Tensor = torch.argsort(self.order)
+        self.counts: list[Any] = torch.bincount(types, minlength=num_types).tolist()
 
     def multiply(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return x[n] @ weight[species of n] for x (N, M, C) and weight (T, C, K)."""
@@ -87,8 +102,9 @@ class DegreeLinear(nn.Module):
         factory: Factory,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.segments, self.degrees = tuple(segments), tuple(degrees)
-        self.weight = nn.ParameterList(
+        self.segments: tuple[int, ...] = tuple(segments)
+        self.degrees: tuple[int, ...] = tuple(degrees)
+        self.weight: nn.ParameterList = nn.ParameterList(
             factory.normal(self.segments.count(degree) * channels, channels_out)
             for degree in self.degrees
         )
@@ -123,8 +139,8 @@ class SpeciesLinear(nn.Module):
         channels_out: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.degrees = tuple(degrees)
-        self.weight = nn.ParameterList(
+        self.degrees: tuple[int, ...] = tuple(degrees)
+        self.weight: nn.ParameterList = nn.ParameterList(
             factory.normal(num_types, channels, channels_out or channels) for _ in self.degrees
         )
         self._scale = (channels * num_types) ** -0.5
@@ -144,7 +160,9 @@ class RadialNetwork(nn.Module):
 
     def __init__(self, widths: Sequence[int], factory: Factory) -> None:
         super().__init__()
-        self.weight = nn.ParameterList(factory.normal(*pair) for pair in pairwise(widths))
+        self.weight: nn.ParameterList = nn.ParameterList(
+            factory.normal(*pair) for pair in pairwise(widths)
+        )
         self._kept: tuple[object, Tensor] | None = None
 
     def forward(self, basis: Tensor) -> Tensor:
@@ -178,12 +196,27 @@ class RadialNetwork(nn.Module):
 class Geometry:
     """Edges, their spherical harmonics (E, D) and distances, shared by all layers.
 
-    `radial_weights` gives (E, W) of a radial network, evaluated at every edge or interpolated.
+    `centre` (E,) is the atom that receives; `radial_values` gives (E, W) of a radial network,
+    evaluated at every edge or interpolated; `cutoff` (E, 1) multiplies what is made of these,
+    where the radial functions themselves do not vanish at the cutoff.
     """
 
     edges: Edges
     harmonics: Tensor
-    radial_weights: Callable[[RadialNetwork], Tensor]
+    centre: Tensor
+    radial_values: Callable[[RadialNetwork], Tensor]
+    cutoff: Tensor | None = None
+
+    def radial_weights(self, network: RadialNetwork) -> Tensor:
+        """Return the weights of all edges, shape (E, W)."""
+        values = self.radial_values(network)
+        return values if self.cutoff is None else values * self.cutoff
+
+    def density(self, network: RadialNetwork, num_atoms: int) -> Tensor:
+        """Return the sum of tanh(network²) over each atom's edges, shape (N, 1)."""
+        each = torch.tanh(self.radial_values(network).square())
+        each = each if self.cutoff is None else each * self.cutoff
+        return each.new_zeros(num_atoms, 1).index_add(0, self.centre, each)
 
 
 class Convolution(nn.Module):
@@ -208,13 +241,17 @@ class Convolution(nn.Module):
         super().__init__()
         degrees_out = harmonics if degrees_out is None else degrees_out
         wanted = irreps_text(degrees_out)
-        self.spec = TensorProductSpec.channelwise(
+        self.spec: TensorProductSpec = TensorProductSpec.channelwise(
             irreps_text(degrees, channels), irreps_text(harmonics), wanted
         )
-        self.up = DegreeLinear(degrees, degrees, channels, channels, factory)
-        self.radial = RadialNetwork([*radial_widths, self.spec.weight_numel], factory)
-        self.segments = [each.degree for each in self.spec.out]
-        self.down = DegreeLinear(self.segments, degrees_out, channels, channels, factory)
+        self.up: DegreeLinear = DegreeLinear(degrees, degrees, channels, channels, factory)
+        self.radial: RadialNetwork = RadialNetwork(
+            [*radial_widths, self.spec.weight_numel], factory
+        )
+        self.segments: list[int] = [each.degree for each in self.spec.out]
+        self.down: DegreeLinear = DegreeLinear(
+            self.segments, degrees_out, channels, channels, factory
+        )
 
     def forward(self, x: Tensor, geometry: Geometry) -> Tensor:
         """Return the sum of messages at each atom, shape (N, D, C)."""
@@ -237,16 +274,16 @@ class ManyBodyProduct(nn.Module):
         num_types: int, factory: Factory,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.spec = ContractionSpec.build(
+        self.spec: ContractionSpec = ContractionSpec.build(
             irreps_text(degrees_in), irreps_text(degrees), correlation
         )
-        self.weight = factory.normal(num_types, self.spec.num_paths, channels)
+        self.weight: nn.Parameter = factory.normal(num_types, self.spec.num_paths, channels)
         start = 0
         with torch.no_grad():
             for _, _, count in self.spec.blocks:
                 self.weight[:, start : start + count] /= max(1, count)
                 start += count
-        self.mix = DegreeLinear(degrees, degrees, channels, channels, factory)
+        self.mix: DegreeLinear = DegreeLinear(degrees, degrees, channels, channels, factory)
 
     def forward(self, x: Tensor, types: Tensor) -> Tensor:
         """Return the product features, shape (N, (L + 1)^2, C)."""
@@ -256,18 +293,30 @@ class ManyBodyProduct(nn.Module):
 
 
 class Readout(nn.Module):
-    """Energy of each atom from its scalars: linear, or one hidden layer of `width`."""
+    """Energy of each atom from its scalars: linear, or one hidden layer of `width`.
 
-    def __init__(self, channels: int, width: int | None, factory: Factory) -> None:
+    Args:
+        channels: C.
+        width: of the hidden layer, or None.
+        factory: makes the weights.
+        gate: activation of the hidden layer, a name in `ACTIVATIONS`.
+    """
+
+    def __init__(
+        self, channels: int, width: int | None, factory: Factory, gate: str = "silu"
+    ) -> None:
         super().__init__()
         sizes = [channels, 1] if width is None else [channels, width, 1]
-        self.weight = nn.ParameterList(factory.normal(*pair) for pair in pairwise(sizes))
+        self.weight: nn.ParameterList = nn.ParameterList(
+            factory.normal(*pair) for pair in pairwise(sizes)
+        )
+        self._activation, self._scale = ACTIVATIONS[gate], activation_scale(gate)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (N,) of features (N, D, C)."""
         hidden = x[:, 0]
         for number, weight in enumerate(self.weight):
-            if number:
-                hidden = torch.nn.functional.silu(hidden) * silu_scale()
+            if number and self._activation is not None:
+                hidden = self._activation(hidden) * self._scale
             hidden = hidden @ (weight / math.sqrt(weight.shape[0]))
         return hidden.squeeze(1)

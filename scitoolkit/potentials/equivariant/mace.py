@@ -16,10 +16,13 @@ from scitoolkit.potentials.equivariant.layers import (
     Geometry,
     Grouped,
     ManyBodyProduct,
+    RadialNetwork,
     Readout,
     SpeciesLinear,
 )
 from scitoolkit.potentials.equivariant.model import EquivariantPotential
+from scitoolkit.potentials.equivariant.pair_repulsion import PairRepulsion
+from scitoolkit.potentials.equivariant.radial_functions import TRANSFORMS, RadialBasis
 from scitoolkit.potentials.model import ModelConfig
 from scitoolkit.potentials.zbl import ZblConfig
 
@@ -45,6 +48,18 @@ class MaceConfig(ModelConfig):
             Training steps of few edges do without: there the table would cost more.
         first_residual: whether the first layer keeps a species-dependent shortcut of its input
             [interaction_first: RealAgnosticResidualInteractionBlock].
+        residual: the same of the other layers [interaction].
+        first_density: whether the first layer divides its messages by a learned density of
+            neighbours, not by their average number [RealAgnosticDensity...InteractionBlock].
+        density: the same of the other layers.
+        radial_type: functions of the distance [radial_type].
+        distance_transform: of the distance in these [distance_transform]. With a transform the
+            radial networks are evaluated at every edge, without a table.
+        apply_cutoff: whether the cutoff multiplies the radial functions, or the radial networks'
+            results [apply_cutoff].
+        gate: activation of the last readout [gate].
+        pair_repulsion: add mace-torch's repulsion of nuclei to the learned energy
+            [pair_repulsion]; `zbl` is subtracted from the labels before training, this is not.
         precision: of parameters and arithmetic; geometry and energies are kept in float64.
         zbl: repulsion of nuclei added to the learned energy, `{}` for defaults; see `ZblConfig`.
         seed: of the initial weights.
@@ -71,6 +86,14 @@ class MaceConfig(ModelConfig):
     readout_width: PositiveInt = 16
     radial_table: bool = True
     first_residual: bool = True
+    residual: bool = True
+    first_density: bool = False
+    density: bool = False
+    radial_type: Literal["bessel", "gaussian", "chebyshev"] = "bessel"
+    distance_transform: Literal["none", "agnesi", "soft"] = "none"
+    apply_cutoff: bool = True
+    gate: Literal["silu", "tanh", "abs", "none"] = "silu"
+    pair_repulsion: bool = False
     precision: Literal["float32", "float64"] = "float32"
     zbl: ZblConfig | None = None
     seed: NonNegativeInt = 0
@@ -79,6 +102,8 @@ class MaceConfig(ModelConfig):
     def _fits(self) -> Self:
         if self.lmax_hidden > self.lmax:
             raise ValueError(f"lmax_hidden {self.lmax_hidden} must not exceed lmax {self.lmax}")
+        if self.pair_repulsion and self.zbl is not None:
+            raise ValueError("pair_repulsion and zbl are two repulsions of nuclei: choose one")
         return self
 
     def build(self, type_map: Sequence[str]) -> Mace:
@@ -95,22 +120,29 @@ class MaceLayer(nn.Module):
         harmonics = range(config.lmax + 1)
         before = range(1 if number == 0 else config.lmax_hidden + 1)
         after = range(1 if last else config.lmax_hidden + 1)
-        channels, self.residual = config.channels, number > 0 or config.first_residual
-        self.convolution = Convolution(
+        channels = config.channels
+        self.residual: bool = config.residual if number else config.first_residual
+        self.convolution: Convolution = Convolution(
             before, harmonics, channels, [config.num_basis, *config.radial_widths], factory
         )
         kept = [each for each in before if each in after] if self.residual else harmonics
-        self.shortcut = SpeciesLinear(kept, channels, num_types, factory)
-        self.product = ManyBodyProduct(
+        self.shortcut: SpeciesLinear = SpeciesLinear(kept, channels, num_types, factory)
+        self.product: ManyBodyProduct = ManyBodyProduct(
             harmonics, after, config.correlation, channels, num_types, factory
         )
         width = config.readout_width if last and number else None
-        self.readout = Readout(channels, width, factory)
+        self.readout: Readout = Readout(channels, width, factory, config.gate)
+        dense = config.density if number else config.first_density
+        self.density: RadialNetwork | None = (
+            RadialNetwork([config.num_basis, 1], factory) if dense else None
+        )
 
     def forward(
         self, x: Tensor, geometry: Geometry, types: Tensor, groups: Grouped, neighbours: Tensor
     ) -> Tensor:
         """Return the next features, shape (N, D, C); `neighbours` is their average number."""
+        if self.density is not None:
+            neighbours = 1 + geometry.density(self.density, len(x))[:, :, None]
         sums = self.convolution(x, geometry) / neighbours
         if not self.residual:
             return self.product(self.shortcut(sums, groups), types)
@@ -127,10 +159,17 @@ class Mace(EquivariantPotential):
     """
 
     def __init__(self, config: MaceConfig, type_map: Sequence[str]) -> None:
-        super().__init__(config, type_map, config.lmax)
+        radial = RadialBasis(
+            config.cutoff, config.num_basis, config.envelope, config.radial_type,
+            config.apply_cutoff,
+        )  # fmt: skip
+        transform = TRANSFORMS.get(config.distance_transform)
+        made = None if transform is None else transform(type_map)
+        super().__init__(config, type_map, config.lmax, radial, made)
+        self.repulsion = PairRepulsion(type_map, config.envelope) if config.pair_repulsion else None
         factory, types = Factory(self.dtype, config.seed), len(type_map)
-        self.embedding = factory.normal(types, config.channels)
-        self.layers = nn.ModuleList(
+        self.embedding: nn.Parameter = factory.normal(types, config.channels)
+        self.layers: nn.ModuleList = nn.ModuleList(
             MaceLayer(config, number, types, factory) for number in range(config.layers)
         )
 
@@ -143,5 +182,8 @@ class Mace(EquivariantPotential):
         energy = x.new_zeros(len(types))
         for layer in self.layers:
             x = layer(x, geometry, types, groups, neighbours)
-            energy = energy + layer.readout(x)
-        return self.shift[types] + self.scale * energy.double()
+            energy = energy + layer.readout(x)  # type: ignore[operator]
+        total = energy.double()
+        if self.repulsion is not None:
+            total = total + self.repulsion(graph, vectors)
+        return self.shift[types] + self.scale * total

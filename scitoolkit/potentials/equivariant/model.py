@@ -11,6 +11,7 @@ from torch import Tensor
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.potentials.equivariant.geometry import EdgeGeometry
+from scitoolkit.potentials.equivariant.radial_functions import DistanceTransform, RadialBasis
 from scitoolkit.potentials.graph import edge_vectors
 from scitoolkit.potentials.model import DTYPES, Potential, autograd_edge_gradients
 from scitoolkit.potentials.statistics import composition, energy_shifts
@@ -35,6 +36,8 @@ class EquivariantPotential(Potential):
         config: of the model.
         type_map: species by type index.
         lmax: largest degree of the spherical harmonics.
+        radial: functions of the distance; Bessel's times the cutoff unless given.
+        transform: of the distances in these.
 
     Attributes:
         geometry: from edge vectors to harmonics and radial functions.
@@ -43,12 +46,20 @@ class EquivariantPotential(Potential):
         average_neighbours: of an atom of the training frames.
     """
 
-    def __init__(self, config: EquivariantConfig, type_map: Sequence[str], lmax: int) -> None:
+    dtype: torch.dtype
+
+    def __init__(
+        self, config: EquivariantConfig, type_map: Sequence[str], lmax: int,
+        radial: RadialBasis | None = None, transform: DistanceTransform | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(type_map, config.cutoff, config.zbl)
-        self.config, self.dtype = config, DTYPES[config.precision]
-        self.geometry = EdgeGeometry(
-            config.cutoff, lmax, config.num_basis, config.envelope, self.dtype,
-            tabulated=config.radial_table and config.precision == "float32",
+        self.config: EquivariantConfig = config
+        self.dtype = DTYPES[config.precision]
+        self.transform: DistanceTransform | None = transform
+        self.geometry: EdgeGeometry = EdgeGeometry(
+            radial or RadialBasis(config.cutoff, config.num_basis, config.envelope), lmax,
+            self.dtype, tabulated=config.radial_table and config.precision == "float32",
+            transform=transform,
         )  # fmt: skip
         self.shift: Tensor
         self.scale: Tensor

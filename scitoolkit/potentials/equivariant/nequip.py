@@ -88,17 +88,19 @@ class NequipLayer(nn.Module):
         harmonics, channels = range(config.lmax + 1), config.channels
         before = range(1 if number == 0 else config.lmax + 1)
         after = range(1 if number == config.layers - 1 else config.lmax + 1)
-        self.convolution = Convolution(
+        self.convolution: Convolution = Convolution(
             before, harmonics, channels, [config.num_basis, *config.radial_widths], factory, after
         )
         kept = [each for each in before if each in after]
-        self.shortcut = SpeciesLinear(kept, channels, num_types, factory)
-        self.gated = len(after) - 1
+        self.shortcut: SpeciesLinear = SpeciesLinear(kept, channels, num_types, factory)
+        self.gated: int = len(after) - 1
         if self.gated:
             width = self.gated * channels
             scalars = [each for each in self.convolution.segments if each == 0]
-            self.gates = DegreeLinear(scalars, [0], channels, width, factory)
-            self.gates_shortcut = SpeciesLinear([0], channels, num_types, factory, width)
+            self.gates: DegreeLinear = DegreeLinear(scalars, [0], channels, width, factory)
+            self.gates_shortcut: SpeciesLinear = SpeciesLinear(
+                [0], channels, num_types, factory, width
+            )
 
     def forward(self, x: Tensor, geometry: Geometry, groups: Grouped, neighbours: Tensor) -> Tensor:
         """Return the next features, shape (N, D, C); `neighbours` is their average number."""
@@ -126,12 +128,12 @@ class Nequip(EquivariantPotential):
     def __init__(self, config: NequipConfig, type_map: Sequence[str]) -> None:
         super().__init__(config, type_map, config.lmax)
         factory, types = Factory(self.dtype, config.seed), len(type_map)
-        self.embedding = factory.normal(types, config.channels)
-        self.layers = nn.ModuleList(
+        self.embedding: nn.Parameter = factory.normal(types, config.channels)
+        self.layers: nn.ModuleList = nn.ModuleList(
             NequipLayer(config, number, types, factory) for number in range(config.layers)
         )
-        self.hidden = factory.normal(config.channels, config.readout_width)
-        self.output = factory.normal(config.readout_width, 1)
+        self.hidden: nn.Parameter = factory.normal(config.channels, config.readout_width)
+        self.output: nn.Parameter = factory.normal(config.readout_width, 1)
 
     def _atomic_energies(self, graph: Batch, vectors: Tensor) -> Tensor:
         types = graph["types"]

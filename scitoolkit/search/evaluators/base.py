@@ -88,7 +88,9 @@ class Threads(Evaluator):
     """
 
     def __init__(self, evaluate: Evaluate, workers: int, limits: Limits | None = None) -> None:
-        self.workers, self._evaluate, self._limits = workers, evaluate, limits or Limits()
+        self.workers: int = workers
+        self._evaluate = evaluate
+        self._limits = limits or Limits()
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         for number in range(workers):
@@ -145,7 +147,9 @@ class Simulated(Evaluator):
         charge: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.workers, self._evaluate, self._duration = workers, evaluate, duration
+        self.workers: int = workers
+        self._evaluate = evaluate
+        self._duration = duration
         self._charge, self._clock, self._time = charge, clock, 0.0
         self._real = clock()
         self._running: list[tuple[float, int, Outcome]] = []

@@ -64,7 +64,7 @@ class DeepHyperEvaluator(Evaluator):
         self._evaluator = _create(method, settings)
         if method == "mpi":
             self._stack.enter_context(self._evaluator)
-        self.workers = int(self._evaluator.num_workers)
+        self.workers: int = int(self._evaluator.num_workers)
         self._running: dict[tuple[int, int], tuple[int, float]] = {}
         self._free = list(range(self.workers))
 

@@ -52,7 +52,8 @@ class Processes(Evaluator):
         gpus: Sequence[int | str] = (),
         logs: Path | None = None,
     ) -> None:
-        self.workers, self._limits = workers, limits or Limits()
+        self.workers: int = workers
+        self._limits = limits or Limits()
         self._threads, self._gpus, self._logs = threads, list(gpus), logs
         self._blob = _pickled(evaluate)
         self._pool = [_Worker(number) for number in range(workers)]

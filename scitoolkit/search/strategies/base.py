@@ -50,13 +50,17 @@ class Proposal:
 class Strategy(ABC):
     """Proposes configurations that were never tried before."""
 
+    count: int
+
     name = ""
     budgets: Sequence[int] = ()
     """Budgets that a trial may be given one after another; empty when there is only one."""
 
     def start(self, space: Space, seed: int, feasible: Feasible) -> None:
         """Begin a search: called once, before anything else."""
-        self.space, self.seed, self.feasible = space, seed, feasible
+        self.space: Space = space
+        self.seed: int = seed
+        self.feasible: Feasible = feasible
         self.seen: set[Codes] = set()
         self.count = 0
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import PositiveInt
 
 from scitoolkit.core.errors import missing_extra
-from scitoolkit.search.parameters import Choice, Integer, Real
+from scitoolkit.search.parameters import Choice, Real, Stepped
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies.base import Feasible, Proposal, Strategy
 from scitoolkit.search.strategies.config import StrategyConfig
@@ -39,7 +39,8 @@ class BayesianSearch(Strategy):
     name = "bayesian"
 
     def __init__(self, candidates: int = 500, settings: Mapping[str, Any] | None = None) -> None:
-        self.candidates, self.settings = candidates, dict(settings or {})
+        self.candidates: int = candidates
+        self.settings: dict[str, Any] = dict(settings or {})
 
     def start(self, space: Space, seed: int, feasible: Feasible) -> None:
         """Begin with an untrained forest."""
@@ -152,7 +153,7 @@ def _range(kind: Any) -> Any:
     """Return DeepHyper's description: ordered numbers stay ordered, the rest are names."""
     if isinstance(kind, Real):
         return (kind.low, kind.high, "log-uniform") if kind.log else (kind.low, kind.high)
-    if isinstance(kind, Integer):
+    if isinstance(kind, Stepped):
         return (0, int(kind.levels) - 1)
     return [_from_code(kind, i) for i in range(kind.levels)]
 
@@ -171,7 +172,7 @@ def _from_code(kind: Any, code: Any) -> Any:
 
 def _to_code(kind: Any, given: Any) -> Any:
     if isinstance(kind, Real):
-        return min(max(float(f"{float(given):.3g}"), kind.low), kind.high)
+        return min(max(float(given), kind.low), kind.high)
     if isinstance(kind, Choice):
         return kind.code(given) if _ordered(kind) else int(str(given)[1:])
     return int(given)

@@ -40,7 +40,8 @@ class AgingEvolution(Strategy):
                 f"population {population} and tournament_size {tournament_size}", where="strategy",
                 allowed="1 <= tournament_size <= population",
             )  # fmt: skip
-        self.population, self.tournament_size = population, tournament_size
+        self.population: int = population
+        self.tournament_size: int = tournament_size
 
     def start(self, space: Space, seed: int, feasible: Feasible) -> None:
         """Begin with an empty population."""

@@ -53,14 +53,15 @@ class SuccessiveHalving(Strategy):
                 where="strategy.halving",
                 allowed="1 <= smallest < largest, factor >= 2",
             )  # fmt: skip
-        self.base, self.factor = base, factor
+        self.base: Strategy = base
+        self.factor: int = factor
         self.budgets = [smallest]
         while self.budgets[-1] * factor <= largest:
             self.budgets.append(self.budgets[-1] * factor)
         # The last rung is the largest budget itself, not a little less of it.
         near = len(self.budgets) > 1 and largest < self.budgets[-1] * factor**0.5
         self.budgets = [*(self.budgets[:-1] if near else self.budgets), largest]
-        self.budgets = list(dict.fromkeys(self.budgets))
+        self.budgets: list[int] = list(dict.fromkeys(self.budgets))
 
     def start(self, space: Space, seed: int, feasible: Feasible) -> None:
         """Begin with empty rungs."""

@@ -61,7 +61,9 @@ class ForwardRecord:
     modules: list[str] = field(default_factory=list)
     number: int = 0
     users: dict[int, set[str]] = field(default_factory=dict)
-    seen: dict[tuple, tuple[StorageWeakRef, SavedTensor, int]] = field(default_factory=dict)
+    seen: dict[tuple[Any, ...], tuple[StorageWeakRef, SavedTensor, int]] = field(
+        default_factory=dict
+    )
     raw_bytes: int = 0
     kept_bytes: int = 0
 
@@ -91,6 +93,9 @@ class Comet:
         >>> store.raw_bytes > 8 * store.kept_bytes
         True
     """
+
+    raw_bytes: int
+    kept_bytes: int
 
     def __init__(self, model: nn.Module, config: MemoryConfig) -> None:
         devices = {p.device.type for p in model.parameters()}
@@ -132,7 +137,8 @@ class Comet:
             for handle in handles:
                 handle.remove()
             self._users, self._record = current.users, None
-            self.raw_bytes, self.kept_bytes = current.raw_bytes, current.kept_bytes
+            self.raw_bytes = current.raw_bytes
+            self.kept_bytes = current.kept_bytes
 
     def adapt(self, errors: Mapping[str, tuple[float, float]]) -> None:
         """Move the step of each tensor towards the wanted error of the layers that it feeds.

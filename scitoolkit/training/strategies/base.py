@@ -29,7 +29,9 @@ class TrainingStrategy:
     agrees_on_errors = False
 
     def __init__(self, device: torch.device, rank: int = 0, world: int = 1) -> None:
-        self.device, self.rank, self.world = device, rank, world
+        self.device = device
+        self.rank: int = rank
+        self.world: int = world
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Return the model to train, on the device and equal on all ranks."""

@@ -46,6 +46,8 @@ class SynchronisedBatchNorm:
         ConfigError: a subclass computes its statistics in a forward method that is unknown here.
     """
 
+    modules: list[Any]
+
     def __init__(self, model: nn.Module) -> None:
         found = [m for m in model.modules() if isinstance(m, _BatchNorm)]
         self.modules = [m for m in found if not isinstance(m, nn.SyncBatchNorm)]
@@ -59,9 +61,7 @@ class SynchronisedBatchNorm:
                     fix="training.strategy=single, or a normalisation within samples (LayerNorm)",
                 )
         for module in self.modules:
-            module.forward = functools.partial(  # type: ignore[method-assign]
-                self._forward, module, module.forward
-            )
+            module.forward = functools.partial(self._forward, module, module.forward)
 
     def detach(self) -> None:
         """Restore the usual forward methods."""

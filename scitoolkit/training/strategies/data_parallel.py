@@ -30,11 +30,14 @@ class DataParallelStrategy(TrainingStrategy):
         communicating_model: ranks exchange data inside the model's forward pass.
     """
 
+    agrees_on_errors: bool
+
     agrees_on_errors = True
 
     def __init__(self, device: torch.device, *, communicating_model: bool = False) -> None:
         super().__init__(device, dist.get_rank(), dist.get_world_size())
         self.agrees_on_errors = type(self).agrees_on_errors and not communicating_model
+        self._communicating_model = communicating_model
         self._message = torch.zeros(3, dtype=torch.float64)
         self._batch_norm: SynchronisedBatchNorm | None = None
 
@@ -105,6 +108,9 @@ class DataParallelStrategy(TrainingStrategy):
 
     def _synchronise(self, model: nn.Module) -> None:
         """Synchronise batch normalisations; ranks then communicate inside the model."""
-        found = SynchronisedBatchNorm(model) if self.world > 1 else None
+        # Ranks that talk inside the model's forward pass take these statistics there.
+        alone = self.world == 1 or self._communicating_model
+        found = None if alone else SynchronisedBatchNorm(model)
         if found is not None and found.modules:
-            self._batch_norm, self.agrees_on_errors = found, False
+            self._batch_norm = found
+            self.agrees_on_errors = False

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from scitoolkit.compression import compress, decompress, inspect_stream, psnr
 from scitoolkit.compression.container import pack, unpack
 from scitoolkit.core.content import content_root
-from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.errors import ConfigError, DataError, NumericalError
 
 
 def smooth(shape: tuple[int, ...], dtype: str = "f4", seed: int = 0) -> np.ndarray:
@@ -81,6 +81,11 @@ def test_dims_and_dtypes(shape, dtype):
 @pytest.mark.parametrize("how", [{"abs": 1e-3}, {"rel": 1e-3}, {"pw_rel": 1e-3}, {"psnr": 60.0}])
 def test_edges(x, how):
     x = np.asarray(x)
+    if x.dtype.kind == "f" and np.abs(x).max(initial=0) > 1e38 and {"rel", "psnr"} & set(how):
+        if np.isfinite(x).all():
+            with pytest.raises(NumericalError, match="outliers"):
+                compress(x, **how)
+            return
     y = decompress(compress(x, **how))
     assert (y.dtype, y.shape) == (x.dtype, x.shape)
     if x.dtype.kind != "f":
@@ -112,11 +117,11 @@ def test_fill_values_and_payloads_of_nan_are_restored_bit_for_bit():
     x = smooth((30, 40))
     x[3:9, 4:20] = 1e20
     x[20, :] = np.array([0x7FC12345], "u4").view("f4")
-    y = decompress(compress(x, abs=1e-2, fill_value=1e20))
+    y = decompress(compress(x, abs=1e-2, missing=1e20))
     special = (x == np.float32(1e20)) | np.isnan(x)
     assert x[special].tobytes() == y[special].tobytes()
     assert largest(x[~special], y[~special]) <= 1e-2
-    about = inspect_stream(compress(x, rel=1e-3, fill_value=1e20))
+    about = inspect_stream(compress(x, rel=1e-3, missing=1e20))
     assert about["range"][1] < 10
 
 

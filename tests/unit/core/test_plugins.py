@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Annotated, ClassVar, Literal
 
 import pytest
@@ -104,3 +105,11 @@ def test_members_are_picked_by_their_own_name():
         for name in kind:
             field = getattr(kind.get(name), "model_fields", {}).get("name")
             assert field is None or field.default == name
+
+
+def test_the_contract_that_a_kind_names_exists():
+    with_contract = {name: kind.contract for name, kind in kinds().items() if kind.contract}
+    assert "codec" in with_contract
+    for contract in with_contract.values():
+        module, _, name = contract.partition(":")
+        assert isinstance(getattr(importlib.import_module(module), name), type)

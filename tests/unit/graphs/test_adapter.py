@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from scitoolkit.core.errors import ConfigError
-from scitoolkit.graphs.adapter import attach, detach, dropout_by_node
+from scitoolkit.graphs.adapter import detach, distribute, dropout_by_node
 from scitoolkit.graphs.communicator import SingleProcess, Traffic
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.proof import attach, prove
 from scitoolkit.testing.ranks import run_ranks
 
 pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
@@ -50,17 +50,25 @@ def whole(model, graph, target):
     return out.detach(), [p.grad for p in model.parameters()]
 
 
+def single(graph, grid=None):
+    """The whole graph on one rank, to be proved on a grid."""
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), SingleProcess())
+    part.grid = part.grid if grid is None else grid
+    return part
+
+
 def in_parts(model, graph, owner, grid, target, seed=None):
     """Return the output and the summed gradients of the ranks of a grid."""
+    fast = prove(model, single(graph, grid)).fast
 
     def work(ranks):
         part = GraphPart(graph, owner, grid, ranks)
-        own = attach(copy.deepcopy(model), part)
+        own = distribute(copy.deepcopy(model), part, fast)
         x = torch.from_numpy(graph.features)[part.nodes]
         if seed is None:
             out = own(x, None)
         else:
-            with dropout_by_node(part, seed):
+            with dropout_by_node(seed):
                 out = own(x, None)
         (out * target[part.nodes]).sum().backward()
         return part.nodes, out.detach(), [p.grad for p in own.parameters()]
@@ -130,23 +138,3 @@ def test_names_and_weights_stay_and_detach_gives_the_model_back(graph):
     assert model.state_dict().keys() == before.keys()
     detach(model)
     assert torch.equal(whole(model, graph, target)[0], out)
-
-
-class TwoRanks(SingleProcess):
-    size = 2
-
-
-def test_what_cannot_be_distributed_is_refused(graph):
-    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), TwoRanks())
-    with pytest.raises(ConfigError, match=r"BatchNorm1d.*one process alone"):
-        attach(nn.Sequential(nn.BatchNorm1d(3)), part)
-    with pytest.raises(ConfigError, match="flow target_to_source"):
-        attach(nn.Sequential(pyg.SAGEConv(6, 3, flow="target_to_source")), part)
-    with pytest.raises(ConfigError, match="add_self_loops changed"):
-        attach(nn.Sequential(pyg.GCNConv(6, 3, add_self_loops=False)), part)
-    layer = attach(pyg.GCNConv(6, 3), part)
-    with pytest.raises(ConfigError, match="edge weights"):
-        layer(torch.zeros(50, 6), None, torch.ones(220))
-    two = GraphPart(graph, np.arange(graph.num_nodes) % 2, Grid(1, 2), TwoRanks())
-    with pytest.raises(ConfigError, match=r"algorithm=1d"):
-        attach(pyg.GATConv(6, 3), two)(torch.zeros(len(two.nodes), 6))

@@ -5,6 +5,7 @@ import random
 import pytest
 import search_cases as cases
 
+from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.core.results import Diagram, Parallel, Points, Results
 from scitoolkit.reporting.figures import to_png
 from scitoolkit.reporting.plots import draw_plot
@@ -61,8 +62,9 @@ def test_a_search_that_has_just_begun_can_be_reported(trials):
 
 def test_a_search_without_a_result_can_be_reported():
     search = Search({"kind": ["raises"], "x": [1.0, 2.0]}, cases.misbehave, strategy=RandomSearch())
-    history = search.run(trials=2)
-    results = search_results(history, search.space)
+    with pytest.raises(ScitoolkitError, match="all 2 trials have all failed"):
+        search.run(trials=2)
+    results = search_results(search.history, search.space)
     assert [t.title for t in results.tables] == ["Failures"]
     assert "2 trials failed: 2 raised." in results.summary
 

@@ -313,3 +313,94 @@ def test_in_process_time_limits_are_looked_at_when_an_epoch_is_reported(tmp_path
     history = search.run(trials=20, workers=evaluator)
     slow = {t.id for t in history.trials.values() if t.configuration["sleep"]}
     assert {t.id for t in history.trials.values() if t.failure == "time limit"} == slow
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"evaluate": 3}, "evaluate is 3"),
+        ({"objectives": "loss"}, "a list"),
+        ({"objectives": []}, "a list"),
+        ({"objectives": ["a", "a"]}, "named twice"),
+        ({"seed": 0.5}, "seed is 0.5"),
+        ({"keep": -1}, "keep is -1"),
+    ],
+)
+def test_unusable_arguments_are_refused_before_anything_runs(arguments, said):
+    with pytest.raises(ConfigError, match=said):
+        Search({"x": [1, 2]}, **{"evaluate": abs, **arguments})
+
+
+@pytest.mark.parametrize("budget", [{"trials": 0}, {"trials": 2.5}, {"seconds": 0}])
+def test_unusable_budgets_are_refused(budget):
+    with pytest.raises(ConfigError, match=next(iter(budget))):
+        Search({"x": [1, 2]}, lambda c: 1.0).run(**budget)
+
+
+def test_an_unknown_direction_is_not_taken_for_max():
+    with pytest.raises(ConfigError, match="direction 'minimize'"):
+        Objective("loss", "minimize")
+    with pytest.raises(ConfigError, match="limit nan"):
+        Objective("loss", limit=float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (float("nan"), "not finite"),
+        ("good", "no result.*'good'"),
+        ("0.5", "no result.*'0.5'"),
+        ({"rmse": 1.0}, "no result: no figure objective among rmse"),
+        ({}, "no result"),
+        (None, "no result"),
+        ([1.0, 2.0], "no result"),
+    ],
+)
+def test_a_search_without_any_result_says_why(returned, said):
+    with pytest.raises(ScitoolkitError, match=f"all 3 trials have all failed.*{said}"):
+        Search({"x": [1, 2, 3]}, lambda c: returned).run(trials=3)
+
+
+def test_nine_failures_of_ten_are_survived_and_said(caplog):
+    def mostly_fails(configuration):
+        if configuration["x"] > 0.1:
+            raise ValueError("diverged")
+        return configuration["x"]
+
+    search = Search({"x": real(0.0, 1.0)}, mostly_fails, seed=3, strategy=RandomSearch())
+    history = search.run(trials=40)
+    assert len(history.done) + history.num_failed == 40
+    assert history.best.values[0] <= 0.1
+    assert "more trials failed than succeeded" in caplog.text
+
+
+def test_a_log_of_another_version_is_refused_by_name(tmp_path):
+    Search(PAPER, cases.distance, directory=tmp_path).run(trials=3)
+    path = tmp_path / FILE_NAME
+    lines = path.read_text().splitlines(keepends=True)
+    header = {**json.loads(lines[0]), "version": 99}
+    path.write_text("".join([json.dumps(header) + "\n", *lines[1:]]))
+    with pytest.raises(CheckpointError, match=r"a log of version 99.*version 1"):
+        Search(PAPER, cases.distance, directory=tmp_path).run(trials=4, resume=True)
+    path.write_text('{"event":"open","version":1}\n')
+    with pytest.raises(CheckpointError, match="does not begin"):
+        Search(PAPER, cases.distance, directory=tmp_path).run(trials=4, resume=True)
+
+
+def test_logs_with_rounded_reals_are_continued(tmp_path):
+    """Logs of earlier versions hold reals of three digits; the space is described the same."""
+    space = {"x": real(1e-4, 1e-1, log=True)}
+    Search(space, lambda c: c["x"], directory=tmp_path, strategy=RandomSearch()).run(trials=3)
+    path = tmp_path / FILE_NAME
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    for event in events:
+        if event["event"] == "issue":
+            event["codes"] = [float(f"{event['codes'][0]:.3g}")]
+            event["values"] = {"x": event["codes"][0]}
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    search = Search(space, lambda c: c["x"], directory=tmp_path, strategy=RandomSearch())
+    history = search.run(trials=6, resume=True)
+    assert [t.codes for t in history.done][:3] == [
+        tuple(e["codes"]) for e in events if e["event"] == "issue"
+    ]
+    assert len(history.done) == 6

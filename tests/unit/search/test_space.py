@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scitoolkit.core.config import ConfigProblems
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.search import Space, chain, choice, integer, real, spaces
+from scitoolkit.search import Search, Space, chain, choice, integer, real, spaces
 from scitoolkit.search.strategies.base import all_codes
 
 MIXED = Space(
@@ -111,6 +111,19 @@ def test_where_is_kept_by_samples_and_mutations():
         ({"a": {"low": 1, "hihg": 2}}, "describe no parameter"),
         ({"a": [object()]}, "numbers, texts"),
         ({"a": {"nodes": 0, "choices": [1]}}, "0 nodes"),
+        ({"a": [1.0, float("nan")]}, "finite numbers"),
+        ({"a": {"low": float("nan"), "high": 1.0}}, "low nan is not a finite"),
+        ({"a": {"low": 0.0, "high": float("inf")}}, "high inf is not a finite"),
+        ({"a": {"low": -1e308, "high": 1.7e308}}, "double precision"),
+        ({"a": {"low": "x", "high": 1}}, "not a parameter"),
+        ({"a": {"low": True, "high": 3}}, "`low` is True"),
+        ({"a": {"low": 0.1, "high": 1.0, "log": "no"}}, "`log` is 'no'"),
+        ({"a": {"low": 0.0, "high": 1.0, "step": -0.1}}, "step -0.1 is not positive"),
+        ({"a": integer(1.0, 4)}, "low 1.0 is not a whole number"),
+        ({"a": {"values": "abc"}}, "`values` is 'abc', not a list"),
+        ({"a": {"nodes": 2, "choices": "ab"}}, "`choices` is 'ab', not a list"),
+        ({"a": {"values": [1, 2], "when": "b"}}, "`when` is 'b'"),
+        (["a", "b"], "no mapping of names"),
         ({"a": {"values": [1, 2], "when": {"bb": [1]}}, "b": [1, 2]}, "did you mean b"),
         ({"a": {"values": [1, 2], "when": {"b": [3]}}, "b": [1, 2]}, "can never be"),
         ({"a": {"values": [1, 2], "when": {"a": [1]}}}, "itself"),
@@ -145,3 +158,37 @@ def test_all_problems_are_reported_at_once():
 def test_configurations_outside_the_space_are_refused(configuration, said):
     with pytest.raises(ConfigError, match=said):
         finite().encode(configuration)
+
+
+@pytest.mark.parametrize(("low", "high", "log"), [(1540.0, 1560.0, False), (1540.0, 1560.0, True)])
+def test_reals_are_not_rounded(low, high, log):
+    space = Space({"x": real(low, high, log=log)})
+    rng = random.Random(0)
+    values = [space.sample(rng)["x"] for _ in range(500)]
+    assert len(set(values)) == 500
+    assert all(low <= v <= high for v in values)
+    assert len({round(v, 1) for v in values}) > 150
+    changed = {space.mutate({"x": values[0]}, rng)["x"] for _ in range(200)}
+    assert len(changed) == 200
+
+
+def test_a_search_of_a_narrow_range_finds_its_optimum():
+    search = Search({"T": real(1000.0, 1009.0)}, lambda c: (c["T"] - 1004.3) ** 2)
+    history = search.run(trials=40)
+    assert len(history.done) == 40
+    assert history.duplicates() == 0
+    assert abs(history.best.configuration["T"] - 1004.3) < 0.3
+
+
+def test_a_grid_is_made_when_asked_for():
+    space = Space({"x": {"low": 0.0, "high": 1.0, "step": 0.1}})
+    assert space.size == 11
+    rng = random.Random(0)
+    values = {space.sample(rng)["x"] for _ in range(300)}
+    assert sorted(values) == pytest.approx([k / 10 for k in range(11)])
+    assert Space(space.describe()).describe() == space.describe()
+    assert all(space.decode(space.encode({"x": k / 10}))["x"] in values for k in range(11))
+    with pytest.raises(ConfigError, match=r"by 0\.1"):
+        space.encode({"x": 0.25})
+    assert Space({"x": real(1.0, 2.0, step=0.3)}).size == 4
+    assert Space({"x": {"low": 1, "high": 2, "step": 0.25}}).size == 5

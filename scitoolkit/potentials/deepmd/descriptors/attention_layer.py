@@ -6,36 +6,65 @@ systems want more memory than the other descriptors do.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from scitoolkit.potentials.deepmd.descriptors.se_atten import SeAttenDescriptorConfig
+from scitoolkit.core.config import Config
 
 LOGIT_SHIFT = 20.0  # deepmd-kit's: a neighbour at the cutoff has the logit -20
 
 
+class AttentionFields(Config):
+    """Settings of the attention; brackets have deepmd-kit's names.
+
+    Attributes:
+        attention_width: of queries, keys and values [attn].
+        angular_gate: multiply the attention by cosines between neighbours [attn_dotr].
+        normalize: queries, keys and values have length 1 [normalize].
+        smooth: attention fades towards the cutoff; without it an atom that crosses the cutoff
+            makes a jump [smooth_type_embedding].
+        scaling: attention logits are divided by the root of width times this [scaling_factor].
+        temperature: multiplies the logits instead, where it is given [temperature].
+        norm_epsilon: of the layers' normalisation [ln_eps].
+    """
+
+    attention_width: PositiveInt = 128
+    angular_gate: bool = True
+    normalize: bool = True
+    smooth: bool = True
+    scaling: PositiveFloat = 1.0
+    temperature: float | None = None
+    norm_epsilon: PositiveFloat = 1e-5
+
+
 class AttentionLayer(nn.Module):
-    """Gated self-attention among the neighbours of an atom, added, and normalised."""
+    """Gated self-attention among the neighbours of an atom, added, and normalised.
+
+    Args:
+        config: the settings.
+        width: number of basis functions.
+        generator: of the initial weights.
+        dtype: of the weights.
+    """
 
     def __init__(
-        self, config: SeAttenDescriptorConfig, generator: torch.Generator, dtype: torch.dtype
+        self, config: AttentionFields, width: int, generator: torch.Generator, dtype: torch.dtype
     ) -> None:
         super().__init__()
-        width, hidden = config.embedding[-1], config.attention_width
+        hidden = config.attention_width
         self.config = config
 
         def normal(fan_in: int, fan_out: int) -> nn.Parameter:
             values = torch.randn(fan_in, fan_out, generator=generator, dtype=torch.float64)
             return nn.Parameter((values * (fan_in + fan_out) ** -0.5).to(dtype))
 
-        self.project, self.mix = normal(width, 3 * hidden), normal(hidden, width)
-        self.project_bias = nn.Parameter(torch.zeros(3 * hidden, dtype=dtype))
-        self.mix_bias = nn.Parameter(torch.zeros(width, dtype=dtype))
-        self.norm_weight = nn.Parameter(torch.ones(width, dtype=dtype))
-        self.norm_bias = nn.Parameter(torch.zeros(width, dtype=dtype))
+        self.project: nn.Parameter = normal(width, 3 * hidden)
+        self.mix: nn.Parameter = normal(hidden, width)
+        self.project_bias: nn.Parameter = nn.Parameter(torch.zeros(3 * hidden, dtype=dtype))
+        self.mix_bias: nn.Parameter = nn.Parameter(torch.zeros(width, dtype=dtype))
+        self.norm_weight: nn.Parameter = nn.Parameter(torch.ones(width, dtype=dtype))
+        self.norm_bias: nn.Parameter = nn.Parameter(torch.zeros(width, dtype=dtype))
 
     def forward(self, basis: Tensor, fade: Tensor, cosines: Tensor | None, slots: Slots) -> Tensor:
         """Return the new basis functions (E, M).
@@ -91,8 +120,8 @@ class Slots:
             torch.arange(len(centre), device=centre.device) - (counts.cumsum(0) - counts)[centre]
         )
         self._flat, self._shape = centre * most + place, (num_atoms, most)
-        self.present = torch.arange(most, device=centre.device) < counts[:, None]
-        self.absent = sel - most
+        self.present: Tensor = torch.arange(most, device=centre.device) < counts[:, None]
+        self.absent: int = sel - most
 
     def spread(self, values: Tensor) -> Tensor:
         """Return (N, K, ...) of (E, ...), zero where there is no edge."""

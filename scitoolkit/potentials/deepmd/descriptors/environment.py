@@ -140,14 +140,16 @@ class PairDescriptor(Descriptor):
                 where="model.sel", fix="sel: auto",
             )  # fmt: skip
         check_pairs(config.exclude_types, num_types)
-        self.config, self.dtype, self.cutoff = config, dtype, config.cutoff
+        self.config: PairDescriptorConfig = config
+        self.dtype = dtype
+        self.cutoff: float = config.cutoff
         self.use_kernels = True
-        self.num_vectors = config.num_vectors
-        self.spec = EnvironmentSpec(
+        self.num_vectors: int = config.num_vectors
+        self.spec: EnvironmentSpec = EnvironmentSpec(
             config.cutoff, config.cutoff_smooth, tuple(config.sel), tuple(config.embedding),
             config.type_one_side, radial,
         )  # fmt: skip
-        self.embedding = StackedNetworks(
+        self.embedding: StackedNetworks = StackedNetworks(
             self.spec.num_networks, 1, config.embedding, resnet_dt=config.embedding_resnet_dt,
             linear_output=False, generator=generator, dtype=dtype,
         )  # fmt: skip

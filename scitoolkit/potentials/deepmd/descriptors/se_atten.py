@@ -7,12 +7,16 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.ops.environment_matrix import EnvironmentSpec, reference
-from scitoolkit.potentials.deepmd.descriptors.attention_layer import AttentionLayer, Slots
+from scitoolkit.potentials.deepmd.descriptors.attention_layer import (
+    AttentionFields,
+    AttentionLayer,
+    Slots,
+)
 from scitoolkit.potentials.deepmd.descriptors.base import Descriptor, DescriptorConfig
 from scitoolkit.potentials.deepmd.descriptors.environment import (
     AxisFields,
@@ -44,7 +48,7 @@ from scitoolkit.potentials.deepmd.statistics import (
 )
 
 
-class SeAttenDescriptorConfig(AxisFields, EnvironmentFields, DescriptorConfig):
+class SeAttenDescriptorConfig(AttentionFields, AxisFields, EnvironmentFields, DescriptorConfig):
     """Basis functions of the neighbours refined by attention; brackets have deepmd-kit's names.
 
     The mean of the environments is zero [set_davg_zero, its default].
@@ -56,14 +60,6 @@ class SeAttenDescriptorConfig(AxisFields, EnvironmentFields, DescriptorConfig):
             gives it a separate network, whose output multiplies [tebd_input_mode].
         type_output: whether the centre's embedding follows the descriptor [concat_output_tebd].
         attention_layers: number of them, 0 for none [attn_layer].
-        attention_width: of queries, keys and values [attn].
-        angular_gate: multiply the attention by cosines between neighbours [attn_dotr].
-        normalize: queries, keys and values have length 1 [normalize].
-        smooth: attention fades towards the cutoff; without it an atom that crosses the cutoff
-            makes a jump [smooth_type_embedding].
-        scaling: attention logits are divided by the root of width times this [scaling_factor].
-        temperature: multiplies the logits instead, where it is given [temperature].
-        norm_epsilon: of the layers' normalisation [ln_eps].
     """
 
     renamed: ClassVar[Mapping[str, str]] = EnvironmentFields.renamed
@@ -81,13 +77,6 @@ class SeAttenDescriptorConfig(AxisFields, EnvironmentFields, DescriptorConfig):
     type_input: Literal["concat", "strip"] = "concat"
     type_output: bool = True
     attention_layers: int = Field(default=2, ge=0)
-    attention_width: PositiveInt = 128
-    angular_gate: bool = True
-    normalize: bool = True
-    smooth: bool = True
-    scaling: PositiveFloat = 1.0
-    temperature: float | None = None
-    norm_epsilon: PositiveFloat = 1e-5
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -140,6 +129,8 @@ class SeAttenDescriptor(Descriptor):
     Source: Zhang et al., DPA-1, npj Computational Materials 10, 94 (2024), arXiv 2208.08236.
     """
 
+    width: int
+
     def __init__(
         self, config: SeAttenDescriptorConfig, num_types: int, generator: torch.Generator,
         dtype: torch.dtype,
@@ -147,15 +138,17 @@ class SeAttenDescriptor(Descriptor):
         super().__init__()
         assert not isinstance(config.sel, str)
         check_pairs(config.exclude_types, num_types)
-        self.config, self.dtype, self.cutoff = config, dtype, config.cutoff
+        self.config: SeAttenDescriptorConfig = config
+        self.dtype = dtype
+        self.cutoff: float = config.cutoff
         # Only the sum of `sel` matters to the statistics.
         places = (config.sel, *([0] * (num_types - 1)))
-        self.spec = EnvironmentSpec(
+        self.spec: EnvironmentSpec = EnvironmentSpec(
             config.cutoff, config.cutoff_smooth, places, tuple(config.embedding)
         )
         values = torch.randn(num_types, config.type_width, generator=generator, dtype=torch.float64)
         scale = (num_types + config.type_width) ** -0.5
-        self.type_embedding = nn.Parameter((values * scale).to(dtype))
+        self.type_embedding: nn.Parameter = nn.Parameter((values * scale).to(dtype))
         seen = config.type_width * (1 if config.type_one_side else 2)
         stripped = config.type_input == "strip"
 
@@ -165,12 +158,13 @@ class SeAttenDescriptor(Descriptor):
                 linear_output=False, generator=generator, dtype=dtype,
             )  # fmt: skip
 
-        self.embedding = network(1 if stripped else 1 + seen)
-        self.type_network = network(seen) if stripped else None
-        self.layers = nn.ModuleList(
-            AttentionLayer(config, generator, dtype) for _ in range(config.attention_layers)
+        self.embedding: StackedNetworks = network(1 if stripped else 1 + seen)
+        self.type_network: StackedNetworks | None = network(seen) if stripped else None
+        self.layers: nn.ModuleList = nn.ModuleList(
+            AttentionLayer(config, config.embedding[-1], generator, dtype)
+            for _ in range(config.attention_layers)
         )
-        self.num_vectors = config.num_vectors
+        self.num_vectors: int = config.num_vectors
         self.width = self.num_vectors * config.axis_neurons
         self.width += config.type_width if config.type_output else 0
         self.deviation: Tensor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +13,6 @@ from scitoolkit.potentials.deepmd.descriptors.attention_layer import AttentionLa
 from scitoolkit.potentials.deepmd.descriptors.trees import refuse, sel_from_input, statistics
 from scitoolkit.potentials.deepmd.file import Tree, fill_networks, network_collection
 from scitoolkit.potentials.deepmd.input_section import Section
-
-if TYPE_CHECKING:
-    from scitoolkit.potentials.deepmd.descriptors.se_atten import SeAttenDescriptor
 
 
 def settings_from_input(section: Section) -> dict[str, Any]:
@@ -68,7 +65,7 @@ def settings_from_tree(tree: Tree, where: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def fill_attention(out: SeAttenDescriptor, tree: Tree, where: str) -> None:
+def fill_attention(out: Any, tree: Tree, where: str) -> None:
     """Set the weights from a tree.
 
     Raises:
@@ -103,7 +100,7 @@ def _shortcut(types: int, width: int) -> np.ndarray:
     return np.zeros((types, width))
 
 
-def attention_tree(held: SeAttenDescriptor, type_map: Sequence[str], precision: str) -> Tree:
+def attention_tree(held: Any, type_map: Sequence[str], precision: str) -> Tree:
     """Return the part of the tree that only se_atten has."""
     config, types, kind = held.config, len(type_map), "embedding_network"
     settings = {
@@ -166,7 +163,7 @@ def _linear(
     }  # fmt: skip
 
 
-def _type_embedding_tree(held: SeAttenDescriptor, type_map: Sequence[str], precision: str) -> Tree:
+def _type_embedding_tree(held: Any, type_map: Sequence[str], precision: str) -> Tree:
     table = held.type_embedding.detach()
     types, width = table.shape
     weight = table - torch.from_numpy(_shortcut(types, width)).to(table.dtype)

@@ -125,7 +125,7 @@ class SeE2ADescriptor(PairDescriptor):
         dtype: torch.dtype,
     ) -> None:  # fmt: skip
         super().__init__(config, num_types, generator, dtype, radial=False)
-        self.width = config.embedding[-1] * config.axis_neurons
+        self.width: int = config.embedding[-1] * config.axis_neurons
         self._constants: tuple[Any, Constants] | None = None
         self._compression: dict[str, float] | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from logging import Logger
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -25,7 +26,7 @@ from scitoolkit.potentials.deepmd.descriptors.trees import (
 from scitoolkit.potentials.deepmd.file import Tree
 from scitoolkit.potentials.deepmd.input_section import Section
 
-log = get_logger(__name__)
+log: Logger = get_logger(__name__)
 
 
 class SeE2RFields(PairFields):
@@ -83,7 +84,7 @@ class SeE2RDescriptor(PairDescriptor):
         dtype: torch.dtype,
     ) -> None:  # fmt: skip
         super().__init__(config, num_types, generator, dtype, radial=True)
-        self.width = config.embedding[-1]
+        self.width: int = config.embedding[-1]
 
     def forward(self, values: Tensor, types: Tensor) -> Tensor:
         """Return D of (n, M, 1)."""

@@ -1,0 +1,202 @@
+"""Values that stand for "missing": by attributes, by HDF5's and netCDF's fill values, or as given.
+
+Compression and verification ask the same object, so that a convention which one of them honours
+cannot be unknown to the other. Missing values do not count towards the range, are restored bit for
+bit, and no valid value ever decodes to one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.log import get_logger
+
+log = get_logger(__name__)
+# NC_FILL_FLOAT and NC_FILL_DOUBLE of netcdf.h.
+NETCDF_FILL = 9.969209968386869e36
+
+
+@dataclass(frozen=True)
+class MissingValues:
+    """Single values, and everything outside a valid range.
+
+    Args:
+        values: finite numbers that stand for "missing", compared in the dtype of the array.
+        valid_min: smallest valid value.
+        valid_max: largest valid value.
+
+    Example:
+        >>> MissingValues((-999.0,), valid_max=100.0).where(np.array([1.0, -999.0, 101.0, np.nan]))
+        array([False,  True,  True,  True])
+    """
+
+    values: tuple[float, ...] = ()
+    valid_min: float = -math.inf
+    valid_max: float = math.inf
+
+    @classmethod
+    def of(cls, given: MissingValues | float | Iterable[float] | None) -> MissingValues:
+        """Return missing values as given to `compress`: none, one number, several, or an object.
+
+        Example:
+            >>> MissingValues.of([1e20, float("nan"), -999]).values
+            (1e+20, -999.0)
+        """
+        if isinstance(given, MissingValues):
+            return given
+        try:
+            numbers = np.atleast_1d(np.asarray([] if given is None else given, np.float64))
+        except (TypeError, ValueError):
+            raise ConfigError(f"missing values {given!r}", allowed="numbers") from None
+        return cls(_finite(numbers))
+
+    @classmethod
+    def from_header(cls, header: Mapping[str, Any]) -> MissingValues:
+        """Return the missing values that the header of a stream names."""
+        found = cls.of(header.get("fill"))
+        low, high = header.get("valid", (None, None))
+        return cls(
+            found.values, -math.inf if low is None else low, math.inf if high is None else high
+        )
+
+    @classmethod
+    def from_attributes(cls, attributes: Mapping[str, Any], dtype: np.dtype) -> MissingValues:
+        """Return the missing values that CF and netCDF attributes name.
+
+        Args:
+            attributes: `_FillValue`, `missing_value` (also several), `valid_min`, `valid_max`,
+                `valid_range`; text is read as numbers.
+            dtype: of the array that the attributes describe.
+        """
+        values = [
+            v
+            for key in ("_FillValue", "missing_value")
+            for v in _numbers(key, attributes, dtype, single_precision=True)
+        ]
+        low = _numbers("valid_min", attributes, dtype)[:1]
+        high = _numbers("valid_max", attributes, dtype)[:1]
+        both = _numbers("valid_range", attributes, dtype)
+        if len(both) == 2:
+            low, high = [*low, both[0]], [*high, both[1]]
+        lows, highs = (list(_finite(np.array(x))) for x in (low, high))
+        return cls(
+            _finite(np.array(values)), max(lows, default=-math.inf), min(highs, default=math.inf)
+        )
+
+    @classmethod
+    def of_dataset(cls, item: h5py.Dataset) -> MissingValues:
+        """Return the missing values of a dataset: its attributes, its fill value, netCDF's fill.
+
+        A fill value of 0 in the storage properties is HDF5's own default and no missing value.
+        """
+        found = cls.from_attributes(_attributes(item), item.dtype) | cls((NETCDF_FILL,))
+        stored = item.id.get_create_plist().fill_value_defined()
+        if stored == h5py.h5d.FILL_VALUE_USER_DEFINED and item.fillvalue:
+            found |= cls.of(float(item.fillvalue))
+        return found
+
+    def __or__(self, other: MissingValues) -> MissingValues:
+        """Return what is missing for one of two."""
+        values = tuple(dict.fromkeys((*self.values, *other.values)))
+        low, high = max(self.valid_min, other.valid_min), min(self.valid_max, other.valid_max)
+        return MissingValues(values, low, high)
+
+    def where(self, values: np.ndarray) -> np.ndarray:
+        """Return where values of a float array are missing or not finite."""
+        found = ~np.isfinite(values)
+        for value in self.in_dtype(values.dtype):
+            found |= values == value
+        if math.isfinite(self.valid_min):
+            found |= values < np.float64(self.valid_min)
+        if math.isfinite(self.valid_max):
+            found |= values > np.float64(self.valid_max)
+        return found
+
+    def in_dtype(self, dtype: np.dtype) -> list[np.floating]:
+        """Return the values that a dtype can hold, in that dtype."""
+        with np.errstate(over="ignore"):
+            rounded = [dtype.type(value) for value in self.values]
+        return [value for value in rounded if np.isfinite(value)]
+
+    def clip(self, values: np.ndarray) -> np.ndarray:
+        """Return decoded values moved into the valid range, where their originals were."""
+        if not (math.isfinite(self.valid_min) or math.isfinite(self.valid_max)):
+            return values
+        low = _inside(self.valid_min, values.dtype, upward=True)
+        high = _inside(self.valid_max, values.dtype, upward=False)
+        return np.clip(values, low, high) if low <= high else values
+
+    def restricted_to(self, values: np.ndarray) -> MissingValues:
+        """Return what of this occurs in an array: headers name nothing that is not there."""
+        low, high = self.valid_min, self.valid_max
+        return MissingValues(
+            tuple(v for v in self.values if MissingValues((v,)).occurs_in(values)), low, high
+        )
+
+    def occurs_in(self, values: np.ndarray) -> bool:
+        """Return whether one of the single values is in an array."""
+        return any(bool((values == value).any()) for value in self.in_dtype(values.dtype))
+
+    def header(self) -> dict[str, Any]:
+        """Return the entries that a stream's header gets."""
+        found: dict[str, Any] = {}
+        if self.values:
+            found["fill"] = self.values[0] if len(self.values) == 1 else list(self.values)
+        limits = [v if math.isfinite(v) else None for v in (self.valid_min, self.valid_max)]
+        if limits != [None, None]:
+            found["valid"] = limits
+        return found
+
+
+def _finite(numbers: np.ndarray) -> tuple[float, ...]:
+    return tuple(dict.fromkeys(float(n) for n in numbers if np.isfinite(n)))
+
+
+def _inside(limit: float, dtype: np.dtype, *, upward: bool) -> np.floating:
+    """Return the number of a dtype nearest to a limit that is on the valid side of it."""
+    with np.errstate(over="ignore"):
+        rounded = dtype.type(limit)
+    if float(rounded) >= limit if upward else float(rounded) <= limit:
+        return rounded
+    return np.nextafter(rounded, dtype.type(math.inf if upward else -math.inf))
+
+
+def _numbers(
+    key: str, attributes: Mapping[str, Any], dtype: np.dtype, *, single_precision: bool = False
+) -> list[float]:
+    """Return the numbers of an attribute; of a float32 one for float64 data also in decimals."""
+    if key not in attributes:
+        return []
+    value = attributes[key]
+    if isinstance(value, bytes | str):
+        return _from_text(key, value)
+    numbers = np.asarray(value).reshape(-1)
+    if numbers.dtype.kind not in "fiu":
+        return [n for text in numbers for n in _from_text(key, text)]
+    found = [float(n) for n in numbers]
+    if single_precision and numbers.dtype == np.float32 and dtype.itemsize == 8:
+        found += [float(str(n)) for n in numbers]
+    return found
+
+
+def _from_text(key: str, text: Any) -> list[float]:
+    words = (text.decode(errors="replace") if isinstance(text, bytes) else str(text)).split()
+    try:
+        return [float(word.strip(",fF")) for word in words]
+    except ValueError:
+        log.warning("attribute %s=%r is no number and marks nothing as missing", key, text)
+        return []
+
+
+def _attributes(item: h5py.Dataset) -> dict[str, Any]:
+    """Return the attributes that name missing values; those without a value are left out."""
+    keys = ("_FillValue", "missing_value", "valid_min", "valid_max", "valid_range")
+    found = {key: item.attrs[key] for key in keys if key in item.attrs}
+    return {key: value for key, value in found.items() if not isinstance(value, h5py.Empty)}

@@ -1,0 +1,92 @@
+"""The range that `rel` and `psnr` refer to, and whether a few outliers make up all of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scitoolkit.core.errors import NumericalError
+
+# A range this many times that of the other values is the range of the outliers.
+MAX_OUTLIER_RATIO = 1e6
+QUANTILES = (0.001, 0.999)
+SAMPLED_POINTS = 1 << 16
+
+
+class ValueRange:
+    """Smallest and largest value of an array that is seen in parts, and of all but the extremes.
+
+    Example:
+        >>> seen = ValueRange()
+        >>> seen.add(np.linspace(0, 1, 2000))
+        >>> seen.extent, round(seen.inner(), 3)
+        ((0.0, 1.0), 0.998)
+    """
+
+    def __init__(self) -> None:
+        self._lowest: list[float] = []
+        self._highest: list[float] = []
+        self._sample: list[np.ndarray] = []
+
+    def add(self, values: np.ndarray) -> None:
+        """Take a part of the array, without missing values, into account."""
+        if not values.size:
+            return
+        low, high = values.min(), values.max()
+        above, below = values[values > low], values[values < high]
+        lows = [float(low), *([float(above.min())] if above.size else [])]
+        highs = [float(high), *([float(below.max())] if below.size else [])]
+        self._lowest = sorted({*self._lowest, *lows})[:2]
+        self._highest = sorted({*self._highest, *highs}, reverse=True)[:2]
+        step = max(values.size // SAMPLED_POINTS, 1)
+        self._sample.append(values.reshape(-1)[::step].astype(np.float64))
+
+    @property
+    def extent(self) -> tuple[float, float] | None:
+        """Smallest and largest value, None before any was seen."""
+        return (self._lowest[0], self._highest[0]) if self._lowest else None
+
+    def inner(self) -> float:
+        """Return the smaller range of two: without the two extreme values, and of 99.8 %.
+
+        A value used as "missing" occurs many times, so quantiles alone would not leave it out. 0
+        stands for values that are (nearly) all alike, of which nothing can be said.
+        """
+        if len(self._lowest) < 2:
+            return 0.0
+        (low, second), (high, last) = self._lowest, self._highest
+        sample = np.concatenate(self._sample)
+        sample = sample[(sample > low) & (sample < high)]
+        ranges = [last - second]
+        if sample.size:
+            ranges.append(float(np.subtract(*np.quantile(sample, QUANTILES[::-1]))))
+        return min((r for r in ranges if r > 0), default=0.0)
+
+    def dominated(self) -> str:
+        """Return why a share of the range is no bound for most of the values, "" if it is."""
+        inner = self.inner()
+        if self.extent is None or not inner:
+            return ""
+        low, high = self.extent
+        if high - low <= MAX_OUTLIER_RATIO * inner:
+            return ""
+        return (
+            f"the range {low:g} to {high:g} is that of outliers: nearly all values lie within "
+            f"{inner:.3g}"
+        )
+
+    def refuse_outliers(self, where: str = "") -> None:
+        """Refuse a bound that refers to the range when outliers make it up.
+
+        Raises:
+            NumericalError: the range is more than a million times that of the other values.
+        """
+        if not (why := self.dominated()):
+            return
+        assert self.extent is not None
+        low, high = self.extent
+        suspect = high if abs(high) >= abs(low) else low
+        raise NumericalError(
+            why, where=where, allowed=f"a range up to {MAX_OUTLIER_RATIO:g} times of that",
+            fix=f"name missing values (--missing {suspect:.7g}, missing={suspect:.7g}), or give "
+            "--abs or --pw-rel",
+        )  # fmt: skip

@@ -1,0 +1,409 @@
+"""Proof at start: a model distributed over simulated ranks equals the plain model on a small graph.
+
+The graph has unequal parts, a self-loop, a duplicate edge, directed edges and an isolated node. The
+ranks are threads of this process that run the code of the real ones, so a rank that fails ends the
+others at once, and every process reaches the same verdict.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from logging import Logger
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.log import get_logger
+from scitoolkit.graphs.adapter import detach, distribute, edge_inputs
+from scitoolkit.graphs.collectives import gather_counts
+from scitoolkit.graphs.communicator import Communicator, SingleProcess, Traffic
+from scitoolkit.graphs.fast_layers import fast_forward
+from scitoolkit.graphs.graph import Graph
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.simulated import run_ranks
+
+log: Logger = get_logger(__name__)
+
+NODES, EDGES = 41, 160
+PATIENCE = 20.0  # seconds that a simulated rank waits for another
+LIMIT = 1e-10  # relative error in float64
+FLOOR = 1e-4  # of the largest number: a gradient that is zero but for rounding has no scale
+_ALONE = threading.Lock()  # the default dtype and generator belong to the whole process
+
+
+@dataclass
+class Trace:
+    """What one run of a model leaves to compare.
+
+    Attributes:
+        outputs: (module name, output) in the order in which modules end.
+        tensors: loss, gradients and buffers by name; rows of nodes apart.
+        rows: output and the input's gradient, by node.
+        buffers: running statistics and the like, equal on all ranks.
+        inside: modules that have begun and not ended, the innermost last.
+        error: what the run raised.
+    """
+
+    outputs: list[tuple[str, Tensor]] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    rows: dict[str, Tensor] = field(default_factory=dict)
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+    inside: list[str] = field(default_factory=list)
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A proof that holds.
+
+    Attributes:
+        fast: names of the layers that may run as sparse products.
+        ranks: simulated ranks.
+        error: largest relative difference, float64.
+        seconds: that it took.
+    """
+
+    fast: tuple[str, ...]
+    ranks: int
+    error: float
+    seconds: float
+
+
+def prove(model: nn.Module, part: GraphPart) -> Proof:
+    """Compare a model on simulated ranks with the plain one: loss, gradients, outputs, buffers.
+
+    Args:
+        model: called with (x, edge_index), gives a row a node; left as it is.
+        part: of the real graph; its grid is the one that is simulated, smaller where it is large.
+
+    Returns:
+        The proof, equal on all ranks.
+
+    Raises:
+        ConfigError: the distributed model differs, with the first module that does; raised on all
+            ranks.
+    """
+    begin = time.perf_counter()
+    failure: ConfigError | None = None
+    with _ALONE, _float64():
+        try:
+            fast, size, off = _prove(model, part)
+        except ConfigError as refusal:
+            failure = refusal
+    if any(gather_counts(part.ranks, int(failure is not None))) and failure is None:
+        failure = ConfigError("the model differs on another process", where="model")
+    if failure is not None:
+        raise failure
+    seconds = time.perf_counter() - begin
+    log.info("proved on %d rank(s): %.1e off the plain model, %.2f s", size, off, seconds)
+    return Proof(fast, size, off, seconds)
+
+
+def attach(model: nn.Module, part: GraphPart) -> nn.Module:
+    """Let a model work on this process's part of the graph, once it is proven that it can.
+
+    Call the model with own nodes' features; its edges are the part's, whatever is given.
+
+    Args:
+        model: any torch-geometric model; changed in place, and restored by `detach`.
+        part: this process's part.
+
+    Raises:
+        ConfigError: the model differs from the plain one on several processes.
+    """
+    return distribute(model, part, prove(model, part).fast)
+
+
+def _prove(model: nn.Module, part: GraphPart) -> tuple[tuple[str, ...], int, float]:
+    graph = proof_graph(part.graph)
+    grid = _small(part.grid)
+    plain = detach(_double(model))
+    reference, fast = _plain(plain, graph)
+    if reference.error is not None:
+        raise _refused(reference.inside, reference.error, 1)
+    owner = _owners(grid.size)
+    # Sparse products first; where only they differ, no layer is one.
+    problem, off = _compare(model, graph, owner, grid, fast, reference)
+    if problem is not None and fast and part.has_whole_rows:
+        fast = ()
+        problem, off = _compare(model, graph, owner, grid, fast, reference)
+    if problem is not None:
+        raise problem
+    return fast, grid.size, off
+
+
+def _small(grid: Grid) -> Grid:
+    """The grid with at most 3 rows and 2 columns and slices."""
+    rows = grid.rows if grid.size <= 4 else min(grid.rows, 3 if grid.size == grid.rows else 2)
+    return Grid(rows, min(grid.columns, 3), min(grid.slices, 2), grid.sparse)
+
+
+def _owners(size: int) -> np.ndarray:
+    """Unequal parts: rank r owns about r + 1 shares, nodes mixed."""
+    share = np.arange(1, size + 1) / (size * (size + 1) / 2)
+    owner = np.searchsorted(np.cumsum(share), (np.arange(NODES) + 0.5) / NODES)
+    return np.random.default_rng(3).permutation(np.minimum(owner, size - 1))
+
+
+def proof_graph(like: Graph) -> Graph:
+    """Return the small graph, with as many features, and edge inputs of the widths, of a graph."""
+    r = np.random.default_rng(1)
+    # The last node is isolated, one node has two loops, one edge stands twice.
+    source, target = r.integers(NODES - 1, size=(2, EDGES))
+    source[:2], target[:2] = 5, 5
+    source[2:4], target[2:4] = 7, 9
+    order = np.lexsort((source, target))
+    graph = Graph(
+        source[order], target[order], NODES, np.zeros((NODES, 1), np.float32),
+    )  # fmt: skip
+    graph.features = r.normal(size=(NODES, like.features.shape[1]))
+    if like.edge_weight is not None:
+        graph.edge_weight = r.uniform(0.5, 1.5, EDGES)
+    if like.edge_attr is not None:
+        graph.edge_attr = r.normal(size=(EDGES, *like.edge_attr.shape[1:]))
+    return graph
+
+
+def _double(model: nn.Module) -> nn.Module:
+    attached = model.__dict__.pop("forward", None)
+    try:
+        return copy.deepcopy(model).to("cpu", torch.float64).train()
+    finally:
+        if attached is not None:
+            model.forward = attached
+
+
+class _NoDropout(TorchFunctionMode):
+    """Drops nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        if name in ("dropout", "dropout_"):
+            return args[0] if args else kwargs["input"]
+        if "dropout_p" in kwargs:
+            kwargs["dropout_p"] = 0.0
+        elif name == "multi_head_attention_forward":
+            args = (*args[:10], 0.0, *args[11:])
+        elif name == "scaled_dot_product_attention" and len(args) > 4:
+            args = (*args[:4], 0.0, *args[5:])
+        return func(*args, **kwargs)
+
+
+def _plain(model: nn.Module, graph: Graph) -> tuple[Trace, tuple[str, ...]]:
+    """Run the plain model, and find out which layers equal their sparse form."""
+    calls: dict[str, tuple[Any, ...]] = {}
+    for name, module in model.named_modules():
+        if fast_forward(module) is not None:
+            module.register_forward_hook(_recorder(calls, name))
+    pair = torch.from_numpy(np.stack([graph.source, graph.target]))
+    given = {n: torch.from_numpy(getattr(graph, n)) for n in edge_inputs(model, graph)}
+    nodes = torch.arange(graph.num_nodes)
+
+    def call(x: Tensor) -> Any:
+        with _NoDropout():
+            return model(x, pair, **given)
+
+    trace = _trace(model, call, graph, nodes)
+    part = GraphPart(graph, np.zeros(NODES, np.int64), Grid(1), SingleProcess())
+    fast = tuple(name for name in calls if _is_exact(model, name, calls[name], part))
+    return trace, fast
+
+
+def _recorder(calls: dict[str, tuple[Any, ...]], name: str) -> Any:
+    def record(module: nn.Module, args: Any, out: Any) -> None:
+        calls.setdefault(name, (args, out))
+
+    return record
+
+
+def _is_exact(model: nn.Module, name: str, call: tuple[Any, ...], part: GraphPart) -> bool:
+    """Return whether a layer's sparse form gives what the layer gave."""
+    (args, out), layer = call, model.get_submodule(name)
+    x = args[0] if args else None
+    form = fast_forward(layer)
+    if form is None or not isinstance(x, Tensor) or any(a is not None for a in args[2:]):
+        return False
+    try:
+        with torch.no_grad():
+            ours = form(layer, part, x[part.nodes])
+            return _error(ours, out[part.nodes], float(out.abs().max())) < LIMIT
+    except (RuntimeError, AttributeError, ValueError):
+        return False
+
+
+def _trace(model: nn.Module, call: Any, graph: Graph, nodes: Tensor) -> Trace:
+    """Run a model with its loss, and record what it leaves."""
+    trace = Trace()
+    names = {module: name or "(the model itself)" for name, module in model.named_modules()}
+
+    def enter(module: nn.Module, args: Any) -> None:
+        trace.inside.append(f"{names[module]} ({type(module).__name__})")
+
+    def leave(module: nn.Module, args: Any, out: Any) -> None:
+        name = trace.inside.pop()
+        if isinstance(out, Tensor):
+            trace.outputs.append((name, out.detach().clone()))
+
+    for module in names:
+        module.register_forward_pre_hook(enter)
+        module.register_forward_hook(leave)
+    x = torch.from_numpy(graph.features)[nodes].requires_grad_()
+    try:
+        torch.manual_seed(0)
+        out = call(x)
+        _need_rows(out, len(nodes))
+        weight = torch.randn(NODES, out[0].numel(), generator=torch.Generator().manual_seed(2))
+        loss = (out.reshape(len(nodes), -1) * weight[nodes]).sum()
+        loss.backward()
+        model.eval()
+        with torch.no_grad():
+            evaluated = call(x)
+    except threading.BrokenBarrierError:
+        raise
+    except Exception as error:  # a user's model may raise anything: the refusal says what and where
+        trace.error = error
+        return trace
+    trace.tensors["loss"] = loss.detach()
+    for name, p in model.named_parameters():
+        trace.tensors[f"gradient of {name}"] = torch.zeros_like(p) if p.grad is None else p.grad
+    trace.rows = {
+        "output": out.detach(),
+        "gradient of the input": _grad(x),
+        "output in eval": evaluated,
+    }
+    trace.buffers = {n: b.clone() for n, b in model.named_buffers() if b.is_floating_point()}
+    return trace
+
+
+def _grad(x: Tensor) -> Tensor:
+    return torch.zeros_like(x) if x.grad is None else x.grad
+
+
+def _need_rows(out: Any, rows: int) -> None:
+    if not isinstance(out, Tensor) or out.dim() == 0 or len(out) != rows:
+        found = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise ConfigError(
+            f"the model returns {found}", where="model", allowed=f"{rows} rows, one a node"
+        )
+    if not out.is_floating_point():
+        raise ConfigError(f"the model returns {out.dtype}", where="model", allowed="real numbers")
+
+
+def _compare(
+    model: nn.Module, graph: Graph, owner: np.ndarray, grid: Grid, fast: Any, reference: Trace
+) -> tuple[ConfigError | None, float]:
+    """Run on simulated ranks; return what differs, or None, and the largest error."""
+    failed: list[tuple[Trace, Exception]] = []
+
+    def work(ranks: Communicator) -> tuple[Trace, Tensor]:
+        part = GraphPart(graph, owner, grid, ranks)
+        distributed = distribute(_double(model), part, fast, dropout=False)
+        trace = _trace(distributed, distributed, graph, part.nodes)
+        if trace.error is not None:
+            failed.append((trace, trace.error))
+            raise trace.error
+        return trace, part.nodes
+
+    try:
+        done = run_ranks(grid.size, work, Traffic, PATIENCE)
+    except threading.BrokenBarrierError:
+        return _refusal([], "ranks wait for each other", grid.size), np.inf
+    except Exception:
+        if not failed:
+            raise
+        trace, error = failed[0]
+        return _refused(trace.inside, error, grid.size), np.inf
+    errors = _errors(done, reference)
+    worst = max(errors, key=lambda name: errors[name])
+    if errors[worst] < LIMIT:
+        return None, errors[worst]
+    what = f"{worst} is {errors[worst]:.1e} off that of the plain model"
+    return _refusal([_first_difference(done, reference)], what, grid.size), errors[worst]
+
+
+def _errors(done: list[tuple[Trace, Tensor]], reference: Trace) -> dict[str, float]:
+    """Relative differences of sums over ranks, of rows by node and of each rank's buffers."""
+    largest = max(
+        float(t.abs().max())
+        for t in (*reference.tensors.values(), reference.rows["output"])
+        if t.numel()
+    )
+    errors = {}
+    for name, wanted in reference.tensors.items():
+        total = torch.stack([trace.tensors[name] for trace, _ in done]).sum(0)
+        errors[name] = _error(total, wanted, largest)
+    for name, wanted in reference.rows.items():
+        errors[name] = max(
+            _error(trace.rows[name], wanted[nodes], largest) for trace, nodes in done
+        )
+    for name, wanted in reference.buffers.items():
+        errors[f"buffer {name}"] = max(
+            _error(trace.buffers[name], wanted, largest) for trace, _ in done
+        )
+    return errors
+
+
+def _error(found: Tensor, wanted: Tensor, largest: float) -> float:
+    if found.shape != wanted.shape:
+        return np.inf
+    if not wanted.numel():
+        return 0.0
+    scale = max(float(wanted.abs().max()), FLOOR * largest, 1e-300)
+    difference = float((found - wanted).abs().max()) / scale
+    return difference if np.isfinite(difference) else np.inf
+
+
+def _first_difference(done: list[tuple[Trace, Tensor]], reference: Trace) -> str:
+    for number, (name, wanted) in enumerate(reference.outputs):
+        for trace, nodes in done:
+            if number >= len(trace.outputs) or trace.outputs[number][0] != name:
+                return name
+            own = trace.outputs[number][1]
+            here = wanted[nodes] if len(wanted) == NODES else wanted
+            if own.shape == here.shape and _error(own, here, float(wanted.abs().max())) >= LIMIT:
+                return name
+    return ""
+
+
+def _refused(inside: list[str], error: Exception, ranks: int) -> ConfigError:
+    """Return the refusal of a model that raises on the small graph."""
+    if isinstance(error, ConfigError):
+        return _refusal(inside, error.what, ranks, error.allowed, error.fix)
+    message = str(error).splitlines()[0][:200] if str(error) else ""
+    what = f"{type(error).__name__}: {message}"
+    if ranks > 1:
+        return _refusal(inside, what, ranks)
+    graph = f"on a graph of {NODES} nodes and {EDGES} edges, not distributed"
+    return _refusal(inside, f"{what}, {graph}", 1, fix="a model that runs on a graph of any size")
+
+
+def _refusal(
+    inside: list[str], what: str, ranks: int, allowed: str = "", fix: str = "train on one process"
+) -> ConfigError:
+    module = f"module {inside[-1]}: " if inside and inside[-1] else ""
+    on = f", on {ranks} simulated ranks" if ranks > 1 else ""
+    return ConfigError(f"{module}{what}{on}", where="model", allowed=allowed, fix=fix)
+
+
+@contextmanager
+def _float64() -> Iterator[None]:
+    """Float64 by default, and the random state restored."""
+    dtype, state = torch.get_default_dtype(), torch.get_rng_state()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.enable_grad():
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_rng_state(state)

@@ -1,0 +1,164 @@
+"""Which dimension of a tensor is distributed over ranks, and how operations pass that on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_NAME = "_scitoolkit_tag"
+SOURCE, TARGET, EITHER = "source", "target", "either"
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A dimension whose entries are distributed over the ranks.
+
+    Attributes:
+        dim: the dimension.
+        ids: number of each entry, unique over all ranks, shape (entries,); None where unknown.
+            A node has its number, an edge that of the edge plus the number of nodes.
+        role: of a tensor of node places, which end of edges they are: `source` places run on into
+            the halo, `target` places are own nodes; a tuple for each row of an edge_index.
+    """
+
+    dim: int
+    ids: Tensor | None = None
+    role: str | tuple[str, ...] | None = None
+
+
+class RowCount(int):
+    """The number of own rows, as `x.size(0)` returns it; divisions and powers take the total.
+
+    Attributes:
+        tag: of the dimension that was measured.
+        total: returns the number of rows on all ranks.
+    """
+
+    tag: Tag
+    total: Callable[[], int]
+
+    @classmethod
+    def of(cls, size: int, tag: Tag, total: Callable[[], int]) -> RowCount:
+        """Return the size of a dimension with its tag."""
+        count = cls(size)
+        count.tag, count.total = tag, total
+        return count
+
+    def __float__(self) -> float:
+        return float(self.total())
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.total() / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self.total()
+
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        return pow(self.total(), other, modulo)
+
+
+def tag_of(tensor: Any) -> Tag | None:
+    """Return the tag of a tensor; a parameter and what is no tensor has none."""
+    if not isinstance(tensor, Tensor) or isinstance(tensor, nn.Parameter):
+        return None
+    return getattr(tensor, _NAME, None)
+
+
+def put_tag(tensor: Tensor, tag: Tag | None) -> Tensor:
+    """Give a tensor its tag, or remove it; return the tensor."""
+    setattr(tensor, _NAME, tag)
+    return tensor
+
+
+def role_of(tensor: Any) -> str | tuple[str, ...] | None:
+    """Return which end of edges the places in a tensor are."""
+    tag = tag_of(tensor)
+    return tag.role if tag is not None else None
+
+
+def flat(arguments: Any) -> Iterator[Any]:
+    """Yield arguments and the entries of lists and tuples among them."""
+    for each in arguments:
+        if isinstance(each, (tuple, list)):
+            yield from flat(each)
+        else:
+            yield each
+
+
+def after(name: str, tag: Tag, given: Tensor, out: Tensor, args: Any) -> Tag | None:
+    """Return the tag of a result whose first tagged argument is `given`.
+
+    Elementwise operations and those on other dimensions keep the dimension in its place, counted
+    from the left, or from the right where a broadcast adds dimensions.
+    """
+    dim = _moved(name, tag.dim, given, out, args)
+    if dim is None:
+        return None
+    ids = tag.ids if out.size(dim) == given.size(tag.dim) else None
+    return replace(tag, dim=dim, ids=ids)
+
+
+def _moved(name: str, dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
+    if name in _MOVES and not (name == "squeeze" and out.dim() == given.dim()):
+        return _MOVES[name](dim, given, out, args)
+    size = given.size(dim)
+    places = [dim] if out.dim() == given.dim() else [dim + out.dim() - given.dim(), dim]
+    for place in places:
+        if 0 <= place < out.dim() and out.size(place) == size:
+            return place
+    return _reshaped(dim, given, out, args)
+
+
+def _reshaped(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
+    """The dimension of equal size with equally many numbers before it."""
+    before = math.prod(given.shape[:dim])
+    for place in range(out.dim()):
+        if math.prod(out.shape[:place]) == before and out.size(place) == given.size(dim):
+            return place
+    return None
+
+
+def _transposed(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
+    a, b = (-1, -2) if len(args) < 3 else args[1:3]
+    a, b = a % given.dim(), b % given.dim()
+    return {a: b, b: a}.get(dim, dim)
+
+
+def _permuted(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
+    order = [d % given.dim() for d in flat(args[1:])]
+    return order.index(dim)
+
+
+def _moved_dim(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
+    return (
+        torch.empty([1 + (d == dim) for d in range(given.dim())]).movedim(*args[1:]).shape.index(2)
+    )
+
+
+def _unsqueezed(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
+    return dim + (dim >= args[1] % out.dim())
+
+
+def _squeezed(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
+    gone = [d for d in range(given.dim()) if given.size(d) == 1]
+    if len(args) > 1:
+        gone = [d % given.dim() for d in flat(args[1:])]
+    return None if dim in gone else dim - sum(d < dim for d in gone)
+
+
+def _stacked(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:
+    where = args[1] if len(args) > 1 else 0
+    return dim + (dim >= where % out.dim())
+
+
+_MOVES: dict[str, Callable[..., int | None]] = {
+    "t": _transposed, "T": _transposed, "mT": _transposed, "transpose": _transposed,
+    "swapaxes": _transposed, "permute": _permuted, "movedim": _moved_dim,
+    "unsqueeze": _unsqueezed, "squeeze": _squeezed, "stack": _stacked,
+    "view": _reshaped, "reshape": _reshaped, "flatten": _reshaped, "unflatten": _reshaped,
+}  # fmt: skip

@@ -1,0 +1,133 @@
+"""Weights files of other codes: every key must be read, or the file is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from scitoolkit.core.errors import DataError
+
+SHOWN = 4  # unread keys that an error names
+
+
+class ConsumedState:
+    """A state dict that remembers which keys were read.
+
+    A model holds numbers that change its energies; one that a reader does not know would be lost
+    in silence. `finish` refuses a state dict with any key that was not read.
+
+    Args:
+        state: tensors by name.
+        where: the file or kind of model, for errors.
+
+    Example:
+        >>> import torch
+        >>> state = ConsumedState({"weight": torch.zeros(2), "bias": torch.zeros(1)}, "a model")
+        >>> tuple(state.take("weight").shape)
+        (2,)
+        >>> state.unread()
+        ['bias']
+    """
+
+    def __init__(self, state: Mapping[str, Tensor], where: str) -> None:
+        self._state, self.where = dict(state), where
+        self._unread = dict.fromkeys(self._state)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._state
+
+    def take(self, name: str, shape: tuple[int, ...] | None = None) -> Tensor:
+        """Return a tensor and mark it as read.
+
+        Args:
+            name: key.
+            shape: that it must have.
+
+        Raises:
+            DataError: no such key, or another shape.
+        """
+        if name not in self._state:
+            raise DataError(f"the state dict has no {name}", where=self.where)
+        value = self._state[name]
+        if shape is not None and tuple(value.shape) != shape:
+            raise DataError(
+                f"{name} has shape {tuple(value.shape)}", where=self.where, allowed=str(shape)
+            )
+        self._unread.pop(name, None)
+        return value
+
+    def unread(self) -> list[str]:
+        """Return the keys that were not read."""
+        return list(self._unread)
+
+    def finish(self, allowed: str) -> None:
+        """Refuse the state dict if a key was not read.
+
+        Args:
+            allowed: what kinds of model are understood.
+
+        Raises:
+            DataError: a key was not read.
+        """
+        refuse_unread(self.unread(), self.where, allowed)
+
+
+class ConsumedTree(dict[str, Any]):
+    """A nested mapping that remembers which of its values were read.
+
+    Mappings in it, in lists too, are of this class. A nested value counts as read when it is a
+    leaf; a mapping that was reached demands that its own keys are read.
+    """
+
+    def __init__(self, tree: Mapping[str, Any]) -> None:
+        super().__init__({key: _consumed(value) for key, value in tree.items()})
+        self._read: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        self._read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value and mark it as read."""
+        return self[key] if key in self else default
+
+    def unread(self, prefix: str = "") -> list[str]:
+        """Return the dotted keys that were not read."""
+        found: list[str] = []
+        for key, value in super().items():
+            if key not in self._read:
+                found.append(prefix + key)
+            else:
+                found += _unread(value, f"{prefix}{key}.")
+        return found
+
+
+def _consumed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return ConsumedTree(value)
+    return [_consumed(each) for each in value] if isinstance(value, list) else value
+
+
+def _unread(value: Any, prefix: str) -> list[str]:
+    if isinstance(value, ConsumedTree):
+        return value.unread(prefix)
+    if isinstance(value, list):
+        return [key for i, each in enumerate(value) for key in _unread(each, f"{prefix}{i}.")]
+    return []
+
+
+def refuse_unread(unread: list[str], where: str, allowed: str) -> None:
+    """Raise for keys that were not read.
+
+    Raises:
+        DataError: there are any.
+    """
+    if not unread:
+        return
+    more = f" and {len(unread) - SHOWN} more" if len(unread) > SHOWN else ""
+    raise DataError(
+        f"it holds {', '.join(unread[:SHOWN])}{more}, which no model here reads", where=where,
+        allowed=allowed,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Files that run in other codes' environments: they import nothing of scitoolkit."""

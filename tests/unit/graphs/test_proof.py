@@ -1,0 +1,172 @@
+"""Models are proven equal to plain torch-geometric before training, or refused with a reason."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.graphs.communicator import SingleProcess
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.proof import LIMIT, prove
+from scitoolkit.graphs.task import NodeClassification
+
+pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
+from torch_geometric.nn import norm as norms  # noqa: E402
+from torch_geometric.utils import add_self_loops, degree  # noqa: E402
+
+
+class Between(nn.Module):
+    """Two layers with something between them."""
+
+    def __init__(self, middle, **kwargs):
+        super().__init__()
+        self.first, self.last = pyg.SAGEConv(6, 6, **kwargs), pyg.SAGEConv(6, 3)
+        self.middle = middle
+
+    def forward(self, x, edge_index):
+        return self.last(self.middle(self.first(x, edge_index)), edge_index)
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args):
+        return self.function(*args)
+
+
+class TutorialGCN(pyg.MessagePassing):
+    def __init__(self):
+        super().__init__(aggr="add")
+        self.lin = nn.Linear(6, 3, bias=False)
+
+    def forward(self, x, edge_index):
+        edge_index, _ = add_self_loops(edge_index, num_nodes=x.size(0))
+        row, col = edge_index
+        d = degree(col, x.size(0), dtype=x.dtype).pow(-0.5)
+        d[d == float("inf")] = 0
+        return self.propagate(edge_index, x=self.lin(x), norm=d[row] * d[col])
+
+    def message(self, x_j, norm):
+        return norm.view(-1, 1) * x_j
+
+
+class SourceDegree(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = pyg.SAGEConv(6, 3)
+
+    def forward(self, x, edge_index):
+        d = degree(edge_index[0], x.size(0), dtype=x.dtype)
+        return self.conv(x / (1 + d.view(-1, 1)), edge_index)
+
+
+class Sparse(nn.Module):
+    """A convolution with a sum over the edges written by hand."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(12, 3)
+
+    def forward(self, x, edge_index):
+        a, b = edge_index
+        messages = torch.tanh(self.lin(torch.cat([x[a], x[b]], -1)))
+        return torch.zeros(len(x), 3, dtype=x.dtype).index_add_(0, b, messages)
+
+
+MODELS = {
+    "GCNConv(aggr='max')": lambda: pyg.GCNConv(6, 3, aggr="max"),
+    "GCNConv(improved)": lambda: pyg.GCNConv(6, 3, improved=True),
+    "GCNConv(add_self_loops=False)": lambda: pyg.GCNConv(6, 3, add_self_loops=False),
+    "GCNConv(cached=True)": lambda: pyg.GCNConv(6, 3, aggr="mean", cached=True),
+    "SAGEConv(flow)": lambda: pyg.SAGEConv(6, 3, flow="target_to_source"),
+    "tutorial": TutorialGCN,
+    "source degree": SourceDegree,
+    "sum by hand": Sparse,
+    "virtual node": lambda: Between(Function(lambda x: x + pyg.global_add_pool(x, None))),
+    "mean over nodes": lambda: Between(Function(lambda x: x - x.mean(0))),
+    "softmax over nodes": lambda: Between(Function(lambda x: x.softmax(0))),
+    "number of nodes": lambda: Between(Function(lambda x: x * x.size(0) ** -0.5)),
+    "sum by number of nodes": lambda: Between(Function(lambda x: x - x.sum(0) / x.size(0))),
+    "control flow": lambda: Between(Function(lambda x: 2 * x if (x > 4.5).any() else x)),
+    "linear attention": lambda: Between(Function(lambda x: x @ (x.t() @ x))),
+    "dense attention": lambda: Between(Function(lambda x: (x @ x.t()).softmax(-1) @ x)),
+    "LayerNorm graph": lambda: Between(norms.LayerNorm(6)),
+    "GraphSizeNorm": lambda: Between(norms.GraphSizeNorm()),
+    "BatchNorm": lambda: Between(norms.BatchNorm(6)),
+    "GraphNorm": lambda: Between(norms.GraphNorm(6)),
+    "PairNorm": lambda: Between(norms.PairNorm()),
+    "InstanceNorm": lambda: Between(norms.InstanceNorm(6, track_running_stats=True)),
+    "GPSConv": lambda: pyg.GPSConv(6, pyg.GCNConv(6, 6), heads=2),
+    "APPNP": lambda: pyg.APPNP(3, 0.1),
+    "ChebConv": lambda: pyg.ChebConv(6, 3, 3),
+    "GATv2Conv": lambda: pyg.GATv2Conv(6, 3, heads=2, dropout=0.5),
+    "median": lambda: Between(nn.ReLU(), aggr="median"),
+    "GraphSAGE": lambda: pyg.GraphSAGE(6, 8, 2, 3, norm="layer", dropout=0.5),
+}
+
+
+def to_prove(graph, size):
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), SingleProcess())
+    part.grid = Grid(size)
+    return part
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_equal_the_plain_one(graph, name):
+    torch.manual_seed(0)
+    model = MODELS[name]()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    for size in (1, 3):
+        assert prove(model, to_prove(graph, size)).error < LIMIT
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert "forward" not in vars(model)
+
+
+def test_layers_are_sparse_products_where_they_are_equal(graph):
+    part = to_prove(graph, 2)
+    assert prove(nn.ModuleDict({"a": pyg.GCNConv(6, 3)})["a"], part).fast == ("",)
+    assert prove(pyg.GCNConv(6, 3, aggr="max"), part).fast == ()
+    assert prove(pyg.GraphSAGE(6, 8, 2, 3), part).fast == ("convs.0", "convs.1")
+
+
+class Embedding(nn.Module):
+    def __init__(self, nodes):
+        super().__init__()
+        self.rows, self.conv = nn.Parameter(torch.zeros(nodes, 6)), pyg.SAGEConv(6, 3)
+
+    def forward(self, x, edge_index):
+        return self.conv(x + self.rows, edge_index)
+
+
+REFUSED = {
+    "first rows": (lambda: Between(Function(lambda x: x - x[:1])), r"module middle \(Function\)"),
+    "random": (lambda: Between(Function(lambda x: x + torch.rand_like(x))), r"middle \(Function\)"),
+    "order": (lambda: Between(Function(lambda x: x[x[:, 0].argsort()])), r"middle \(Function\)"),
+    "one row": (lambda: Function(lambda x, edges: x.mean(0, keepdim=True)), "one a node"),
+    "embedding": (lambda: Embedding(50), "on a graph of 41 nodes.*a graph of any size"),
+    "scatter": (
+        lambda: Function(lambda x, e: torch.zeros(x.size(0), 6, dtype=x.dtype).scatter_reduce(
+            0, e[0].view(-1, 1).expand(-1, 6), x[e[1]], "amax")),
+        "onto the sources of edges.*train on one process",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_differs_is_refused_with_the_first_module(graph, name):
+    make, message = REFUSED[name]
+    torch.manual_seed(0)
+    with pytest.raises(ConfigError, match=message):
+        NodeClassification(make(), to_prove(graph, 3))
+
+
+def test_layers_with_messages_need_whole_rows(graph):
+    part = to_prove(graph, 4)
+    part.grid = Grid(2, 2)
+    assert prove(pyg.GCNConv(6, 3), part).fast == ("",)
+    with pytest.raises(ConfigError, match=r"algorithm=1d"):
+        prove(pyg.GATConv(6, 3), part)
