@@ -52,12 +52,17 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-PEER_NAMES := trainers e3nn mace nequip deepmd loaders
+PEER_NAMES := trainers e3nn mace nequip deepmd loaders optuna
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) -e . lightning accelerate
+	touch $@
+
+$(PEERS)/optuna/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) optuna cmaes scipy torch
 	touch $@
 
 $(PEERS)/e3nn/.installed: constraints.txt

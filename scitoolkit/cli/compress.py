@@ -37,6 +37,9 @@ def compress(
         float,
         typer.Option("--train-seconds", "--seconds", min=0, help="Training time of enhancers."),
     ] = 0.0,
+    objective: Annotated[
+        str, typer.Option("--for", help="size (fewest bytes) or quality (PSNR for its bytes).")
+    ] = "quality",
     missing: Annotated[
         list[float] | None,
         typer.Option(help="A value that stands for missing; may be given several times."),
@@ -50,7 +53,8 @@ def compress(
 
     default = Bound.choose(abs=abs_, rel=rel, pw_rel=pw_rel, psnr=psnr)
     own = dict(_variable(text) for text in variable or [])
-    chosen: dict[str, Any] = {"codec": codec, "enhancer": enhancer, "guarantee": guarantee}
+    chosen: dict[str, Any] = {"codec": codec, "enhancer": enhancer, "guarantee": guarantee,
+                              "objective": objective}  # fmt: skip
     plan = FilePlan(default, own, Options(**chosen, train_seconds=train_seconds),
                     MissingValues.of(missing))  # fmt: skip
     records = compress_file(source, target, plan)

@@ -42,6 +42,8 @@ class Options(Config):
         guarantee: `strict` keeps the bound at every point; `relaxed` lets an enhancer move points
             to at most twice the bound.
         train_seconds: training time of enhancers that are trained; 0 leaves them out of `auto`.
+        objective: `size` writes the smallest stream that keeps the bound, `quality` the one of the
+            highest PSNR for its bytes, up to 1.4 times the smallest.
 
     Example:
         >>> Options(codec="sz3", guarantee="relaxed").codec
@@ -54,6 +56,7 @@ class Options(Config):
     )
     guarantee: Literal["strict", "relaxed"] = "strict"
     train_seconds: float = Field(default=0.0, ge=0)
+    objective: Literal["size", "quality"] = "quality"
 
     def tried_codecs(self) -> list[ErrorBoundedCodec]:
         """Return the codecs to try on a field, with their settings."""
@@ -78,12 +81,17 @@ class Options(Config):
 
 
 class CandidateSelection:
-    """Candidates with their measured PSNR; the best has the highest value at a common size."""
+    """Candidates with their measured PSNR; the best has the highest value at a common size.
+
+    Args:
+        values: the field.
+        objective: `size` makes the smallest candidate the best, whatever its PSNR.
+    """
 
     rate: float
 
-    def __init__(self, values: np.ndarray) -> None:
-        self.values = values
+    def __init__(self, values: np.ndarray, objective: str = "quality") -> None:
+        self.values, self.objective = values, objective
         self.extent: float = float(values.max()) - float(values.min())
         self.rate = DEFAULT_EXCHANGE
         self.candidates: list[tuple[Encoded, float]] = []
@@ -95,6 +103,8 @@ class CandidateSelection:
 
     def by_value(self) -> list[Encoded]:
         """Return candidates near the smallest size, the most valuable first."""
+        if self.objective == "size":
+            return [e for e, _ in sorted(self.candidates, key=lambda e: e[0].num_bytes)]
         least = min((e.num_bytes for e, _ in self.candidates), default=0) + OVERHEAD
         near = [e for e in self.candidates if e[0].num_bytes + OVERHEAD <= MAX_GROWTH * least]
         return [e for e, _ in sorted(near, key=self._value, reverse=True)]
@@ -135,18 +145,13 @@ def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded:
     Raises:
         BackendError: no codec can take the field.
     """
+    if options.objective == "size":
+        return _smallest(values, bound, options)
     plain = CandidateSelection(values)
     for encoded in _plain(values, bound, options):
         plain.add(encoded)
     if not plain.candidates:
-        reasons = [
-            why for codec in options.tried_codecs()
-            if (why := codec.unavailable() or codec.refusal(values, bound))
-        ]  # fmt: skip
-        raise BackendError(
-            f"no codec can take shape {values.shape}. {'. '.join(reasons)}".strip(),
-            fix="pip install 'scitoolkit[compression]'",
-        )
+        raise _no_codec(values, bound, options)
     plain.measure_rate()
     final = CandidateSelection(values)
     final.rate = plain.rate
@@ -166,6 +171,39 @@ def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded:
     return best
 
 
+def _smallest(values: np.ndarray, bound: float, options: Options) -> Encoded:
+    """Return the smallest coded field whose every point keeps the bound.
+
+    Corrections count, so candidates are compared with theirs; an enhancer only pays where it saves
+    more corrections than its own bytes.
+    """
+    final, plain = CandidateSelection(values, "size"), list(_plain(values, bound, options))
+    if not plain:
+        raise _no_codec(values, bound, options)
+    for encoded in plain:
+        final.add(_strict(encoded, values, bound))
+    leading = sorted(plain, key=lambda e: e.num_bytes)[:2]
+    for enhancer in options.tried_enhancers():
+        for found in _enhanced(enhancer, leading, values, bound, options):
+            final.add(found)
+    if not final.candidates:
+        raise BackendError("no codec keeps the bound")
+    best = final.by_value()[0]
+    log.info("%s", _description(best))
+    return best
+
+
+def _no_codec(values: np.ndarray, bound: float, options: Options) -> BackendError:
+    reasons = [
+        why for codec in options.tried_codecs()
+        if (why := codec.unavailable() or codec.refusal(values, bound))
+    ]  # fmt: skip
+    return BackendError(
+        f"no codec can take shape {values.shape}. {'. '.join(reasons)}".strip(),
+        fix="pip install 'scitoolkit[compression]'",
+    )
+
+
 def _plain(values: np.ndarray, bound: float, options: Options) -> Iterator[Encoded]:
     """Yield the field coded by each codec that can take it, without enhancer."""
     fixed = options.codec != "auto"
@@ -176,7 +214,8 @@ def _plain(values: np.ndarray, bound: float, options: Options) -> Iterator[Encod
             if fixed:
                 raise ConfigError(why, allowed="codec='auto'")
             continue
-        for factor in codec.factors(values.size):
+        small = options.objective == "size"
+        for factor in codec.size_factors(values.size) if small else codec.factors(values.size):
             try:
                 yield field.encode_base(codec, values, bound, factor)
             except BackendError:

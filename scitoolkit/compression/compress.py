@@ -53,6 +53,7 @@ def compress(
     guarantee: Literal["strict", "relaxed"] = "strict",
     missing: Missing = None,
     train_seconds: float = 0.0,
+    objective: Literal["size", "quality"] = "quality",
 ) -> bytes:
     """Return the array as one self-describing, checksummed stream.
 
@@ -71,6 +72,8 @@ def compress(
             an xarray array (`_FillValue`, `missing_value`, `valid_range`, ...) are honoured too.
             A masked array comes back as a masked array.
         train_seconds: training time of enhancer networks; 0 leaves them out of `auto`.
+        objective: `size` for the smallest stream within the bound, `quality` for the highest PSNR
+            for its bytes.
 
     Returns:
         The stream; `decompress` needs nothing else.
@@ -87,7 +90,11 @@ def compress(
     """
     asked = Bound.choose(abs=abs, rel=rel, pw_rel=pw_rel, psnr=psnr)
     options = Options(
-        codec=codec, enhancer=enhancer, guarantee=guarantee, train_seconds=train_seconds
+        codec=codec,
+        enhancer=enhancer,
+        guarantee=guarantee,
+        train_seconds=train_seconds,
+        objective=objective,
     )
     known = missing_values_of(array, missing)
     return compress_within(as_numpy(array), asked, options, missing=known)
@@ -374,6 +381,8 @@ def _reach_psnr(
 ) -> bytes | None:  # fmt: skip
     """Return the smallest stream found that reaches the PSNR, in a few rounds."""
     error_bound, best = asked.absolute(*extent), None
+    # The highest PSNR for its bytes is the smallest stream at a PSNR.
+    options = options.model_copy(update={"objective": "quality"})
     for _ in range(PSNR_ROUNDS):
         stream = _bounded(prepared, header, options, error_bound)
         if stream is None:

@@ -1,8 +1,9 @@
 """Whole files: every float variable of an HDF5 or NetCDF file, or one array of a .npy file.
 
-A compressed HDF5 file keeps groups, attributes, dimension scales and whatever was not compressed.
-A compressed variable stands at its place as a one-dimensional array of bytes (its stream) with
-its own attributes, so no reader can take it for values; `decompress_file` puts the variable back.
+A compressed HDF5 file is a copy of the original (`hdf5_copy`) in which each compressed variable is
+a one-dimensional array of bytes, its stream. Shape, type, storage properties and attributes of the
+variable are those of a dataset without values next to it, `NAME.header`, so that other tools can
+read them; `decompress_file` copies the file back and puts the variables in place.
 """
 
 from __future__ import annotations
@@ -22,6 +23,15 @@ import numpy as np
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.compress import decompress, inspect_stream
+from scitoolkit.compression.hdf5_copy import (
+    LEFT_OUT,
+    Hdf5Copy,
+    Left,
+    Replacement,
+    copy_hdf5,
+    create_like,
+    object_key,
+)
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 from scitoolkit.core.errors import ConfigError, DataError
@@ -29,8 +39,12 @@ from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.compressed import STREAM, is_stream
 from scitoolkit.io.formats import format_of
 
+HEADER = "scitoolkit_header"
+"""Attribute of a stream: path of the dataset without values that describes its variable."""
+NAME = "scitoolkit_name"
+LAYOUT = 2
+# Of files of the first layout: names of the dimension scales.
 _DIMS = "scitoolkit_dims"
-_KEPT_OUT = {"DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME", STREAM, _DIMS}
 MIN_SIZE = 1024
 
 
@@ -71,21 +85,25 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
         return [_compress_array(source, target, plan)]
     records: list[dict[str, Any]] = []
     with as_hdf5(source) as file:
-        wanted = _wanted(file, plan)
+        wanted = {object_key(file[name]): bound for name, bound in _wanted(file, plan).items()}
 
-        def store(item: h5py.Dataset, parent: h5py.Group) -> bool:
-            if item.name not in wanted:
-                return False
+        def store(
+            item: h5py.Dataset, parent: h5py.Group, name: str, copy: Hdf5Copy
+        ) -> Replacement | None:
+            bound = wanted.get(object_key(item))
+            if bound is None:
+                return None
             stream = compress_slabs(
-                item, wanted[item.name], plan.options, missing=plan.missing, where=item.name
+                item, bound, plan.options, missing=plan.missing, where=item.name
             )
-            raw = parent.create_dataset(_leaf(item), data=np.frombuffer(stream, np.uint8))
-            raw.attrs[STREAM] = 1
-            raw.attrs[_DIMS] = [d[0].name if len(d) else "" for d in item.dims]
+            raw = parent.create_dataset(name, data=np.frombuffer(stream, np.uint8))
+            header = create_like(item, parent, _header_name(item, name), copy.type_of(item))
+            raw.attrs[STREAM], raw.attrs[HEADER] = LAYOUT, header.name
+            raw.attrs[NAME] = item.name.lstrip("/")
             records.append(_record(item.name.lstrip("/"), stream))
-            return True
+            return Replacement(raw, header, item)
 
-        _rewrite(file, target, store)
+        _atomic(target, lambda path: copy_hdf5(file, path, store))
     return records
 
 
@@ -101,29 +119,97 @@ def decompress_file(source: Path | str, target: Path | str) -> list[str]:
         values = decompress(source.read_bytes())
         _atomic(target, lambda path: _save_npy(path, values))
         return [source.name]
-    names: list[str] = []
+    with _opened(source) as file:
+        restored = _Restored(file)
+        _atomic(target, lambda path: copy_hdf5(file, path, restored.replace))
+    if not restored.names:
+        target.unlink()
+        raise DataError("nothing in it was compressed by scitoolkit", where=str(source))
+    if restored.scales:
+        _attach_scales(target, restored.scales)
+    return restored.names
 
-    def store(item: h5py.Dataset, parent: h5py.Group) -> bool:
+
+class _Restored:
+    """Puts the variables of a compressed file in place of their streams, while it is copied."""
+
+    def __init__(self, file: h5py.File) -> None:
+        self.file = file
+        self.names: list[str] = []
+        self.scales: dict[str, list[str]] = {}
+        self._headers = _header_keys(file)
+
+    def replace(
+        self, item: h5py.Dataset, parent: h5py.Group, name: str, copy: Hdf5Copy
+    ) -> Replacement | Left | None:
+        """Return the variable of a stream, `LEFT_OUT` for a header, None for anything else."""
+        if object_key(item) in self._headers:
+            return LEFT_OUT
         if STREAM not in item.attrs:
-            return False
+            return None
+        self.names.append(_variable_name(item))
         stream = item[...].tobytes()
+        if HEADER not in item.attrs:
+            return self._first_layout(item, stream, parent, name)
+        header = self.file[item.attrs[HEADER]]
+        made = create_like(header, parent, name, copy.type_of(header))
+        _fill(made, stream)
+        copy.refer(header, made)
+        return Replacement(made, made, header)
+
+    def _first_layout(
+        self, item: h5py.Dataset, stream: bytes, parent: h5py.Group, name: str
+    ) -> Replacement:
+        """Return the variable of a file that version 0.1 wrote, which kept shape and dims alone."""
         about = inspect_stream(stream)
         shape = tuple(about["shape"])
         chunks = True if shape and math.prod(shape) else None
-        made = parent.create_dataset(_leaf(item), shape, np.dtype(about["dtype"]), chunks=chunks)
-        start = 0
-        for slab in iterate_slabs(stream):
+        made = parent.create_dataset(name, shape, np.dtype(about["dtype"]), chunks=chunks)
+        _fill(made, stream)
+        self.scales[made.name] = [str(n) for n in item.attrs[_DIMS]]
+        return Replacement(made, made, item, frozenset({STREAM, _DIMS}))
+
+
+def _fill(made: h5py.Dataset, stream: bytes) -> None:
+    start = 0
+    for slab in iterate_slabs(stream):
+        if not slab.ndim:
+            made[()] = slab
+        elif slab.size:
             made[start : start + len(slab)] = slab
             start += len(slab)
-        names.append(item.name.lstrip("/"))
-        return True
 
-    with _opened(source) as file:
-        _rewrite(file, target, store)
-    if not names:
-        target.unlink()
-        raise DataError("nothing in it was compressed by scitoolkit", where=str(source))
-    return names
+
+def _variable_name(stream: h5py.Dataset) -> str:
+    """Return the name that a variable had when it was compressed: it may have several."""
+    return str(stream.attrs.get(NAME, stream.name.lstrip("/")))
+
+
+def _attach_scales(target: Path, scales: Mapping[str, list[str]]) -> None:
+    with h5py.File(target, "r+") as file:
+        for variable, names in scales.items():
+            for axis, name in enumerate(names):
+                if name and name in file:
+                    file[variable].dims[axis].attach_scale(file[name])
+
+
+def _header_name(item: h5py.Dataset, name: str) -> str:
+    """Return a name next to a variable that nothing in its group has."""
+    found = f"{name}.header"
+    while found in item.parent:
+        found += "_"
+    return found
+
+
+def _header_keys(file: h5py.File) -> set[tuple[int, int]]:
+    found: set[tuple[int, int]] = set()
+
+    def visit(_: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and HEADER in item.attrs:
+            found.add(object_key(file[item.attrs[HEADER]]))
+
+    file.visititems(visit)
+    return found
 
 
 def streams(path: Path | str) -> Iterator[tuple[str, bytes]]:
@@ -144,7 +230,7 @@ def streams(path: Path | str) -> Iterator[tuple[str, bytes]]:
             )
         )
         for name in found:
-            yield name, file[name][...].tobytes()
+            yield _variable_name(file[name]), file[name][...].tobytes()
 
 
 def _compress_array(source: Path, target: Path, plan: FilePlan) -> dict[str, Any]:
@@ -174,7 +260,7 @@ def _wanted(file: h5py.File, plan: FilePlan) -> dict[str, Bound]:
     floats: dict[str, h5py.Dataset] = {}
 
     def visit(_: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and item.dtype.kind == "f" and item.dtype.itemsize <= 8:
+        if isinstance(item, h5py.Dataset) and item.shape is not None and _is_float(item):
             floats[item.name] = item
 
     file.visititems(visit)
@@ -200,6 +286,13 @@ def _wanted(file: h5py.File, plan: FilePlan) -> dict[str, Bound]:
     return wanted
 
 
+def _is_float(item: h5py.Dataset) -> bool:
+    kind = item.id.get_type()
+    return (
+        kind.get_class() == h5py.h5t.FLOAT and item.dtype.kind == "f" and item.dtype.itemsize <= 8
+    )
+
+
 def _coordinates(floats: Mapping[str, h5py.Dataset]) -> set[str]:
     """Return the names that some variable calls its coordinates or bounds (CF conventions)."""
     named: set[str] = set()
@@ -208,71 +301,6 @@ def _coordinates(floats: Mapping[str, h5py.Dataset]) -> set[str]:
             text = item.attrs.get(key, "")
             named |= set((text.decode() if isinstance(text, bytes) else str(text)).split())
     return named
-
-
-def _rewrite(
-    file: h5py.File, target: Path, store: Callable[[h5py.Dataset, h5py.Group], bool]
-) -> None:
-    """Copy a file object by object; `store` may put something else in a dataset's place."""
-
-    def write(path: Path) -> None:
-        with h5py.File(path, "w") as out:
-            _attributes(file, out)
-            scales: list[h5py.Dataset] = []
-            file.visititems(lambda _, item: _copy(item, out, store, scales))
-            for item in scales:
-                out[item.name].make_scale(_scale_name(item))
-            file.visititems(lambda _, item: _attach(file, item, out))
-
-    _atomic(target, write)
-
-
-def _copy(item: Any, out: h5py.File, store: Callable, scales: list[h5py.Dataset]) -> None:
-    if isinstance(item, h5py.Group):
-        _attributes(item, out.require_group(item.name))
-        return
-    if not isinstance(item, h5py.Dataset):
-        return
-    parent = out.require_group(item.parent.name)
-    if not store(item, parent):
-        item.file.copy(item, parent, _leaf(item), without_attrs=True)
-    _attributes(item, out[item.name])
-    if item.is_scale:
-        scales.append(item)
-
-
-def _attributes(source: Any, target: Any) -> None:
-    for key in source.attrs:
-        if key in _KEPT_OUT:
-            continue
-        value = source.attrs.get_id(key)
-        if h5py.check_ref_dtype(value.dtype) is None:
-            target.attrs.create(key, source.attrs[key], dtype=None)
-
-
-def _scale_name(item: h5py.Dataset) -> bytes:
-    name = item.attrs.get("NAME", b"")
-    return name if isinstance(name, bytes) else str(name).encode()
-
-
-def _attach(file: h5py.File, item: Any, out: h5py.File) -> None:
-    """Attach the dimension scales that the source has, also those kept beside a stream."""
-    if not isinstance(item, h5py.Dataset) or item.is_scale:
-        return
-    copy = out[item.name]
-    if STREAM in item.attrs and STREAM not in copy.attrs:
-        names = [str(n) for n in item.attrs[_DIMS]]
-    else:
-        names = [d[0].name if len(d) else "" for d in item.dims]
-    if STREAM in copy.attrs:
-        return
-    for axis, name in enumerate(names):
-        if name and name in out:
-            copy.dims[axis].attach_scale(out[name])
-
-
-def _leaf(item: h5py.Dataset) -> str:
-    return item.name.rpartition("/")[2]
 
 
 def _opened(path: Path) -> h5py.File:
@@ -299,7 +327,11 @@ def as_hdf5(path: Path) -> h5py.File:
     if found.native_hdf5:
         return _opened(path)
     with found.open_dataset(path, decode=False) as dataset:
-        return h5py.File(io.BytesIO(dataset.to_netcdf(engine="h5netcdf")), "r")
+        # xarray would otherwise give variables without a fill value one of NaN.
+        none = {str(n): {"_FillValue": None} for n, v in dataset.variables.items()
+                if "_FillValue" not in v.attrs and v.dtype.kind == "f"}  # fmt: skip
+        image = dataset.to_netcdf(engine="h5netcdf", encoding=none)
+        return h5py.File(io.BytesIO(image), "r")
 
 
 def read_array(path: Path) -> np.ndarray:

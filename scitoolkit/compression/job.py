@@ -77,7 +77,7 @@ class CompressionConfig(JobConfig, Options):
             dict.fromkeys(self.data.variables),
             Options(
                 codec=self.codec, enhancer=self.enhancer, guarantee=self.guarantee,
-                train_seconds=self.train_seconds,
+                train_seconds=self.train_seconds, objective=self.objective,
             ),
             MissingValues.of(self.data.missing),
         )  # fmt: skip

@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from scitoolkit.core.config import Config
+from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import nearest_name
@@ -218,7 +219,8 @@ def open_atoms(paths: Path | Sequence[Path], labels: LabelConfig | None = None) 
     """Open files of atomic configurations without reading their frames.
 
     Args:
-        paths: deepmd system folders (or a folder of them), extxyz files, ASE databases.
+        paths: deepmd system folders (or a folder of them), extxyz files, ASE databases; a path
+            that begins with `datasets/` and does not exist is looked for in the shipped data.
         labels: names and units of the labels.
 
     Raises:
@@ -240,6 +242,9 @@ def open_atoms(paths: Path | Sequence[Path], labels: LabelConfig | None = None) 
 
 def _sources(path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
     """Yield the sources that a path holds, in the format that claims it."""
+    shipped = content_root("datasets").parent / path
+    if not path.exists() and path.parts[:1] == ("datasets",) and shipped.exists():
+        path = shipped
     if not path.exists():
         raise DataError("no such file", where=str(path))
     members = [atoms_formats.get(name) for name in atoms_formats]

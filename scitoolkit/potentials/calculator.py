@@ -114,7 +114,11 @@ class Calculator(_AseCalculator):
     def calculate(
         self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = all_changes
     ) -> None:
-        """Fill `results` with all properties; a stress only where the cell is periodic in 3D."""
+        """Fill `results` with all properties.
+
+        A stress needs a periodic direction and three lattice vectors. That of a slab is per volume
+        of its cell, vacuum included, as in ASE; its in-plane part times the height is the tension.
+        """
         super().calculate(atoms, properties, system_changes)
         graph = {**self.neighbours.graph(self.atoms), **_parameters(self.atoms)}
         with torch.no_grad():
@@ -124,7 +128,7 @@ class Calculator(_AseCalculator):
             "energy": energy, "free_energy": energy, "energies": found["atomic_energy"],
             "forces": found["forces"],
         }  # fmt: skip
-        if self.atoms.pbc.all():  # type: ignore[union-attr]
+        if self.atoms.pbc.any() and self.atoms.cell.rank == 3:  # type: ignore[union-attr]
             stress = -found["virial"][0] / self.atoms.get_volume()  # type: ignore[union-attr]
             stress = 0.5 * (stress + stress.T)
             self.results["stress"] = stress[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]

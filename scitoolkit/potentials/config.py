@@ -47,6 +47,8 @@ class PotentialConfig(JobConfig):
         type_map: species in the order of the model's types; found in the data unless given.
         e0: energies of the species that the model starts from: `auto`, `isolated`,
             `least_squares`, or eV by species; see `ReferenceEnergies`. The log says which.
+        refit_e0: after training, fit E0 once more to the energies that the model predicts, where
+            it is of least squares; forces do not change.
         seed: of the draw of the validation part.
         statistics_frames: training configurations that shifts and scales are measured on.
     """
@@ -59,6 +61,7 @@ class PotentialConfig(JobConfig):
     model: AnyModel
     loss: LossConfig = LossConfig()
     e0: ReferenceEnergies = "auto"
+    refit_e0: bool = True
     statistics_frames: int = Field(default=64, ge=1)
     seed: NonNegativeInt = 0
     training: TrainingConfig = TrainingConfig()

@@ -24,7 +24,11 @@ from scitoolkit.potentials.data import GraphLoader, GraphSet
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.prediction import write_predictions
-from scitoolkit.potentials.reference_energies import set_reference_energies, training_frames
+from scitoolkit.potentials.reference_energies import (
+    refit_energies,
+    set_reference_energies,
+    training_frames,
+)
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank, world_size
 
 log: Logger = get_logger(__name__)
@@ -34,13 +38,17 @@ MOST_COMPARED = 20_000  # configurations looked through for duplicates
 
 @dataclass
 class Prepared:
-    """An untrained model with its data; `config` has type map and sel filled in."""
+    """An untrained model with its data; `config` has type map and sel filled in.
+
+    `e0_fitted` says whether E0 is of least squares, not of isolated atoms or the configuration.
+    """
 
     config: PotentialConfig
     model: Potential
     train: GraphSet
     validation: GraphSet
     e0_source: str
+    e0_fitted: bool
 
 
 class PotentialJob(TrainingJob):
@@ -80,6 +88,8 @@ class PotentialJob(TrainingJob):
         )
         if current_rank() == 0:
             ready.model.load_state_dict(best_weights(run.checkpoints))
+            if ready.e0_fitted and config.refit_e0:
+                refit_energies(ready.model, list(ready.train.spread(config.statistics_frames)))
             save_model(ready.model, ready.config, run.path / MODEL)
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
@@ -135,11 +145,12 @@ def prepare(config: PotentialConfig) -> Prepared:
     settings = config.model.resolve_auto_sel(sample, type_map)
     model = settings.build(type_map)
     model.fit_statistics([model.residual_labels(graph) for graph in sample])
-    e0_source = set_reference_energies(model, config.e0, found.isolated)
+    e0_source = set_reference_energies(model, config.e0, found.isolated, sample)
     source, indices = validation
     held_graphs = GraphSet(source, indices.tolist(), type_map, cutoff)
     resolved = config.model_copy(update={"type_map": list(type_map), "model": settings})
-    return Prepared(resolved, model, graphs, held_graphs, e0_source)
+    fitted = isinstance(config.e0, str) and found.isolated is None
+    return Prepared(resolved, model, graphs, held_graphs, e0_source, fitted)
 
 
 def save_model(model: Potential, config: PotentialConfig, folder: Path) -> None:

@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.atoms import AtomsCollection
 from scitoolkit.potentials.model import Potential
+from scitoolkit.potentials.statistics import composition, composition_rank, energy_shifts
 
 log: Logger = get_logger(__name__)
 SAME_ENERGY = 1e-3  # eV, by which frames of one lone atom may differ without a word
@@ -92,14 +94,16 @@ def _lone_energies(frames: AtomsCollection, alone: Sequence[int]) -> dict[str, f
 
 
 def set_reference_energies(
-    model: Potential, wanted: str | Mapping[str, float], isolated: Mapping[str, float] | None
-) -> str:
+    model: Potential, wanted: str | Mapping[str, float], isolated: Mapping[str, float] | None,
+    graphs: Sequence[Batch],
+) -> str:  # fmt: skip
     """Put given or isolated energies in the place of the least-squares ones; return the source.
 
     Args:
         model: its statistics are set already.
         wanted: the configuration's `e0`.
         isolated: of `TrainingFrames`.
+        graphs: training frames, whose compositions say which energies they determine.
 
     Raises:
         ConfigError: given energies leave out a species, or name one that the model does not know.
@@ -116,10 +120,49 @@ def set_reference_energies(
         with torch.no_grad():
             values = [given[name] for name in model.type_map]
             model.get_buffer("shift").copy_(torch.tensor(values, dtype=torch.float64))
+    else:
+        source += _undetermined(model.type_map, graphs)
     values = model.get_buffer("shift").tolist()
     each = ", ".join(f"{n} {v:.6g}" for n, v in zip(model.type_map, values, strict=True))
     log.info("E0 in eV from %s: %s", source, each)
     return source
+
+
+def _undetermined(type_map: Sequence[str], graphs: Sequence[Batch]) -> str:
+    """Return what is to be said where compositions do not tell the species apart, or ""."""
+    rank = composition_rank(graphs, len(type_map))
+    if rank == len(type_map):
+        return ""
+    log.warning(
+        "the frames' compositions determine %d of %d energies E0: energies of other compositions "
+        "and of fragments mean nothing. Fix: e0: {%s}, or frames of isolated atoms",
+        rank, len(type_map), ", ".join(f"{name}: ..." for name in type_map),
+    )  # fmt: skip
+    return f", which determine {rank} of {len(type_map)}: energies of fragments mean nothing"
+
+
+@torch.no_grad()
+def refit_energies(model: Potential, graphs: Sequence[Batch]) -> None:
+    """Add to E0 what explains the energy errors that are left on training frames best.
+
+    Least squares over frames, so that a training that was stopped early, or weighted forces
+    alone, leaves no constant error; forces do not change.
+
+    Args:
+        model: trained.
+        graphs: labelled training frames.
+    """
+    model.eval()
+    counts, labels = composition(graphs, len(model.type_map))
+    predicted = [energy for graph in graphs for energy in model(graph)["energy"].tolist()]
+    errors = labels - np.array(predicted)
+    change = energy_shifts(counts, errors)
+    shift = model.get_buffer("shift")
+    shift += torch.from_numpy(change).to(shift)
+    log.info(
+        "E0 refitted after training: rms energy error %.3g -> %.3g eV on %d training frames",
+        np.sqrt(np.mean(errors**2)), np.sqrt(np.mean((errors - counts @ change) ** 2)), len(labels),
+    )  # fmt: skip
 
 
 def _check_names(given: Mapping[str, float], type_map: Sequence[str]) -> None:

@@ -28,6 +28,16 @@ def energy_shifts(counts: np.ndarray, energies: np.ndarray) -> np.ndarray:
     return np.round(shifts, 12)  # type: ignore[return-value]
 
 
+def composition_rank(graphs: Iterable[Batch], num_types: int) -> int:
+    """Return how many species' energies the compositions of frames determine."""
+    counts = [
+        torch.bincount(graph["types"][graph["frame"] == frame], minlength=num_types).numpy()
+        for graph in graphs
+        for frame in range(len(graph["num_atoms"]))
+    ]
+    return int(np.linalg.matrix_rank(np.array(counts, dtype=np.float64)))
+
+
 def composition(graphs: Iterable[Batch], num_types: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (frames, types) numbers of atoms, and (frames,) energies in eV."""
     counts, energies = [], []

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from scitoolkit.search.strategies import StrategyConfig as StrategyConfig
     from scitoolkit.search.strategies.bayesian import BayesianSearch as BayesianSearch
     from scitoolkit.search.strategies.evolution import AgingEvolution as AgingEvolution
+    from scitoolkit.search.strategies.gaussian_process.strategy import (
+        GaussianProcessSearch as GaussianProcessSearch,
+    )
     from scitoolkit.search.strategies.halving import SuccessiveHalving as SuccessiveHalving
     from scitoolkit.search.strategies.random import RandomSearch as RandomSearch
     from scitoolkit.search.trial import Objective as Objective
@@ -41,6 +44,7 @@ _HOMES: dict[str, str | None] = {
     "DeepHyperEvaluator": "evaluators.deephyper",
     "Evaluator": "evaluators",
     "EvaluatorConfig": "evaluators",
+    "GaussianProcessSearch": "strategies.gaussian_process.strategy",
     "History": "history",
     "InProcess": "evaluators",
     "Limits": "evaluators",

@@ -24,7 +24,7 @@ from scitoolkit.search.evaluators import EvaluatorConfig, Limits, Resources, eva
 from scitoolkit.search.evaluators.processes import ProcessesConfig
 from scitoolkit.search.space import Space
 from scitoolkit.search.strategies import StrategyConfig, strategies
-from scitoolkit.search.strategies.evolution import EvolutionConfig
+from scitoolkit.search.strategies.gaussian_process.strategy import GaussianProcessConfig
 from scitoolkit.search.trial import Objective
 
 
@@ -131,7 +131,7 @@ class SearchConfig(JobConfig):
     settings: list[str] = Field(default=[])
     space: str | dict[str, Any]
     objectives: list[ObjectiveConfig] = Field(min_length=1)
-    strategy: Annotated[StrategyConfig, Choice(strategies)] = EvolutionConfig()
+    strategy: Annotated[StrategyConfig, Choice(strategies)] = GaussianProcessConfig()
     budget: Annotated[BudgetConfig, FREE_ON_RESUME] = BudgetConfig()
     final: FinalConfig = FinalConfig()
     budget_key: str = "training.epochs"

@@ -23,7 +23,7 @@ from scitoolkit.search.evaluators import Evaluator, InProcess, Limits
 from scitoolkit.search.evaluators.processes import Processes
 from scitoolkit.search.history import Event, History, checked_header
 from scitoolkit.search.space import Codes, Space
-from scitoolkit.search.strategies import AgingEvolution, SpaceExhausted, Strategy
+from scitoolkit.search.strategies import GaussianProcessSearch, SpaceExhausted, Strategy
 from scitoolkit.search.trial import Objective, Outcome, Task, Trial
 from scitoolkit.search.trial_log import TrialLog
 from scitoolkit.search.worker import Evaluate
@@ -49,7 +49,7 @@ class Search:
             or figures by name. See `TrialContext` for what `trial` offers.
         directory: run directory; log and checkpoints are kept there and `resume` continues from
             them. None keeps everything in memory.
-        strategy: `AgingEvolution()` unless stated.
+        strategy: `GaussianProcessSearch()` unless stated.
         objectives: names or `Objective`s; an evaluation that returns a number has one called
             `objective`.
         cost: figures of a configuration that are known without training it, such as its number
@@ -90,7 +90,7 @@ class Search:
         self.seed: int = seed
         self.keep: int = keep
         self.directory: Path | None = None if directory is None else Path(directory)
-        self.strategy: Strategy | AgingEvolution = strategy or AgingEvolution()
+        self.strategy: Strategy = strategy or GaussianProcessSearch()
         self.objectives: tuple[Objective, ...] = tuple(
             Objective(o) if isinstance(o, str) else o for o in objectives
         )

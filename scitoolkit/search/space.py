@@ -79,14 +79,15 @@ class Space:
         self._kinds = list(self.variables.values())
         self._check_conditions()
         self.order: list[int] = self._topological()
-        self._conditions = self._code_conditions()
+        self.conditions: list[list[tuple[int, frozenset[Any]]]] = self._code_conditions()
+        """For every variable the positions it depends on and the codes they must have."""
 
     # --- what a user sees -------------------------------------------------------------------
 
     @cached_property
     def size(self) -> int | float:
         """Number of different configurations (without `where`); infinite with a real number."""
-        controls = [i for i in self.order if any(i in dict(c) for c in self._conditions)]
+        controls = [i for i in self.order if any(i in dict(c) for c in self.conditions)]
         free = [i for i in range(len(self._kinds)) if i not in controls]
         return self._count(controls, free, [None] * len(self._kinds), 0)
 
@@ -280,7 +281,7 @@ class Space:
 
     def active(self, i: int, codes: Sequence[Any]) -> bool:
         """Return whether the conditions of variable `i` are met."""
-        return all(codes[j] in allowed for j, allowed in self._conditions[i])
+        return all(codes[j] in allowed for j, allowed in self.conditions[i])
 
     def _repair(self, codes: list[Any], rng: random.Random) -> None:
         """Switch variables on and off as the conditions now say."""

@@ -41,7 +41,7 @@ def search_file(small_sst, tmp_path) -> Path:
             "model.head": ["last_state", "all_steps"],
         },
         "objectives": [{"name": "validation_rmse"}, {"name": "parameters", "limit": 2000}],
-        "strategy": {"population": 4, "tournament_size": 2},
+        "strategy": {"name": "evolution", "population": 4, "tournament_size": 2},
         "budget": {"trials": 6},
         "final": {"finalists": 2, "seeds": 2},
         "run": {"root": str(tmp_path / "runs")},

@@ -101,6 +101,10 @@ class ErrorBoundedCodec(Config):
         """Return the multiples of the bound to try on a field: the best result is kept."""
         return (1.0,)
 
+    def size_factors(self, num_points: int) -> Sequence[float]:
+        """Return the multiples of the bound to try where the smallest stream is wanted."""
+        return self.factors(num_points)
+
     def version(self) -> str:
         """Return the version of the library, kept in the header of a stream."""
         if not self.requires:

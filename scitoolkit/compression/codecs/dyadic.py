@@ -16,6 +16,8 @@ from scitoolkit.core.errors import DataError
 STEPS = (1.5, 1.0)
 # A small field is coded in milliseconds, and its header weighs: the search may be finer.
 FINE_STEPS, SMALL_POINTS = (*STEPS, 1.35, 1.2, 1.1, 0.92, 0.85), 1 << 16
+# Wide bins need many corrections, yet fewer bytes in all where only the bound counts.
+WIDE_STEPS = (2.0, 2.3)
 _HEAD = struct.Struct("<dhh")
 
 
@@ -44,6 +46,10 @@ class Dyadic(ErrorBoundedCodec):
     def factors(self, num_points: int) -> Sequence[float]:
         """Return bin widths in units of the bound."""
         return FINE_STEPS if num_points <= SMALL_POINTS else STEPS
+
+    def size_factors(self, num_points: int) -> Sequence[float]:
+        """Return wider bins too: many corrections, but the fewest bytes in all."""
+        return (*self.factors(num_points), *WIDE_STEPS)
 
     def encode(self, values: np.ndarray, error_bound: float) -> bytes:
         """Return offset, shrinkage and coded integers of bins `error_bound` wide."""

@@ -83,6 +83,7 @@ def fill_networks(stack: StackedNetworks, collection: dict[str, Any], where: str
         networks = [networks[c + n * types] for c in range(types) for n in range(types)]
     for number, network in enumerate(networks):
         for k, layer in enumerate(network["layers"]):
+            _check_layer(layer, k == len(stack.widths), where)
             variables = layer["@variables"]
             stack.weight[k][number] = torch.from_numpy(variables["w"])
             stack.bias[k][number] = torch.from_numpy(np.ravel(variables["b"]))
@@ -91,6 +92,21 @@ def fill_networks(stack: StackedNetworks, collection: dict[str, Any], where: str
                 raise DataError(f"layer {k}: an unexpected or missing idt", where=where)
             if step is not None:
                 stack.step[str(k)][number] = torch.from_numpy(np.ravel(step))
+
+
+def _check_layer(layer: Tree, output: bool, where: str) -> None:
+    """Refuse a layer of another form than tanh with a shortcut, or linear at the end.
+
+    Raises:
+        DataError: it is.
+    """
+    wanted = ("none", False) if output else ("tanh", True)
+    found = (str(layer["activation_function"]).lower().replace("linear", "none"), layer["resnet"])
+    if found != wanted:
+        raise DataError(
+            f"a layer with activation {found[0]} and resnet {found[1]}", where=where,
+            allowed=f"{wanted[0]} and {wanted[1]}",
+        )  # fmt: skip
 
 
 def network_collection(stack: StackedNetworks, kind: str, types: int, indices: int) -> Tree:

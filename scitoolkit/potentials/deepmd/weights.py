@@ -22,12 +22,12 @@ from scitoolkit.potentials.deepmd.file import (
     Tree,
     fill_networks,
     network_collection,
-    read_tree,
     resnet_dt,
     write_tree,
 )
 from scitoolkit.potentials.deepmd.model import DeepPotential, DeepPotentialConfig
 from scitoolkit.potentials.deepmd.properties import PropertyKind, PropertyModel
+from scitoolkit.potentials.deepmd.unread import finish, open_tree
 
 _PROPERTIES: dict[str, PropertyKind] = {
     "dipole": "dipole", "polar": "polarisability", "dos": "dos",
@@ -41,7 +41,8 @@ def read_deepmd(path: Path | str) -> DeepPotential:
     Raises:
         DataError: not such a file, or a model of a kind that is not built here.
     """
-    model, where = read_tree(Path(path))["model"], str(path)
+    tree, where = open_tree(Path(path)), str(path)
+    model = tree["model"]
     fitting = model.get("fitting", {})
     if fitting.get("type") != "ener":
         raise DataError(
@@ -56,6 +57,7 @@ def read_deepmd(path: Path | str) -> DeepPotential:
         if (extra := model.get("@variables", {}).get("out_bias")) is not None:
             shift = shift + extra.reshape(-1)[: len(shift)]
         out.shift.copy_(torch.from_numpy(shift))
+    finish(tree, where)
     return out
 
 
@@ -65,7 +67,8 @@ def read_deepmd_property(path: Path | str) -> PropertyModel:
     Raises:
         DataError: not such a file, or a model of a kind that is not built here.
     """
-    model, where = read_tree(Path(path))["model"], str(path)
+    tree, where = open_tree(Path(path)), str(path)
+    model = tree["model"]
     fitting = model.get("fitting", {})
     kind = _PROPERTIES.get(str(fitting.get("type")))
     if kind is None:
@@ -94,6 +97,7 @@ def read_deepmd_property(path: Path | str) -> PropertyModel:
                 constant = (np.ravel(variables["constant_matrix"]) + diagonal) * scale
             out.scale.copy_(torch.from_numpy(scale))
             out.isotropic.copy_(torch.from_numpy(constant))
+    finish(tree, where)
     return out.eval()
 
 

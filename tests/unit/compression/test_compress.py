@@ -197,3 +197,16 @@ def test_deflated_library_stream_is_smaller_and_a_bomb_is_refused():
     bomb = pack(header, {"base": zlib.compress(bytes(1 << 24), 9)})
     with pytest.raises(DataError, match="more than"):
         decompress(bomb)
+
+
+@pytest.mark.parametrize("bound", [1e-2, 1e-4])
+def test_the_objective_size_is_never_larger_than_any_codec_alone(bound):
+    field = np.load(content_root("datasets") / "turbulence_sperr" / "wmag_64.npy")
+    line = np.random.default_rng(0).standard_normal(4000).astype("f4")
+    for x in (field[:32, :32, :32], field[0], line):
+        stream = compress(x, rel=bound, objective="size")
+        sizes = [len(compress(x, rel=bound, codec=codec, enhancer="none", objective="size"))
+                 for codec in ("sz3", "dyadic")]  # fmt: skip
+        assert len(stream) <= min(sizes)
+        assert len(stream) <= len(compress(x, rel=bound)) + 16
+        assert largest(x, decompress(stream)) <= bound * float(np.ptp(x)) * (1 + 1e-12)

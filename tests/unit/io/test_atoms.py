@@ -149,3 +149,10 @@ def test_a_damaged_file_says_where(tmp_path, cut):
     (tmp_path / "a.xyz").write_text(text[: len(text) - cut])
     with pytest.raises(DataError, match=r"a\.xyz"):
         list(open_atoms(tmp_path / "a.xyz"))
+
+
+def test_shipped_data_opens_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert len(open_atoms("datasets/water_deepmd/data_3")) == 80
+    with pytest.raises(DataError, match="no such file"):
+        open_atoms("datasets/water_deepmd/data_9")

@@ -51,3 +51,27 @@ def test_another_file_is_refused(tmp_path):
     (tmp_path / "a.dp").write_text("nothing")
     with pytest.raises(DataError, match="convert-backend"):
         read_deepmd(tmp_path / "a.dp")
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        (("descriptor",), "new_option", True),
+        (("fitting",), "atom_ener", [np.array([-1.0]), None]),
+        (("fitting",), "tot_ener_zero", True),
+        (("fitting", "nets", "networks", 0, "layers", 0), "activation_function", "relu"),
+        (("descriptor", "embeddings", "networks", 0, "layers", 1), "resnet", False),
+        (("fitting",), "@new_variables", {"scale": 2.0}),
+        ((), "another_part", {"type": "pairtab"}),
+    ],
+)
+def test_a_setting_that_nothing_here_reads_is_refused(section, key, value, tmp_path):
+    from scitoolkit.potentials.deepmd.file import read_tree, write_tree
+
+    tree = read_tree(GOLDEN / "one_side.dp")
+    part = tree["model"]
+    for name in section:
+        part = part[name]
+    part[key] = value
+    with pytest.raises(DataError, match=key if key != "activation_function" else "relu"):
+        read_deepmd(write_tree(tree, tmp_path / "changed.dp"))

@@ -146,3 +146,34 @@ def test_a_committee_disagrees_only_with_others():
 def test_atoms_on_each_other_are_refused():
     with pytest.raises(DataError, match="apart"):
         values(potential(), ase.Atoms("OO", positions=[[0, 0, 0], [0, 0, 1e-9]]))
+
+
+@pytest.mark.parametrize("pbc", [(True, True, False), (True, False, False), (True, True, True)])
+def test_stress_of_slabs_is_the_derivative_of_the_energy_by_strain(pbc):
+    atoms = water()
+    atoms.pbc, atoms.calc = pbc, Calculator(potential(), skin=0.0)
+    found = atoms.get_stress(voigt=False)
+    for row, column in ((0, 0), (1, 1), (0, 1), (2, 2)):
+        energies = []
+        for sign in (1, -1):
+            strain = np.eye(3)
+            strain[row, column] += 0.5e-5 * sign
+            strain[column, row] += 0.5e-5 * sign
+            strained = atoms.copy()
+            strained.set_cell(atoms.cell.array @ strain, scale_atoms=False)
+            strained.positions = atoms.positions @ strain
+            strained.calc = atoms.calc
+            energies.append(strained.get_potential_energy())
+        slope = (energies[0] - energies[1]) / 2e-5 / atoms.get_volume()
+        assert found[row, column] == pytest.approx(slope, rel=1e-5, abs=1e-7)
+
+
+def test_a_slab_without_a_third_vector_has_no_volume_and_no_stress():
+    from ase.calculators.calculator import PropertyNotImplementedError
+
+    atoms = water()
+    atoms.pbc, atoms.calc = (True, True, False), Calculator(potential())
+    atoms.cell[2] = 0
+    assert np.isfinite(atoms.get_forces()).all()
+    with pytest.raises(PropertyNotImplementedError):
+        atoms.get_stress()

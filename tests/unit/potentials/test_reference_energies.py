@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.io.atoms import LabelConfig, open_atoms
 from scitoolkit.potentials.config import PotentialConfig
-from scitoolkit.potentials.job import PotentialJob, prepare
+from scitoolkit.potentials.job import PotentialJob, load_model, prepare
 from scitoolkit.potentials.reference_energies import training_frames
 
 ACAC = Path(__file__).parents[3] / "datasets" / "acac"
@@ -108,3 +109,32 @@ def test_numbers_of_atoms_are_known_without_reading(tmp_path, small):
     for path in (small, tmp_path / "some.db", ACAC.parent / "water_deepmd" / "data_3"):
         frames = open_atoms(path)
         assert frames.num_atoms(1) == len(frames[1].species)
+
+
+def test_energies_that_the_compositions_do_not_determine_are_said_to_be_so(small, caplog):
+    """All frames are C5H8O2: one number for three species."""
+    with caplog.at_level(logging.WARNING):
+        ready = prepare(config(small))
+    assert "determine 1 of 3" in ready.e0_source
+    assert any("determine 1 of 3 energies E0" in r.getMessage() for r in caplog.records)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        ready = prepare(config(small, e0={"C": -1.0, "H": -2.0, "O": -3.0}))
+    assert "determine" not in ready.e0_source
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_a_short_training_leaves_no_constant_error_of_energies(small, refit, tmp_path):
+    training = {"epochs": 1, "batch_size": 2, "progress": False,
+                "optimizer": {"name": "adam", "lr": 0.05}}  # fmt: skip
+    settings = config(small, refit_e0=refit, training=training)
+    run = RunDirectory.create(tmp_path, "test", settings)
+    PotentialJob().train(settings, run)
+    model = load_model(run.path)[0]
+    graphs = prepare(settings).train
+    errors = [
+        float(graphs[i]["energy"] - model(graphs[i])["energy"].detach()) for i in range(len(graphs))
+    ]
+    constant = abs(np.mean(errors))
+    assert constant < 1e-6 if refit else constant > 1e-3

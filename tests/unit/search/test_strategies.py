@@ -15,6 +15,7 @@ from scitoolkit.testing.strategy import StrategyContract
 QUICK = {
     "evolution": {"population": 8, "tournament_size": 3},
     "bayesian": {"candidates": 50},
+    "gaussian_process": {"start": 5},
 }
 
 
@@ -37,7 +38,10 @@ def write(folder, text: str):
         ("strategy: {name: random, sample: 3}", r"strategy\.sample"),
         ("strategy: {name: bayesian, tournament_size: 3}", r"strategy\.tournament_size: .*candid"),
         ("strategy: {name: evolutoin}", "did you mean evolution"),
-        ("strategy: {population: 3, tournament_size: 4}", "tournament_size <= population"),
+        (
+            "strategy: {name: evolution, population: 3, tournament_size: 4}",
+            "tournament_size <= population",
+        ),
         ("budget: {evaluator: serial, workers: 4}", "`workers` is not read by .* 'serial'"),
         ("budget: {evaluator: ray, threads: 4}", "`threads` is not read by .* 'ray'"),
         ("budget: {evaluator: mpi, gpus: [0]}", "`gpus` is not read"),
@@ -50,7 +54,7 @@ def test_keys_that_nobody_reads_are_refused(tmp_path, text, said):
 
 
 def test_former_keys_and_short_forms(tmp_path, caplog):
-    text = "strategy: {population: 6, sample: 3}\nbudget: {evaluator: serial}"
+    text = "strategy: {name: evolution, population: 6, sample: 3}\nbudget: {evaluator: serial}"
     config = load_config(SearchConfig, write(tmp_path, text))
     assert config.strategy.tournament_size == 3
     assert "'sample' is now called 'tournament_size'" in caplog.text

@@ -77,6 +77,8 @@ def fill_attention(out: Any, tree: Tree, where: str) -> None:
     if out.type_network is not None:
         fill_networks(out.type_network, tree["embeddings_strip"], where)
     (layer,) = tree["type_embedding"]["embedding"]["layers"]
+    if not layer["resnet"] or str(layer["activation_function"]).lower() not in ("linear", "none"):
+        raise DataError("a type embedding without shortcut, or not linear", where=where)
     table = layer["@variables"]["w"] + _shortcut(*layer["@variables"]["w"].shape)
     if layer["@variables"]["b"] is not None:
         table = table + np.ravel(layer["@variables"]["b"])

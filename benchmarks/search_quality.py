@@ -1,0 +1,142 @@
+"""How good the best of 60 trials is: the default strategy, and Optuna's samplers where installed.
+
+Regrets are medians over seeds; the optimum moves with the seed, so that a sampler that starts in
+the middle gains nothing. `over_best_peer_max` is the largest ratio, over the three functions, of
+our median to the best peer's. SEARCH_QUALITY_SEEDS sets the number of seeds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+PEER = HERE.parent / ".venv-peers" / "optuna" / "bin" / "python"
+SEEDS = int(os.environ.get("SEARCH_QUALITY_SEEDS", "20"))
+TRIALS, TIMED = 60, 120
+SAMPLERS = ("tpe", "cma", "gp")
+
+A = np.array([
+    [10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8],
+    [17, 8, 0.05, 10, 0.1, 14],
+])  # fmt: skip
+P = 1e-4 * np.array([
+    [1312, 1696, 5569, 124, 8283, 5886], [2329, 4135, 8307, 3736, 1004, 9991],
+    [2348, 1451, 3522, 2883, 3047, 6650], [4047, 8828, 8732, 5743, 1091, 381],
+])  # fmt: skip
+HARTMANN_MINIMUM = 3.32237
+
+
+def hartmann6(x, seed: int) -> float:
+    """Hartmann's function of 6 variables in 0 ... 1, moved by up to a tenth."""
+    moved = np.array(x) - np.random.default_rng([5, seed]).uniform(-0.1, 0.1, 6)
+    waves = np.exp(-(A * (moved - P) ** 2).sum(axis=1))
+    return float(HARTMANN_MINIMUM - np.array([1, 1.2, 3, 3.2]) @ waves)
+
+
+def ackley5(x, seed: int) -> float:
+    """Ackley's function of 5 variables in -20 ... 25, its optimum anywhere in the inner 80 %."""
+    moved = np.array(x) - np.random.default_rng([7, seed]).uniform(-15.5, 20.5, 5)
+    waves = np.cos(2 * np.pi * moved).mean()
+    return float(20 - 20 * np.exp(-0.2 * np.sqrt((moved**2).mean())) - np.exp(waves) + math.e)
+
+
+def mixed7(x, seed: int) -> float:
+    """A training-like loss: three reals, two integers, two categories that interact."""
+    rate, decay, dropout, layers, width, optimizer, activation = x
+    a, b, c = np.random.default_rng([9, seed]).uniform(0.15, 0.85, 3)
+    best_rate = -5 + 5 * a - (0, 0.8, 0.4)[optimizer]
+    return float(
+        0.3 * (math.log10(rate) - best_rate) ** 2 + (0, 0.12, 0.05)[optimizer]
+        + (0.1, 0, 0.2, 0.03)[activation] + 0.03 * (layers - 1 - round(9 * b)) ** 2
+        + 0.08 * math.log2(width / 16 / 32**c) ** 2 + (dropout - 0.3) ** 2
+        + 0.05 * abs(math.log10(decay) + 5)
+    )  # fmt: skip
+
+
+# (kind, low, high, log) or ("choice", values)
+FUNCTIONS = {
+    "hartmann6": (hartmann6, [("real", 0.0, 1.0, False)] * 6),
+    "ackley5": (ackley5, [("real", -20.0, 25.0, False)] * 5),
+    "mixed7": (mixed7, [("real", 1e-5, 1.0, True), ("real", 1e-7, 0.1, True),
+                        ("real", 0.0, 0.9, False), ("integer", 1, 10, False),
+                        ("integer", 16, 512, True), ("choice", [0, 1, 2]),
+                        ("choice", [0, 1, 2, 3])]),
+}  # fmt: skip
+
+
+def space_of(name: str):
+    from scitoolkit.search import Space, choice, integer, real
+
+    makers = {"real": real, "integer": integer}
+    parameters = {}
+    for i, (kind, *rest) in enumerate(FUNCTIONS[name][1]):
+        if kind == "choice":  # texts: names of optimizers have no order
+            parameters[f"x{i}"] = choice(*(f"v{value}" for value in rest[0]))
+        else:
+            low, high, log = rest
+            parameters[f"x{i}"] = makers[kind](low, high, log=log)
+    return Space(parameters)
+
+
+def searched(name: str, seed: int, trials: int = TRIALS, workers: int = 1):
+    """Return the search by the default strategy, and its history."""
+    from scitoolkit.search import Search, Simulated
+
+    function = FUNCTIONS[name][0]
+
+    def evaluate(configuration) -> float:
+        values = configuration.values()
+        return function([int(v[1:]) if isinstance(v, str) else v for v in values], seed)
+
+    search = Search(space_of(name), evaluate, seed=seed)
+    together = Simulated(
+        evaluate, workers, lambda task: 1.0 + 0.01 * (task.trial % 7), charge=False
+    )
+    return search, search.run(trials=trials, workers=together if workers > 1 else 1)
+
+
+def regrets(name: str, workers: int = 1) -> list[float]:
+    return [searched(name, seed, workers=workers)[1].best.values[0] for seed in range(SEEDS)]
+
+
+def ms_per_proposal() -> float:
+    """Return the manager's CPU milliseconds per trial over the last 20 of 120 trials."""
+    search, _ = searched("mixed7", 0, TIMED)
+    turns = [turn for turn in search.own_seconds if turn[0]][-20:]
+    return 1e3 * sum(cpu for _, _, cpu in turns) / sum(count for count, _, _ in turns)
+
+
+def peer_medians() -> dict[str, dict[str, float]]:
+    """Return the medians of Optuna's samplers, run by an environment of their own."""
+    if not PEER.exists():
+        return {}
+    done = subprocess.run(
+        [str(PEER), str(HERE / "_search_peer.py"), str(SEEDS), str(TRIALS), *SAMPLERS],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return json.loads(done.stdout)
+
+
+def run() -> dict:
+    ours = {name: regrets(name) for name in FUNCTIONS}
+    medians = {name: float(np.median(values)) for name, values in ours.items()}
+    peers = peer_medians()
+    best = {n: min(found[n] for found in peers.values()) for n in medians} if peers else {}
+    ratios = {n: medians[n] / best[n] for n in best}
+    return {
+        **medians,
+        "mixed7_q75": float(np.quantile(ours["mixed7"], 0.75)),
+        "mixed7_four_workers": float(np.median(regrets("mixed7", workers=4))),
+        "ms_per_proposal_120": ms_per_proposal(),
+        "over_best_peer_max": max(ratios.values()) if ratios else "peers are not installed",
+        "over_best_peer": ratios,
+        "peers": peers,
+        "seeds": SEEDS,
+        "trials": TRIALS,
+    }

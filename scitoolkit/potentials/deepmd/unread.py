@@ -1,0 +1,64 @@
+"""Keys of a `.dp` file that may stay unread: those that change no result, and options off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.potentials.consumed import ConsumedTree, refuse_unread
+from scitoolkit.potentials.deepmd.file import Tree, read_tree
+
+# Labels, what only training needs, sizes that follow from weights, and copies of settings that a
+# section above holds too.
+NEUTRAL = frozenset(
+    "@class @version backend software time version model_def_script type var_name network_type "
+    "trainable trainable_ln rcond preset_out_bias layer_name default_fparam set_davg_zero "
+    "ntypes neuron in_dim out_dim dim_descrpt dim_out embedding_width bias bias_out resnet_dt "
+    "use_timestep precision type_map out_std constant_matrix c_differentiable r_differentiable "
+    "rcut rcut_smth protection nnei embed_dim hidden_dim normalize dotr scaling_factor "
+    "temperature smooth layer_num eps ln_eps padding use_tebd_bias".split()
+)
+ALLOWED: dict[str, tuple[Any, ...]] = {
+    "activation_function": ("tanh", "none", "linear", "Linear"),
+    "resnet": (True, False),
+}
+
+
+def open_tree(path: Any) -> Tree:
+    """Return the tree of a file; `finish` tells whether it was read to the end.
+
+    Raises:
+        DataError: no such file, or another kind of file.
+    """
+    return ConsumedTree(read_tree(path))
+
+
+def finish(tree: Tree, where: str) -> None:
+    """Refuse a tree with a setting that was neither read nor is off.
+
+    Raises:
+        DataError: there is one.
+    """
+    assert isinstance(tree, ConsumedTree)
+    left = [key for key in tree.unread() if not _harmless(tree, key)]
+    refuse_unread(left, where, "the models of the page 'Come from deepmd-kit'")
+
+
+def _harmless(tree: Any, key: str) -> bool:
+    name = key.rsplit(".", 1)[-1]
+    if name in NEUTRAL:
+        return True
+    value = tree
+    for part in key.split("."):
+        value = value[int(part)] if isinstance(value, list) else value[part]
+    if name in ALLOWED:
+        return value in ALLOWED[name]
+    return _off(value)
+
+
+def _off(value: Any) -> bool:
+    """Return whether an option has the value of one that is not used."""
+    if isinstance(value, list):
+        return all(_off(each) for each in value)
+    return value is None or (np.isscalar(value) and not value)

@@ -1,0 +1,244 @@
+"""The search strategy `gaussian_process`: every proposal a function of (log, seed, number)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt
+from scipy.stats import qmc
+from threadpoolctl import ThreadpoolController
+
+from scitoolkit.search.space import Codes, Space
+from scitoolkit.search.strategies.base import Feasible, Proposal, Strategy
+from scitoolkit.search.strategies.config import StrategyConfig
+from scitoolkit.search.strategies.evolution import AgingEvolution
+from scitoolkit.search.strategies.gaussian_process.acquisition import (
+    Acquisition,
+    region_side,
+    trust_region,
+    whole,
+)
+from scitoolkit.search.strategies.gaussian_process.embedding import Array, Embedding
+from scitoolkit.search.strategies.gaussian_process.process import GaussianProcess
+from scitoolkit.search.trial import Trial
+
+_LARGEST = 1e100
+_CHECKED = 64
+_FEWEST = 3
+_HOPELESS = 50.0
+_NEAREST = 1e-6
+_OFF = -1.0
+_POPULATION, _TOURNAMENT = 50, 10
+
+
+class GaussianProcessSearch(Strategy):
+    """Bayesian optimisation: expected improvement, anywhere and in a trust region in turn.
+
+    Nothing is kept between proposals but the trials themselves: the process is fitted from a
+    fixed start and the trust region is recounted, so a replay fits nothing and a resumed search
+    goes on as it would have (on the same build of numpy and scipy; one thread computes).
+    Failed trials count as the worst loss. Trials that run are believed to return what is
+    predicted. Several objectives are joined with random weights (ParEGO). With successive
+    halving, losses of small budgets are shifted by the median difference to the next budget.
+
+    Args:
+        start: points of a shifted Sobol sequence before the first model.
+        until: trials after which evolution goes on, as fits cost the cube of their number.
+
+    Source:
+        expected improvement: Jones et al. 1998, doi:10.1023/A:1008306431147; ParEGO: Knowles
+        2006, doi:10.1109/TEVC.2005.851274.
+    """
+
+    name = "gaussian_process"
+
+    def __init__(self, start: int = 8, until: int = 200) -> None:
+        self.num_start, self.until = start, until
+
+    def start(self, space: Space, seed: int, feasible: Feasible) -> None:
+        """Begin without trials."""
+        super().start(space, seed, feasible)
+        self.embedding = Embedding(space)
+        self.issued: dict[int, Codes] = {}
+        self.rows: dict[int, Array] = {}
+        self.results: dict[int, list[tuple[float, ...]]] = {}
+        self.failed: set[int] = set()
+        population = min(_POPULATION, self.until)
+        self.later = AgingEvolution(population, min(_TOURNAMENT, population))
+        self.later.start(space, seed, feasible)
+
+    def propose(self, rng: random.Random) -> Proposal:
+        """Return a point of the initial design, of the model, or of evolution."""
+        if self.count >= self.until:
+            return self.later.propose(rng)
+        known = len(self.results.keys() - self.failed)
+        if self.count < self.num_start or known < _FEWEST or not self.embedding.free.any():
+            return Proposal(self._initial(rng), "start")
+        with _blas().limit(limits=1, user_api="blas"):
+            return self._modelled(rng)
+
+    def on_issue(self, trial: Trial) -> None:
+        """Note a trial that runs."""
+        super().on_issue(trial)
+        self.issued[trial.id] = trial.codes
+        self.later.on_issue(trial)
+
+    def observe(self, trial: Trial) -> None:
+        """Note the losses of a stage, or the failure, in the order of the log."""
+        before = self.results.pop(trial.id, [])
+        self.results[trial.id] = before
+        if trial.status == "done":
+            before.append(trial.values)
+        else:
+            self.failed.add(trial.id)
+        self.later.observe(trial)
+
+    def state(self) -> dict[str, Any]:
+        """Return the counters."""
+        return {**super().state(), "known": len(self.results), "failed": len(self.failed)}
+
+    def describe(self) -> dict[str, Any]:
+        """Return name and settings."""
+        return {"name": self.name, "start": self.num_start, "until": self.until}
+
+    # --- proposals --------------------------------------------------------------------------
+
+    def _initial(self, rng: random.Random) -> Codes:
+        rows = self.embedding.lift(_sobol(len(self.embedding.axes), self.seed, self.num_start))
+        points = iter([rows[self.count]] if self.count < self.num_start else [])
+
+        def draw() -> Codes:
+            row = next(points, None)
+            codes = None if row is None else self.embedding.codes(row)
+            usable = codes is not None and self.space.allows(codes)
+            return codes if codes is not None and usable else self.space.sample_codes(rng)
+
+        return self.sample_unseen(rng, draw)
+
+    def _modelled(self, rng: random.Random) -> Proposal:
+        generator = np.random.default_rng(rng.getrandbits(64))
+        numbers = list(self.results)
+        losses = self.losses(numbers, generator)
+        scaled = compressed(losses)
+        rows = self._rows(numbers)
+        process = GaussianProcess(self.embedding.features(rows), self.embedding.category, scaled)
+        running = [n for n in self.issued if n not in self.results]
+        process.add(self.embedding.features(self._rows(running)))
+        best = int(np.argmin(losses))
+        local = self.count % 2 > 0
+        region = whole(self.embedding)
+        if local:
+            side = region_side(losses, int(self.embedding.free.sum()), self.num_start)
+            region = trust_region(self.embedding, process, rows[best], side)
+        around = rows[np.argsort(losses, kind="stable")[:3]]
+        acquisition = Acquisition(self.embedding, process, scaled[best], region, generator)
+        known = self._rows(list(self.issued))
+        found = self._first_new(acquisition.candidates(around), known)
+        if found is not None:
+            return Proposal(found, "region" if local else "global")
+        return Proposal(self.sample_unseen(rng, lambda: self.space.sample_codes(rng)), "random")
+
+    def _rows(self, numbers: list[int]) -> Array:
+        """Return the rows (N, V) of trials; each is computed once, when it is first wanted."""
+        for number in numbers:
+            if number not in self.rows:
+                self.rows[number] = self.embedding.rows([self.issued[number]])[0]
+        return np.array([self.rows[n] for n in numbers]).reshape(-1, len(self.embedding.axes))
+
+    def _first_new(self, candidates: Iterator[Array], known: Array) -> Codes | None:
+        """Return the first that is not within a millionth of a range of one that was tried."""
+        filled = np.where(np.isnan(known), _OFF, known)
+        refused: set[Codes] = set()
+        for row in candidates:
+            near = np.abs(filled - np.where(np.isnan(row), _OFF, row)).max(axis=1) < _NEAREST
+            codes = self.embedding.codes(row)
+            if near.any() or codes in self.seen or codes in refused:
+                continue
+            if self.space.allows(codes) and self.feasible(codes):
+                return codes
+            refused.add(codes)
+            if len(refused) >= _CHECKED:
+                return None
+        return None
+
+    def losses(self, numbers: list[int], generator: np.random.Generator) -> Array:
+        """Return one loss (N,) per finished trial, comparable over budgets and objectives."""
+        known = [n for n in numbers if n not in self.failed]
+        last = np.array([self.results[n][-1] for n in known], dtype=np.float64)
+        reached = np.array([len(self.results[n]) - 1 for n in known])
+        table = last + self._shifts(last.shape[1])[reached]
+        joined = dict(
+            zip(known, joint(np.clip(table, -_LARGEST, _LARGEST), generator), strict=True)
+        )
+        worst = max(joined.values())
+        return np.array([joined.get(n, worst) for n in numbers])
+
+    def _shifts(self, objectives: int) -> Array:
+        """Return (stages, objectives) the median change of losses from a budget to the largest."""
+        stages = max(len(values) for values in self.results.values())
+        shifts = np.zeros((stages, objectives))
+        for stage in reversed(range(stages - 1)):
+            pairs = [values for values in self.results.values() if len(values) > stage + 1]
+            change = [np.subtract(values[stage + 1], values[stage]) for values in pairs]
+            shifts[stage] = shifts[stage + 1] + np.median(change, axis=0)
+        return shifts
+
+
+def joint(losses: Array, generator: np.random.Generator) -> Array:
+    """Return one loss (N,) of several (N, K), by random weights of a Chebyshev norm."""
+    if losses.shape[1] == 1:
+        return losses[:, 0]
+    low, high = losses.min(axis=0), losses.max(axis=0)
+    scaled = (losses - low) / np.where(high > low, high - low, 1.0)
+    weighted = generator.dirichlet(np.ones(losses.shape[1])) * scaled
+    return weighted.max(axis=1) + 0.05 * weighted.sum(axis=1)
+
+
+def compressed(losses: Array) -> Array:
+    """Return losses (N,) of zero mean and unit variance, those above the median in a logarithm.
+
+    Beyond fifty times the usual distance from the median all are equally bad: a loss that
+    overflowed must not make all others look the same.
+
+    Example:
+        >>> compressed(np.array([0.0, 1.0, 2.0, 1e9])).round(1).tolist()
+        [-1.0, -0.5, -0.1, 1.6]
+    """
+    middle = np.median(losses)
+    scale = np.median(np.abs(losses - middle)) or losses.std() or 1.0
+    out = (losses - middle) / scale
+    out = np.where(out > 0, np.log1p(np.clip(out, 0, _HOPELESS)), out)
+    return (out - out.mean()) / (out.std() or 1.0)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _sobol(dimensions: int, seed: int, count: int) -> Array:
+    """Return the first points (count, dimensions) of a Sobol sequence, shifted by the seed."""
+    power = max(1, (count - 1).bit_length())
+    points = qmc.Sobol(dimensions, scramble=False).random_base2(power)[:count]
+    return (points + np.random.default_rng([seed, dimensions]).random(dimensions)) % 1.0
+
+
+class GaussianProcessConfig(StrategyConfig):
+    """Bayesian optimisation by a Gaussian process, then evolution; the default.
+
+    Attributes:
+        start: configurations of a space-filling design before the first model.
+        until: trials after which evolution goes on.
+    """
+
+    name: Literal["gaussian_process"] = "gaussian_process"
+    start: PositiveInt = 8
+    until: int = Field(default=200, ge=1)
+
+    def build_search(self) -> GaussianProcessSearch:
+        """Return the strategy."""
+        return GaussianProcessSearch(self.start, self.until)
