@@ -127,7 +127,7 @@ class EmulationConfig(JobConfig):
         seed: of the network's initialisation; `training.seed` is that of the batches.
     """
 
-    surrogate: Literal["emulation"] = "emulation"
+    domain: Literal["emulation"] = "emulation"
     data: DataConfig
     split: CampaignSplit = CampaignSplit()
     boundary: dict[str, Padding] = Field(default_factory=dict)

@@ -58,7 +58,7 @@ class PartitionConfig(Config):
 class GraphConfig(JobConfig):
     """A graph job: the graph, how it is shared, the model and its training."""
 
-    surrogate: Literal["graphs"] = "graphs"
+    domain: Literal["graphs"] = "graphs"
     data: GraphDataConfig
     graph: PartitionConfig = PartitionConfig()
     model: AnyModel = GCN()

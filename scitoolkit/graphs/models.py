@@ -55,7 +55,7 @@ def _pyg() -> Any:
     try:
         import torch_geometric.nn as layers
     except ImportError:
-        raise missing_extra("torch_geometric", "graphs", "surrogate=graphs") from None
+        raise missing_extra("torch_geometric", "graphs", "domain=graphs") from None
     return layers
 
 
