@@ -14,7 +14,9 @@ import h5py
 import numpy as np
 import xarray as xr
 
-from scitoolkit.io.campaign import Options
+from scitoolkit.io.campaign import Options, open_campaign
+from scitoolkit.io.campaign.rows import row_sets
+from scitoolkit.io.campaign.windows import CampaignWindows
 
 SIMULATIONS, ROWS, X, Y = 3, 6, 8, 5
 
@@ -217,3 +219,16 @@ LAYOUTS: dict[str, Callable[[Path], Written]] = {
         one_sample_a_file, one_map_a_file,
     )
 }  # fmt: skip
+
+
+def disagreements(written: Written) -> list[str]:
+    """Return the channels whose values are not what was written."""
+    campaign = open_campaign(written.path, written.variables, written.options)
+    assert set(campaign.channels) == set(written.truth)
+    source = CampaignWindows(campaign, row_sets(campaign), np.arange(campaign.index.num_rows), [0])
+    found = source.read(np.arange(len(source)))
+    return [
+        name for name, truth in written.truth.items()
+        if [len(b) for b in campaign.index.blocks] != [len(t) for t in truth]
+        or not np.array_equal(found[name][:, 0], np.concatenate(truth))
+    ]  # fmt: skip

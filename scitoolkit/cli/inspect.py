@@ -51,7 +51,7 @@ def command(
 def _campaign(path: Path) -> dict[str, Any] | None:
     """Return the simulations in a folder, a pattern, or a file that holds several; else None."""
     from scitoolkit.io.campaign import Options, open_campaign
-    from scitoolkit.io.campaign.headers import campaign_files
+    from scitoolkit.io.campaign.files import campaign_files
 
     files = campaign_files(path)
     if files == [path] and path.suffix not in (".h5", ".hdf5"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +15,8 @@ from scitoolkit.core.units import same_unit
 from scitoolkit.emulation.config import DataConfig
 from scitoolkit.emulation.variables import Layout, read_layout
 from scitoolkit.io.campaign import Campaign, Options, open_campaign
-from scitoolkit.io.campaign.rows import row_sets
-from scitoolkit.io.loader.file_source import FileSource, Key, RowSet
-from scitoolkit.io.loader.source import require_finite
+from scitoolkit.io.campaign.rows import CampaignRows, row_sets
+from scitoolkit.io.campaign.windows import CampaignWindows
 
 
 @dataclass
@@ -54,64 +53,25 @@ class Data:
         return self.dataset[dim].values if dim in self.dataset.coords else np.arange(size)
 
     @cached_property
-    def rows(self) -> dict[str, RowSet]:
-        """The rows of each variable, readable in any order."""
+    def rows(self) -> dict[str, CampaignRows]:
+        """The rows of each array of the files, readable in any order."""
         return row_sets(self.campaign)
 
-    def source(self, starts: np.ndarray, offsets: Sequence[int], repeats: int = 1) -> WindowSource:
-        """Return the windows that begin at some samples.
+    def source(
+        self, starts: np.ndarray, offsets: Sequence[int], repeats: int = 1
+    ) -> CampaignWindows:
+        """Return the windows that begin at some samples: (B, offset, *dims) float32 each.
 
         Args:
             starts: first sample of each window.
             offsets: samples of a window, relative to its start, ascending.
             repeats: times that each window counts in an epoch.
         """
-        return WindowSource(self, np.tile(np.asarray(starts, np.int64), repeats), offsets)
-
-
-class WindowSource(FileSource):
-    """Windows of a campaign as the networks need them: float32, dims as in the layout.
-
-    Args:
-        data: the opened campaign.
-        starts: first sample of each window.
-        offsets: samples of a window, relative to its start.
-
-    Samples hold each variable as (B, offset, *dims) float32.
-    """
-
-    def __init__(self, data: Data, starts: np.ndarray, offsets: Sequence[int]) -> None:
-        names = list(data.layout.variables)
-        frames = tuple(int(o) for o in offsets)
-        keys = {name: Key((name,), frames, windowed=True) for name in names}
-        super().__init__({name: data.rows[name] for name in names}, keys, starts)
-        self.data = data
-        self.orders = {
-            name: [data.campaign.channels[name].dims.index(d) for d in variable.dims]
-            for name, variable in data.layout.variables.items()
-        }
-
-    def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the arrays of a batch, (samples, steps, *dims) each."""
-        batch = super().assemble(values)
-        return {
-            name: np.ascontiguousarray(
-                array.transpose(0, 1, *(2 + i for i in self.orders[name])), dtype=np.float32
-            )
-            for name, array in batch.items()
-        }
-
-    def refuse_non_finite(self, values: np.ndarray, name: str, rows: np.ndarray) -> None:
-        """Raise a DataError with the simulation of the first row that is not finite."""
-        try:
-            require_finite(values, name, rows, "samples")
-        except DataError as error:
-            bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
-            where = self.data.campaign.where(int(rows[np.argmax(bad)]))
-            raise DataError(
-                error.what, where=f"{where}, variable {name}",
-                fix="fill them, or leave the simulation out",
-            ) from None  # fmt: skip
+        orders = {name: v.dims for name, v in self.layout.variables.items()}
+        return CampaignWindows(
+            self.campaign, self.rows, np.tile(np.asarray(starts, np.int64), repeats), offsets,
+            orders=orders, dtype=np.float32,
+        )  # fmt: skip
 
 
 def open_data(

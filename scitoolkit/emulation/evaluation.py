@@ -10,7 +10,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.data import Data, WindowSource
+from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.metrics import spectrum, squared_error
 from scitoolkit.emulation.rollout import (
@@ -21,6 +21,7 @@ from scitoolkit.emulation.rollout import (
     step_once,
 )
 from scitoolkit.emulation.variables import Layout
+from scitoolkit.io.campaign.windows import CampaignWindows
 
 OWN, PERSISTENCE, LINEAR = "emulator", "persistence", "linear extrapolation"
 MATCHED = "emulator, where linear extrapolation has a frame before it"
@@ -68,7 +69,7 @@ class Evaluation:
             v.name: data.layout.weights() if v.is_field else np.ones(v.shape)
             for v in self.layout.outputs
         }
-        self.source: WindowSource = data.source(np.arange(data.num_samples), [0])
+        self.source: CampaignWindows = data.source(np.arange(data.num_samples), [0])
         self.num_samples: int = sum(map(len, blocks))
         self.blocks: list[range] = [block for block in blocks if len(block) > self.lead]
         if not self.blocks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign.headers import Header, campaign_files, read_header
+from scitoolkit.io.campaign.cache import IndexCache
+from scitoolkit.io.campaign.files import find_files, of_known_formats
+from scitoolkit.io.campaign.headers import Header
 from scitoolkit.io.campaign.index import SampleIndex
 from scitoolkit.io.campaign.layouts import (
     COMPONENT,
@@ -25,7 +27,7 @@ from scitoolkit.io.campaign.layouts import (
     layout_of,
     missing_field,
 )
-from scitoolkit.io.campaign.series import Series, simulations
+from scitoolkit.io.campaign.segments import Segments, find_segments
 from scitoolkit.io.fields import PathLike
 
 
@@ -66,38 +68,47 @@ class Campaign:
         labels: the name of each simulation.
         coordinates: {space dim: values and attributes}, for those that have some.
         layout: name of the layout.
+        skipped: {simulation or file left out: why}.
     """
 
     options: Options
     names: dict[str, tuple[str, ...]]
     channels: dict[str, Channel]
     index: SampleIndex
-    segments: tuple[Series, ...]
+    segments: Segments
     labels: tuple[str, ...]
     coordinates: dict[str, xr.Variable]
     layout: str
+    skipped: dict[str, str] = field(default_factory=dict)
 
     @property
     def files(self) -> list[Path]:
         """The files, in the order of the segments."""
-        return list(dict.fromkeys(s.path for s in self.segments))
+        return [Path(p) for p in self.segments.used_paths()]
+
+    @cached_property
+    def arrays(self) -> dict[str, tuple[Channel, ...]]:
+        """The channels of each array of the files, by its path there."""
+        found: dict[str, list[Channel]] = {}
+        for channel in self.channels.values():
+            found.setdefault(channel.array.path, []).append(channel)
+        return {path: tuple(channels) for path, channels in found.items()}
 
     def where(self, row: int) -> str:
         """Return the simulation, the file and the number of a row there, for messages."""
         simulation, number, segment = self.index.locate(row)
-        return f"{self.segments[segment].path}: simulation {self.labels[simulation]}, row {number}"
+        path = self.segments.path(segment)
+        return f"{path}: simulation {self.labels[simulation]}, row {number}"
 
     @cached_property
     def times(self) -> xr.Variable | None:
         """The decoded times of the first simulation, (rows,), None where the files have none."""
-        parts = [
-            s.times for s, k in zip(self.segments, self.index.simulation, strict=True) if not k
-        ]
-        if any(p is None for p in parts):
+        dim, first = self.options.sample_dim, np.flatnonzero(self.index.simulation == 0)
+        parts = [self.segments.times(int(k), self.options) for k in first]
+        known = [p for p in parts if p is not None]
+        if len(known) < len(parts):
             return None
-        if len(parts) == 1:
-            return parts[0]
-        return xr.Variable.concat([p for p in parts if p is not None], dim=self.options.sample_dim)
+        return known[0] if len(known) == 1 else xr.Variable.concat(known, dim=dim)
 
     def template(self) -> xr.Dataset:
         """Return the first simulation as a dataset with coordinates, units and no values.
@@ -119,11 +130,12 @@ class Campaign:
         rows = np.diff(self.index.bounds)
         return {
             "layout": self.layout,
-            "files": len(self.files),
+            "files": len(self.segments.used_paths()),
             "simulations": self.index.num_simulations,
             "rows": int(self.index.num_rows),
             "rows_of_a_simulation": [int(rows.min()), int(rows.max())],
             "first_simulations": list(self.labels[:5]),
+            **({"left_out": self.skipped} if self.skipped else {}),
             "channels": {
                 c.name: {"variable": c.array.path, "axes": list(c.array.roles),
                          "shape": list(c.shape), "units": c.array.units}
@@ -136,6 +148,8 @@ def open_campaign(
     path: PathLike | Sequence[PathLike],
     variables: Sequence[str] | None = None,
     options: Options | None = None,
+    *,
+    cache: PathLike | None = None,
 ) -> Campaign:
     """Find simulations, rows and channels in files; no field is read.
 
@@ -144,6 +158,7 @@ def open_campaign(
         variables: names, or `velocity_0` for one component; all with the dims of the largest when
             not given.
         options: what the user knows better.
+        cache: folder where the index is kept; what changed since is found file by file.
 
     Raises:
         DataError: a file is damaged or differs from the first, a variable is missing, or two
@@ -159,16 +174,25 @@ def open_campaign(
         >>> campaign.labels, campaign.index.bounds.tolist()
         (('run0', 'run1', 'run2'), [0, 4, 8, 12])
     """
-    options = options or Options()
-    headers = [read_header(file) for file in campaign_files(path)]
-    layout = layout_of(headers[0])
-    names, channels = _channels(headers[0], layout, variables, options, len(headers) > 1)
-    used = {c.array.path: c.array for c in channels.values()}
-    series = [s for h in headers for s in _series(h, headers[0], layout, used, options)]
-    labels, numbers, ordered = simulations(series, options)
+    options, found = options or Options(), find_files(path)
+    store = IndexCache.of(cache, path, variables, options)
+    segments = store.unchanged(found)
+    fresh = segments is None
+    if segments is None:
+        files = found.of(of_known_formats(found, path))
+        segments = Segments.empty(files, store.headers(files))
+    first = segments.reference(options)
+    layout = layout_of(first)
+    several = len(segments.files.paths) > 1
+    names, channels = _channels(first, layout, variables, options, several)
+    if fresh:
+        used = {c.array.path: c.array for c in channels.values()}
+        segments = find_segments(segments, first, layout, used, options)
+        store.save(found, segments)
     return Campaign(
-        options, names, channels, SampleIndex(numbers, [s.count for s in ordered]),
-        tuple(ordered), tuple(labels), _coordinates(headers[0], layout, channels), layout.name,
+        options, names, channels, SampleIndex(segments.simulation, segments.count), segments,
+        tuple(segments.labels), _coordinates(first, layout, channels), layout.name,
+        segments.skipped,
     )  # fmt: skip
 
 
@@ -225,57 +249,6 @@ def _require_samples(
         fix="data.sample_dim=NAME of the dim that counts samples, or data.dims for a file without "
         "names",
     )  # fmt: skip
-
-
-def _series(
-    header: Header, first: Header, layout: type[Layout], used: Mapping[str, Array],
-    options: Options,
-) -> list[Series]:  # fmt: skip
-    """Return the simulations of one file, which must be laid out as the first one."""
-    found = {a.path: a for a in layout.arrays(header, options).values()}
-    found |= {a.path: a for a in found.values()}
-    for path, array in used.items():
-        other = found.get(path)
-        if other is None:
-            raise missing_field(path, header, found)
-        _require_same(other, array, header.path, first.path)
-    arrays = [found[path] for path in used]
-    members = _extent(arrays, SIMULATION, header.path)
-    count = _extent(arrays, TIME, header.path)
-    out = []
-    for group in layout.groups(header):
-        stored = layout.times(header, group, options)
-        for member in range(members) if members is not None else [-1]:
-            out.append(Series.of(header.path, group, member, count, stored, layout, options))
-    return out
-
-
-def _require_same(found: Array, expected: Array, path: Path, first: Path) -> None:
-    def space(array: Array) -> dict[str, int]:
-        pairs = zip(array.roles, array.shape, strict=True)
-        return {r: n for r, n in pairs if r not in (TIME, SIMULATION)}
-
-    where = f"{path}: variable {found.path}"
-    if space(found) != space(expected) or found.roles != expected.roles:
-        raise DataError(
-            f"axes {dict(zip(found.roles, found.shape, strict=True))}", where=where,
-            allowed=f"{dict(zip(expected.roles, expected.shape, strict=True))}, as in {first}",
-        )  # fmt: skip
-    if found.units != expected.units:
-        raise DataError(
-            f"unit {found.units!r}", where=where, allowed=f"{expected.units!r}, as in {first}"
-        )
-
-
-def _extent(arrays: Sequence[Array], role: str, path: Path) -> int | None:
-    """Return the common extent of the axes with a role, None where no array has one."""
-    sizes = {a.path: n for a in arrays if (n := a.size(role)) is not None}
-    if len(set(sizes.values())) > 1:
-        raise DataError(
-            "the variables differ in their number of samples: "
-            + ", ".join(f"{name} has {n}" for name, n in sizes.items()), where=str(path),
-        )  # fmt: skip
-    return next(iter(sizes.values()), None)
 
 
 def _coordinates(

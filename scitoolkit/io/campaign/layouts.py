@@ -40,6 +40,7 @@ class Options:
         files: whether each file is a simulation, or they are parts of one.
         pattern: names of files with one sample each, `run{simulation}_t{step}.h5`.
         lead: samples from input to output; with 0 samples need no order.
+        on_error: `skip` leaves out whole simulations that cannot be read or do not fit the others.
     """
 
     sample_dim: str = "time"
@@ -48,6 +49,7 @@ class Options:
     files: Literal["auto", "simulations", "parts"] = "auto"
     pattern: str | None = None
     lead: int = 1
+    on_error: Literal["raise", "skip"] = "raise"
 
 
 @dataclass(frozen=True)
@@ -143,12 +145,12 @@ class Well(Layout):
     @classmethod
     def times(cls, header: Header, group: str, options: Options) -> Stored | None:
         """Return dimensions/time."""
-        return header.variables.get("dimensions/time")
+        return header.get("dimensions/time")
 
     @classmethod
     def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
         """Return dimensions/DIM."""
-        return header.variables.get(f"dimensions/{dim}")
+        return header.get(f"dimensions/{dim}")
 
 
 def _spatial_names(header: Header) -> list[str]:
@@ -158,8 +160,8 @@ def _spatial_names(header: Header) -> list[str]:
     rank = header.attrs.get("n_spatial_dims")
     names = sorted((n for n in found if n != "time"), key=lambda n: (order.get(n, 3), n))
     stated = header.attrs.get("spatial_dims")
-    if isinstance(stated, np.ndarray):
-        names = [s.decode() if isinstance(s, bytes) else str(s) for s in stated.tolist()]
+    if isinstance(stated, list):
+        names = [str(s) for s in stated]
     if rank is not None and len(names) != int(rank):
         raise DataError(
             f"dimensions {', '.join(names)}", where=str(header.path),
@@ -197,12 +199,12 @@ class PdeBench(Layout):
     @classmethod
     def times(cls, header: Header, group: str, options: Options) -> Stored | None:
         """Return t-coordinate, which may have the end of the last step as well."""
-        return header.variables.get("t-coordinate")
+        return header.get("t-coordinate")
 
     @classmethod
     def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
         """Return DIM-coordinate."""
-        return header.variables.get(f"{dim}-coordinate")
+        return header.get(f"{dim}-coordinate")
 
 
 class PdeBenchSeeds(Layout):
@@ -233,12 +235,12 @@ class PdeBenchSeeds(Layout):
     @classmethod
     def times(cls, header: Header, group: str, options: Options) -> Stored | None:
         """Return grid/t."""
-        return header.variables.get(f"{group}/grid/t")
+        return header.get(f"{group}/grid/t")
 
     @classmethod
     def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
         """Return grid/DIM."""
-        return header.variables.get(f"{group}/grid/{dim}")
+        return header.get(f"{group}/grid/{dim}")
 
 
 class Dedalus(Layout):
@@ -281,13 +283,13 @@ class Dedalus(Layout):
     @classmethod
     def times(cls, header: Header, group: str, options: Options) -> Stored | None:
         """Return scales/sim_time."""
-        return header.variables.get("scales/sim_time")
+        return header.get("scales/sim_time")
 
     @classmethod
     def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
         """Return the scale of a space dim."""
         found = [n for n in header.variables if n.startswith(f"scales/{dim}_hash_")]
-        return header.variables[found[0]] if len(found) == 1 else None
+        return header.get(found[0]) if len(found) == 1 else None
 
 
 class Plain(Layout):
@@ -319,7 +321,7 @@ class Plain(Layout):
         names = [options.sample_dim, *(TIME_NAMES if options.sample_dim == "time" else ())]
         for path, stored in header.variables.items():
             if path.rpartition("/")[2] in names and len(stored.shape) <= 1:
-                return stored
+                return header.get(path)
         return None
 
     @classmethod
@@ -327,7 +329,7 @@ class Plain(Layout):
         """Return the vector called like the dim."""
         for path, stored in header.variables.items():
             if path.rpartition("/")[2] == dim and len(stored.shape) == 1:
-                return stored
+                return header.get(path)
         return None
 
 
@@ -398,7 +400,7 @@ def _array(path: str, stored: Stored, roles: Sequence[str]) -> Array:
     )  # fmt: skip
 
 
-def missing_field(name: str, header: Header, arrays: Mapping[str, Array]) -> DataError:
+def missing_field(name: str, header: Header, arrays: Mapping[str, object]) -> DataError:
     """Return the error for a variable that a file does not have."""
     near = nearest_name(name, arrays)
     return DataError(

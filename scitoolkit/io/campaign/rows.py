@@ -1,9 +1,11 @@
-"""Rows of a campaign for the planned loader: segments of files, one scalar field each."""
+"""Rows of a campaign for the planned loader: segments of files, opened when they are first read."""
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,19 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign, Channel
-from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME
-from scitoolkit.io.campaign.series import Series
+from scitoolkit.io.campaign.headers import Stored
+from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, Array
+from scitoolkit.io.campaign.segments import Segments
 from scitoolkit.io.coordinates import READ_ERRORS
-from scitoolkit.io.formats.base import Format, format_of
+from scitoolkit.io.formats.base import Format, formats
 from scitoolkit.io.loader.file_source import RowSet
 from scitoolkit.io.loader.files import Counter, DataFile
-from scitoolkit.io.loader.rows import Layout, RowReader
+from scitoolkit.io.loader.packing import Packing
+from scitoolkit.io.loader.rows import Layout, RowReader, StridedReader
+
+MAX_HANDLES = 64
+_MAX_FILES = 2048
+_PACKING = ("units", "scale_factor", "add_offset", "_FillValue", "missing_value")
 
 
 class SegmentReader:
@@ -122,34 +130,275 @@ class XarrayReader:
         """Do nothing: the file is opened for each read."""
 
 
-def row_sets(campaign: Campaign) -> dict[str, RowSet]:
-    """Return the rows of every channel over all simulations, numbered by the campaign's index."""
-    readers: dict[str, list[RowReader]] = {name: [] for name in campaign.channels}
-    opened: dict[tuple[Path, str], Mapping[str, Any]] = {}
-    paths = list(dict.fromkeys(c.array.path for c in campaign.channels.values()))
-    for segment in campaign.segments:
-        key = (segment.path, segment.group)
-        if key not in opened:
-            # Segments of one file follow one another but for campaigns of few files.
-            opened[key] = _whole(segment, paths)
-        for name, channel in campaign.channels.items():
-            whole = opened[key][channel.array.path]
-            readers[name].append(_segment_reader(whole, segment, channel))
-    return {name: RowSet(name, found) for name, found in readers.items()}
+@dataclass
+class _Entry:
+    """One group of an open file.
+
+    Attributes:
+        arrays: readers of whole arrays along their first axis, by path.
+        views: those of its segments.
+        has_handle: whether the library holds the file open.
+    """
+
+    arrays: dict[str, Any]
+    has_handle: bool
+    views: dict[tuple[int, str], SegmentReader] = field(default_factory=dict)
 
 
-def _whole(segment: Series, paths: Sequence[str]) -> dict[str, Any]:
+class OpenFiles:
+    """Readers of the files of a campaign, those used last.
+
+    Args:
+        segments: where the rows lie.
+        paths: arrays that are read.
+    """
+
+    def __init__(self, segments: Segments, paths: Sequence[str]) -> None:
+        self.segments, self.paths = segments, list(paths)
+        self.counter = Counter()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[tuple[int, int], _Entry] = OrderedDict()
+        self._handles: OrderedDict[tuple[int, int], _Entry] = OrderedDict()
+
+    def entry(self, segment: int) -> _Entry:
+        """Return the open file of a segment."""
+        key = int(self.segments.file[segment]), int(self.segments.group[segment])
+        with self._lock:
+            for kept in (self._entries, self._handles):
+                if key in kept:
+                    kept.move_to_end(key)
+                    return kept[key]
+        made = self._opened(segment)
+        kept, limit = (
+            (self._handles, MAX_HANDLES) if made.has_handle else (self._entries, _MAX_FILES)
+        )
+        with self._lock:
+            made = kept.setdefault(key, made)
+            while len(kept) > limit:
+                kept.popitem(last=False)
+        return made
+
+    def _opened(self, segment: int) -> _Entry:
+        stored = {p: self.segments.stored(segment, p) for p in self.paths}
+        if all(s.offset >= 0 and s.complete for s in stored.values()):
+            arrays: dict[str, Any] = _in_place(self.segments, segment, stored)
+        else:
+            arrays = _whole(self.segments, segment, self.paths)
+        for reader in arrays.values():
+            reader.counter = self.counter
+            if reader.file is not None:
+                reader.file.counter = self.counter
+        handles = any(getattr(reader, "holds_handle", False) for reader in arrays.values())
+        return _Entry(arrays, handles)
+
+    def __getstate__(self) -> dict[str, Any]:
+        hidden = ("_lock", "_entries", "_handles")
+        return {k: v for k, v in self.__dict__.items() if k not in hidden}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+
+class CampaignRows(RowSet):
+    """The rows of one array over all simulations, numbered by the campaign's index.
+
+    A row is the array at one time of one simulation: the space dims and the wanted components, in
+    the stored order. Files are opened when rows of them are read.
+
+    Args:
+        campaign: the campaign.
+        path: the array.
+        files: open files, shared with other arrays.
+
+    Attributes:
+        first: number of the first component that a row has, along each COMPONENT axis.
+    """
+
+    def __init__(self, campaign: Campaign, path: str, files: OpenFiles) -> None:
+        channels = campaign.arrays[path]
+        self.name, self.array, self.files = path, channels[0].array, files
+        self.bounds = campaign.index.rows
+        self.first, self.parts = _components(channels)
+        self.axis = self.array.roles.index(TIME) if TIME in self.array.roles else None
+        pairs = zip(self.array.roles, _sizes(self.array, self.parts), strict=True)
+        self.row_shape = tuple(n for role, n in pairs if role not in (TIME, SIMULATION))
+        self.units = self.array.units
+        self._find_kinds()
+        self.dtype = self.packings[0].result
+        self.row_nbytes = int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
+        for number, packing in enumerate(self.packings):
+            if packing.result != self.dtype:
+                segment = int(np.flatnonzero(self.kind == number)[0])
+                raise DataError(
+                    f"values of type {packing.result}",
+                    where=f"{campaign.segments.path(segment)}: variable {path}",
+                    allowed=f"{self.dtype}, as in {campaign.segments.path(0)}",
+                )
+
+    def _find_kinds(self) -> None:
+        """Find how the array is stored, once for files of one schema."""
+        segments = self.files.segments
+        schema = np.asarray(segments.table.schema, np.int64)[segments.file]
+        pair = schema * len(segments.groups) + segments.group
+        _, first, kind = np.unique(pair, return_index=True, return_inverse=True)
+        found = [segments.stored(int(k), self.name) for k in first]
+        self.kind = kind
+        self.packings = [self._packing(int(k), s) for k, s in zip(first, found, strict=True)]
+        formats_of = [formats.get(segments.table.schemas[schema[k]].format) for k in first]
+        units = [_unit_rows(s, self.axis, f) for s, f in zip(found, formats_of, strict=True)]
+        self.unit_rows = np.array(units)[kind]
+        self.chunk_rows = np.array([_chunk_rows(s, self.axis) for s in found])[kind]
+        self.incomplete = np.flatnonzero(~np.array([s.complete for s in found])[kind])
+        for segment in np.flatnonzero(np.array([s.virtual for s in found])[kind]).tolist():
+            self.reader(segment)  # refuses files behind it that are not there
+
+    def _packing(self, segment: int, stored: Stored) -> Packing:
+        schema = self.files.segments.table.schema[self.files.segments.file[segment]]
+        if formats.get(self.files.segments.table.schemas[schema].format).native_hdf5:
+            return Packing.of(np.dtype(stored.dtype), stored.attrs)
+        layout = self.files.entry(segment).arrays[self.name].layout
+        return Packing.of(layout.dtype, layout.attrs)
+
+    def reader(self, file: int) -> SegmentReader:
+        """Return the rows of a segment."""
+        entry = self.files.entry(file)
+        if (file, self.name) not in entry.views:
+            view = self._view(file, entry.arrays[self.name])
+            entry.views[file, self.name] = view
+        return entry.views[file, self.name]
+
+    def _view(self, segment: int, whole: Any) -> SegmentReader:
+        roles, stored = self.array.roles, whole.layout
+        if len(stored.shape) != len(roles):
+            raise DataError(
+                f"shape {stored.shape}", where=stored.where, allowed=f"{len(roles)} dims: {roles}"
+            )
+        member = int(self.files.segments.member[segment])
+        count = int(self.files.segments.count[segment])
+        parts = iter(self.parts)
+        crop = []
+        for role, size in zip(roles, stored.shape, strict=True):
+            one = slice(member, member + 1) if role == SIMULATION else slice(0, size)
+            crop.append(next(parts) if role == COMPONENT else one)
+        axis = self.axis
+        if axis is None:
+            axis = next((i for i, role in enumerate(roles) if not role.startswith("@")), 0)
+        reader = whole.with_layout(replace(stored, axis=axis, crop=tuple(crop)))
+        reader.counter = self.files.counter
+        shape = (count, *self.row_shape)
+        # What the rows look like to the loader; chunks are those along the axis of the rows.
+        chunks = None if stored.chunks is None else (stored.chunks[axis], *self.row_shape)
+        dims = tuple(r for r in roles if r not in (TIME, SIMULATION))
+        seen = Layout(
+            self.name, stored.path, shape, (TIME, *dims), stored.dtype, chunks, stored.filters, 0,
+            tuple(slice(0, n) for n in shape), stored.attrs,
+        )  # fmt: skip
+        return SegmentReader(reader, seen, self.axis is None)
+
+    def packing_of(self, file: int) -> Packing:
+        """Return how the values of a segment are stored."""
+        return self.packings[self.kind[file]]
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Return the (first, last + 1) of rows that nobody ever wrote."""
+        return [
+            (a + int(self.bounds[k]), b + int(self.bounds[k]))
+            for k in self.incomplete.tolist()
+            for a, b in self.reader(k).missing()
+        ]
+
+    def counters(self) -> list[Counter]:
+        """Return what counts the reads."""
+        return [self.files.counter]
+
+    def channel(self, values: np.ndarray, channel: Channel) -> np.ndarray:
+        """Return one channel out of rows with all components.
+
+        Args:
+            values: shape (..., *row_shape).
+            channel: one of the array's.
+        """
+        roles = [r for r in self.array.roles if r not in (TIME, SIMULATION)]
+        numbers = iter(n - f for n, f in zip(channel.components, self.first, strict=True))
+        return values[(..., *(next(numbers) if r == COMPONENT else slice(None) for r in roles))]
+
+
+def row_sets(campaign: Campaign) -> dict[str, CampaignRows]:
+    """Return the rows of every array of a campaign, by its path in the files."""
+    files = OpenFiles(campaign.segments, list(campaign.arrays))
+    return {path: CampaignRows(campaign, path, files) for path in campaign.arrays}
+
+
+def _components(channels: Sequence[Channel]) -> tuple[list[int], list[slice]]:
+    """Return the first component along each COMPONENT axis, and the stretch that is wanted."""
+    numbers = np.array([c.components for c in channels], np.int64).reshape(len(channels), -1)
+    low, high = numbers.min(0).tolist(), numbers.max(0).tolist()
+    return low, [slice(a, b + 1) for a, b in zip(low, high, strict=True)]
+
+
+def _sizes(array: Array, parts: Sequence[slice]) -> list[int]:
+    wanted = iter(parts)
+    return [
+        (s := next(wanted)).stop - s.start if role == COMPONENT else size
+        for role, size in zip(array.roles, array.shape, strict=True)
+    ]
+
+
+def _unit_rows(stored: Stored, axis: int | None, kind: type[Format]) -> int:
+    """Return the rows that one read brings at the least."""
+    if axis is None or stored.chunks is None or not kind.has_row_readers():
+        return 1
+    cut = kind.native_hdf5 and not stored.num_filters and axis == 0
+    return 1 if cut else stored.chunks[axis]
+
+
+def _chunk_rows(stored: Stored, axis: int | None) -> int:
+    return 1 if axis is None or stored.chunks is None else stored.chunks[axis]
+
+
+def _in_place(
+    segments: Segments, segment: int, stored: Mapping[str, Stored]
+) -> dict[str, StridedReader]:
+    """Return readers of arrays whose places the index knows: no library opens the file.
+
+    Raises:
+        DataError: the file changed since it was indexed.
+    """
+    path, size, _ = segments.state(segment)
+    file = DataFile(path)
+    if file.size != size:
+        raise DataError(
+            f"has {file.size} bytes and had {size} when it was indexed: it is being written to, "
+            "or was cut short", where=path, fix="copy or make the file again, then start again",
+        )  # fmt: skip
+    found = {}
+    for name, s in stored.items():
+        dtype = np.dtype(s.dtype)
+        layout = Layout(
+            s.name, path, s.shape, s.dims, dtype, None, (), 0,
+            tuple(slice(0, n) for n in s.shape), {k: s.attrs[k] for k in _PACKING if k in s.attrs},
+        )  # fmt: skip
+        stride = dtype.itemsize * int(np.prod(s.shape[1:], dtype=np.int64))
+        found[name] = StridedReader(layout, file, s.offset, stride)
+    return found
+
+
+def _whole(segments: Segments, segment: int, paths: Sequence[str]) -> dict[str, Any]:
     """Return a reader of each whole array along its first axis."""
-    kind = format_of(segment.path)
-    stored = {f"{segment.group}/{p}" if segment.group else p: p for p in paths}
+    path = Path(segments.path(segment))
+    kind = segments.header(int(segments.file[segment])).format
+    stored = {segments.array_name(segment, p): p for p in paths}
 
     def along_first(**found: Any) -> Layout:
         return Layout(**found, axis=0, crop=tuple(slice(0, n) for n in found["shape"]))
 
     if not kind.has_row_readers():
-        return {p: XarrayReader(_xarray_layout(segment.path, p, kind, along_first), kind)
-                for p in paths}  # fmt: skip
-    found = kind.row_readers(segment.path, list(stored), along_first)
+        return {p: XarrayReader(_xarray_layout(path, p, kind, along_first), kind) for p in paths}
+    found = kind.row_readers(path, list(stored), along_first)
     return {stored[name]: reader for name, reader in found.items()}
 
 
@@ -163,34 +412,3 @@ def _xarray_layout(
             dtype=array.dtype, chunks=None, filters=(),
             attrs={k: array.attrs[k] for k in ("units",) if k in array.attrs},
         )  # fmt: skip
-
-
-def _segment_reader(whole: Any, segment: Series, channel: Channel) -> SegmentReader:
-    """Return the rows of one channel in one segment."""
-    roles, stored = channel.array.roles, whole.layout
-    if len(stored.shape) != len(roles):
-        raise DataError(
-            f"shape {stored.shape}", where=stored.where, allowed=f"{len(roles)} dims: {roles}"
-        )
-    components = iter(channel.components)
-    crop: list[slice] = []
-    axis: int | None = None
-    for i, (role, size) in enumerate(zip(roles, stored.shape, strict=True)):
-        at = {SIMULATION: segment.member, COMPONENT: None}.get(role)
-        at = next(components) if role == COMPONENT else at
-        crop.append(slice(0, size) if at is None else slice(at, at + 1))
-        axis = i if role == TIME else axis
-    static = axis is None
-    if axis is None:
-        axis = next((i for i, role in enumerate(roles) if not role.startswith("@")), 0)
-    part = replace(stored, axis=axis, crop=tuple(crop))
-    reader = whole.with_layout(part)
-    shape = tuple(s.stop - s.start for s, r in zip(crop, roles, strict=True) if r[0] != "@")
-    # What the rows look like to the loader; chunks are those along the axis of the rows.
-    chunks = None if stored.chunks is None else (stored.chunks[axis], *shape)
-    seen = Layout(
-        channel.name, stored.path, (segment.count, *shape), (TIME, *channel.dims), stored.dtype,
-        chunks, stored.filters, 0, tuple(slice(0, n) for n in (segment.count, *shape)),
-        stored.attrs,
-    )  # fmt: skip
-    return SegmentReader(reader, seen, static)

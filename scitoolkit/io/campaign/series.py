@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,13 @@ import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.io.campaign.headers import Stored, natural_key
+from scitoolkit.io.campaign.files import natural_key
+from scitoolkit.io.campaign.headers import Stored
 from scitoolkit.io.campaign.layouts import Layout, Options, Plain
 
 _logger = get_logger(__name__)
 _TOLERANCE = 1e-3
+_CALENDAR = ("units", "calendar", "standard_name", "axis", "long_name")
 
 
 @dataclass(frozen=True)
@@ -26,24 +30,28 @@ class Series:
     """Consecutive rows of one simulation in one file.
 
     Attributes:
+        file: number of the file.
         group: the group of the file that they are in, "" for its root.
         member: their number along the simulation axis, -1 without one.
         count: rows.
-        times: decoded, (count,), None where the file states none.
+        stored: the times as the file has them, (count,), None where it states none.
+        calendar: what the file says of them: units, calendar.
         single: the file has no axis of time: it holds one sample.
     """
 
-    path: Path
+    path: str
+    file: int
     group: str
     member: int
     count: int
-    times: xr.Variable | None
+    stored: np.ndarray | None
+    calendar: dict[str, Any]
     single: bool
 
     @classmethod
     def of(
-        cls, path: Path, group: str, member: int, count: int | None, stored: Stored | None,
-        layout: type[Layout], options: Options,
+        cls, path: str, file: int, group: str, member: int, count: int | None,
+        stored: Stored | None, layout: type[Layout], options: Options,
     ) -> Series:  # fmt: skip
         """Return the rows, and their times where the coordinate fits them.
 
@@ -51,10 +59,11 @@ class Series:
             DataError: the coordinate is longer or shorter than the data, or goes backward.
         """
         rows = 1 if count is None else count
-        times = None
+        times, calendar = None, {}
         if stored is not None and stored.values is not None:
             values = np.asarray(stored.values)
             values = values[max(member, 0)] if values.ndim == 2 else np.atleast_1d(values)
+            where = f"{path}: variable {stored.name}"
             if len(values) == rows + 1 and layout is not Plain:
                 _logger.warning(
                     "%s: %s has %d values for %d rows; the last one is taken as the end of the "
@@ -63,39 +72,48 @@ class Series:
                 values = values[:rows]
             if len(values) != rows:
                 raise DataError(
-                    f"{len(values)} times for {rows} rows", where=f"{path}: variable {stored.name}",
+                    f"{len(values)} times for {rows} rows", where=where,
                     fix="write as many times as rows: which rows belong to which is not known",
                 )  # fmt: skip
-            times = _decoded(values, stored, options.sample_dim, path)
-            if options.lead:
-                _require_increasing(times, f"{path}: variable {stored.name}")
-        return cls(path, group, member, rows, times, count is None)
+            times = values
+            calendar = {k: stored.attrs[k] for k in _CALENDAR if k in stored.attrs}
+            if options.lead and rows > 1:
+                _require_increasing(times, where)
+        return cls(path, file, group, member, rows, times, calendar, count is None)
+
+    def times(self, dim: str) -> xr.Variable | None:
+        """Return the times, decoded by the calendar that their attributes state."""
+        if self.stored is None:
+            return None
+        raw = xr.Dataset(coords={dim: (dim, self.stored, self.calendar)})
+        try:
+            return xr.decode_cf(raw, decode_timedelta=False)[dim].variable.to_base_variable()
+        except (ValueError, OverflowError) as error:
+            text = f"its times cannot be decoded ({error})"
+            raise DataError(text, where=self.path) from None
 
     @property
     def name(self) -> str:
         """The name of the simulation, if the file holds nothing of another one."""
-        parts = [self.path.stem]
+        parts = [_stem(self.path)]
         parts += [self.group] if self.group else []
         parts += [str(self.member)] if self.member >= 0 else []
         return "/".join(parts)
 
-
-def _decoded(values: np.ndarray, stored: Stored, dim: str, path: Path) -> xr.Variable:
-    """Return times by the calendar that their attributes state."""
-    kept = ("units", "calendar", "standard_name", "axis", "long_name")
-    attrs = {k: v for k, v in stored.attrs.items() if k in kept}
-    raw = xr.Dataset(coords={dim: (dim, values, attrs)})
-    try:
-        return xr.decode_cf(raw, decode_timedelta=False)[dim].variable.to_base_variable()
-    except (ValueError, OverflowError) as error:
-        raise DataError(f"its times cannot be decoded ({error})", where=str(path)) from None
+    @cached_property
+    def clock(self) -> tuple[Any, ...]:
+        """What times must have in common to be compared as they are stored."""
+        return self.calendar.get("units"), self.calendar.get("calendar")
 
 
-def _require_increasing(times: xr.Variable, where: str) -> None:
-    values = times.values
-    if values.dtype.kind in "fM" and bool((values != values).any()):
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def _require_increasing(values: np.ndarray, where: str) -> None:
+    if values.dtype.kind == "f" and bool(np.isnan(values).any()):
         raise DataError("a time is missing (NaN)", where=where)
-    ahead = np.asarray(values[1:] > values[:-1], dtype=bool)
+    ahead = values[1:] > values[:-1]
     if not ahead.all():
         i = int(np.argmin(ahead)) + 1
         kind = "repeats" if values[i] == values[i - 1] else "goes backward"
@@ -106,10 +124,8 @@ def _require_increasing(times: xr.Variable, where: str) -> None:
         )  # fmt: skip
 
 
-def simulations(
-    series: Sequence[Series], options: Options
-) -> tuple[list[str], list[int], list[Series]]:
-    """Return names of simulations, and of every segment its simulation and its rows, sorted.
+def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
+    """Return the segments of every simulation by its name, in the order of their rows.
 
     Files are parts of one simulation where their times go on with the same step; otherwise each
     is a simulation. Files with one sample each are steps of a simulation by their names.
@@ -118,15 +134,10 @@ def simulations(
         DataError: the parts are not in order, or the names can be read in two ways.
     """
     if all(s.single for s in series) and len(series) > 1 and (options.lead or options.pattern):
-        grouped = _by_names(series, options)
-    elif options.files == "parts":
-        grouped = {series[0].name: _in_time(series, required=True) or list(series)}
-    else:
-        grouped = _by_times(series, options)
-    ordered = [s for members in grouped.values() for s in members]
-    numbers = [k for k, members in enumerate(grouped.values()) for _ in members]
-    _require_same_step(grouped)
-    return list(grouped), numbers, ordered
+        return _by_names(series, options)
+    if options.files == "parts":
+        return {series[0].name: _in_time(series, required=True) or list(series)}
+    return _by_times(series, options)
 
 
 def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
@@ -147,10 +158,9 @@ def _named(series: Sequence[Series]) -> dict[str, list[Series]]:
     """Return every series as a simulation, by a name that no other has."""
     names = [s.name for s in series]
     if len(set(names)) < len(names):
-        names = [str(s.path.with_name(s.name)) for s in series]
+        names = [os.path.join(os.path.dirname(s.path), s.name) for s in series]
     if len(set(names)) < len(names):
-        twice = next(n for n in names if names.count(n) > 1)
-        raise DataError("the file is given twice", where=twice)
+        names = [s.path + s.name.removeprefix(_stem(s.path)) for s in series]
     return {name: [s] for name, s in zip(names, series, strict=True)}
 
 
@@ -158,8 +168,9 @@ def _sets(series: Sequence[Series]) -> dict[str, list[Series]]:
     """Return the files whose names differ in the last number only."""
     found: dict[str, list[Series]] = {}
     for one in series:
-        stem = re.sub(r"\d+(?=\D*$)", "", one.path.stem)
-        found.setdefault(str(one.path.with_name(stem)), []).append(one)
+        stem = re.sub(r"\d+(?=\D*$)", "", _stem(one.path))
+        key = os.path.join(os.path.dirname(one.path), stem)
+        found.setdefault(key, []).append(one)
     return found
 
 
@@ -169,24 +180,28 @@ def _in_time(series: Sequence[Series], required: bool = False) -> list[Series] |
     Raises:
         DataError: `required`, and the times of two parts overlap.
     """
-    if any(s.times is None or not s.count for s in series):
+    if any(s.stored is None or not s.count for s in series):
         return None
-    ordered = sorted(series, key=lambda s: _first_last(s)[0])
-    gaps = []
-    for before, after in itertools.pairwise(ordered):
-        gaps.append(_difference(_first_last(after)[0], _first_last(before)[1]))
-        if required and gaps[-1] <= 0:
-            raise DataError(
-                f"its times begin at {_first_last(after)[0]}, before those of {before.path} end "
-                f"({_first_last(before)[1]})", where=str(after.path),
-                fix="data.files=simulations, if each file is a simulation",
-            )  # fmt: skip
-    return ordered if required or _is_even(ordered, np.array(gaps)) else None
+    if len(series) == 1:
+        return list(series)
+    numbers = _clocks(series)
+    order = sorted(range(len(series)), key=lambda i: numbers[i][0])
+    ordered, numbers = [series[i] for i in order], [numbers[i] for i in order]
+    gaps = np.array([b[0] - a[-1] for a, b in itertools.pairwise(numbers)])
+    if required and (gaps <= 0).any():
+        at = int(np.argmax(gaps <= 0))
+        before, after = ordered[at], ordered[at + 1]
+        raise DataError(
+            f"its times begin at {_stored(after)[0]}, before those of {before.path} end "
+            f"({_stored(before)[-1]})", where=after.path,
+            fix="data.files=simulations, if each file is a simulation",
+        )  # fmt: skip
+    return ordered if required or _is_even(numbers, gaps) else None
 
 
-def _is_even(ordered: Sequence[Series], gaps: np.ndarray) -> bool:
+def _is_even(numbers: Sequence[np.ndarray], gaps: np.ndarray) -> bool:
     """Return whether the steps between parts are like those within, calendars allowed for."""
-    inner = np.concatenate([np.diff(_numbers(s)) for s in ordered])
+    inner = np.concatenate([np.diff(n) for n in numbers])
     if not len(inner) and len(gaps) > 1:
         inner = gaps[:1]
     if not len(inner) or gaps.min() <= 0:
@@ -195,9 +210,24 @@ def _is_even(ordered: Sequence[Series], gaps: np.ndarray) -> bool:
     return bool((gaps >= low).all() and (gaps <= high).all())
 
 
-def _first_last(series: Series) -> tuple[Any, Any]:
-    assert series.times is not None
-    return series.times.values[0], series.times.values[-1]
+def _stored(series: Series) -> np.ndarray:
+    assert series.stored is not None
+    return series.stored
+
+
+def _clocks(series: Sequence[Series]) -> list[np.ndarray]:
+    """Return the times of several parts by one clock, as float64; dates in nanoseconds."""
+    if len({s.clock for s in series}) <= 1:
+        return [_stored(s).astype(np.float64) for s in series]
+    decoded = [_decoded(s) for s in series]
+    origin = decoded[0][0]
+    return [np.array([_difference(v, origin) for v in values]) for values in decoded]
+
+
+def _decoded(series: Series) -> np.ndarray:
+    times = series.times("time")
+    assert times is not None
+    return times.values
 
 
 def _difference(later: Any, earlier: Any) -> float:
@@ -207,84 +237,105 @@ def _difference(later: Any, earlier: Any) -> float:
     return float(gap.total_seconds() * 1e9 if hasattr(gap, "total_seconds") else gap)
 
 
-def _numbers(series: Series) -> np.ndarray:
-    """Return times as float64, dates in nanoseconds since the first."""
-    assert series.times is not None
-    values = series.times.values
-    if values.dtype.kind in "biuf":
-        return values.astype(np.float64)
-    return np.array([_difference(v, values[0]) for v in values])
+def require_same_step(
+    grouped: dict[str, list[Series]], refuse: Callable[[str, DataError], None]
+) -> None:
+    """Refuse simulations whose typical time step differs from that of the others.
 
-
-def _require_same_step(grouped: dict[str, list[Series]]) -> None:
-    """Refuse simulations whose typical time step differs from that of the first."""
-    typical: tuple[str, float] | None = None
-    for name, members in grouped.items():
-        steps = [np.diff(_numbers(s)) for s in members if s.times is not None and s.count > 1]
-        if not steps:
-            continue
-        step = float(np.median(np.concatenate(steps)))
-        typical = typical or (name, step)
-        if abs(step - typical[1]) > 1e-2 * abs(typical[1]):
-            raise DataError(
-                f"simulation {name} has a time step of {step:g}", where=str(members[0].path),
-                allowed=f"{typical[1]:g}, as simulation {typical[0]}",
+    Args:
+        grouped: the segments of each simulation.
+        refuse: called with the name of a simulation and what is wrong with it.
+    """
+    timed = {n: m for n, m in grouped.items() if all(s.stored is not None for s in m)}
+    clocks = iter(_clocks([s for members in timed.values() for s in members]))
+    steps = {}
+    for name, members in timed.items():
+        found = np.diff(np.concatenate([next(clocks) for _ in members]))
+        if len(found):
+            steps[name] = float(np.median(found))
+    if not steps:
+        return
+    typical = statistics.median_low(steps.values())
+    for name, step in steps.items():
+        if abs(step - typical) > 1e-2 * abs(typical):
+            usual = next(n for n, other in steps.items() if other == typical)
+            refuse(name, DataError(
+                f"simulation {name} has a time step of {step:g}", where=timed[name][0].path,
+                allowed=f"{typical:g}, as simulation {usual}",
                 fix="leave it out, or write all simulations at the same interval",
-            )  # fmt: skip
+            ))  # fmt: skip
 
 
 def _by_names(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:
     """Return files with one sample each by simulation, in the order of their steps."""
-    keys = [_name_parts(s, options) for s in series]
+    keys = [name_parts(s.path, s.stored is not None, options) for s in series]
     found: dict[str, list[tuple[int, Series]]] = {}
     for (simulation, step), one in zip(keys, series, strict=True):
         found.setdefault(simulation, []).append((step, one))
     out = {}
     for name in sorted(found, key=natural_key):
         members = [s for _, s in sorted(found[name], key=lambda pair: pair[0])]
-        times = [_first_last(s)[0] for s in members if s.times is not None]
-        if any(b <= a for a, b in itertools.pairwise(times)):
+        timed = [s for s in members if s.stored is not None]
+        times = np.array([c[0] for c in _clocks(timed)])
+        if (np.diff(times) <= 0).any():
             raise DataError(
                 f"the numbers in the names of simulation {name} are not in the order of its times",
-                where=str(members[0].path), fix='data.pattern="run{simulation}_t{step}.h5"',
+                where=members[0].path, fix='data.pattern="run{simulation}_t{step}.h5"',
             )  # fmt: skip
         out[name] = members
     if len(out) == len(series):
         raise DataError(
             f"each of the {len(series)} files is one sample, and no two of them are steps of one "
-            "simulation", where=str(series[0].path),
+            "simulation", where=series[0].path,
             fix="data.lead=0 for a map within a sample, or "
             'data.pattern="run{simulation}_t{step}.h5"',
         )  # fmt: skip
     return out
 
 
-def _name_parts(series: Series, options: Options) -> tuple[str, int]:
-    """Return the simulation and the step that a file's name states."""
-    stem, folder = series.path.name, str(series.path.parent.name)
+def name_parts(path: str, timed: bool, options: Options) -> tuple[str, int]:
+    """Return the simulation and the step that a file's name states.
+
+    Args:
+        path: the file.
+        timed: whether it states its time.
+        options: may have a pattern of names.
+
+    Raises:
+        ConfigError: the pattern does not fit the name.
+        DataError: the name can be read in two ways, or has no number.
+    """
+    folder, stem = os.path.basename(os.path.dirname(path)), _stem(path)
     if options.pattern is not None:
-        expression = re.escape(options.pattern)
-        for key in ("simulation", "step"):
-            group = r"\d+" if key == "step" else ".+?"
-            expression = expression.replace(re.escape(f"{{{key}}}"), f"(?P<{key}>{group})")
-        match = re.fullmatch(expression, stem)
+        match = _expression(options.pattern).fullmatch(os.path.basename(path))
         if match is None:
             raise ConfigError(
-                f"{options.pattern!r} does not fit {stem!r}", where="data.pattern",
+                f"{options.pattern!r} does not fit {os.path.basename(path)!r}",
+                where="data.pattern",
             )  # fmt: skip
         parts = match.groupdict()
         return parts.get("simulation", folder), int(parts.get("step", 0))
-    numbers = re.findall(r"\d+", series.path.stem)
+    numbers = re.findall(r"\d+", stem)
     if not numbers:
         raise DataError(
-            "its name has no number to order it by", where=str(series.path),
+            "its name has no number to order it by", where=path,
             fix='data.pattern="run{simulation}_t{step}.h5"',
         )  # fmt: skip
-    if len(numbers) > 1 and series.times is None:
+    if len(numbers) > 1 and not timed:
         raise DataError(
             f"its name has the numbers {' and '.join(numbers)}: which counts simulations and which "
-            "steps?", where=str(series.path),
+            "steps?", where=path,
             fix='data.pattern="run{simulation}_t{step}.h5" with {simulation} and {step} in place',
         )  # fmt: skip
-    stem = re.sub(r"\d+(?=\D*$)", "", series.path.stem)
-    return f"{folder}/{stem}" if folder else stem, int(numbers[-1])
+    rest = re.sub(r"\d+(?=\D*$)", "", stem)
+    return f"{folder}/{rest}" if folder else rest, int(numbers[-1])
+
+
+@lru_cache
+def _expression(pattern: str) -> re.Pattern[str]:
+    """Return what names of the pattern match, with the groups simulation and step."""
+    expression = re.escape(pattern)
+    for key in ("simulation", "step"):
+        group = r"\d+" if key == "step" else ".+?"
+        expression = expression.replace(re.escape(f"{{{key}}}"), f"(?P<{key}>{group})")
+    return re.compile(expression)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from scitoolkit.core.errors import DataError
 
-MAX_OPEN = 256
+MAX_OPEN = 160
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 
 

@@ -99,7 +99,7 @@ def memory(loader: Explainable, largest_step: int) -> dict[str, int]:
 
 def layout_words(rows: RowSet) -> str:
     """Return how a variable is stored, in words."""
-    reader = rows.readers[0]
+    reader = rows.reader(0)
     layout = reader.layout
     chunks = f"chunks {'x'.join(map(str, layout.chunks))}" if layout.chunks else "contiguous"
     filters = f", {'+'.join(layout.filters)}" if layout.filters else ""
@@ -108,7 +108,7 @@ def layout_words(rows: RowSet) -> str:
 
 def plan_words(source: FileSource) -> str:
     """Return what is read together, in words."""
-    together = max(r.unit_rows for rows in source.rows.values() for r in rows.readers)
+    together = max(int(rows.unit_rows.max()) for rows in source.rows.values())
     if together == 1:
         return "every sample can be read by itself"
     return f"a chunk of {together} samples is read as a whole; the plan keeps what is used next"
@@ -120,9 +120,7 @@ def unplanned_amplification(source: FileSource) -> float:
     nbytes = 0
     for name, rows in source.rows.items():
         for wanted in source.rows_of(name, picked):
-            unit_rows = [r.layout.chunks[r.layout.axis] if r.layout.chunks else 1
-                         for r in rows.readers]  # fmt: skip
             for piece in rows.pieces(np.unique(wanted)):
-                low, high = rows.whole_units(piece.first, piece.last, unit_rows)
+                low, high = rows.whole_units(piece.first, piece.last, rows.chunk_rows)
                 nbytes += rows.cost(low, high)[1]
     return nbytes / (len(picked) * source.sample_nbytes)

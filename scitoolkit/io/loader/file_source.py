@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.loader.files import Counter
 from scitoolkit.io.loader.packing import Packing
 from scitoolkit.io.loader.rows import RowReader
 from scitoolkit.io.loader.source import require_finite
@@ -68,6 +69,11 @@ class RowSet:
         self.row_nbytes: int = int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
         """Bytes of a row as it is handed out."""
         self.unit_rows: np.ndarray = np.array([r.unit_rows for r in readers])
+        chunks = [r.layout.chunks for r in readers]
+        self.chunk_rows: np.ndarray = np.array(
+            [c[r.layout.axis] if c else 1 for c, r in zip(chunks, readers, strict=True)]
+        )
+        """Rows of a chunk in each file."""
         self.units: str = str(layout.attrs.get("units", ""))
         for reader, packing in zip(readers, self.packings, strict=True):
             found = (reader.layout.row_shape, packing.result)
@@ -98,14 +104,26 @@ class RowSet:
             out: destination, shape (wanted, *row_shape), contiguous, of physical values.
         """
         file, begin = self._locate(first)
-        reader = self.readers[file]
+        reader, packing = self.reader(file), self.packing_of(file)
         if len(wanted) == last - first and reader.layout.dtype == self.dtype:
             reader.read_into(first - begin, last - begin, out)
-            if self.packings[file].missing:
-                out[...] = self.packings[file].unpack(out)
+            if packing.missing:
+                out[...] = packing.unpack(out)
         else:
             values = reader.read(first - begin, last - begin)
-            out[...] = self.packings[file].unpack(values[wanted - first])
+            out[...] = packing.unpack(values[wanted - first])
+
+    def reader(self, file: int) -> RowReader:
+        """Return the rows of one file."""
+        return self.readers[file]
+
+    def packing_of(self, file: int) -> Packing:
+        """Return how the values of one file are stored."""
+        return self.packings[file]
+
+    def counters(self) -> list[Counter]:
+        """Return what counts the reads, each once."""
+        return list({id(r.counter): r.counter for r in self.readers}.values())
 
     def _locate(self, row: int) -> tuple[int, int]:
         file = int(np.searchsorted(self.bounds, row, side="right")) - 1
@@ -139,12 +157,12 @@ class RowSet:
     def cost(self, first: int, last: int) -> tuple[int, int]:
         """Return the requests and the bytes that reading rows of one file takes."""
         file, begin = self._locate(first)
-        return self.readers[file].cost(first - begin, last - begin)
+        return self.reader(file).cost(first - begin, last - begin)
 
-    def whole_units(self, first: int, last: int, unit_rows: Sequence[int]) -> tuple[int, int]:
+    def whole_units(self, first: int, last: int, unit_rows: np.ndarray) -> tuple[int, int]:
         """Return the rows of one file widened to whole units of `unit_rows` of its file."""
         file, begin = self._locate(first)
-        size, end = unit_rows[file], int(self.bounds[file + 1])
+        size, end = int(unit_rows[file]), int(self.bounds[file + 1])
         low = (first - begin) // size * size + begin
         return low, min(end, begin - (begin - last) // size * size)
 
@@ -265,7 +283,7 @@ class FileSource:
         """Return the unit that each sample is read with; None where each is read by itself."""
         name = max(self.rows, key=lambda n: self.rows[n].unit_nbytes)
         rows = self.rows[name]
-        if all(reader.unit_rows == 1 for reader in rows.readers):
+        if (rows.unit_rows == 1).all():
             return None
         units = rows.unit_of(self.starts + self.frames[name][0])
         return np.unique(units, return_inverse=True)[1]
@@ -281,8 +299,7 @@ class FileSource:
         """Return the bytes that could be read in the time of a request, as measured now."""
         files = {
             id(reader.file): reader.file
-            for rows in self.rows.values()
-            for reader in rows.readers[:1]
+            for reader in (rows.reader(0) for rows in self.rows.values())
             if reader.unit_rows == 1 and reader.file is not None
         }
         speeds = [file.probe() for file in files.values()]
@@ -290,16 +307,15 @@ class FileSource:
 
     def counters(self) -> tuple[int, int]:
         """Return the requests done and the bytes read."""
-        readers = [reader for rows in self.rows.values() for reader in rows.readers]
-        counters = {id(r.counter): r.counter for r in readers}.values()
+        counters = {id(c): c for rows in self.rows.values() for c in rows.counters()}.values()
         return sum(c.requests for c in counters), sum(c.nbytes for c in counters)
 
     def describe(self) -> dict[str, Any]:
         """Return what identifies the set: variables, shapes, keys and a checksum of the starts."""
         return {
             "variables": {
-                n: [[r.layout.num_rows for r in rows.readers], list(rows.row_shape),
-                    rows.dtype.str, [[s.start, s.stop] for s in rows.readers[0].layout.crop]]
+                n: [np.diff(rows.bounds).tolist(), list(rows.row_shape),
+                    rows.dtype.str, [[s.start, s.stop] for s in rows.reader(0).layout.crop]]
                 for n, rows in self.rows.items()
             },
             "keys": {n: [k.variables, k.frames, k.stacked, k.windowed]

@@ -10,10 +10,10 @@ import contextlib
 import importlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import h5py
 import numpy as np
@@ -253,6 +253,38 @@ def _files_behind(dataset: h5py.Dataset, layout: Layout) -> list[Path]:
     return list(needed)
 
 
+class _Handle:
+    """A file that the library holds open, for one thread at a time.
+
+    Args:
+        path: the file, opened when it is first read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock, self._owner = threading.Lock(), -1
+        self._file: h5py.File | None = None
+
+    @contextlib.contextmanager
+    def dataset(self, name: str) -> Iterator[h5py.Dataset]:
+        """Hold a dataset open."""
+        with self._lock:
+            if self._owner != os.getpid() or self._file is None:
+                # A handle that came through a fork is the parent's; it is left alone.
+                self._file, self._owner = open_hdf5(Path(self.path)), os.getpid()
+            yield self._file[name]
+
+    def __getstate__(self) -> str:
+        return self.path
+
+    def __setstate__(self, state: str) -> None:
+        self.path = state
+        self._reset()
+
+
 class LibraryReader:
     """Rows through h5py: any layout and filter it knows, one thread at a time.
 
@@ -260,7 +292,12 @@ class LibraryReader:
         layout: the variable.
         file: the file it is in, to notice when it changes.
         behind: other files that its values are in.
+
+    Attributes:
+        holds_handle: the library holds the file open, for all readers of one variable.
     """
+
+    holds_handle: ClassVar[bool] = True
 
     def __init__(self, layout: Layout, file: DataFile, behind: list[Path]) -> None:
         self.layout = layout
@@ -270,26 +307,17 @@ class LibraryReader:
         self.table: ChunkReader | None = None
         self.unwritten = False
         self.counter: Counter = Counter()
-        self._reset()
-
-    def _reset(self) -> None:
-        self._lock, self._owner = threading.Lock(), -1
-        self._handle: h5py.File | None = None
+        self.handle = _Handle(layout.path)
 
     def with_layout(self, layout: Layout) -> LibraryReader:
         """Return a reader of the same variable along another axis, or of another part of it."""
         other = LibraryReader(layout, self.file, [])
         other.behind, other.unwritten = self.behind, self.unwritten
+        other.handle = self.handle
         if self.table is not None:
             other.table = self.table.with_layout(layout)
             other.unit_rows = other.table.chunks[layout.axis]
         return other
-
-    def _opened(self) -> h5py.Dataset:
-        if self._owner != os.getpid() or self._handle is None:
-            # A handle that came through a fork is the parent's; it is left alone.
-            self._handle, self._owner = open_hdf5(Path(self.layout.path)), os.getpid()
-        return self._handle[self.layout.name]
 
     def read(self, first: int, last: int) -> np.ndarray:
         """Return rows `first` ... `last` - 1."""
@@ -299,8 +327,8 @@ class LibraryReader:
             if begin < last and end > first:
                 raise DataError(f"rows {begin} to {end - 1} were never written", where=where)
         try:
-            with self._lock:
-                values = _through_library(self._opened(), self.layout, first, last)
+            with self.handle.dataset(self.layout.name) as dataset:
+                values = _through_library(dataset, self.layout, first, last)
         except (OSError, RuntimeError, KeyError) as error:
             text = " ".join(str(error).split())
             raise DataError(f"cannot be read ({text})", where=where, fix=_plugin(text)) from None
@@ -334,13 +362,6 @@ class LibraryReader:
         for file in (self.file, *self.behind):
             if file is not None:
                 file.check()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_handle", "_owner")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reset()
 
 
 def _plugin(text: str) -> str:

@@ -230,6 +230,6 @@ def _require_written(source: FileSource) -> None:
             text = ", ".join(f"{a} to {b - 1}" for a, b in runs[:5])
             raise DataError(
                 f"rows {text}{', ...' if len(runs) > 5 else ''} were never written",
-                where=source.rows[name].readers[0].layout.where,
+                where=source.rows[name].reader(0).layout.where,
                 fix=UNWRITTEN_FIX + '; or on_error="skip"',
             )

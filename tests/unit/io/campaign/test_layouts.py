@@ -12,7 +12,6 @@ import pytest
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign import Options, SampleIndex, open_campaign
-from scitoolkit.io.campaign.rows import row_sets
 from scitoolkit.io.campaign.split import CampaignSplit, divide
 
 _FILE = Path(__file__).parents[4] / "benchmarks" / "layouts.py"
@@ -24,18 +23,7 @@ _SPEC.loader.exec_module(layouts)
 
 @pytest.mark.parametrize("name", layouts.LAYOUTS)
 def test_what_is_read_is_what_was_written(tmp_path, name):
-    written = layouts.LAYOUTS[name](tmp_path)
-    campaign = open_campaign(written.path, written.variables, written.options)
-    assert set(campaign.channels) == set(written.truth)
-    for channel, rows in row_sets(campaign).items():
-        truth = written.truth[channel]
-        assert campaign.index.num_simulations == len(truth)
-        out = np.empty((1, *rows.row_shape), rows.dtype)
-        for block, expected in zip(campaign.index.blocks, truth, strict=True):
-            assert len(block) == len(expected)
-            for row, frame in zip(block, expected, strict=True):
-                rows.read_into(row, row + 1, np.array([row]), out)
-                assert np.array_equal(out[0], frame), (channel, row)
+    assert layouts.disagreements(layouts.LAYOUTS[name](tmp_path)) == []
 
 
 def test_no_window_of_a_random_campaign_crosses_simulations():

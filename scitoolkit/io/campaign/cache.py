@@ -1,0 +1,94 @@
+"""The index of a campaign kept in a folder: valid as long as no file changed, renewed by file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scitoolkit.core.log import get_logger
+from scitoolkit.io.campaign.files import Found
+from scitoolkit.io.campaign.layouts import Options
+from scitoolkit.io.campaign.segments import Segments
+from scitoolkit.io.campaign.table import HeaderTable, read_headers
+from scitoolkit.io.fields import PathLike
+
+_logger = get_logger(__name__)
+_VERSION = 1
+
+
+@dataclass
+class IndexCache:
+    """One index in a file.
+
+    Attributes:
+        file: where it is kept, None for nowhere.
+        key: what it depends on beside the files.
+        kept: what the file held when it was opened.
+    """
+
+    file: Path | None
+    key: str
+    kept: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(
+        cls, folder: PathLike | None, path: PathLike | Sequence[PathLike],
+        variables: Sequence[str] | None, options: Options,
+    ) -> IndexCache:  # fmt: skip
+        """Return the cache of a campaign in a folder; a damaged one counts as none."""
+        given = [path] if isinstance(path, str | os.PathLike) else path
+        paths = [os.path.abspath(p) for p in given]
+        chosen = None if variables is None else list(variables)
+        key = json.dumps([_VERSION, paths, chosen, asdict(options)], default=list)
+        if folder is None:
+            return cls(None, key)
+        name = hashlib.sha256(key.encode()).hexdigest()[:16]
+        file = Path(folder) / f"index_{name}.json"
+        found = None
+        with suppress(OSError, ValueError):
+            found = json.loads(file.read_text(encoding="utf-8"))
+        return cls(file, key, found if isinstance(found, dict) else None)
+
+    def unchanged(self, found: Found) -> Segments | None:
+        """Return the kept index if no file was added, removed or changed; else None."""
+        if self.kept is None or self.kept.get("digest") != found.digest(self.key):
+            return None
+        return Segments.from_json(self.kept["segments"])
+
+    def headers(self, files: Found) -> HeaderTable:
+        """Return the headers of files; those that changed since they were kept are read."""
+        if self.kept is None:
+            return read_headers(files.paths)
+        kept = Segments.from_json(self.kept["segments"])
+        states = zip(kept.files.paths, kept.files.sizes, kept.files.modified, strict=True)
+        known = {state: i for i, state in enumerate(states)}
+        wanted = list(zip(files.paths, files.sizes, files.modified, strict=True))
+        changed = [state[0] for state in wanted if state not in known]
+        _logger.info("%d of %d files changed since they were indexed", len(changed), len(wanted))
+        fresh, number, table = read_headers(changed), 0, HeaderTable()
+        for state in wanted:
+            if state in known:
+                table.add(*kept.table.row(known[state]))
+            else:
+                table.add(*fresh.row(number))
+                number += 1
+        return table
+
+    def save(self, found: Found, segments: Segments) -> None:
+        """Keep an index; where that is not possible it is made anew next time."""
+        if self.file is None:
+            return
+        kept = {"digest": found.digest(self.key), "segments": segments.to_json()}
+        temporary = self.file.with_name(f".{self.file.name}.{os.getpid()}.tmp")
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps(kept), encoding="utf-8")
+            temporary.replace(self.file)
+        except OSError as error:
+            _logger.warning("the index cannot be kept (%s): %s", error.strerror, self.file)

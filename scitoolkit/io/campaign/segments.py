@@ -1,0 +1,303 @@
+"""Where the rows of a campaign lie: segments of files as columns, sorted by simulation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import DataError, ScitoolkitError
+from scitoolkit.core.log import get_logger
+from scitoolkit.io.campaign.files import Found
+from scitoolkit.io.campaign.headers import Header, Stored
+from scitoolkit.io.campaign.layouts import (
+    SIMULATION,
+    TIME,
+    Array,
+    Layout,
+    Options,
+    layout_of,
+    missing_field,
+)
+from scitoolkit.io.campaign.series import Series, name_parts, require_same_step, simulations
+from scitoolkit.io.campaign.table import HeaderTable
+
+_logger = get_logger(__name__)
+_COLUMNS = ("file", "group", "member", "count", "simulation")
+
+
+@dataclass
+class Segments:
+    """Stretches of rows of one simulation in one file.
+
+    Attributes:
+        files: names, sizes and times of change.
+        table: headers of the files.
+        groups: names of groups of a file.
+        file: number of the file of each segment.
+        group: number of its group.
+        member: its number along the simulation axis, -1 without one.
+        count: its rows.
+        simulation: number of its simulation, not decreasing.
+        labels: the name of each simulation.
+        skipped: {what was left out: why}.
+    """
+
+    files: Found
+    table: HeaderTable
+    groups: list[str]
+    file: np.ndarray
+    group: np.ndarray
+    member: np.ndarray
+    count: np.ndarray
+    simulation: np.ndarray
+    labels: list[str]
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, files: Found, table: HeaderTable) -> Segments:
+        """Return files whose rows are not known yet."""
+        columns: dict[str, Any] = {name: np.empty(0, np.int64) for name in _COLUMNS}
+        return cls(files, table, [], **columns, labels=[])
+
+    def __len__(self) -> int:
+        """Return the number of segments."""
+        return len(self.file)
+
+    def path(self, segment: int) -> str:
+        """Return the file of a segment."""
+        return self.files.paths[self.file[segment]]
+
+    def used_paths(self) -> list[str]:
+        """Return the files that have rows, in the order of the segments."""
+        return [self.files.paths[i] for i in dict.fromkeys(self.file.tolist())]
+
+    def header(self, file: int) -> Header:
+        """Return the header of a file."""
+        return self.table.header(file, self.files.paths[file])
+
+    def array_name(self, segment: int, path: str) -> str:
+        """Return the name in the file of an array of a segment."""
+        group = self.groups[self.group[segment]]
+        return f"{group}/{path}" if group else path
+
+    def stored(self, segment: int, path: str) -> Stored:
+        """Return how an array of a segment is stored."""
+        schema = self.table.schemas[self.table.schema[self.file[segment]]]
+        return schema.variables[self.array_name(segment, path)]
+
+    def state(self, segment: int) -> tuple[str, int, int]:
+        """Return name, size and time of change of the file of a segment."""
+        number = int(self.file[segment])
+        files = self.files
+        return files.paths[number], int(files.sizes[number]), int(files.modified[number])
+
+    def times(self, segment: int, options: Options) -> xr.Variable | None:
+        """Return the decoded times of a segment, None where the file states none."""
+        header = self.header(int(self.file[segment]))
+        layout = layout_of(header)
+        group = self.groups[self.group[segment]]
+        series = Series.of(
+            str(header.path), 0, group, int(self.member[segment]), int(self.count[segment]),
+            layout.times(header, group, options), layout, options,
+        )  # fmt: skip
+        return series.times(options.sample_dim)
+
+    def reference(self, options: Options) -> Header:
+        """Return the header that the others must agree with: the first, or one like most others.
+
+        Raises:
+            DataError: no file can be read.
+        """
+        if options.on_error == "raise":
+            return self.header(0)
+        kinds = {}
+        for number, at in enumerate(self.table.schema):
+            if at >= 0 and at not in kinds:
+                kinds[at] = number
+        if not kinds:
+            return self.header(0)
+        count = Counter(self.table.schema)
+        alike: dict[Any, int] = {}
+        for at in kinds:
+            alike[self._kind(at)] = alike.get(self._kind(at), 0) + count[at]
+        most = max(alike, key=lambda k: alike[k])
+        return self.header(next(n for at, n in kinds.items() if self._kind(at) == most))
+
+    def _kind(self, schema: int) -> tuple[Any, ...]:
+        variables = self.table.schemas[schema].variables.values()
+        return tuple((v.name, v.dims, v.shape[1:], v.attrs.get("units")) for v in variables)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON types; `from_json` undoes it."""
+        return {
+            "paths": self.files.paths, "sizes": self.files.sizes.tolist(),
+            "modified": self.files.modified.tolist(), "table": self.table.to_json(),
+            **{name: getattr(self, name).tolist() for name in _COLUMNS},
+            "groups": self.groups, "labels": self.labels, "skipped": self.skipped,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Segments:
+        """Return the segments that `to_json` described."""
+        files = Found(
+            found["paths"], np.array(found["sizes"], np.int64),
+            np.array(found["modified"], np.int64),
+        )  # fmt: skip
+        columns = {name: np.array(found[name], np.int64) for name in _COLUMNS}
+        table = HeaderTable.from_json(found["table"])
+        return cls(
+            files,
+            table,
+            found["groups"],
+            **columns,
+            labels=found["labels"],
+            skipped=found["skipped"],
+        )
+
+
+def find_segments(
+    files: Segments, first: Header, layout: type[Layout], used: Mapping[str, Array],
+    options: Options,
+) -> Segments:  # fmt: skip
+    """Find the rows of every file, and which simulation they belong to.
+
+    Args:
+        files: files and headers.
+        first: what the others must agree with.
+        layout: the layout of all files.
+        used: the arrays that are read, by their path.
+        options: what the user knows better.
+
+    Raises:
+        DataError: a file differs from the first, unless `on_error` is `skip`.
+    """
+    skipped: dict[str, str] = {}
+
+    def refuse(name: str, error: ScitoolkitError) -> None:
+        if options.on_error == "raise":
+            raise error
+        skipped[name] = str(error)
+
+    series: list[Series] = []
+    reading = _Rows(first, layout, used, options)
+    for number, path in enumerate(files.files.paths):
+        try:
+            series += list(reading.of(files, number, path))
+        except DataError as error:
+            refuse(path, error)
+    if not series:
+        raise DataError("no file can be read", where=files.files.paths[0])
+    grouped = simulations(series, options)
+    _without_incomplete(grouped, skipped, files.files.paths, options)
+    require_same_step(grouped, refuse)
+    grouped = {name: members for name, members in grouped.items() if name not in skipped}
+    for name, why in skipped.items():
+        _logger.warning("%s is left out: %s", name, why)
+    return _columns(files, grouped, skipped)
+
+
+def _without_incomplete(
+    grouped: dict[str, list[Series]], skipped: dict[str, str], paths: Sequence[str],
+    options: Options,
+) -> None:  # fmt: skip
+    """Leave out simulations of which a file with one sample was left out: their steps jump."""
+    if not skipped or not all(s.single for members in grouped.values() for s in members):
+        return
+    timed = any(s.stored is not None for members in grouped.values() for s in members)
+    for path in [p for p in paths if p in skipped]:
+        simulation = name_parts(path, timed, options)[0]
+        if len(grouped.get(simulation, ())) and len(grouped) > 1:
+            skipped[simulation] = skipped[path]
+
+
+def _columns(
+    files: Segments, grouped: Mapping[str, Sequence[Series]], skipped: dict[str, str]
+) -> Segments:
+    ordered = [s for members in grouped.values() for s in members]
+    groups = list(dict.fromkeys(s.group for s in ordered))
+    numbers = {name: i for i, name in enumerate(groups)}
+    return replace(
+        files, groups=groups, labels=list(grouped), skipped=skipped,
+        file=np.array([s.file for s in ordered], np.int64),
+        group=np.array([numbers[s.group] for s in ordered], np.int64),
+        member=np.array([s.member for s in ordered], np.int64),
+        count=np.array([s.count for s in ordered], np.int64),
+        simulation=np.repeat(np.arange(len(grouped)), [len(m) for m in grouped.values()]),
+    )  # fmt: skip
+
+
+class _Rows:
+    """The rows of files, whose arrays are compared with those of the first once a schema."""
+
+    def __init__(
+        self, first: Header, layout: type[Layout], used: Mapping[str, Array], options: Options
+    ) -> None:
+        self.first, self.layout, self.used, self.options = first, layout, used, options
+        self.checked: dict[int, list[tuple[str, int | None, int | None]]] = {}
+
+    def of(self, files: Segments, number: int, path: str) -> Iterator[Series]:
+        """Yield the series of a file."""
+        header = files.header(number)
+        at = files.table.schema[number]
+        if at not in self.checked:
+            self.checked[at] = [(g, *self._extents(header, g)) for g in self.layout.groups(header)]
+        for group, members, count in self.checked[at]:
+            times = self.layout.times(header, group, self.options)
+            for member in range(members) if members is not None else [-1]:
+                yield Series.of(
+                    path, number, group, member, count, times, self.layout, self.options
+                )
+
+    def _extents(self, header: Header, group: str) -> tuple[int | None, int | None]:
+        """Return simulations and rows of a group of a file."""
+        arrays = {a.path: a for a in self.layout.arrays(header, self.options).values()}
+        found = []
+        for path, expected in self.used.items():
+            if path not in arrays:
+                raise missing_field(path, header, arrays)
+            stored = header.variables.get(f"{group}/{path}" if group else path)
+            if stored is None:
+                raise missing_field(f"{group}/{path}", header, header.variables)
+            units = str(stored.attrs.get("units", ""))
+            found.append(replace(arrays[path], shape=stored.shape, units=units))
+            _require_same(found[-1], expected, stored.name, header, self.first)
+        count = _extent(found, TIME, header)
+        if count == 0:
+            raise DataError("has no rows", where=f"{header.path}: {', '.join(self.used)}")
+        return _extent(found, SIMULATION, header), count
+
+
+def _require_same(found: Array, expected: Array, name: str, header: Header, first: Header) -> None:
+    def space(array: Array) -> list[tuple[str, int]]:
+        pairs = zip(array.roles, array.shape, strict=False)
+        return [(r, n) for r, n in pairs if r not in (TIME, SIMULATION)]
+
+    where = f"{header.path}: variable {name}"
+    differs = len(found.shape) != len(found.roles) or found.roles != expected.roles
+    if differs or space(found) != space(expected):
+        raise DataError(
+            f"axes {dict(zip(found.roles, found.shape, strict=False))}", where=where,
+            allowed=f"{dict(zip(expected.roles, expected.shape, strict=True))}, "
+            f"as in {first.path}",
+        )  # fmt: skip
+    if found.units != expected.units:
+        raise DataError(
+            f"unit {found.units!r}", where=where,
+            allowed=f"{expected.units!r}, as in {first.path}",
+        )  # fmt: skip
+
+
+def _extent(arrays: Sequence[Array], role: str, header: Header) -> int | None:
+    """Return the common extent of the axes with a role, None where no array has one."""
+    sizes = {a.path: n for a in arrays if (n := a.size(role)) is not None}
+    if len(set(sizes.values())) > 1:
+        raise DataError(
+            "the variables differ in their number of samples: "
+            + ", ".join(f"{name} has {n}" for name, n in sizes.items()), where=str(header.path),
+        )  # fmt: skip
+    return next(iter(sizes.values()), None)

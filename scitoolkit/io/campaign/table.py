@@ -1,0 +1,247 @@
+"""Headers of many files in few columns: read in parallel, kept beside the run, renewed by file.
+
+Files of one writer differ in their values alone. Where all bytes of a file that are not values
+equal those of a file read before, its header is that one's: no library opens it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError, ScitoolkitError
+from scitoolkit.io.campaign.headers import Header, Schema, Stored, read_header
+from scitoolkit.io.loader.descriptors import limit_reached, too_many_open
+
+PARALLEL_FROM = 2000
+_MAX_METADATA = 1 << 16
+
+
+@dataclass
+class HeaderTable:
+    """Headers as columns.
+
+    Attributes:
+        schemas: what files have in common.
+        schema: number of the schema of each file.
+        values: the values of the small variables of each file, in the order of the schema.
+        faults: {number of a file: why it cannot be read}; its schema is -1.
+    """
+
+    schemas: list[Schema] = field(default_factory=list)
+    schema: list[int] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+    faults: dict[int, dict[str, str]] = field(default_factory=dict)
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def header(self, number: int, path: str) -> Header:
+        """Return the header of a file.
+
+        Raises:
+            DataError: the file is damaged, or of no known format.
+        """
+        if number in self.faults:
+            raise DataError(**self.faults[number])
+        schema, raw, begin = self.schemas[self.schema[number]], self.values[number], 0
+        values = {}
+        for stored in schema.small:
+            part = raw[begin : begin + stored.nbytes]
+            values[stored.name] = np.frombuffer(part, stored.dtype).reshape(stored.shape)
+            begin += stored.nbytes
+        return Header(Path(path), schema, values)
+
+    def add(self, schema: Schema | None, values: bytes, fault: dict[str, str]) -> None:
+        """Append the header of the next file, or why there is none."""
+        if schema is None:
+            self.faults[len(self.schema)] = fault
+            self.schema.append(-1)
+            self.values.append(b"")
+            return
+        text = schema_text(schema)
+        if text not in self._numbers:
+            self._numbers[text] = len(self.schemas)
+            self.schemas.append(schema)
+        self.schema.append(self._numbers[text])
+        self.values.append(values)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON types; `from_json` undoes it."""
+        return {
+            "schemas": [schema_text(s) for s in self.schemas], "schema": self.schema,
+            "values": [base64.b64encode(v).decode() for v in self.values],
+            "faults": list(self.faults.items()),
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> HeaderTable:
+        """Return the table that `to_json` described."""
+        table = cls([_schema(json.loads(text)) for text in found["schemas"]], found["schema"])
+        table.values = [base64.b64decode(v) for v in found["values"]]
+        table.faults = dict(map(tuple, found["faults"]))
+        table._numbers = {text: i for i, text in enumerate(found["schemas"])}
+        return table
+
+    def row(self, number: int) -> tuple[Schema | None, bytes, dict[str, str]]:
+        """Return what `add` was given for a file."""
+        at = self.schema[number]
+        return (
+            self.schemas[at] if at >= 0 else None, self.values[number],
+            self.faults.get(number, {}),
+        )  # fmt: skip
+
+
+def schema_text(schema: Schema) -> str:
+    """Return a schema as text, equal for equal ones."""
+    if "text" not in schema.__dict__:
+        described = [asdict(v) for v in schema.variables.values()]
+        for one in described:
+            del one["values"]
+        text = json.dumps([schema.format, described, schema.attrs])
+        object.__setattr__(schema, "text", text)
+    return str(schema.__dict__["text"])
+
+
+def _schema(found: Sequence[Any]) -> Schema:
+    def stored(entry: dict[str, Any]) -> Stored:
+        lists: dict[str, Any] = {
+            k: tuple(entry[k]) if entry[k] is not None else None
+            for k in ("shape", "dims", "chunks")
+        }
+        return Stored(**{**entry, **lists})
+
+    name, variables, attrs = found
+    return Schema(name, {v["name"]: stored(v) for v in variables}, attrs)
+
+
+def read_headers(paths: Sequence[str]) -> HeaderTable:
+    """Return the headers of files, by several processes where there are many."""
+    workers = min(len(os.sched_getaffinity(0)), 8, len(paths) // (PARALLEL_FROM // 2))
+    if len(paths) < PARALLEL_FROM or workers < 2:
+        return read_share(paths)
+    bounds = np.linspace(0, len(paths), workers + 1).astype(int).tolist()
+    parts = [paths[a:b] for a, b in itertools.pairwise(bounds)]
+    command = [sys.executable, "-m", "scitoolkit.io.campaign.worker"]
+    running = [subprocess.Popen(command, stdin=-1, stdout=-1, text=True) for _ in parts[1:]]
+    for process, part in zip(running, parts[1:], strict=True):
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(part))
+        process.stdin.close()
+    try:
+        table = read_share(parts[0])
+        for process, part in zip(running, parts[1:], strict=True):
+            answer = _answer(process, part)
+            for number in range(len(part)):
+                table.add(*answer.row(number))
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    return table
+
+
+def read_share(paths: Sequence[str]) -> HeaderTable:
+    """Return the headers of files, in this process."""
+    reading, table = _Reading(), HeaderTable()
+    for path in paths:
+        table.add(*reading.read(path))
+    return table
+
+
+def _answer(process: subprocess.Popen[str], part: Sequence[str]) -> HeaderTable:
+    assert process.stdout is not None
+    text = process.stdout.read()
+    if not text:
+        # It ended without an answer: the same here, with an error that can be told.
+        return read_share(part)
+    found = json.loads(text)
+    return HeaderTable.from_json(found)
+
+
+class _Reading:
+    """Reads headers; a file equal to one before but for its values is not opened by a library."""
+
+    def __init__(self) -> None:
+        self.gaps: dict[int, list[list[tuple[int, int]]]] = {}
+        self.known: dict[bytes, Schema] = {}
+
+    def read(self, path: str) -> tuple[Schema | None, bytes, dict[str, str]]:
+        """Return schema and values of a file, or what is wrong with it."""
+        try:
+            return *(self._known(path) or self._read(path)), {}
+        except ScitoolkitError as error:
+            if error.what == limit_reached(path).what:
+                raise
+            parts = ("what", "where", "allowed", "fix")
+            return None, b"", {name: getattr(error, name) for name in parts}
+
+    def _read(self, path: str) -> tuple[Schema, bytes]:
+        header = read_header(Path(path))
+        schema = header.schema
+        if (gaps := _gaps(schema, path)) is not None:
+            size = gaps[-1][1]
+            known = self.gaps.setdefault(size, [])
+            if gaps not in known:
+                known.append(gaps)
+            with open(path, "rb", buffering=0) as file:
+                self.known[_metadata(file.fileno(), gaps)] = schema
+        return schema, b"".join(
+            np.ascontiguousarray(header.values[v.name]).tobytes() for v in schema.small
+        )
+
+    def _known(self, path: str) -> tuple[Schema, bytes] | None:
+        if not self.gaps:
+            return None
+        try:
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        except OSError as error:
+            if too_many_open(error):
+                raise limit_reached(path) from None
+            return None  # the reader says what is wrong
+        try:
+            size = os.fstat(descriptor).st_size
+            for gaps in self.gaps.get(size, ()):
+                schema = self.known.get(_metadata(descriptor, gaps))
+                if schema is not None:
+                    values = [os.pread(descriptor, v.nbytes, v.offset) for v in schema.small]
+                    return schema, b"".join(values)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        return None
+
+
+def _gaps(schema: Schema, path: str) -> list[tuple[int, int]] | None:
+    """Return the (begin, end) of all bytes that are not values, None where that is not known.
+
+    The last one ends the file.
+    """
+    arrays = [v for v in schema.variables.values() if v.nbytes]
+    if schema.format != "hdf5" or any(v.offset < 0 for v in arrays):
+        return None
+    size, gaps, begin = os.stat(path).st_size, [], 0
+    for offset, nbytes in sorted((v.offset, v.nbytes) for v in arrays):
+        gaps.append((begin, offset))
+        begin = max(begin, offset + nbytes)
+    gaps.append((begin, size))
+    return gaps if sum(b - a for a, b in gaps) <= _MAX_METADATA else None
+
+
+def _metadata(descriptor: int, gaps: Sequence[tuple[int, int]]) -> bytes:
+    """Return a digest of the bytes that are not values, and where they lie."""
+    digest = hashlib.blake2b(repr(gaps).encode(), digest_size=20)
+    for begin, end in gaps:
+        if end > begin:
+            digest.update(os.pread(descriptor, end - begin, begin))
+    return digest.digest()

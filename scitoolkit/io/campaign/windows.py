@@ -1,0 +1,73 @@
+"""Windows of a campaign as samples of the planned loader: one array for each channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.rows import CampaignRows
+from scitoolkit.io.loader.file_source import FileSource, Key
+from scitoolkit.io.loader.source import require_finite
+
+
+class CampaignWindows(FileSource):
+    """Windows that begin at some rows; samples hold each channel as (B, offset, *dims).
+
+    Args:
+        campaign: the campaign.
+        sets: the rows of its arrays, by `row_sets`.
+        starts: first row of each window.
+        offsets: rows of a window, relative to its start, ascending.
+        orders: {channel: its dims in another order}; as stored when not given.
+        dtype: of the arrays; as stored when not given.
+    """
+
+    def __init__(
+        self, campaign: Campaign, sets: Mapping[str, CampaignRows], starts: np.ndarray,
+        offsets: Sequence[int], *, orders: Mapping[str, Sequence[str]] | None = None,
+        dtype: type[np.floating] | None = None,
+    ) -> None:  # fmt: skip
+        frames = tuple(int(o) for o in offsets)
+        keys = {path: Key((path,), frames, windowed=True) for path in sets}
+        super().__init__(sets, keys, starts)
+        self.campaign, self.sets, self.offsets, self.dtype = campaign, sets, frames, dtype
+        self.orders = {
+            name: [channel.dims.index(d) for d in (orders or {}).get(name, channel.dims)]
+            for name, channel in campaign.channels.items()
+        }
+
+    def select(self, samples: Sequence[int] | np.ndarray | slice) -> CampaignWindows:
+        """Return the source of some of the windows; the files are shared."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.starts = self.starts[samples if isinstance(samples, slice) else np.asarray(samples)]
+        return other
+
+    @cached_property
+    def _channels(self) -> list[tuple[str, str]]:
+        return [(c.name, p) for p, found in self.campaign.arrays.items() for c in found]
+
+    def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the channels of a batch, (samples, offsets, *dims) each."""
+        batch = {}
+        for name, path in self._channels:
+            part = self.sets[path].channel(values[path], self.campaign.channels[name])
+            part = part.transpose(0, 1, *(2 + i for i in self.orders[name]))
+            batch[name] = np.ascontiguousarray(part, dtype=self.dtype)
+        return {name: batch[name] for name in self.campaign.channels}
+
+    def refuse_non_finite(self, values: np.ndarray, name: str, rows: np.ndarray) -> None:
+        """Raise a DataError with the simulation of the first row that is not finite."""
+        try:
+            require_finite(values, name, rows, "samples")
+        except DataError as error:
+            bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+            where = self.campaign.where(int(rows[np.argmax(bad)]))
+            raise DataError(
+                error.what, where=f"{where}, variable {name}",
+                fix="fill them, or leave the simulation out",
+            ) from None  # fmt: skip

@@ -1,0 +1,11 @@
+"""A process that reads the headers of some files: names on stdin, columns on stdout, as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from scitoolkit.io.campaign.table import read_share
+
+if __name__ == "__main__":
+    json.dump(read_share(json.load(sys.stdin)).to_json(), sys.stdout)
