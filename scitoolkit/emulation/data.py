@@ -75,14 +75,17 @@ class Data:
 
 
 def open_data(
-    config: DataConfig, path: Path | list[Path] | None = None, *, like: Layout | None = None
-) -> Data:
+    config: DataConfig, path: Path | list[Path] | None = None, *, like: Layout | None = None,
+    cache: Path | None = None, keep: bool = True,
+) -> Data:  # fmt: skip
     """Open the variables of a job; no field is read.
 
     Args:
         config: which variables.
         path: other files than the job's own.
         like: the layout that the files must have.
+        cache: folder where the index is kept.
+        keep: write a new index there.
 
     Raises:
         DataError: what is wrong with a file, a variable, its dims or its grid.
@@ -91,7 +94,9 @@ def open_data(
     options = Options(
         config.sample_dim, config.dims, config.grid, config.files, config.pattern, config.lead
     )
-    campaign = open_campaign(path, [*config.inputs, *config.outputs], options)
+    campaign = open_campaign(
+        path, [*config.inputs, *config.outputs], options, cache=cache, keep=keep
+    )
     files = campaign.files
     where = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     inputs, outputs = (

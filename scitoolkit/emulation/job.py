@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
-from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.emulation import report, surrogate
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, open_data
@@ -24,15 +25,19 @@ from scitoolkit.emulation.emulator import Emulator, build
 from scitoolkit.emulation.evaluation import Evaluation
 from scitoolkit.emulation.loading import make_loader
 from scitoolkit.emulation.prediction import predict_file
-from scitoolkit.emulation.statistics import measure
+from scitoolkit.emulation.statistics import Found, find_statistics
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask
 from scitoolkit.io.campaign.split import Parts, divide
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import PlannedLoader
-from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
+from scitoolkit.io.loader.cursor import tensors
+from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank, world_size
+from scitoolkit.training.processes import on_rank_zero
 
 log: Logger = get_logger(__name__)
+CACHE = ".campaigns"
+"""Folder beside the runs where indices and statistics are kept."""
 
 
 @dataclass
@@ -44,6 +49,7 @@ class Prepared:
     emulator: Emulator
     task: EmulationTask
     loaders: dict[str, PlannedLoader]
+    statistics: Found
 
 
 class EmulationJob(TrainingJob):
@@ -52,9 +58,14 @@ class EmulationJob(TrainingJob):
     config_class: ClassVar[type[EmulationConfig]] = EmulationConfig
 
     def check(self, config: EmulationConfig) -> Mapping[str, Any]:
-        """Open the data, measure the training part, run one batch; write nothing."""
-        job = prepare(config)
-        loss, _ = job.task.loss(next(iter(job.loaders["train"])))
+        """Open the data, run one batch; write nothing.
+
+        Statistics that are not kept yet are those of a few samples.
+        """
+        job = prepare(config, sample=True)
+        loader = job.loaders["train"]
+        samples = loader.order.permutation(0)[: loader.order.batch_size]
+        loss, _ = job.task.loss(tensors(loader.files.read(samples)))
         layout = job.data.layout
         job.data.dataset.close()
         return {
@@ -67,6 +78,7 @@ class EmulationJob(TrainingJob):
             "samples": {name: sum(map(len, part)) for name, part in job.parts.items()},
             "parameters": sum(p.numel() for p in job.emulator.parameters()),
             "first_loss": float(loss.detach()),
+            "statistics": job.statistics.source,
             "loader": job.loaders["train"].explain(),
         }
 
@@ -74,6 +86,9 @@ class EmulationJob(TrainingJob):
         """Train on the training part, keep the weights that validate best, save `model/`."""
         begin = time.process_time()
         job = prepare(config)
+        if current_rank() == 0:
+            text = json.dumps(job.statistics.to_json(), indent=1) + "\n"
+            write_atomic(run.path / "statistics.json", text)
         log.info(
             "%d samples of %d simulations on %s, %d parameters",
             job.data.num_samples, len(job.data.blocks), job.data.layout.grid,
@@ -143,23 +158,33 @@ class EmulationJob(TrainingJob):
         return Artifacts(workflow_file="full.yaml", tolerance=CHAOTIC)
 
 
-def prepare(config: EmulationConfig) -> Prepared:
-    """Open the data, divide it, measure the training part, build the emulator and the loaders."""
-    data = open_data(config.data)
+def prepare(config: EmulationConfig, *, sample: bool = False) -> Prepared:
+    """Open the data, divide it, measure the training part, build the emulator and the loaders.
+
+    Args:
+        config: the job.
+        sample: measure a few samples only where no statistics are kept.
+    """
+    cache = config.run.root / CACHE
+    if world_size() > 1:
+        # One rank looks at the files; the others find the index.
+        on_rank_zero(lambda: open_data(config.data, cache=cache).dataset.close())
+    data = open_data(config.data, cache=cache, keep=not sample)
     try:
-        return _prepare(config, data)
+        return _prepare(config, data, sample, cache)
     except BaseException:
         data.dataset.close()
         raise
 
 
-def _prepare(config: EmulationConfig, data: Data) -> Prepared:
+def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> Prepared:
     lead, rollout = config.data.lead, config.rollout
     reach = lead * (rollout.pushforward + rollout.steps)
     index = data.campaign.index
     parts = divide(index, lead + 1, config.split, own_test=config.data.test is None)
     emulator = build(config, data.layout)
-    emulator.set_statistics(measure(data, parts["train"], config))
+    statistics = find_statistics(data, parts["train"], config, cache=cache, sample=sample)
+    emulator.set_statistics(statistics.statistics)
     task = EmulationTask(
         emulator, rollout, Symmetries(config.symmetries, data.layout),
         torch.from_numpy(data.layout.weights()),
@@ -177,4 +202,4 @@ def _prepare(config: EmulationConfig, data: Data) -> Prepared:
                 fix="a larger part, or fewer rollout.steps",
             )  # fmt: skip
         loaders[name] = make_loader(data, config, starts, offsets, train=name == "train")
-    return Prepared(data, parts, emulator, task, loaders)
+    return Prepared(data, parts, emulator, task, loaders, statistics)

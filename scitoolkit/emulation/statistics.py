@@ -1,109 +1,168 @@
-"""What normalises the variables: mean, spread and typical change, measured on the training part."""
+"""What normalises the variables: mean, spread and typical change of the training part."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from scitoolkit.core.errors import DataError
+from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.normalized_network import Statistics
-from scitoolkit.io.campaign.statistics import Moments, fill_value_in
+from scitoolkit.io.campaign.measure import (
+    Measured,
+    Question,
+    keys_of,
+    measure_pieces,
+    merged,
+    pieces_of,
+    split_hash,
+)
+from scitoolkit.io.campaign.saved import load_moments, save_moments, well_statistics
+from scitoolkit.training.processes import gather_objects, on_rank_zero, raise_together
 
 _logger = get_logger(__name__)
-_BLOCK_BYTES = 64 * 2**20
-_FIX = "mark them in the file, leave them out, or data.allow_suspect=true"
+_SAMPLED = 1000
 
 
-def measure(data: Data, blocks: Sequence[range], config: EmulationConfig) -> Statistics:
-    """Measure the training part once, simulation by simulation: never another part.
+@dataclass
+class Found:
+    """Statistics of the training part and where they are from.
 
-    The moments of simulations are merged in the order of the index. A variable that does not
-    change has scale 1, so that it becomes 0 and not NaN.
+    Attributes:
+        source: `measured`, `saved`, `stats.yaml` or `sample`.
+        split: hash of the rows that they were measured over.
+    """
+
+    statistics: Statistics
+    source: str
+    split: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON types: {variable: mean, std, change} where they are single numbers."""
+        found = {
+            name: {"mean": mean.tolist(), "std": std.tolist()}
+            for name, (mean, std) in self.statistics.values.items()
+        }
+        for name, change in self.statistics.changes.items():
+            found[name]["change"] = change.tolist()
+        return {"source": self.source, "split": self.split, "variables": found}
+
+
+def find_statistics(
+    data: Data, blocks: Sequence[range], config: EmulationConfig, *, cache: Path | None = None,
+    sample: bool = False,
+) -> Found:  # fmt: skip
+    """Return the statistics of the training part: those of the Well, kept ones, or measured.
 
     Args:
         data: the opened campaign.
         blocks: samples of the training part, each range within one simulation.
         config: the job.
+        cache: folder where they are kept.
+        sample: measure a few rows only where nothing is kept, and keep nothing.
 
     Raises:
         DataError: values that look like unflagged fill values, or frames never written.
     """
+    split = split_hash(data.campaign, blocks)
+    state = data.layout.state if config.residual else ()
+    known = well_statistics(data.campaign) if config.data.lead == 1 else None
+    if known is not None:
+        return Found(_of_well(known, state), "stats.yaml", split)
+    question = _question(data, config)
+    if sample:
+        blocks = _few(blocks, config.data.lead)
+    pieces = pieces_of(data.campaign, blocks)
+    keys = keys_of(data.campaign, pieces, question)
+    name = hashlib.sha256(repr([split, asdict(question), list(data.layout.variables)]).encode())
+    file = None if cache is None else cache / f"statistics_{name.hexdigest()[:16]}.npz"
+    rows, missing = _known(file, keys)
+    if missing:
+        rows |= _measured(data, {n: pieces[n] for n in missing}, question)
+        if file is not None and not sample:
+            on_rank_zero(lambda: save_moments(file, keys, [rows[n] for n in range(len(pieces))]))
+    found = merged(data.campaign, pieces, [rows[n] for n in range(len(pieces))], question)
+    source = "sample" if sample and missing else "measured" if missing else "saved"
+    return Found(_statistics(data, found, state), source, split)
+
+
+def measure(data: Data, blocks: Sequence[range], config: EmulationConfig) -> Statistics:
+    """Measure the training part once; see `find_statistics`."""
+    return find_statistics(data, blocks, config).statistics
+
+
+def _question(data: Data, config: EmulationConfig) -> Question:
     layout = data.layout
+    vectors = tuple(n for n, v in layout.variables.items() if not v.is_field)
     state = layout.state if config.residual else ()
-    values: dict[str, Moments] = {}
-    changes: dict[str, Moments] = {}
-    for block in blocks:
-        found, steps = _of_simulation(data, block, state, config)
-        values = {n: values[n].merge(m) if n in values else m for n, m in found.items()}
-        changes |= {n: changes[n].merge(m) if n in changes else m for n, m in steps.items()}
-    for name, variable in layout.variables.items():
-        if variable.is_field and values[name].is_constant:
+    return Question(config.data.lead, tuple(state), vectors, config.data.allow_suspect)
+
+
+def _few(blocks: Sequence[range], lead: int) -> list[range]:
+    """Return the first rows of the first simulation, a thousandth of all."""
+    rows = max(lead + 1, sum(map(len, blocks)) // _SAMPLED)
+    return [block[: max(rows, lead + 1)] for block in blocks[:1]]
+
+
+def _known(file: Path | None, keys: Sequence[str]) -> tuple[dict[int, Measured], list[int]]:
+    """Return the kept moments by number, and the numbers of the pieces to measure."""
+    kept = {} if file is None else on_rank_zero(lambda: load_moments(file))
+    rows = {n: kept[key] for n, key in enumerate(keys) if key and key in kept}
+    missing = [n for n in range(len(keys)) if n not in rows]
+    if rows and missing:
+        _logger.info("%d of %d pieces changed since they were measured", len(missing), len(keys))
+    return rows, missing
+
+
+def _measured(data: Data, pieces: dict[int, Any], question: Question) -> dict[int, Measured]:
+    """Return the moments of pieces, each measured by one rank."""
+    from scitoolkit.training import current_rank, world_size
+
+    share = (current_rank(), world_size())
+    found, error = _attempt(
+        lambda: measure_pieces(data.campaign, data.rows, pieces, question, share=share)
+    )
+    raise_together(error)
+    return {n: row for part in gather_objects(found) for n, row in (part or {}).items()}
+
+
+def _attempt(
+    function: Callable[[], dict[int, Measured]],
+) -> tuple[dict[int, Measured] | None, ScitoolkitError | None]:
+    try:
+        return function(), None
+    except ScitoolkitError as error:
+        return None, error
+
+
+def _statistics(data: Data, found: Measured, state: Sequence[str]) -> Statistics:
+    for name, variable in data.layout.variables.items():
+        if variable.is_field and found.values[name].is_constant:
             _logger.warning("%s is constant in the training part", name)
     missing = torch.tensor(1.0)
+    results = {n: found.values[n].result() for n in data.layout.variables}
     return Statistics(
-        {n: (torch.from_numpy(m).float(), torch.from_numpy(s).float())
-         for n, (m, s) in ((n, v.result()) for n, v in values.items())},
-        {n: torch.from_numpy(changes[n].root_mean_square()).float() if n in changes else missing
+        {n: (_tensor(mean), _tensor(scale)) for n, (mean, scale) in results.items()},
+        {n: _tensor(found.changes[n].root_mean_square()) if n in found.changes else missing
          for n in state},
     )  # fmt: skip
 
 
-def _of_simulation(
-    data: Data, block: range, state: Sequence[str], config: EmulationConfig
-) -> tuple[dict[str, Moments], dict[str, Moments]]:
-    """Return the moments of the values and of the changes of one simulation."""
-    layout, lead = data.layout, config.data.lead
-    frame = sum(4 * int(np.prod(v.shape)) for v in layout.variables.values())
-    size = max(lead + 1, _BLOCK_BYTES // max(frame, 1))
-    source = data.source(np.arange(data.num_samples), [0])
-    values = {n: Moments() for n in layout.variables}
-    changes = {n: Moments() for n in state}
-    zero_from = block.stop
-    for first in range(block.start, block.stop, size):
-        last = min(first + size, block.stop)
-        read = source.read(np.arange(first, min(last + lead, block.stop)))
-        zero_from = _zero_from(read, first, last, zero_from, block.stop)
-        for name, variable in layout.variables.items():
-            array = read[name][:, 0].astype(np.float64)
-            per_field = variable.is_field
-            values[name].add(array[: last - first], per_field)
-            if not config.data.allow_suspect:
-                _refuse_fills(data, name, array[: last - first], first)
-            if name in changes and len(array) > lead:
-                changes[name].add(array[lead:] - array[:-lead], per_field)
-    if zero_from < block.stop and zero_from > block.start and not config.data.allow_suspect:
-        raise DataError(
-            f"every value is 0 from here to the end ({block.stop - zero_from} rows): allocated "
-            "and never written?", where=data.campaign.where(zero_from), fix=_FIX,
-        )  # fmt: skip
-    return values, {n: m for n, m in changes.items() if m.count}
-
-
-def _zero_from(read: dict[str, np.ndarray], first: int, last: int, before: int, stop: int) -> int:
-    """Return the row from which on all variables are 0 everywhere, `stop` if the last is not."""
-    rows = last - first
-    zero = np.ones(rows, bool)
-    for values in read.values():
-        zero &= ~values[:rows].reshape(rows, -1).any(axis=1)
-    if zero.all():
-        return min(before, first)
-    return first + int(np.flatnonzero(~zero)[-1]) + 1 if zero[-1] else stop
-
-
-def _refuse_fills(data: Data, name: str, values: np.ndarray, first: int) -> None:
-    found = fill_value_in(values)
-    if found is None:
-        return
-    row = first + int(np.argmax((values == found).reshape(len(values), -1).any(axis=1)))
-    count = int((values == found).sum())
-    rest = values[values != found]
-    raise DataError(
-        f"{count} values are {found:g}, the others lie between {rest.min():g} and {rest.max():g}: "
-        "a fill value that the file does not state?",
-        where=f"{data.campaign.where(row)}, variable {name}", fix=_FIX,
+def _of_well(known: dict[str, tuple[float, float, float]], state: Sequence[str]) -> Statistics:
+    return Statistics(
+        {n: (torch.tensor([mean]), torch.tensor([std or 1.0]))
+         for n, (mean, std, _) in known.items()},
+        {n: torch.tensor([known[n][2]]) for n in state},
     )  # fmt: skip
+
+
+def _tensor(values: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(values)).float()

@@ -150,6 +150,7 @@ def open_campaign(
     options: Options | None = None,
     *,
     cache: PathLike | None = None,
+    keep: bool = True,
 ) -> Campaign:
     """Find simulations, rows and channels in files; no field is read.
 
@@ -159,6 +160,7 @@ def open_campaign(
             not given.
         options: what the user knows better.
         cache: folder where the index is kept; what changed since is found file by file.
+        keep: write a new index there.
 
     Raises:
         DataError: a file is damaged or differs from the first, a variable is missing, or two
@@ -188,7 +190,8 @@ def open_campaign(
     if fresh:
         used = {c.array.path: c.array for c in channels.values()}
         segments = find_segments(segments, first, layout, used, options)
-        store.save(found, segments)
+        if keep:
+            store.save(found, segments)
     return Campaign(
         options, names, channels, SampleIndex(segments.simulation, segments.count), segments,
         tuple(segments.labels), _coordinates(first, layout, channels), layout.name,

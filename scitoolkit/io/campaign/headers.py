@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -49,10 +50,10 @@ class Stored:
     virtual: bool = False
     values: np.ndarray | None = None
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of the values as stored, without compression."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def is_small(self) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +254,8 @@ class CampaignRows(RowSet):
         units = [_unit_rows(s, self.axis, f) for s, f in zip(found, formats_of, strict=True)]
         self.unit_rows = np.array(units)[kind]
         self.chunk_rows = np.array([_chunk_rows(s, self.axis) for s in found])[kind]
+        outer = [r for r in self.array.roles if r != SIMULATION][:1] == [TIME]
+        self.in_place = np.array([s.offset >= 0 and outer for s in found])[kind]
         self.incomplete = np.flatnonzero(~np.array([s.complete for s in found])[kind])
         for segment in np.flatnonzero(np.array([s.virtual for s in found])[kind]).tolist():
             self.reader(segment)  # refuses files behind it that are not there
@@ -277,17 +281,12 @@ class CampaignRows(RowSet):
             raise DataError(
                 f"shape {stored.shape}", where=stored.where, allowed=f"{len(roles)} dims: {roles}"
             )
-        member = int(self.files.segments.member[segment])
         count = int(self.files.segments.count[segment])
-        parts = iter(self.parts)
-        crop = []
-        for role, size in zip(roles, stored.shape, strict=True):
-            one = slice(member, member + 1) if role == SIMULATION else slice(0, size)
-            crop.append(next(parts) if role == COMPONENT else one)
+        crop = self._crop(segment, stored.shape)
         axis = self.axis
         if axis is None:
             axis = next((i for i, role in enumerate(roles) if not role.startswith("@")), 0)
-        reader = whole.with_layout(replace(stored, axis=axis, crop=tuple(crop)))
+        reader = whole.with_layout(replace(stored, axis=axis, crop=crop))
         reader.counter = self.files.counter
         shape = (count, *self.row_shape)
         # What the rows look like to the loader; chunks are those along the axis of the rows.
@@ -299,9 +298,57 @@ class CampaignRows(RowSet):
         )  # fmt: skip
         return SegmentReader(reader, seen, self.axis is None)
 
+    @cached_property
+    def members_together(self) -> int:
+        """Simulations that one chunk of the array has in common."""
+        if SIMULATION not in self.array.roles:
+            return 1
+        at = self.array.roles.index(SIMULATION)
+        chunks = self.files.segments.stored(0, self.name).chunks
+        return 1 if chunks is None else chunks[at]
+
+    def members(self, segments: Sequence[int], first: int, last: int) -> np.ndarray:
+        """Return the same rows of neighbouring simulations in one file, read at once.
+
+        Args:
+            segments: one of each simulation, ascending.
+            first: first row in the file.
+            last: last row + 1.
+
+        Returns:
+            (segments, rows, *row_shape), physical values.
+        """
+        packing = self.packing_of(segments[0])
+        if len(segments) == 1 or self.axis is None or SIMULATION not in self.array.roles:
+            return np.stack([packing.unpack(self.reader(s).read(first, last)) for s in segments])
+        whole = self.files.entry(segments[0]).arrays[self.name]
+        at = self.array.roles.index(SIMULATION)
+        crop = list(self._crop(segments[0], whole.layout.shape))
+        numbers = self.files.segments.member[list(segments)]
+        crop[at] = slice(int(numbers[0]), int(numbers[-1]) + 1)
+        reader = whole.with_layout(replace(whole.layout, axis=self.axis, crop=tuple(crop)))
+        values = np.moveaxis(reader.read(first, last), at if at > self.axis else at + 1, 0)
+        return packing.unpack(values[numbers - numbers[0]])
+
+    def _crop(self, segment: int, shape: Sequence[int]) -> tuple[slice, ...]:
+        """Return the part of the whole array that belongs to a segment."""
+        member, parts, crop = int(self.files.segments.member[segment]), iter(self.parts), []
+        for role, size in zip(self.array.roles, shape, strict=True):
+            one = slice(member, member + 1) if role == SIMULATION else slice(0, size)
+            crop.append(next(parts) if role == COMPONENT else one)
+        return tuple(crop)
+
     def packing_of(self, file: int) -> Packing:
         """Return how the values of a segment are stored."""
         return self.packings[self.kind[file]]
+
+    def cost(self, first: int, last: int) -> tuple[int, int]:
+        """Return the requests and the bytes that reading rows of one segment takes."""
+        file, begin = self._locate(first)
+        if self.in_place[file]:
+            itemsize = self.packings[self.kind[file]].dtype.itemsize
+            return 1, (last - first) * math.prod(self.row_shape) * itemsize
+        return self.reader(file).cost(first - begin, last - begin)
 
     def missing(self) -> list[tuple[int, int]]:
         """Return the (first, last + 1) of rows that nobody ever wrote."""

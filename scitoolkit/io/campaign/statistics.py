@@ -44,6 +44,22 @@ class Moments:
         self._sum = self._sum + flat.sum(0)
         self._square = self._square + (flat**2).sum(0)
 
+    @classmethod
+    def of(cls, count: int, parts: np.ndarray) -> Moments:
+        """Return moments from their count and `parts`."""
+        out = cls()
+        out.count, out._merged = count, (parts[0], parts[1], parts[2])
+        return out
+
+    @property
+    def parts(self) -> np.ndarray:
+        """Mean, variance and mean square, shape (3, values)."""
+        return np.stack([np.atleast_1d(p) for p in self._parts()])
+
+    def repeated(self, times: int) -> Moments:
+        """Return the moments of the same values so many times."""
+        return Moments.of(self.count * times, self.parts)
+
     def merge(self, other: Moments) -> Moments:
         """Return the moments of both."""
         (a, va, sa), (b, vb, sb) = self._parts(), other._parts()

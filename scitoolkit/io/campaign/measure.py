@@ -1,0 +1,326 @@
+"""Moments of a campaign, piece by piece: each read once, shared by ranks, kept and reused.
+
+A piece is what a training part has of one segment. Its moments depend on its file alone (and on
+the rows just before it), so a changed file replaces its own; all are merged in the order of the
+index, to the same bits for any number of ranks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.rows import CampaignRows
+from scitoolkit.io.campaign.statistics import Moments, fill_value_in
+from scitoolkit.io.campaign.windows import CampaignWindows
+
+BLOCK_BYTES = 64 * 2**20
+SUSPECT_FIX = "mark them in the file, leave them out, or data.allow_suspect=true"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is measured.
+
+    Attributes:
+        lead: rows from input to output.
+        changes: channels whose change over `lead` rows is measured too.
+        vectors: channels that are measured value by value.
+        allow_suspect: let values through that look like fill values, and rows never written.
+    """
+
+    lead: int = 1
+    changes: tuple[str, ...] = ()
+    vectors: tuple[str, ...] = ()
+    allow_suspect: bool = False
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of one segment.
+
+    Attributes:
+        first: first row, of the whole campaign.
+        last: last row + 1.
+        begin: first row of the block that it belongs to: changes reach back to it.
+    """
+
+    segment: int
+    first: int
+    last: int
+    begin: int
+
+
+@dataclass
+class Measured:
+    """The moments of a piece.
+
+    Attributes:
+        zeros: rows at its end in which everything that varies is 0.
+        values: {channel: its moments}.
+        changes: {channel: moments of its change}.
+    """
+
+    zeros: int = 0
+    values: dict[str, Moments] = field(default_factory=dict)
+    changes: dict[str, Moments] = field(default_factory=dict)
+
+
+def pieces_of(campaign: Campaign, blocks: Sequence[range]) -> list[Piece]:
+    """Return ranges of rows cut where a segment ends, in their order."""
+    bounds, found = campaign.index.rows, []
+    for block in blocks:
+        for part in campaign.index.within_simulations(block):
+            first = int(np.searchsorted(bounds, part.start, side="right")) - 1
+            for segment in range(first, len(bounds) - 1):
+                low, high = int(bounds[segment]), int(bounds[segment + 1])
+                if low >= part.stop:
+                    break
+                found.append(Piece(segment, max(low, part.start), min(high, part.stop), part.start))
+    return found
+
+
+def split_hash(campaign: Campaign, blocks: Sequence[range]) -> str:
+    """Return what two divisions have in common when they train on the same rows."""
+    rows = [
+        [campaign.labels[int(campaign.index.simulation_of(np.array([b.start]))[0])],
+         *(int(r) for r in (b.start, b.stop))]
+        for b in blocks if len(b)
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+
+
+def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> list[str]:
+    """Return what the moments of each piece depend on, hashed; "" for those not to be kept."""
+    segments, bounds = campaign.segments, campaign.index.rows
+    arrays = {p: [list(c.components) for c in found] for p, found in campaign.arrays.items()}
+    common = repr([_VERSION, arrays, question, campaign.options.dims])
+    virtual = {p: segments.stored(0, p).virtual for p in arrays}
+    if any(virtual.values()):
+        return [""] * len(pieces)  # their values are in files that are not watched
+    keys = []
+    for piece in pieces:
+        before, row = [], piece.first
+        while row > max(piece.begin, piece.first - question.lead):
+            segment = int(np.searchsorted(bounds, row - 1, side="right")) - 1
+            before.append(segments.state(segment))
+            row = int(bounds[segment])
+        start = int(bounds[piece.segment])
+        text = repr([
+            common, segments.state(piece.segment), segments.groups[segments.group[piece.segment]],
+            int(segments.member[piece.segment]), piece.first - start, piece.last - start,
+            piece.first - piece.begin if before else 0, before,
+        ])  # fmt: skip
+        keys.append(hashlib.sha256(text.encode()).hexdigest())
+    return keys
+
+
+def measure_pieces(
+    campaign: Campaign, sets: Mapping[str, CampaignRows], pieces: Mapping[int, Piece],
+    question: Question, *, share: tuple[int, int] = (0, 1),
+) -> dict[int, Measured]:  # fmt: skip
+    """Measure some pieces, each row read once.
+
+    Args:
+        campaign: the campaign.
+        sets: its rows.
+        pieces: by number.
+        question: what is measured.
+        share: this rank and the number of ranks; each takes some simulations.
+
+    Raises:
+        DataError: values that are not finite, or look like unflagged fill values.
+    """
+    found: dict[int, Measured] = {}
+    reading = _Measuring(campaign, sets, question)
+    chains: dict[int, int] = {}
+    for bundle in _bundles(campaign, sets, pieces):
+        simulation = int(campaign.index.simulation[pieces[bundle[0]].segment])
+        if chains.setdefault(simulation, len(chains)) % share[1] == share[0]:
+            measured = reading.bundle([pieces[n] for n in bundle])
+            found |= dict(zip(bundle, measured, strict=True))
+    return found
+
+
+def _bundles(
+    campaign: Campaign, sets: Mapping[str, CampaignRows], pieces: Mapping[int, Piece]
+) -> list[list[int]]:
+    """Return pieces that lie in common chunks: the same rows of neighbouring simulations."""
+    segments, bounds = campaign.segments, campaign.index.rows
+    together = max(rows.members_together for rows in sets.values())
+    bundles: dict[tuple[int, ...], list[int]] = {}
+    for number, piece in pieces.items():
+        k, start = piece.segment, int(bounds[piece.segment])
+        member = int(segments.member[k])
+        key = (int(segments.file[k]), int(segments.group[k]), piece.first - start,
+               piece.last - start, member // together if member >= 0 else -1)  # fmt: skip
+        alone = (number,) if together == 1 else ()
+        bundles.setdefault((*key, *alone), []).append(number)
+    return list(bundles.values())
+
+
+class _Measuring:
+    """Reads pieces in blocks of rows; the last rows of a simulation are kept for the next piece."""
+
+    def __init__(
+        self, campaign: Campaign, sets: Mapping[str, CampaignRows], question: Question
+    ) -> None:
+        self.campaign, self.sets, self.question = campaign, sets, question
+        frame = sum(4 * math.prod(c.shape) for c in campaign.channels.values())
+        self.rows = max(question.lead + 1, BLOCK_BYTES // max(frame, 1))
+        self.unit = max(int(rows.unit_rows.max()) for rows in sets.values())
+        self.tails: dict[int, tuple[int, dict[str, np.ndarray]]] = {}
+
+    def bundle(self, pieces: Sequence[Piece]) -> list[Measured]:
+        """Return the moments of pieces of one file with the same rows of it."""
+        found = [Measured() for _ in pieces]
+        tails = [self._tail(piece) for piece in pieces]
+        start = int(self.campaign.index.rows[pieces[0].segment])
+        low, high = pieces[0].first - start, pieces[0].last - start
+        for first, last in self._blocks(low, high, len(pieces)):
+            for i, frames in enumerate(self._read([p.segment for p in pieces], first, last)):
+                row = int(self.campaign.index.rows[pieces[i].segment]) + first
+                tails[i] = self._add(found[i], frames, tails[i], row)
+        for piece, measured, tail in zip(pieces, found, tails, strict=True):
+            self._add_static(measured, piece)
+            self.tails[self._simulation(piece)] = (piece.last, tail)
+        return found
+
+    def _simulation(self, piece: Piece) -> int:
+        return int(self.campaign.index.simulation[piece.segment])
+
+    def _blocks(self, low: int, high: int, members: int) -> Iterator[tuple[int, int]]:
+        """Yield ranges of rows of a file that begin where chunks begin."""
+        size = max(self.rows // members, 1)
+        if self.unit > 1:
+            size = max(size // self.unit, 1) * self.unit
+        while low < high:
+            stop = low + size
+            stop = min(stop - stop % self.unit if stop % self.unit else stop, high)
+            stop = stop if stop > low else min(low + size, high)
+            yield low, stop
+            low = stop
+
+    def _read(
+        self, segments: Sequence[int], first: int, last: int
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the channels of each simulation, (rows, ...) float64, of arrays with a time."""
+        read = {
+            path: rows.members(segments, first, last)
+            for path, rows in self.sets.items() if rows.axis is not None
+        }  # fmt: skip
+        for i, segment in enumerate(segments):
+            row = int(self.campaign.index.rows[segment]) + first
+            yield {
+                c.name: self._finite(self.sets[path].channel(values[i], c), c.name, row)
+                for path, values in read.items() for c in self.campaign.arrays[path]
+            }  # fmt: skip
+
+    def _finite(self, values: np.ndarray, name: str, row: int) -> np.ndarray:
+        values = values.astype(np.float32).astype(np.float64)
+        good = np.isfinite(values).reshape(len(values), -1)
+        if not good.all():
+            at = int(np.argmin(good.all(axis=1)))
+            raise DataError(
+                f"{int((~good[at]).sum())} values are NaN or Inf",
+                where=f"{self.campaign.where(row + at)}, variable {name}",
+                fix="fill them, or leave the simulation out",
+            )  # fmt: skip
+        return values
+
+    def _add(
+        self, measured: Measured, frames: Mapping[str, np.ndarray], tail: dict[str, np.ndarray],
+        row: int,
+    ) -> dict[str, np.ndarray]:  # fmt: skip
+        """Add a block of rows to the moments; return its last rows."""
+        question, lead = self.question, self.question.lead
+        if not frames:
+            return {}
+        nonzero = np.zeros(len(next(iter(frames.values()))), bool)
+        kept = {}
+        for name, values in frames.items():
+            per_field = name not in question.vectors
+            measured.values.setdefault(name, Moments()).add(values, per_field)
+            if not question.allow_suspect:
+                self._refuse_fills(values, name, row)
+            nonzero |= values.reshape(len(values), -1).any(axis=1)
+            if name in question.changes and lead:
+                series = np.concatenate([tail[name], values]) if name in tail else values
+                if len(series) > lead:
+                    change = series[lead:] - series[:-lead]
+                    measured.changes.setdefault(name, Moments()).add(change, per_field)
+                kept[name] = series[-lead:].copy()
+        ahead = np.flatnonzero(nonzero)
+        zeros = len(nonzero) - 1 - int(ahead[-1]) if len(ahead) else len(nonzero)
+        measured.zeros = zeros if len(ahead) else measured.zeros + zeros
+        return kept
+
+    def _add_static(self, measured: Measured, piece: Piece) -> None:
+        """Add the arrays without a time, as often as there are rows."""
+        for path, rows in self.sets.items():
+            if rows.axis is not None:
+                continue
+            read = rows.members([piece.segment], 0, 1)[0]
+            for channel in self.campaign.arrays[path]:
+                one = Moments()
+                values = self._finite(rows.channel(read, channel), channel.name, piece.first)
+                one.add(values, channel.name not in self.question.vectors)
+                measured.values[channel.name] = one.repeated(piece.last - piece.first)
+
+    def _tail(self, piece: Piece) -> dict[str, np.ndarray]:
+        """Return the last rows before a piece, of its own block."""
+        first = max(piece.begin, piece.first - self.question.lead)
+        names = self.question.changes
+        if first == piece.first or not names:
+            return {}
+        end, tail = self.tails.get(self._simulation(piece), (-1, {}))
+        if end == piece.first:
+            return tail
+        source = CampaignWindows(self.campaign, self.sets, np.arange(first, piece.first), [0])
+        read = source.read(np.arange(piece.first - first))
+        return {n: read[n][:, 0].astype(np.float32).astype(np.float64) for n in names}
+
+    def _refuse_fills(self, values: np.ndarray, name: str, first: int) -> None:
+        found = fill_value_in(values)
+        if found is None:
+            return
+        row = first + int(np.argmax((values == found).reshape(len(values), -1).any(axis=1)))
+        count, rest = int((values == found).sum()), values[values != found]
+        raise DataError(
+            f"{count} values are {found:g}, the others lie between {rest.min():g} and "
+            f"{rest.max():g}: a fill value that the file does not state?",
+            where=f"{self.campaign.where(row)}, variable {name}", fix=SUSPECT_FIX,
+        )  # fmt: skip
+
+
+def merged(
+    campaign: Campaign, pieces: Sequence[Piece], rows: Sequence[Measured], question: Question
+) -> Measured:
+    """Return the moments of all pieces, merged in their order.
+
+    Raises:
+        DataError: a simulation ends with rows of zeros.
+    """
+    out, zeros, begin = Measured(), 0, -1
+    for i, (piece, row) in enumerate(zip(pieces, rows, strict=True)):
+        zeros = row.zeros + (zeros if row.zeros == piece.last - piece.first else 0)
+        begin = piece.begin
+        ends = i + 1 == len(pieces) or pieces[i + 1].begin != begin
+        if ends and 0 < zeros < piece.last - begin and not question.allow_suspect:
+            raise DataError(
+                f"every value is 0 from here to the end ({zeros} rows): allocated and never "
+                "written?", where=campaign.where(piece.last - zeros), fix=SUSPECT_FIX,
+            )  # fmt: skip
+        zeros = 0 if ends else zeros
+        for into, found in ((out.values, row.values), (out.changes, row.changes)):
+            for name, moments in found.items():
+                into[name] = into[name].merge(moments) if name in into else moments
+    return out

@@ -1,0 +1,110 @@
+"""Measured moments in a file: piece by piece, so that what did not change is not read again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+import yaml
+
+from scitoolkit.core.log import get_logger
+from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.layouts import Well
+from scitoolkit.io.campaign.measure import Measured
+from scitoolkit.io.campaign.statistics import Moments
+
+_logger = get_logger(__name__)
+_KINDS = ("values", "changes")
+
+
+def load_moments(file: Path) -> dict[str, Measured]:
+    """Return the moments in a file by the keys of their pieces; nothing where it is damaged."""
+    with suppress(OSError, ValueError, KeyError, BadZipFile), np.load(file) as found:
+        keys, zeros = found["keys"].tolist(), found["zeros"].tolist()
+        rows = [Measured(z) for z in zeros]
+        for kind in _KINDS:
+            for number, name in enumerate(found[f"{kind}_names"].tolist()):
+                counts = found[f"{kind}_{number}_count"].tolist()
+                parts = found[f"{kind}_{number}_parts"]
+                for row, count, part in zip(rows, counts, parts, strict=True):
+                    if count:
+                        getattr(row, kind)[name] = Moments.of(count, part)
+        return dict(zip(keys, rows, strict=True))
+    return {}
+
+
+def save_moments(file: Path, keys: Sequence[str], rows: Sequence[Measured]) -> None:
+    """Keep moments; where that is not possible they are measured anew next time."""
+    kept = [(key, row) for key, row in zip(keys, rows, strict=True) if key]
+    if not kept:
+        return
+    arrays = {
+        "keys": np.array([key for key, _ in kept]),
+        "zeros": np.array([row.zeros for _, row in kept]),
+    }
+    for kind in _KINDS:
+        columns = [getattr(row, kind) for _, row in kept]
+        names = list(dict.fromkeys(name for column in columns for name in column))
+        arrays[f"{kind}_names"] = np.array(names, dtype=str)
+        for number, name in enumerate(names):
+            arrays |= _column(f"{kind}_{number}", [column.get(name) for column in columns])
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as out:
+            np.savez(out, allow_pickle=False, **arrays)
+        temporary.replace(file)
+    except OSError as error:
+        _logger.warning("the statistics cannot be kept (%s): %s", error.strerror, file)
+
+
+def _column(name: str, found: Sequence[Moments | None]) -> dict[str, np.ndarray]:
+    width = next(m.parts.shape[1] for m in found if m is not None)
+    nothing = np.zeros((3, width))
+    return {
+        f"{name}_count": np.array([0 if m is None else m.count for m in found], np.int64),
+        f"{name}_parts": np.stack([nothing if m is None else m.parts for m in found]),
+    }
+
+
+def well_statistics(campaign: Campaign) -> dict[str, tuple[float, float, float]] | None:
+    """Return (mean, standard deviation, rms of the change) of each channel from `stats.yaml`.
+
+    The Well keeps it beside `data/train`, measured over that folder; it is used where all files
+    are from there and all channels are in it. None otherwise.
+    """
+    folders = {path.absolute().parent for path in campaign.files}
+    if campaign.layout != Well.name or len(folders) != 1:
+        return None
+    folder = folders.pop()
+    file = folder.parent.parent / "stats.yaml"
+    if folder.name != "train" or folder.parent.name != "data" or not file.is_file():
+        return None
+    found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    out = {}
+    for channel in campaign.channels.values():
+        name = channel.array.path.partition("/")[2]
+        entries = [
+            _entry(found, kind, name, channel.components) for kind in ("mean", "std", "rms_delta")
+        ]
+        if entries[0] is None or entries[1] is None:
+            _logger.info("%s has no %s: the training part is measured", file, name)
+            return None
+        out[channel.name] = (entries[0], entries[1], entries[2] or 1.0)
+    _logger.info("statistics taken from %s", file)
+    return out
+
+
+def _entry(
+    found: Mapping[str, Mapping[str, object]], kind: str, name: str, components: Sequence[int]
+) -> float | None:
+    value: object = found.get(kind, {}).get(name)
+    for number in components:
+        if not isinstance(value, list) or number >= len(value):
+            return None
+        value = value[number]
+    return float(value) if isinstance(value, int | float) else None
