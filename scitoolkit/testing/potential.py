@@ -19,7 +19,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.graph import collate, configuration_graph
-from scitoolkit.potentials.job import load_model, save_model
+from scitoolkit.potentials.pipeline import load_model, save_model
 from scitoolkit.potentials.model import ModelConfig, Potential, models
 
 Array = NDArray[Any]
