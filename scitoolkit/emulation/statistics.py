@@ -26,6 +26,7 @@ from scitoolkit.io.campaign.measure import (
     split_hash,
 )
 from scitoolkit.io.campaign.saved import load_moments, save_moments, well_statistics
+from scitoolkit.training import current_rank, world_size
 from scitoolkit.training.processes import gather_objects, on_rank_zero, raise_together
 
 _logger = get_logger(__name__)
@@ -124,8 +125,6 @@ def _known(file: Path | None, keys: Sequence[str]) -> tuple[dict[int, Measured],
 
 def _measured(data: Data, pieces: dict[int, Any], question: Question) -> dict[int, Measured]:
     """Return the moments of pieces, each measured by one rank."""
-    from scitoolkit.training import current_rank, world_size
-
     share = (current_rank(), world_size())
     found, error = _attempt(
         lambda: measure_pieces(data.campaign, data.rows, pieces, question, share=share)

@@ -13,7 +13,7 @@ from scitoolkit.core.config import load_config
 from scitoolkit.emulation import statistics as emulation_statistics
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import open_data
-from scitoolkit.emulation.job import prepare
+from scitoolkit.emulation.pipeline import prepare
 from scitoolkit.emulation.statistics import find_statistics
 from scitoolkit.io.campaign.measure import Question, measure_pieces, merged, pieces_of
 from scitoolkit.io.fields import write_fields
@@ -26,12 +26,17 @@ def values(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype("f4") + seed
 
 
+def write(path, seed: int) -> None:
+    times = {"time": np.arange(ROWS) / 4}
+    u = values(seed, ROWS, X, Y)
+    write_fields(xr.Dataset({"u": (("time", "x", "y"), u)}, coords=times), path)
+
+
 @pytest.fixture
 def campaign(tmp_path):
     folder = tmp_path / "runs_of_it"
     for i in range(FILES):
-        write_fields(xr.Dataset({"u": (("time", "x", "y"), values(i, ROWS, X, Y))},
-                                coords={"time": np.arange(ROWS) / 4}), folder / f"s{i}.nc")  # fmt: skip
+        write(folder / f"s{i}.nc", i)
     return folder
 
 
@@ -71,8 +76,7 @@ def test_every_row_is_read_once_and_none_the_second_time(tmp_path, campaign, con
 def test_a_changed_file_replaces_its_own_row(tmp_path, campaign, config):
     job, cache = config(campaign), tmp_path / "cache"
     found(job, cache)
-    write_fields(xr.Dataset({"u": (("time", "x", "y"), values(9, ROWS, X, Y))},
-                            coords={"time": np.arange(ROWS) / 4}), campaign / "s2.nc")  # fmt: skip
+    write(campaign / "s2.nc", 9)
     changed, nbytes = found(job, cache)
     assert nbytes == PART // FILES
     whole, _ = found(job, None)
@@ -109,7 +113,9 @@ def test_any_number_of_ranks_finds_the_same_bits(tmp_path, config, parts):
                                    share=(rank, ranks))  # fmt: skip
         joined = merged(data.campaign, pieces, [rows[n] for n in range(len(pieces))], question)
         results.append([joined.values["u"].parts, joined.changes["u"].parts])
-    assert all(np.array_equal(a, b) for other in results for a, b in zip(results[0], other))
+    assert all(
+        np.array_equal(a, b) for other in results for a, b in zip(results[0], other, strict=True)
+    )
     # A change from the last row of one part to the first of the next one counts.
     steps = np.diff(whole.astype("f8"), axis=0)
     steps = steps if parts else np.delete(steps, [ROWS - 1, 2 * ROWS - 1], axis=0)
