@@ -25,6 +25,7 @@ from scitoolkit.cli import (
     evaluate,
     export,
     graphs,
+    init,
     inspect,
     new,
     ops,
@@ -95,6 +96,7 @@ app.command("verify")(compress.verify)
 app.command("ls")(content.ls)
 app.command("show")(content.show)
 app.command("cp")(content.cp)
+app.command(init.NAME)(init.command)
 app.command(new.NAME)(new.command)
 app.command(validate.NAME)(validate.command)
 app.command(doctor.NAME)(doctor.command)

@@ -29,6 +29,7 @@ from scitoolkit.core.job import Job
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.results import Results, Table, number
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.starter import DataToStart
 from scitoolkit.io.formats import format_of
 
 COMPRESSED = "compressed.h5"
@@ -87,6 +88,13 @@ class CompressionJob(Job):
     """Compression of one file."""
 
     config_class: ClassVar[type[CompressionConfig]] = CompressionConfig
+    task: ClassVar[str] = "compress"
+
+    def starter(self, data: DataToStart) -> str:
+        """Return a short commented configuration for some data."""
+        from scitoolkit.compression.starter import starter
+
+        return starter(data)
 
     def check(self, config: CompressionConfig) -> Mapping[str, Any]:
         """Open the file and name what would be compressed; write nothing."""

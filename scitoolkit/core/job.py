@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.processes import one_process
 
 if TYPE_CHECKING:
     from scitoolkit.core.job_config import JobConfig
     from scitoolkit.core.results import Results
     from scitoolkit.core.run_directory import RunDirectory
+    from scitoolkit.core.starter import DataToStart
 
 TOLERANCE = 0.02
 """Relative difference of metrics between processors that is no cause for concern."""
@@ -79,12 +81,14 @@ class Job(ABC):
         searches: `scitoolkit search` accepts the configuration.
         continues_from: pattern of the files of a run that a resumed training reads.
         reports_while_running: `report` evaluates first, as results grow while the run goes on.
+        task: the word of `scitoolkit init` for it, "" if it writes no configurations.
     """
 
     config_class: ClassVar[type[JobConfig]]
     searches: ClassVar[bool] = False
     continues_from: ClassVar[str] = "checkpoints/*"
     reports_while_running: ClassVar[bool] = False
+    task: ClassVar[str] = ""
 
     @abstractmethod
     def check(self, config: Any) -> Mapping[str, Any]:
@@ -116,6 +120,17 @@ class Job(ABC):
         """
         del config
         return ()
+
+    def starter(self, data: DataToStart) -> str:
+        """Return a short commented configuration for some data that runs as it is.
+
+        Raises:
+            ConfigError: the domain writes none.
+        """
+        raise ConfigError(
+            f"no configuration is written for {self.config_class.__name__} from data alone",
+            fix=f"scitoolkit cp a workflow, and set data.path={data.path}",
+        )
 
     def processes(self, config: Any) -> AbstractContextManager[bool]:
         """Return the context in which the processes of a training work together.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from scitoolkit.core.config import ConfigProblems, Document, Problem
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job import Job
 from scitoolkit.core.plugins import Kind
 
@@ -34,6 +35,20 @@ def job_of(document: Document) -> Job:
             [Problem("domain", f"missing; it picks the domain: {known}", str(document.path))]
         )
     return domains.get(str(name))()
+
+
+def job_for_task(task: str) -> Job:
+    """Return the job for a task of `scitoolkit init`, by its word or by its domain.
+
+    Raises:
+        ConfigError: no domain has it.
+    """
+    jobs = {name: domains.get(name) for name in domains.names()}
+    tasks = {job.task: job for job in jobs.values() if job.task}
+    found = tasks.get(task) or jobs.get(task)
+    if found is None:
+        raise ConfigError(f"task {task!r}", allowed=", ".join(sorted(tasks)))
+    return found()
 
 
 def checked_job(document: Document) -> tuple[Job, Any]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.core.starter import DataToStart
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.training import TrainingJob
 
@@ -17,6 +18,13 @@ class EmulationJob(TrainingJob):
     """Emulators of named variables."""
 
     config_class: ClassVar[type[EmulationConfig]] = EmulationConfig
+    task: ClassVar[str] = "emulate"
+
+    def starter(self, data: DataToStart) -> str:
+        """Return a short commented configuration for some data."""
+        from scitoolkit.emulation.starter import starter
+
+        return starter(data)
 
     def check(self, config: EmulationConfig) -> Mapping[str, Any]:
         """Open the data, run one batch; write nothing."""

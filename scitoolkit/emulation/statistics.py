@@ -146,12 +146,11 @@ def _statistics(data: Data, found: Measured, state: Sequence[str]) -> Statistics
     for name, variable in data.layout.variables.items():
         if variable.is_field and found.values[name].is_constant:
             _logger.warning("%s is constant in the training part", name)
-    missing = torch.tensor(1.0)
     results = {n: found.values[n].result() for n in data.layout.variables}
     return Statistics(
         {n: (_tensor(mean), _tensor(scale)) for n, (mean, scale) in results.items()},
-        {n: _tensor(found.changes[n].root_mean_square()) if n in found.changes else missing
-         for n in state},
+        {n: _tensor(found.changes[n].root_mean_square()) if n in found.changes
+         else torch.ones(len(results[n][1])) for n in state},
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from scitoolkit.core.job import Artifacts
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.core.starter import DataToStart
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.parameters import network_cost
 from scitoolkit.training import TrainingJob
@@ -19,6 +20,13 @@ class ForecastingJob(TrainingJob):
     """Forecasts of gridded series."""
 
     config_class: ClassVar[type[ForecastingConfig]] = ForecastingConfig
+    task: ClassVar[str] = "forecast"
+
+    def starter(self, data: DataToStart) -> str:
+        """Return a short commented configuration for some data."""
+        from scitoolkit.forecasting.starter import starter
+
+        return starter(data)
 
     def check(self, config: ForecastingConfig) -> Mapping[str, Any]:
         """Open the data, fit the closed-form part, run one batch; write nothing."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.core.starter import DataToStart
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.training import TrainingJob
 
@@ -17,6 +18,13 @@ class GraphJob(TrainingJob):
     """Trains on the part `train`, stops by `validation`, tests on `test`."""
 
     config_class: ClassVar[type[GraphConfig]] = GraphConfig
+    task: ClassVar[str] = "graph"
+
+    def starter(self, data: DataToStart) -> str:
+        """Return a short commented configuration for some data."""
+        from scitoolkit.graphs.starter import starter
+
+        return starter(data)
 
     def check(self, config: GraphConfig) -> Mapping[str, Any]:
         """Read the graph, share it, run one batch; write nothing."""

@@ -11,6 +11,7 @@ from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.core.starter import DataToStart
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.training import TrainingJob
 
@@ -19,6 +20,13 @@ class PotentialJob(TrainingJob):
     """Interatomic potentials."""
 
     config_class: ClassVar[type[PotentialConfig]] = PotentialConfig
+    task: ClassVar[str] = "potential"
+
+    def starter(self, data: DataToStart) -> str:
+        """Return a short commented configuration for some data."""
+        from scitoolkit.potentials.starter import starter
+
+        return starter(data)
 
     def check(self, config: PotentialConfig) -> Mapping[str, Any]:
         """Open the data, build the model, run one batch; write nothing."""

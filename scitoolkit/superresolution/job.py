@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from scitoolkit.core.job import CHAOTIC, Artifacts, Finding
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.core.starter import DataToStart
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.training import TrainingJob
 
@@ -17,6 +18,7 @@ class SuperresolutionJob(TrainingJob):
     """Continuous super-resolution of simulations."""
 
     config_class: ClassVar[type[SuperresolutionConfig]] = SuperresolutionConfig
+    task: ClassVar[str] = "superres"
 
     def validate(self, config: SuperresolutionConfig) -> Sequence[Finding]:
         """Return the residual of the true data in every equation."""
@@ -25,6 +27,12 @@ class SuperresolutionJob(TrainingJob):
         from scitoolkit.superresolution import pipeline
 
         return pipeline.validate(config)
+
+    def starter(self, data: DataToStart) -> str:
+        """Return a short commented configuration for some data."""
+        from scitoolkit.superresolution.starter import starter
+
+        return starter(data)
 
     def check(self, config: SuperresolutionConfig) -> Mapping[str, Any]:
         """Open the data, check the equations on it, run one batch; write nothing."""

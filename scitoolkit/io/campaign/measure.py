@@ -177,6 +177,9 @@ class _Measuring:
         frame = sum(4 * math.prod(c.shape) for c in campaign.channels.values())
         self.rows = max(question.lead + 1, BLOCK_BYTES // max(frame, 1))
         self.unit = max(int(rows.unit_rows.max()) for rows in sets.values())
+        timed = any(rows.axis is not None for rows in sets.values())
+        # Where no array has a time, each file is one sample, and nothing in it is static.
+        self.moving = {p: rows for p, rows in sets.items() if rows.axis is not None or not timed}
         self.tails: dict[int, tuple[int, dict[str, np.ndarray]]] = {}
 
     def bundle(self, pieces: Sequence[Piece]) -> list[Measured]:
@@ -213,10 +216,7 @@ class _Measuring:
         self, segments: Sequence[int], first: int, last: int
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield the channels of each simulation, (rows, ...) float64, of arrays with a time."""
-        read = {
-            path: rows.members(segments, first, last)
-            for path, rows in self.sets.items() if rows.axis is not None
-        }  # fmt: skip
+        read = {path: rows.members(segments, first, last) for path, rows in self.moving.items()}
         for i, segment in enumerate(segments):
             row = int(self.campaign.index.rows[segment]) + first
             yield {
@@ -266,7 +266,7 @@ class _Measuring:
     def _add_static(self, measured: Measured, piece: Piece) -> None:
         """Add the arrays without a time, as often as there are rows."""
         for path, rows in self.sets.items():
-            if rows.axis is not None:
+            if path in self.moving:
                 continue
             read = rows.members([piece.segment], 0, 1)[0]
             for channel in self.campaign.arrays[path]:

@@ -1,0 +1,51 @@
+"""`scitoolkit init`: a short configuration for data that the user has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scitoolkit.cli import _options as options
+from scitoolkit.core.errors import ConfigError
+
+NAME = "init"
+
+
+def command(
+    what: Annotated[
+        str, typer.Argument(help="emulate, superres, forecast, compress, potential or graph.")
+    ],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILES", help="Files, a folder, or a quoted pattern.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Where to; printed unless given.")
+    ] = None,
+    dims: Annotated[
+        str, typer.Option(help="Names of the dims of files without names: simulation,time,y,x")
+    ] = "",
+    as_json: options.Json = False,
+) -> None:
+    """Look at the data and write a short commented configuration that runs as it is."""
+    from scitoolkit.core.jobs import job_for_task
+    from scitoolkit.core.starter import DataToStart
+
+    if output is not None and output.exists():
+        raise ConfigError("exists already", where=str(output), fix="another name with -o")
+    # Paths in a configuration are relative to it.
+    folder = Path() if output is None else output.parent
+    written = [f if os.path.isabs(f) else os.path.relpath(f, folder) for f in files]
+    names = [d for d in dims.split(",") if d]
+    text = job_for_task(what).starter(DataToStart(files, written, names))
+    if as_json:
+        options.print_json({"path": str(output) if output else None, "text": text})
+    if output is None:
+        if not as_json:
+            print(text, end="")
+        return
+    output.write_text(text, encoding="utf-8")
+    if not as_json:
+        print(f"{output}: written; next: scitoolkit run {output} --dry-run")

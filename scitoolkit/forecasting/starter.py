@@ -1,0 +1,46 @@
+"""A configuration for a forecast, written from what the file holds."""
+
+from __future__ import annotations
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.starter import DataToStart, Lines
+from scitoolkit.io.coordinates import find_time_dim
+from scitoolkit.io.fields import open_fields
+
+_LONGEST = 8
+
+
+def starter(data: DataToStart) -> str:
+    """Return a short commented configuration of a forecast that runs as it is.
+
+    Raises:
+        DataError: no variable has a time, or there are too few of them.
+    """
+    with open_fields(data.one, dims=list(data.dims) or None) as dataset:
+        fields = {str(n): a for n, a in dataset.data_vars.items() if a.ndim > 1}
+        timed = {n: a for n, a in fields.items() if a.dtype.kind == "f" and find_time_dim(a)}
+        if not timed:
+            raise DataError(
+                "no field with a time", where=str(data.one),
+                allowed=", ".join(map(str, dataset.data_vars)),
+            )  # fmt: skip
+        name, array = max(timed.items(), key=lambda item: item[1].ndim)
+        steps = array.sizes[find_time_dim(array)]
+        units = array.attrs.get("units")
+    length = min(_LONGEST, steps // 16)
+    if length < 1:
+        raise DataError(f"{steps} time steps", where=f"{data.one}: variable {name}", allowed="16")
+    lines = Lines(f"A forecast of {name}: {steps} steps, {length} in, {length} out.")
+    lines.key("domain", "forecasting")
+    lines.section("data", path=data.path, variable=name, units=units,
+                  dims=list(data.dims) or None)  # fmt: skip
+    if len(timed) > 1:
+        others = ", ".join(n for n in timed if n != name)
+        lines.comment(f"  variable: one of {others} as well")
+    lines.key("split", {"train": 0.625, "validation": 0.125, "test": 0.25}, "in time")
+    lines.key("inputs", length, "steps that it is given")
+    lines.key("leads", length, "steps that it returns")
+    lines.section("pod", "patterns that the network works with", rank=min(5, steps // 8))
+    lines.section("training", epochs=60, batch_size=16, optimizer={"name": "adamw", "lr": 3e-3},
+                  early_stopping={"patience": 15})  # fmt: skip
+    return lines.text()

@@ -1,0 +1,156 @@
+"""What a campaign is, found for a user who has said nothing: options, and which variables move."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.campaign import Campaign, open_campaign
+from scitoolkit.io.campaign.files import campaign_files
+from scitoolkit.io.campaign.headers import Header, read_header
+from scitoolkit.io.campaign.layouts import COMPONENT, TIME, Array, Options, Plain, layout_of
+
+_STEP = ("t", "time", "step", "it", "iter", "frame", "snap", "snapshot", "dump", "plt", "n")
+_SIMULATION = ("s", "run", "sim", "simulation", "case", "seed", "traj", "member", "sample", "r")
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found.
+
+    Attributes:
+        options: what `open_campaign` has to be told.
+        moving: variables with a time, on the largest grid.
+        still: variables without one, on the same grid.
+        remarks: guesses that a user should look at.
+    """
+
+    campaign: Campaign
+    options: Options
+    moving: list[str]
+    still: list[str]
+    remarks: list[str] = field(default_factory=list)
+
+
+def survey(paths: Sequence[str], dims: Sequence[str] = ()) -> Survey:
+    """Find options and variables of a campaign.
+
+    Args:
+        paths: a file, a folder, a pattern, or several files.
+        dims: names of the dims of files without names.
+
+    Raises:
+        DataError: the files can be read in two ways, or hold no field.
+    """
+    path = paths[0] if len(paths) == 1 else list(paths)
+    files = campaign_files(path)
+    header = read_header(files[0])
+    options, remarks = _named(header, len(files), dims)
+    single = _is_single(header, options)
+    pattern = _pattern([os.path.basename(f) for f in files]) if single and len(files) > 1 else None
+    if pattern:
+        options = replace(options, pattern=pattern)
+        remarks.append(f"names of files read as {pattern}")
+    moving, still = _variables(header, options, all_move=single)
+    campaign = open_campaign(path, [*moving, *still], options)
+    rows = campaign.index.num_rows
+    if rows == campaign.index.num_simulations and still:
+        options = replace(options, lead=0)
+        campaign = open_campaign(path, [*moving, *still], options)
+    elif rows == campaign.index.num_simulations:
+        raise DataError(
+            f"{rows} simulations of one row each: nothing changes in time", where=str(files[0]),
+            fix="data.lead=0 with inputs and outputs, for a map within a sample",
+        )  # fmt: skip
+    return Survey(campaign, options, moving, still, remarks)
+
+
+def _named(header: Header, files: int, dims: Sequence[str]) -> tuple[Options, list[str]]:
+    """Return options with names for dims that have none.
+
+    Raises:
+        DataError: two ways to name them fit equally well.
+    """
+    if dims:
+        return Options(dims=list(dims)), []
+    if layout_of(header) is not Plain:
+        return Options(), []
+    ranks = [len(v.shape) for v in header.variables.values()
+             if any(d.startswith("dim_") for d in v.dims)]  # fmt: skip
+    rank = max(ranks, default=0)
+    if rank < 2 or any(len(v.shape) > rank for v in header.variables.values()):
+        return Options(), []
+    if rank > 3 or (rank == 2 and files > 1):
+        ways = "time,x or y,x" if rank == 2 else "time,z,y,x or simulation,time,y,x"
+        raise DataError(
+            f"{rank} dims without names: {ways}?", where=str(header.path),
+            fix=f"--dims {ways.split(' or ')[0]}",
+        )  # fmt: skip
+    names = ["time", "x"] if rank == 2 else ["time", "y", "x"]
+    return Options(dims=names), [f"the file names no dims: {', '.join(names)} is a guess"]
+
+
+def _is_single(header: Header, options: Options) -> bool:
+    """Return whether a file holds one sample: none of its fields has a time."""
+    arrays = layout_of(header).arrays(header, options).values()
+    return not any(TIME in a.roles for a in arrays if len(a.shape) > 1)
+
+
+def _space(array: Array) -> tuple[tuple[str, int], ...]:
+    pairs = zip(array.roles, array.shape, strict=True)
+    return tuple((r, n) for r, n in pairs if not r.startswith("@"))
+
+
+def _variables(header: Header, options: Options, all_move: bool) -> tuple[list[str], list[str]]:
+    """Return the fields on the largest grid: those with a time, and those without."""
+    arrays = layout_of(header).arrays(header, options)
+    names: dict[str, str] = {}
+    for name, array in sorted(arrays.items(), key=lambda item: len(item[0])):
+        if name not in array.roles and name not in header.variables[_first(header, array)].dims:
+            names.setdefault(array.path, name)
+    fields = {names[a.path]: a for n, a in arrays.items() if a.path in names and _space(a)}
+    timed = [a for a in fields.values() if TIME in a.roles or all_move]
+    if not timed:
+        raise DataError(
+            "no field with a time", where=str(header.path), allowed=", ".join(header.variables),
+            fix="--dims NAMES, one for each dim, where the file names none",
+        )  # fmt: skip
+    grid = max((_space(a) for a in timed), key=len)
+    here = {n: a for n, a in fields.items() if sorted(_space(a)) == sorted(grid)}
+    moving = [n for n, a in here.items() if TIME in a.roles or all_move]
+    return moving, [n for n in here if n not in moving]
+
+
+def _first(header: Header, array: Array) -> str:
+    """Return the name in the file of an array, in its first group."""
+    group = layout_of(header).groups(header)[0]
+    return f"{group}/{array.path}" if group else array.path
+
+
+def _pattern(names: Sequence[str]) -> str | None:
+    """Return the pattern of names with two numbers, where the words before them say which is which.
+
+    Example:
+        >>> _pattern(["run0_t8.nc", "run1_t8.nc"]), _pattern(["a0_b8.nc", "a1_b8.nc"])
+        ('run{simulation}_t{step}.nc', None)
+    """
+    parts = {tuple(re.split(r"\d+", os.path.splitext(name)[0])) for name in names}
+    suffixes = {os.path.splitext(name)[1] for name in names}
+    if len(parts) != 1 or len(suffixes) != 1 or len(words := parts.pop()) != 3:
+        return None
+    kinds = [re.sub(r"[^A-Za-z]", "", re.split(r"[_.-]", w)[-1] or w).lower() for w in words[:2]]
+    keys = ["step" if k in _STEP else "simulation" if k in _SIMULATION else "" for k in kinds]
+    if sorted(keys) != ["simulation", "step"]:
+        return None
+    return f"{words[0]}{{{keys[0]}}}{words[1]}{{{keys[1]}}}{words[2]}{suffixes.pop()}"
+
+
+def components(campaign: Campaign, names: Sequence[str]) -> list[str]:
+    """Return the channels of vectors and tensors, for a remark."""
+    return [
+        c for n in names for c in campaign.names[n]
+        if COMPONENT in campaign.channels[c].array.roles
+    ]  # fmt: skip

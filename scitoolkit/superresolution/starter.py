@@ -1,0 +1,55 @@
+"""A configuration for super-resolution, written from what the files hold."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.starter import DataToStart, Lines
+from scitoolkit.io.fields import open_fields
+
+_LARGEST = 65
+
+
+def starter(data: DataToStart) -> str:
+    """Return a short commented configuration of super-resolution that runs as it is.
+
+    Raises:
+        DataError: no variable has two dims of at least 8 nodes.
+    """
+    dataset = open_fields(Path(data.files[0]) if len(data.files) == 1 else list(data.files),
+                          dims=list(data.dims) or None)  # fmt: skip
+    with dataset:
+        rank = max((a.ndim for a in dataset.data_vars.values()), default=0)
+        whole = [a for a in dataset.data_vars.values() if a.ndim == rank and rank > 1]
+        if not whole:
+            raise DataError("no field", where=str(data.files[0]))
+        sizes = dict(zip(map(str, whole[0].dims), whole[0].shape, strict=True))
+        fields = [str(a.name) for a in whole if a.dims == whole[0].dims]
+    every: dict[str, int] = {}
+    size: dict[str, int] = {}
+    for dim, nodes in sizes.items():
+        step = next((e for e in (4, 3, 2) if (nodes - 1) % e == 0 and nodes <= _LARGEST), 4)
+        if nodes >= 2 * step:
+            every[dim] = step
+            whole_steps = (min(nodes, _LARGEST) - 1) // step * step + 1
+            size |= {dim: whole_steps} if whole_steps < nodes else {}
+    if not every:
+        raise DataError(f"dims {sizes}", where=str(data.files[0]), allowed="8 nodes or more")
+    lines = Lines(
+        f"Fields between the nodes of a coarse grid: {', '.join(fields)} on {sizes}.",
+        "The network learns to bring back what is left out below.",
+    )
+    lines.key("domain", "superresolution")
+    lines.section("data", path=data.path, fields=fields, dims=list(sizes))
+    lines.comment("  periodic: {x: 1.0}", "periodic dims and their lengths")
+    points = min(2048, math.prod(sizes.values()))
+    lines.section(
+        "crop", "training samples", size=size or None, every=every, points=points, per_epoch=64
+    )
+    lines.comment("pde: {equations: {continuity: dif(u,x) + dif(w,z)}, weight: 0.01, points: 512}")
+    lines.section("model", encoder={"widths": [16, 32], "channels": 16},
+                  decoder={"name": "mlp", "widths": [32, 32]})  # fmt: skip
+    lines.section("training", epochs=20, batch_size=2, optimizer={"name": "adamw", "lr": 1e-3})
+    return lines.text()

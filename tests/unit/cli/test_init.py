@@ -1,0 +1,89 @@
+"""`scitoolkit init` writes configurations that run as they are."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+from typer.testing import CliRunner
+
+from scitoolkit import api
+from scitoolkit.cli.main import app, run_cli
+from scitoolkit.core.config import load_config
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.io.fields import write_fields
+
+ROOT = Path(__file__).parents[3]
+_SPEC = importlib.util.spec_from_file_location("layouts_to_start", ROOT / "benchmarks/layouts.py")
+layouts = importlib.util.module_from_spec(_SPEC)
+sys.modules["layouts_to_start"] = layouts
+_SPEC.loader.exec_module(layouts)
+FEW = ["training.steps=5", "training.progress=false"]
+
+
+def start(what: str, tmp_path: Path, *files: str) -> Path:
+    out = tmp_path / "mine" / "my.yaml"
+    out.parent.mkdir(exist_ok=True)
+    assert run_cli(["init", what, *files, "-o", str(out)]) == 0
+    return out
+
+
+@pytest.mark.parametrize("name", [n for n in layouts.LAYOUTS if n != "one_map_a_file"])
+def test_an_emulator_of_each_layout_trains_without_an_edit(tmp_path, name):
+    written = layouts.LAYOUTS[name](tmp_path)
+    path = start("emulate", tmp_path, str(written.path))
+    run = api.train(path, [*FEW, f"run.root={tmp_path}/out"])
+    config = load_config(EmulationConfig, run.path / "config.yaml")
+    asked = {*config.data.inputs, *config.data.outputs}
+    assert asked >= {n.rpartition("/")[2] for n in written.variables}
+    assert config.data.pattern == written.options.pattern
+    assert config.data.lead == written.options.lead
+
+
+def test_what_can_be_read_in_two_ways_is_asked_about(tmp_path):
+    for i in range(3):
+        with h5py.File(tmp_path / f"a{i}.h5", "w") as file:
+            file["u"] = np.ones((16, 16))
+    with pytest.raises(DataError, match="time,x or y,x"):
+        CliRunner().invoke(app, ["init", "emulate", str(tmp_path)], catch_exceptions=False,
+                           standalone_mode=False)  # fmt: skip
+    shown = CliRunner().invoke(app, ["init", "emulate", str(tmp_path), "--dims", "time,x"])
+    assert "dims: [time, x]" in shown.output
+
+
+def test_nothing_is_overwritten_and_a_task_without_a_domain_is_refused(tmp_path):
+    (tmp_path / "my.yaml").write_text("mine")
+    for arguments in (["emulate", "x", "-o", str(tmp_path / "my.yaml")], ["fly", "x"]):
+        with pytest.raises(ConfigError):
+            CliRunner().invoke(app, ["init", *arguments], catch_exceptions=False,
+                               standalone_mode=False)  # fmt: skip
+
+
+def test_super_resolution_and_forecasts_of_a_field_run(tmp_path):
+    t, x = np.arange(48.0), np.linspace(0, 1, 16)
+    u = np.sin(x[None, :, None] * 6 + t[:, None, None] / 3) + x[None, None, :]
+    data = xr.Dataset({"u": (("time", "y", "x"), u.astype("f4"), {"units": "m/s"})},
+                      coords={"time": t, "x": x, "y": x})  # fmt: skip
+    file = write_fields(data, tmp_path / "u.nc")
+    for what in ("superres", "forecast"):
+        path = start(what, tmp_path, str(file))
+        assert api.train(path, [*FEW, f"run.root={tmp_path}/out"]).path
+        path.unlink()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch_geometric
+def test_shipped_data_of_the_other_domains_run(tmp_path):
+    for what, file, few in (
+        ("compress", "nyx_small/nyx_z255_32.h5", []),
+        ("potential", "acac/train_300K.xyz", FEW),
+        ("graph", "cora/cora.npz", ["training.epochs=2"]),
+    ):
+        path = start(what, tmp_path, str(ROOT / "datasets" / file))
+        assert api.train(path, [*few, f"run.root={tmp_path}/out"]).path
+        path.unlink()
