@@ -39,7 +39,7 @@ class Potential(nn.Module, ABC):
         super().__init__()
         self.type_map: tuple[str, ...] = tuple(type_map)
         self.cutoff: float = float(cutoff)
-        self.zbl: Zbl | None = None if zbl is None else zbl.build(type_map, cutoff)
+        self.zbl: Zbl | None = None if zbl is None else Zbl(zbl, type_map, cutoff)
 
     @abstractmethod
     def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:

@@ -29,6 +29,12 @@ class Zbl(nn.Module):
 
     Raises:
         ConfigError: a type that is no element, or a switch that reaches beyond the cutoff.
+
+    Example:
+        >>> from scitoolkit.potentials.zbl_config import ZblConfig
+        >>> term = Zbl(ZblConfig(inner=0.8, outer=1.4), ["O", "Si"], cutoff=5.0)
+        >>> [round(float(each), 3) for each in term.pairs[2:, 0, 1]]
+        [0.8, 1.4]
     """
 
     def __init__(self, config: ZblConfig, type_map: Sequence[str], cutoff: float) -> None:

@@ -51,7 +51,7 @@ def read_deepmd(path: Path | str) -> DeepPotential:
             fix="read_deepmd_property, for dipole, polar and dos",
         )  # fmt: skip
     _refuse_unknown(model, fitting, where)
-    out = _config(model, where).build(model["type_map"])
+    out = DeepPotential(_config(model, where), model["type_map"])
     _fill(out, model, where)
     with torch.no_grad():
         shift = np.zeros(len(out.type_map)) + fitting["@variables"]["bias_atom_e"].ravel()
