@@ -17,7 +17,7 @@ from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.ops.codegen.backends import FUNCTIONS, KernelBackend, Reference, kernel_backends
 from scitoolkit.ops.codegen.examples import Example, Numbers
-from scitoolkit.ops.codegen.operator import is_eager, is_traced_transform, is_transformed
+from scitoolkit.ops.codegen.registration import is_eager, is_traced_transform, is_transformed
 
 AUTO = "auto"
 EAGER, TRACED, TRANSFORMED = (
