@@ -22,6 +22,7 @@ from scitoolkit.compression.files import (
     compress_file,
     read_array,
     streams,
+    wanted_variables,
 )
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.core.config import load_config

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from scitoolkit.ops.codegen.backends import KernelBackend as KernelBackend
     from scitoolkit.ops.codegen.backends import Reference as Reference
     from scitoolkit.ops.codegen.backends import Triton as Triton
-    from scitoolkit.ops.codegen.backends import kernel_backends as kernel_backends
     from scitoolkit.ops.codegen.buffers import empty as empty
     from scitoolkit.ops.codegen.cache import cache_directory as cache_directory
     from scitoolkit.ops.codegen.compile import find_compiler as find_compiler
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from scitoolkit.ops.codegen.compile import load_library as load_library
     from scitoolkit.ops.codegen.dispatch import Operation as Operation
     from scitoolkit.ops.codegen.dispatch import check_tensor as check_tensor
-    from scitoolkit.ops.codegen.dispatch import operations as operations
     from scitoolkit.ops.codegen.dispatch import warn_once as warn_once
     from scitoolkit.ops.codegen.dtypes import REAL as REAL
     from scitoolkit.ops.codegen.dtypes import TRITON_REAL as TRITON_REAL
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
     from scitoolkit.ops.codegen.gpu import load_triton as load_triton
     from scitoolkit.ops.codegen.gpu import on_device as on_device
     from scitoolkit.ops.codegen.gpu import triton_version as triton_version
+    from scitoolkit.ops.codegen.kinds import kernel_backends as kernel_backends
+    from scitoolkit.ops.codegen.kinds import operations as operations
     from scitoolkit.ops.codegen.registration import call as call
     from scitoolkit.ops.codegen.registration import differentiable as differentiable
     from scitoolkit.ops.codegen.registration import eager as eager
@@ -62,12 +62,12 @@ _HOMES = {
     "is_recorded": "registration",
     "is_traced_transform": "registration",
     "is_transformed": "registration",
-    "kernel_backends": "backends",
+    "kernel_backends": "kinds",
     "load_generated": "compile",
     "load_library": "compile",
     "load_triton": "gpu",
     "on_device": "gpu",
-    "operations": "dispatch",
+    "operations": "kinds",
     "operator": "registration",
     "refusing": "registration",
     "triton_version": "gpu",

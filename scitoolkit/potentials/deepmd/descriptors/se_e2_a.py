@@ -148,7 +148,9 @@ class SeE2ADescriptor(PairDescriptor):
     def compress(self, *, shortest: float, tolerance: float) -> None:
         """Evaluate the embedding from quintic pieces from now on; see `Potential.compress`."""
         if not self.chunked(self.embedding.weight[0]):
-            raise BackendError("a table needs the compiled kernels", fix="scitoolkit doctor")
+            raise BackendError(
+                "a table needs the compiled kernels", fix="scitoolkit doctor --kernels"
+            )
         self._compression, self._constants = {"shortest": shortest, "tolerance": tolerance}, None
         self.constants()
 
