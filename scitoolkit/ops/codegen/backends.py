@@ -52,11 +52,11 @@ class KernelBackend:
         priority: `backend="auto"` takes the highest that can run.
 
     Example:
-        >>> class Doubled(KernelBackend):
-        ...     name, devices, priority = "doubled", ("cpu",), 50
-        >>> @Doubled.serve("radial_basis")
+        >>> class Example(KernelBackend):
+        ...     name, devices, priority = "example", ("cpu",), 50
+        >>> @Example.serve("radial_basis")
         ... def radial_basis(distances, spec): ...
-        >>> Doubled.serves("radial_basis"), Doubled.serves("spmm")
+        >>> Example.serves("radial_basis"), Example.serves("spmm")
         (True, False)
     """
 
