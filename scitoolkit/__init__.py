@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from scitoolkit.api import run as run
     from scitoolkit.api import run_search as run_search
     from scitoolkit.api import train as train
+    from scitoolkit.io.campaign.open import open_campaign as open_campaign
     from scitoolkit.io.fields import open_fields as open_fields
 
 __version__ = "0.1.0"
 
 # The public functions live in modules that import torch; they are loaded when first used, so that
 # `import scitoolkit` and `scitoolkit --help` stay fast.
-_LAZY = {"open_fields": "scitoolkit.io.fields"}
+_LAZY = {
+    "open_campaign": "scitoolkit.io.campaign.open",
+    "open_fields": "scitoolkit.io.fields",
+}
 __all__ = [
     "__version__",
     "check",
@@ -34,6 +38,7 @@ __all__ = [
     "export",
     "load",
     "load_surrogate",
+    "open_campaign",
     "open_fields",
     "predict",
     "publish",

@@ -79,6 +79,7 @@ class Job(ABC):
     Attributes:
         config_class: schema of the configuration; its field `domain` names it.
         searches: `scitoolkit search` accepts the configuration.
+        generates: `scitoolkit generate` accepts the configuration.
         continues_from: pattern of the files of a run that a resumed training reads.
         reports_while_running: `report` evaluates first, as results grow while the run goes on.
         task: the word of `scitoolkit init` for it, "" if it writes no configurations.
@@ -86,6 +87,7 @@ class Job(ABC):
 
     config_class: ClassVar[type[JobConfig]]
     searches: ClassVar[bool] = False
+    generates: ClassVar[bool] = False
     continues_from: ClassVar[str] = "checkpoints/*"
     reports_while_running: ClassVar[bool] = False
     task: ClassVar[str] = ""

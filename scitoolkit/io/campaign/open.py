@@ -1,0 +1,239 @@
+"""A campaign for other programs: a tree of lazy datasets, and batches for any training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import xarray as xr
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.campaign import open_campaign as find_campaign
+from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, Options
+from scitoolkit.io.campaign.rows import CampaignRows, row_sets
+from scitoolkit.io.campaign.split import CampaignSplit, Parts, divide
+from scitoolkit.io.campaign.windows import CampaignWindows
+from scitoolkit.io.fields import PathLike
+
+if TYPE_CHECKING:
+    from scitoolkit.io.loader import PlannedLoader
+
+Channels = Literal["first", "last"]
+
+
+def open_campaign(
+    path: PathLike | Sequence[PathLike], variables: Sequence[str] | None = None, *,
+    cache: PathLike | None = None, **options: Any,
+) -> OpenCampaign:  # fmt: skip
+    """Open simulations in files as a tree of datasets and as batches; nothing is read yet.
+
+    Args:
+        path: a file, a glob, a directory, or a list of files, in any layout of the page "My
+            campaign in ten minutes".
+        variables: names; those on the largest grid unless given.
+        cache: folder where the index of the files is kept.
+        **options: what is not found by itself: the fields of `Options`, such as `pattern`.
+
+    Raises:
+        DataError: a file is damaged or differs from the first, or the layout is not clear.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> for i in range(3):
+        ...     u = np.full((6, 4), float(i), "f4")
+        ...     xr.Dataset({"u": (("time", "x"), u)}).to_netcdf(
+        ...         f"{folder}/run{i}.nc", engine="h5netcdf")
+        >>> campaign = open_campaign(folder)
+        >>> list(campaign.tree().children)
+        ['run0', 'run1', 'run2']
+        >>> batch = next(iter(campaign.loader(batch_size=2, history=2)))
+        >>> tuple(batch["x"].shape), tuple(batch["y"].shape)
+        ((2, 2, 1, 4), (2, 1, 1, 4))
+    """
+    return OpenCampaign(find_campaign(path, variables, Options(**options), cache=cache))
+
+
+class OpenCampaign:
+    """An opened campaign; made by `open_campaign`.
+
+    Args:
+        found: the simulations, their rows and channels.
+    """
+
+    def __init__(self, found: Campaign) -> None:
+        self.found = found
+
+    def __repr__(self) -> str:
+        """Return layout, size and channels."""
+        found = self.found
+        return (
+            f"<campaign, {found.layout}: {found.index.num_simulations} simulations, "
+            f"{found.index.num_rows} rows, channels {', '.join(found.channels)}>"
+        )
+
+    @cached_property
+    def rows(self) -> dict[str, CampaignRows]:
+        """The rows of each array, by its path in the files."""
+        return row_sets(self.found)
+
+    def tree(self, simulations: Sequence[int] | slice = slice(None)) -> xr.DataTree:
+        """Return a dataset for each simulation; values are read when they are asked for.
+
+        Args:
+            simulations: numbers of those that are wanted.
+        """
+        numbers = np.arange(self.found.index.num_simulations)[simulations]
+        nodes = {self.found.labels[n].replace("/", "_"): self.dataset(int(n)) for n in numbers}
+        return xr.DataTree.from_dict({f"/{name}": one for name, one in nodes.items()})
+
+    def dataset(self, simulation: int) -> xr.Dataset:
+        """Return one simulation with its coordinates and units; values are read when asked for."""
+        found, dim = self.found, self.found.options.sample_dim
+        variables = {}
+        for path, rows in self.rows.items():
+            lazy = indexing.LazilyIndexedArray(
+                _SimulationArray(rows, found.index.blocks[simulation])
+            )
+            attrs = {"units": rows.units} if rows.units else {}
+            variables[_short(path)] = xr.Variable((dim, *_dims(rows)), lazy, attrs)
+        segments = np.flatnonzero(found.index.simulation == simulation)
+        times = [found.segments.times(int(k), found.options) for k in segments]
+        known = [t for t in times if t is not None]
+        coordinates: dict[str, Any] = dict(found.coordinates)
+        if len(known) == len(times):
+            coordinates[dim] = xr.Variable.concat(known, dim=dim)
+        return xr.Dataset(variables, coordinates)
+
+    def split(self, **sizes: Any) -> Parts:
+        """Return ranges of rows for `train`, `validation` and `test`; no two share a simulation.
+
+        Args:
+            **sizes: the fields of `CampaignSplit`: train, validation, test, by, ...
+        """
+        return divide(self.found.index, 2, CampaignSplit(**sizes), own_test=True)
+
+    def windows(
+        self, history: int = 1, horizon: int = 1, *, stride: int = 1,
+        part: Sequence[range] | None = None, channels: Channels = "first",
+        inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None,
+    ) -> PairSource:  # fmt: skip
+        """Return windows as samples: `x` (B, history, C, ...) and `y` (B, horizon, C, ...).
+
+        Args:
+            history: rows that a model is given.
+            horizon: rows that it returns.
+            stride: rows between neighbours of a window.
+            part: ranges of rows, as of `split`; all unless given.
+            channels: where the dim of channels stands: before or behind the space dims.
+            inputs: variables or channels of `x`; all unless given.
+            outputs: those of `y`.
+        """
+        offsets = [stride * k for k in range(history + horizon)]
+        blocks = self.found.index.blocks if part is None else part
+        starts = self.found.index.starts(blocks, offsets[-1] + 1)
+        names = [self._channels(inputs), self._channels(outputs)]
+        return PairSource(self.found, self.rows, starts, offsets, history, channels, names)
+
+    def _channels(self, names: Sequence[str] | None) -> list[str]:
+        if names is None:
+            return list(self.found.channels)
+        return [c for name in names for c in self.found.names.get(name, (name,))]
+
+    def loader(
+        self, batch_size: int, history: int = 1, horizon: int = 1, *, stride: int = 1,
+        part: Sequence[range] | None = None, channels: Channels = "first",
+        inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None, **options: Any,
+    ) -> PlannedLoader:  # fmt: skip
+        """Return batches in exactly shuffled order, in place of a `DataLoader`.
+
+        Args:
+            batch_size: windows in a batch, over all ranks.
+            history: see `windows`, as the following.
+            horizon: rows that a model returns.
+            stride: rows between neighbours of a window.
+            part: ranges of rows.
+            channels: where the dim of channels stands.
+            inputs: variables of `x`.
+            outputs: variables of `y`.
+            **options: of `PlannedLoader`: seed, buffer, shuffle, ...
+        """
+        from scitoolkit.io.loader import PlannedLoader
+
+        source = self.windows(history, horizon, stride=stride, part=part, channels=channels,
+                              inputs=inputs, outputs=outputs)  # fmt: skip
+        return PlannedLoader(source, batch_size, **options)
+
+
+class PairSource(CampaignWindows):
+    """Windows as pairs of arrays; indexable, so that a torch `DataLoader` accepts it too.
+
+    Args:
+        campaign: see `CampaignWindows`, as the following.
+        sets: the rows of its arrays.
+        starts: first row of each window.
+        offsets: rows of a window.
+        history: how many of them are the input.
+        channels: where the dim of channels stands.
+        names: channels of `x`, and of `y`.
+    """
+
+    def __init__(
+        self, campaign: Campaign, sets: Mapping[str, CampaignRows], starts: np.ndarray,
+        offsets: Sequence[int], history: int, channels: Channels, names: Sequence[Sequence[str]],
+    ) -> None:  # fmt: skip
+        super().__init__(campaign, sets, starts, offsets)
+        self.history, self.axis, self.names = history, 2 if channels == "first" else -1, names
+
+    def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return `x` and `y` of a batch."""
+        found = super().assemble(values)
+        x = np.stack([found[n][:, : self.history] for n in self.names[0]], self.axis)
+        y = np.stack([found[n][:, self.history :] for n in self.names[1]], self.axis)
+        return {"x": x, "y": y}
+
+    def __getitem__(self, sample: int) -> dict[str, np.ndarray]:
+        """Return one sample."""
+        return {key: value[0] for key, value in self.read(np.array([sample])).items()}
+
+
+def _short(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _dims(rows: CampaignRows) -> list[str]:
+    roles = [r for r in rows.array.roles if r not in (TIME, SIMULATION)]
+    names = iter(f"component_{k}" if k else "component" for k in range(len(roles)))
+    return [next(names) if r == COMPONENT else r for r in roles]
+
+
+class _SimulationArray(BackendArray):
+    """One array of one simulation, read by rows.
+
+    Args:
+        rows: the array.
+        block: the rows of the simulation.
+    """
+
+    def __init__(self, rows: CampaignRows, block: range) -> None:
+        self.rows, self.block = rows, block
+        self.shape = (len(block), *rows.row_shape)
+        self.dtype = rows.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        """Return some values."""
+        return indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.OUTER_1VECTOR, self._read
+        )
+
+    def _read(self, key: tuple[Any, ...]) -> np.ndarray:
+        wanted = np.atleast_1d(np.asarray(self.block)[key[0]])
+        out = np.empty((len(wanted), *self.rows.row_shape), self.dtype)
+        for at, row in enumerate(wanted.tolist()):
+            self.rows.read_into(row, row + 1, np.array([row]), out[at : at + 1])
+        values = out[(slice(None), *key[1:])]
+        return values[0] if isinstance(key[0], int | np.integer) else values

@@ -1,0 +1,66 @@
+"""A campaign for other programs: lazy datasets and batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+import scitoolkit
+from scitoolkit.io.fields import write_fields
+
+ROWS, X, Y = 7, 6, 4
+
+
+@pytest.fixture
+def campaign(tmp_path):
+    truth = []
+    for i in range(4):
+        v = np.random.default_rng(i).standard_normal((ROWS + i, X, Y, 2)).astype("f4")
+        data = xr.Dataset({"v": (("time", "x", "y", "c"), v, {"units": "m/s"})},
+                          coords={"time": np.arange(ROWS + i) / 2, "x": np.arange(X)})  # fmt: skip
+        write_fields(data, tmp_path / f"s{i}.nc")
+        truth.append(v)
+    return scitoolkit.open_campaign(tmp_path, ["v"]), truth
+
+
+def test_the_tree_is_lazy_and_has_every_value(campaign):
+    opened, truth = campaign
+    tree = opened.tree()
+    assert opened.rows["v"].counters()[0].nbytes == 0
+    assert list(tree.children) == ["s0", "s1", "s2", "s3"]
+    for node, values in zip(tree.children.values(), truth, strict=True):
+        assert node["v"].dims == ("time", "x", "y", "component")
+        assert node["v"].attrs["units"] == "m/s"
+        assert np.array_equal(node["v"].values, values)
+        assert np.array_equal(node["v"].isel(time=2, x=[3, 1]).values, values[2][[3, 1]])
+        assert node["time"].values.tolist() == (np.arange(len(values)) / 2).tolist()
+    row = opened.rows["v"].row_nbytes
+    before = opened.rows["v"].counters()[0].nbytes
+    tree["s3"]["v"].sel(time=1.5).load()
+    assert opened.rows["v"].counters()[0].nbytes - before == row
+
+
+@pytest.mark.parametrize("channels", ["first", "last"])
+def test_batches_are_windows_of_one_simulation(campaign, channels):
+    opened, truth = campaign
+    parts = opened.split(train=2, validation=1, test=1)
+    loader = opened.loader(3, history=3, horizon=2, part=parts["train"], channels=channels,
+                           inputs=["v"], outputs=["v_1"], shuffle=False)  # fmt: skip
+    found = {k: np.concatenate([b[k].numpy() for b in loader]) for k in ("x", "y")}
+    expected = [v[i : i + 5] for v in truth[:2] for i in range(len(v) - 4)]
+    x, y = np.stack([w[:3] for w in expected]), np.stack([w[3:, ..., 1:] for w in expected])
+    if channels == "first":
+        x, y = np.moveaxis(x, -1, 2), np.moveaxis(y, -1, 2)
+    assert np.array_equal(found["x"], x)
+    assert np.array_equal(found["y"], y)
+
+
+def test_a_dataloader_of_torch_takes_the_windows(campaign):
+    opened, truth = campaign
+    loader = torch.utils.data.DataLoader(opened.windows(2, stride=2), batch_size=4)
+    first = next(iter(loader))
+    assert first["x"].shape == (4, 2, 2, X, Y)
+    assert np.array_equal(first["x"][0, 1, 0].numpy(), truth[0][2, ..., 0])
+    assert np.array_equal(first["y"][0, 0, 0].numpy(), truth[0][4, ..., 0])
