@@ -6,6 +6,7 @@ Dedalus 3 `core/evaluator.py`; CF Conventions 1.11.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ import h5py
 import numpy as np
 import xarray as xr
 
+from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign import Options, open_campaign
 from scitoolkit.io.campaign.rows import row_sets
 from scitoolkit.io.campaign.windows import CampaignWindows
@@ -29,12 +31,14 @@ class Written:
         path: what a user would give.
         variables: names that a user would give.
         truth: {channel: one array (rows, *space) for each simulation}.
+        refused: what the error says where the layout is refused.
     """
 
     path: Path | str
     variables: list[str]
     truth: dict[str, list[np.ndarray]]
     options: Options = field(default_factory=Options)
+    refused: str = ""
 
 
 def values(*shape: int, seed: int = 0) -> np.ndarray:
@@ -211,18 +215,169 @@ def one_map_a_file(folder: Path) -> Written:
     return Written(folder, ["u"], {"u": arrays}, Options(lead=0))
 
 
+def pdebench_incompressible(folder: Path) -> Written:
+    """Frames are allocated ahead: those behind `latestIndex` hold zeros."""
+    v, p = values(2, ROWS + 3, X, Y, 2), values(2, ROWS + 3, X, Y, 1, seed=1)
+    force = values(2, X, Y, 2, seed=2)
+    v[:, ROWS:], p[:, ROWS:] = 0, 0
+    with h5py.File(folder / "ns_incom.h5", "w") as file:
+        file.attrs["latestIndex"] = ROWS - 1
+        for name, array in (("velocity", v), ("particles", p), ("force", force)):
+            chunks = (1, 1, *array.shape[2:])
+            file.create_dataset(name, data=array, chunks=chunks, compression="lzf", shuffle=True)
+        file["t"] = np.tile(np.arange(ROWS + 3.0, dtype="f4"), (2, 1))
+    truth = {
+        **{f"velocity_{c}": list(v[:, :ROWS, ..., c]) for c in range(2)},
+        "particles_0": list(p[:, :ROWS, ..., 0]),
+        **{f"force_{c}": [np.broadcast_to(f[..., c], (ROWS, X, Y)) for f in force]
+           for c in range(2)},
+    }  # fmt: skip
+    return Written(folder / "ns_incom.h5", ["velocity", "particles", "force"], truth)
+
+
+def pdearena(folder: Path) -> Written:
+    """The group is the split; each sample has its own step, which is not a field."""
+    u, vx = values(SIMULATIONS, ROWS, X, Y), values(SIMULATIONS, ROWS, X, Y, seed=1)
+    with h5py.File(folder / "NavierStokes2D_train_1.h5", "w") as file:
+        file["train/u"], file["train/vx"] = u, vx
+        file["train/dt"] = file["train/buo_y"] = np.full(SIMULATIONS, 0.5)
+    path = folder / "NavierStokes2D_train_1.h5"
+    return Written(path, ["u", "vx"], {"u": list(u), "vx": list(vx)})
+
+
+def _iteration(file: h5py.File, number: int, e: np.ndarray, rho: np.ndarray) -> None:
+    """One iteration of openPMD, with a constant component and stored axes (y, x)."""
+    base = file.require_group(f"data/{number}")
+    base.attrs["time"], base.attrs["timeUnitSI"], base.attrs["dt"] = 0.1 * number, 1e-15, 0.1
+    meshes = base.create_group("meshes")
+    electric = meshes.create_group("E")
+    electric.attrs["axisLabels"], electric.attrs["geometry"] = [b"y", b"x"], "cartesian"
+    electric.attrs["dataOrder"] = "C"
+    electric["x"] = e
+    constant = electric.create_group("z")
+    constant.attrs["value"], constant.attrs["shape"] = 0.0, rho.shape
+    meshes["rho"] = rho
+    meshes["rho"].attrs["axisLabels"], meshes["rho"].attrs["geometry"] = [b"x", b"y"], "cartesian"
+    meshes["rho"].attrs["dataOrder"] = "F"
+
+
+def _openpmd_root(file: h5py.File, encoding: str) -> None:
+    file.attrs["openPMD"], file.attrs["basePath"] = "1.1.0", "/data/%T/"
+    file.attrs["meshesPath"], file.attrs["iterationEncoding"] = "meshes/", encoding
+
+
+def openpmd_groups(folder: Path) -> Written:
+    """Iterations 80, 90, 100, ...: not in the order of their letters."""
+    e = [values(ROWS, Y, X, seed=i) for i in range(SIMULATIONS)]
+    for i, array in enumerate(e):
+        with h5py.File(folder / f"run{i}.h5", "w") as file:
+            _openpmd_root(file, "groupBased")
+            for k in range(ROWS):
+                _iteration(file, 10 * (8 + k), array[k], 2 * array[k])
+    return Written(folder, ["E/x", "rho"], {"E_x": e, "rho": [2 * a for a in e]})
+
+
+def openpmd_files(folder: Path) -> Written:
+    e = values(ROWS, Y, X)
+    for k in range(ROWS):
+        with h5py.File(folder / f"data{10 * (8 + k)}.h5", "w") as file:
+            _openpmd_root(file, "fileBased")
+            _iteration(file, 10 * (8 + k), e[k], 2 * e[k])
+    return Written(folder, ["E/x", "rho"], {"E_x": [e], "rho": [2 * e]})
+
+
+def npz_files(folder: Path) -> Written:
+    arrays = [values(ROWS + i, X, Y, seed=i) for i in range(SIMULATIONS)]
+    for i, u in enumerate(arrays):
+        np.savez(folder / f"run{i}.npz", u=u, x=np.arange(Y))
+    return Written(folder, ["u"], {"u": arrays}, Options(dims=["time", "y", "x"]))
+
+
+def npz_compressed(folder: Path) -> Written:
+    u = values(ROWS, X, Y)
+    np.savez_compressed(folder / "run.npz", u=u)
+    options = Options(dims=["time", "y", "x"])
+    return Written(folder / "run.npz", ["u"], {"u": [u]}, options, refused="compressed")
+
+
+def netcdf3_records(folder: Path) -> Written:
+    """Records of two variables lie one behind the other."""
+    u, v = values(ROWS, X, Y), values(ROWS, X, Y, seed=1)
+    data = xr.Dataset({"u": (("time", "x", "y"), u), "v": (("time", "x", "y"), v)},
+                      coords={"time": 0.5 * np.arange(ROWS)})  # fmt: skip
+    data.to_netcdf(folder / "r.nc", engine="scipy", unlimited_dims=["time"])
+    return Written(folder / "r.nc", ["u", "v"], {"u": [u], "v": [v]})
+
+
+def netcdf3_time_last(folder: Path) -> Written:
+    u = values(ROWS, X, Y)
+    data = xr.Dataset({"u": (("x", "y", "time"), u.transpose(1, 2, 0))})
+    data.to_netcdf(folder / "r.nc", engine="scipy")
+    return Written(folder / "r.nc", ["u"], {"u": [u]})
+
+
+def zarr_sharded(folder: Path) -> Written:
+    import zarr
+
+    arrays = [values(ROWS, X, Y, seed=i) for i in range(SIMULATIONS)]
+    for i, u in enumerate(arrays):
+        group = zarr.open_group(folder / f"run{i}.zarr", mode="w", zarr_format=3)
+        made = group.create_array("u", shape=u.shape, dtype="f4", chunks=(1, X, Y),
+                                  shards=(3, X, Y), dimension_names=["time", "x", "y"])  # fmt: skip
+        made[:] = u
+    return Written(str(folder / "run*.zarr"), ["u"], {"u": arrays})
+
+
+def virtual(folder: Path) -> Written:
+    """One file over the parts of four processes, as parallel solvers write them."""
+    u = values(ROWS, 8, Y)
+    parts = folder / "run_s1"
+    parts.mkdir()
+    layout = h5py.VirtualLayout(u.shape, "f4")
+    for p in range(4):
+        with h5py.File(parts / f"run_s1_p{p}.h5", "w") as file:
+            file["u"] = u[:, 2 * p : 2 * p + 2]
+        source = h5py.VirtualSource(f"run_s1/run_s1_p{p}.h5", "u", (ROWS, 2, Y))
+        layout[:, 2 * p : 2 * p + 2] = source
+    with h5py.File(folder / "run_s1.h5", "w") as file:
+        file.create_virtual_dataset("u", layout)
+        for axis, dim in enumerate(("time", "x", "y")):
+            file["u"].dims[axis].label = dim
+    return Written(folder, ["u"], {"u": [u]})
+
+
+def flash(folder: Path) -> Written:
+    with h5py.File(folder / "plt_0001.h5", "w") as file:
+        file["dens"] = values(3, 4, 4, 4)
+        file["refine level"], file["node type"] = np.array([1, 2, 2]), np.array([2, 1, 1])
+        file["bounding box"] = np.zeros((3, 3, 2))
+    return Written(folder, ["dens"], {}, refused="FLASH: fields in blocks")
+
+
+def athena(folder: Path) -> Written:
+    with h5py.File(folder / "blast.out1.00000.athdf", "w") as file:
+        file.attrs["NumMeshBlocks"], file.attrs["VariableNames"] = 2, [b"dens", b"press"]
+        file.attrs["Time"], file["Levels"] = 0.0, np.zeros(2, int)
+        file["prim"] = values(2, 2, 4, 4, 4)
+    return Written(folder, ["prim"], {}, refused=r"Athena\+\+: fields in blocks")
+
+
 LAYOUTS: dict[str, Callable[[Path], Written]] = {
     function.__name__: function
     for function in (
         the_well, the_well_chunked, pdebench_tensor, pdebench_flow, pdebench_darcy, pdebench_seeds,
         dedalus, netcdf4, netcdf3, zarr_v2, zarr_v3, ensemble, groups, numpy_files,
-        one_sample_a_file, one_map_a_file,
+        one_sample_a_file, one_map_a_file, pdebench_incompressible, pdearena, openpmd_groups,
+        openpmd_files, npz_files, npz_compressed, netcdf3_records, netcdf3_time_last, zarr_sharded,
+        virtual, flash, athena,
     )
 }  # fmt: skip
 
 
 def disagreements(written: Written) -> list[str]:
-    """Return the channels whose values are not what was written."""
+    """Return the channels that are not what was written, or a refusal for another reason."""
+    if written.refused:
+        return refusal(written)
     campaign = open_campaign(written.path, written.variables, written.options)
     assert set(campaign.channels) == set(written.truth)
     source = CampaignWindows(campaign, row_sets(campaign), np.arange(campaign.index.num_rows), [0])
@@ -232,3 +387,14 @@ def disagreements(written: Written) -> list[str]:
         if [len(b) for b in campaign.index.blocks] != [len(t) for t in truth]
         or not np.array_equal(found[name][:, 0], np.concatenate(truth))
     ]  # fmt: skip
+
+
+def refusal(written: Written) -> list[str]:
+    """Return nothing if the layout is refused as it should, else what happened instead."""
+    try:
+        campaign = open_campaign(written.path, written.variables, written.options)
+        sets = row_sets(campaign)
+        CampaignWindows(campaign, sets, np.arange(1), [0]).read(np.arange(1))
+    except DataError as error:
+        return [] if re.search(written.refused, str(error)) else [str(error)]
+    return ["not refused"]

@@ -24,9 +24,9 @@ from scitoolkit.io.campaign.layouts import (
     Array,
     Layout,
     Options,
-    layout_of,
     missing_field,
 )
+from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.segments import Segments, find_segments
 from scitoolkit.io.fields import PathLike
 

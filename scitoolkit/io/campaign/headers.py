@@ -68,7 +68,7 @@ class Schema:
     Attributes:
         format: name of the format.
         variables: by name, groups as path: `tasks/b`; without values.
-        attrs: those of the file.
+        attrs: those of the file, and those of its groups as `GROUP/NAME`.
     """
 
     format: str
@@ -137,8 +137,11 @@ def read_header(path: Path) -> Header:
                 name = str(key)
                 attrs = {k: _plain(v) for k, v in array.attrs.items()}
                 chunks = array.encoding.get("chunks")
+                dims = tuple(map(str, array.dims))
+                if kind.unnamed_dims:
+                    dims = tuple(f"dim_{axis}" for axis in range(array.ndim))
                 variables[name] = Stored(
-                    name, array.shape, tuple(map(str, array.dims)), attrs, array.dtype.str,
+                    name, array.shape, dims, attrs, array.dtype.str,
                     tuple(chunks) if chunks else None,
                 )  # fmt: skip
                 if is_small(array.shape):
@@ -158,7 +161,11 @@ def _hdf5_header(path: Path, kind: type[Format]) -> Header:
     with open_hdf5(path) as file:
         try:
             in_place = not file.userblock_size
-            for name, item in _datasets(file):
+            found: dict[str, Any] = {}
+            for name, item in _objects(file):
+                if isinstance(item, h5py.h5g.GroupID):
+                    found |= _group_attributes(name, item)
+                    continue
                 dtype = item.dtype
                 if dtype.kind not in "biufc" or (shape := item.shape) is None:
                     continue
@@ -172,19 +179,25 @@ def _hdf5_header(path: Path, kind: type[Format]) -> Header:
                 )  # fmt: skip
                 if is_small(shape):
                     values[name] = np.asarray(dataset[()])
-            attrs = _attributes(file.attrs)
+            attrs = {**found, **_attributes(file.attrs)}
         except READ_ERRORS as error:
             raise unreadable(path, error) from None
     return Header(path, Schema(kind.name, variables, attrs), values)
 
 
-def _datasets(file: h5py.File) -> Iterator[tuple[str, Any]]:
-    """Return names and identifiers of all datasets, in any group."""
+def _group_attributes(name: str, item: Any) -> dict[str, Any]:
+    if not h5py.h5a.get_num_attrs(item):
+        return {}
+    return {f"{name}/{k}": v for k, v in _attributes(h5py.Group(item).attrs).items()}
+
+
+def _objects(file: h5py.File) -> Iterator[tuple[str, Any]]:
+    """Return names and identifiers of all datasets and groups."""
     names: list[bytes] = []
     h5py.h5o.visit(file.id, lambda name: names.append(name))
     for name in names:
         item = h5py.h5o.open(file.id, name)
-        if isinstance(item, h5py.h5d.DatasetID):
+        if isinstance(item, h5py.h5d.DatasetID | h5py.h5g.GroupID):
             yield name.decode(errors="replace"), item
 
 

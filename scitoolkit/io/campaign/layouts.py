@@ -26,7 +26,7 @@ SIMULATION_NAMES = (
 COMPONENT_NAMES = (
     "c", "comp", "component", "components", "channel", "channels", "vector", "tensor_index",
 )  # fmt: skip
-_FIX_DIMS = "data.dims=[...], one name for each dim, in the stored order"
+FIX_DIMS = "data.dims=[...], one name for each dim, in the stored order"
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,16 @@ class Layout(ABC):
     def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
         """Return the coordinate of a space dim."""
 
+    @classmethod
+    def written(cls, header: Header) -> int | None:
+        """Return how many rows were written where more were allocated; None for all."""
+        return None
+
+    @classmethod
+    def step(cls, header: Header, group: str) -> tuple[str, int] | None:
+        """Return simulation and step of a group that is one sample, where the file says them."""
+        return None
+
 
 class Well(Layout):
     """The Well: `tR_fields/NAME` (trajectory, time, space..., components...)."""
@@ -139,7 +149,7 @@ class Well(Layout):
                     f"shape {stored.shape} has not the {len(dims)} axes that its attributes state "
                     f"({', '.join(dims)})", where=f"{header.path}: variable {path}",
                 )  # fmt: skip
-            found[name] = _array(path, stored, dims)
+            found[name] = array_of(path, stored, dims)
         return found
 
     @classmethod
@@ -159,7 +169,7 @@ def _spatial_names(header: Header) -> list[str]:
     order = {"x": 0, "y": 1, "z": 2}
     rank = header.attrs.get("n_spatial_dims")
     names = sorted((n for n in found if n != "time"), key=lambda n: (order.get(n, 3), n))
-    stated = header.attrs.get("spatial_dims")
+    stated = header.attrs.get("dimensions/spatial_dims", header.attrs.get("spatial_dims"))
     if isinstance(stated, list):
         names = [str(s) for s in stated]
     if rank is not None and len(names) != int(rank):
@@ -193,7 +203,7 @@ class PdeBench(Layout):
             with_time = len(stored.shape) == 2 + rank
             dims = [SIMULATION, *[TIME] * with_time, *cls._SPACE[:rank]]
             if len(dims) == len(stored.shape):
-                found[path] = _array(path, stored, dims)
+                found[path] = array_of(path, stored, dims)
         return found
 
     @classmethod
@@ -230,7 +240,7 @@ class PdeBenchSeeds(Layout):
         """Return `data`, channels last."""
         stored = header.variables[f"{cls.groups(header)[0]}/data"]
         space = ["x", "y", "z"][: len(stored.shape) - 2]
-        return {"data": _array("data", stored, [TIME, *space, COMPONENT])}
+        return {"data": array_of("data", stored, [TIME, *space, COMPONENT])}
 
     @classmethod
     def times(cls, header: Header, group: str, options: Options) -> Stored | None:
@@ -277,7 +287,7 @@ class Dedalus(Layout):
                 )  # fmt: skip
             dims = [d.split("_hash_")[0] for d in stored.dims[1:]]
             roles = [COMPONENT if d.startswith("dim_") or not d else d for d in dims]
-            found[name] = _array(path, stored, [TIME, *roles])
+            found[name] = array_of(path, stored, [TIME, *roles])
         return found
 
     @classmethod
@@ -310,7 +320,7 @@ class Plain(Layout):
         for path, stored in header.variables.items():
             if stored.shape:
                 roles = _roles(named_dims(header, stored, options), options)
-                found[path] = _array(path, stored, roles)
+                found[path] = array_of(path, stored, roles)
                 short.setdefault(path.rpartition("/")[2], []).append(path)
         unique = {n: found[p[0]] for n, p in short.items() if len(p) == 1}
         return {**unique, **found}
@@ -331,24 +341,6 @@ class Plain(Layout):
             if path.rpartition("/")[2] == dim and len(stored.shape) == 1:
                 return header.get(path)
         return None
-
-
-LAYOUTS: tuple[type[Layout], ...] = (Well, PdeBench, PdeBenchSeeds, Dedalus)
-
-
-def layout_of(header: Header) -> type[Layout]:
-    """Return the layout of a file.
-
-    Raises:
-        DataError: two match it.
-    """
-    found = [layout for layout in LAYOUTS if layout.matches(header)]
-    if len(found) > 1:
-        raise DataError(
-            f"laid out like {' and like '.join(f.name for f in found)}", where=str(header.path),
-            fix=_FIX_DIMS,
-        )  # fmt: skip
-    return found[0] if found else Plain
 
 
 def named_dims(header: Header, stored: Stored, options: Options) -> tuple[str, ...]:
@@ -393,7 +385,8 @@ def _roles(dims: Sequence[str], options: Options) -> list[str]:
     return roles
 
 
-def _array(path: str, stored: Stored, roles: Sequence[str]) -> Array:
+def array_of(path: str, stored: Stored, roles: Sequence[str]) -> Array:
+    """Return an array with the roles of its axes, and its unit as the file states it."""
     return Array(
         path, stored.shape, tuple(roles), str(stored.attrs.get("units", "")),
         str(stored.attrs.get("long_name", "")),

@@ -20,9 +20,9 @@ from scitoolkit.io.campaign.layouts import (
     Array,
     Layout,
     Options,
-    layout_of,
     missing_field,
 )
+from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.series import Series, name_parts, require_same_step, simulations
 from scitoolkit.io.campaign.table import HeaderTable
 
@@ -101,9 +101,12 @@ class Segments:
         header = self.header(int(self.file[segment]))
         layout = layout_of(header)
         group = self.groups[self.group[segment]]
+        stored = layout.times(header, group, options)
+        if stored is not None and stored.values is not None and layout.written(header) is not None:
+            stored = replace(stored, values=stored.values[..., : int(self.count[segment])])
         series = Series.of(
             str(header.path), 0, group, int(self.member[segment]), int(self.count[segment]),
-            layout.times(header, group, options), layout, options,
+            stored, layout, options,
         )  # fmt: skip
         return series.times(options.sample_dim)
 
@@ -248,9 +251,13 @@ class _Rows:
             self.checked[at] = [(g, *self._extents(header, g)) for g in self.layout.groups(header)]
         for group, members, count in self.checked[at]:
             times = self.layout.times(header, group, self.options)
+            written = self.layout.written(header)
+            if times is not None and times.values is not None and written is not None:
+                times = replace(times, values=times.values[..., :count])
+            step = self.layout.step(header, group)
             for member in range(members) if members is not None else [-1]:
                 yield Series.of(
-                    path, number, group, member, count, times, self.layout, self.options
+                    path, number, group, member, count, times, self.layout, self.options, step
                 )
 
     def _extents(self, header: Header, group: str) -> tuple[int | None, int | None]:
@@ -267,6 +274,10 @@ class _Rows:
             found.append(replace(arrays[path], shape=stored.shape, units=units))
             _require_same(found[-1], expected, stored.name, header, self.first)
         count = _extent(found, TIME, header)
+        written = self.layout.written(header)
+        if written is not None and count is not None and written < count:
+            _logger.info("%s: %d of %d rows were written", header.path, written, count)
+            count = written
         if count == 0:
             raise DataError("has no rows", where=f"{header.path}: {', '.join(self.used)}")
         return _extent(found, SIMULATION, header), count

@@ -37,6 +37,7 @@ class Series:
         stored: the times as the file has them, (count,), None where it states none.
         calendar: what the file says of them: units, calendar.
         single: the file has no axis of time: it holds one sample.
+        step: simulation and step of a sample, where the file says them.
     """
 
     path: str
@@ -47,11 +48,13 @@ class Series:
     stored: np.ndarray | None
     calendar: dict[str, Any]
     single: bool
+    step: tuple[str, int] | None = None
 
     @classmethod
     def of(
         cls, path: str, file: int, group: str, member: int, count: int | None,
         stored: Stored | None, layout: type[Layout], options: Options,
+        step: tuple[str, int] | None = None,
     ) -> Series:  # fmt: skip
         """Return the rows, and their times where the coordinate fits them.
 
@@ -79,7 +82,7 @@ class Series:
             calendar = {k: stored.attrs[k] for k in _CALENDAR if k in stored.attrs}
             if options.lead and rows > 1:
                 _require_increasing(times, where)
-        return cls(path, file, group, member, rows, times, calendar, count is None)
+        return cls(path, file, group, member, rows, times, calendar, count is None, step)
 
     def times(self, dim: str) -> xr.Variable | None:
         """Return the times, decoded by the calendar that their attributes state."""
@@ -133,11 +136,22 @@ def simulations(series: Sequence[Series], options: Options) -> dict[str, list[Se
     Raises:
         DataError: the parts are not in order, or the names can be read in two ways.
     """
+    if all(s.step is not None for s in series):
+        return _by_steps(series)
     if all(s.single for s in series) and len(series) > 1 and (options.lead or options.pattern):
         return _by_names(series, options)
     if options.files == "parts":
         return {series[0].name: _in_time(series, required=True) or list(series)}
     return _by_times(series, options)
+
+
+def _by_steps(series: Sequence[Series]) -> dict[str, list[Series]]:
+    """Return samples by the simulation and the step that their files state."""
+    found: dict[str, list[Series]] = {}
+    for one in sorted(series, key=lambda s: s.step or ("", 0)):
+        assert one.step is not None
+        found.setdefault(one.step[0], []).append(one)
+    return {name: found[name] for name in sorted(found, key=natural_key)}
 
 
 def _by_times(series: Sequence[Series], options: Options) -> dict[str, list[Series]]:

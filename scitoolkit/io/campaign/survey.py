@@ -11,7 +11,8 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign, open_campaign
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.campaign.headers import Header, read_header
-from scitoolkit.io.campaign.layouts import COMPONENT, TIME, Array, Options, Plain, layout_of
+from scitoolkit.io.campaign.layouts import COMPONENT, TIME, Array, Options, Plain
+from scitoolkit.io.campaign.more_layouts import layout_of
 
 _STEP = ("t", "time", "step", "it", "iter", "frame", "snap", "snapshot", "dump", "plt", "n")
 _SIMULATION = ("s", "run", "sim", "simulation", "case", "seed", "traj", "member", "sample", "r")

@@ -94,6 +94,7 @@ class Format(ABC):
         planned: `row_readers` exist and read along any dim.
         native_hdf5: h5py opens the file.
         single_array: the file is one array without name, dims and attributes.
+        unnamed_dims: files have no names of dims.
         whole_chunks: a chunk can only be read as a whole even without a stated filter.
     """
 
@@ -104,6 +105,7 @@ class Format(ABC):
     planned: ClassVar[bool] = False
     native_hdf5: ClassVar[bool] = False
     single_array: ClassVar[bool] = False
+    unnamed_dims: ClassVar[bool] = False
     whole_chunks: ClassVar[bool] = False
 
     @classmethod

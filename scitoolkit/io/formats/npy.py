@@ -25,6 +25,7 @@ class Npy(Format):
 
     name: ClassVar[str] = "npy"
     single_array: ClassVar[bool] = True
+    unnamed_dims: ClassVar[bool] = True
 
     @classmethod
     def guess(cls, path: Path) -> float:

@@ -1,0 +1,269 @@
+"""Further layouts: PDEBench's incompressible flow, PDEArena, openPMD; blocks that are refused.
+
+Sources: PDEBench `data_gen/src/data_io.py`; PDEArena `data/twod`; openPMD standard 1.1.0; yt
+`frontends/flash` and `frontends/athena_pp`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.headers import Header, Stored
+from scitoolkit.io.campaign.layouts import (
+    COMPONENT,
+    FIX_DIMS,
+    SIMULATION,
+    TIME,
+    Array,
+    Dedalus,
+    Layout,
+    Options,
+    PdeBench,
+    PdeBenchSeeds,
+    Plain,
+    Well,
+    array_of,
+)
+
+_SPACE = ("x", "y", "z")
+
+
+class PdeBenchIncompressible(Layout):
+    """PDEBench's incompressible flow: `velocity` (sample, time, x, y, component), static `force`.
+
+    All frames are allocated first; those behind the attribute `latestIndex` hold zeros.
+    """
+
+    name: ClassVar[str] = "PDEBench, incompressible"
+
+    @classmethod
+    def matches(cls, header: Header) -> bool:
+        """Return whether there are its arrays and its attribute."""
+        return "latestIndex" in header.attrs and {"velocity", "t"} <= set(header.variables)
+
+    @classmethod
+    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+        """Return velocity and particles with a time, force without."""
+        rank = len(header.variables["velocity"].shape) - 3
+        found = {}
+        for path, stored in header.variables.items():
+            timed = len(stored.shape) == rank + 3
+            if timed or len(stored.shape) == rank + 2:
+                dims = [SIMULATION, *[TIME] * timed, *_SPACE[:rank], COMPONENT]
+                found[path] = array_of(path, stored, dims)
+        return found
+
+    @classmethod
+    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
+        """Return t, (samples, times)."""
+        return header.get("t")
+
+    @classmethod
+    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+        """Return nothing: the file has none."""
+        return None
+
+    @classmethod
+    def written(cls, header: Header) -> int | None:
+        """Return the frames up to the last one that was written."""
+        return int(header.attrs["latestIndex"]) + 1
+
+
+class PdeArena(Layout):
+    """PDEArena: `train/u` (sample, time, x, y); the group is the split."""
+
+    name: ClassVar[str] = "PDEArena"
+    _GROUPS: ClassVar[tuple[str, ...]] = ("train", "valid", "test")
+
+    @classmethod
+    def matches(cls, header: Header) -> bool:
+        """Return whether a group called like a split holds `u`."""
+        return any(f"{g}/u" in header.variables for g in cls._GROUPS)
+
+    @classmethod
+    def groups(cls, header: Header) -> list[str]:
+        """Return the splits that are there."""
+        return [g for g in cls._GROUPS if f"{g}/u" in header.variables]
+
+    @classmethod
+    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+        """Return the arrays with the dims of `u`."""
+        group = cls.groups(header)[0]
+        rank = len(header.variables[f"{group}/u"].shape)
+        dims = [SIMULATION, TIME, *_SPACE[: rank - 2]]
+        return {
+            path.partition("/")[2]: array_of(path.partition("/")[2], stored, dims)
+            for path, stored in header.variables.items()
+            if path.startswith(f"{group}/") and len(stored.shape) == rank
+        }
+
+    @classmethod
+    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
+        """Return nothing: the file has the step `dt` of each sample only."""
+        return None
+
+    @classmethod
+    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+        """Return the vector called like the dim."""
+        found = header.get(f"{group}/{dim}")
+        return found if found is not None and len(found.shape) == 1 else None
+
+
+class OpenPmd(Layout):
+    """openPMD in HDF5: `data/ITERATION/meshes/NAME[/COMPONENT]`, an iteration a sample."""
+
+    name: ClassVar[str] = "openPMD"
+
+    @classmethod
+    def matches(cls, header: Header) -> bool:
+        """Return whether the file states the standard."""
+        return "openPMD" in header.attrs
+
+    @classmethod
+    def groups(cls, header: Header) -> list[str]:
+        """Return the iterations, in the order of their numbers."""
+        found = {m[1] for n in header.variables if (m := re.match(r"data/(\d+)/", n))}
+        return [f"data/{i}" for i in sorted(found, key=int)]
+
+    @classmethod
+    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+        """Return the meshes; `E/x` is a component of the vector E.
+
+        Raises:
+            DataError: the meshes are expansions in azimuthal modes.
+        """
+        groups = cls.groups(header)
+        if not groups:
+            return {}
+        meshes = str(header.attrs.get("meshesPath", "meshes/")).strip("/")
+        start, found = f"{groups[0]}/{meshes}/", {}
+        for path, stored in header.variables.items():
+            if path.startswith(start) and stored.shape:
+                short = path.removeprefix(f"{groups[0]}/")
+                name = path.removeprefix(start)
+                found[name] = array_of(short, stored, cls._labels(header, stored, path))
+        return found
+
+    @classmethod
+    def _labels(cls, header: Header, stored: Stored, path: str) -> list[str]:
+        """Return the names of the axes, in the stored order."""
+        where = f"{header.path}: {path}"
+        group = path.rpartition("/")[0]
+        stated = {**_below(header, group), **stored.attrs}
+        if stated.get("geometry", "cartesian") != "cartesian":
+            raise DataError(
+                f"geometry {stated['geometry']}: its first axis counts modes", where=where,
+                allowed="cartesian", fix="write the fields on a Cartesian grid",
+            )  # fmt: skip
+        labels = stated.get("axisLabels", list(_SPACE[: len(stored.shape)]))
+        labels = [labels] if isinstance(labels, str) else [str(label) for label in labels]
+        if len(labels) != len(stored.shape):
+            raise DataError(f"axisLabels {labels}", where=where, allowed=f"{len(stored.shape)}")
+        return labels[::-1] if stated.get("dataOrder", "C") == "F" else labels
+
+    @classmethod
+    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
+        """Return the time of an iteration, in seconds."""
+        time = header.attrs.get(f"{group}/time")
+        if time is None:
+            return None
+        values = np.array([float(time) * float(header.attrs.get(f"{group}/timeUnitSI", 1.0))])
+        return Stored(f"{group}/time", (1,), ("time",), {}, "<f8", values=values)
+
+    @classmethod
+    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+        """Return nothing: spacing and offset are of each mesh."""
+        return None
+
+    @classmethod
+    def step(cls, header: Header, group: str) -> tuple[str, int] | None:
+        """Return the file's name without the number of the iteration, and that number."""
+        number = int(group.rpartition("/")[2])
+        stem = header.path.stem
+        if header.attrs.get("iterationEncoding") == "fileBased":
+            stem = re.sub(r"_?\d+(?=\D*$)", "", stem)
+        return stem, number
+
+
+def _below(header: Header, group: str) -> dict[str, object]:
+    """Return the attributes of a group."""
+    start = f"{group}/"
+    return {
+        k.removeprefix(start): v
+        for k, v in header.attrs.items()
+        if k.startswith(start) and "/" not in k.removeprefix(start)
+    }
+
+
+class Blocks(Layout):
+    """Base of layouts whose grid is cut into blocks: refused, with the way out."""
+
+    @classmethod
+    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+        """Refuse the file.
+
+        Raises:
+            DataError: always.
+        """
+        raise DataError(
+            f"{cls.name}: fields in blocks of a mesh that may be refined, which are not joined",
+            where=str(header.path),
+            fix="write a uniform grid: yt.load(FILE).covering_grid(LEVEL, ...), a file a time",
+        )
+
+    @classmethod
+    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
+        """Return nothing."""
+        return None
+
+    @classmethod
+    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+        """Return nothing."""
+        return None
+
+
+class Flash(Blocks):
+    """FLASH: fields (block, z, y, x), `refine level`, `node type`."""
+
+    name: ClassVar[str] = "FLASH"
+
+    @classmethod
+    def matches(cls, header: Header) -> bool:
+        """Return whether there are its tables of blocks."""
+        return {"refine level", "node type"} <= set(header.variables)
+
+
+class AthenaPlusPlus(Blocks):
+    """Athena++: (variable, block, z, y, x), attributes of the mesh."""
+
+    name: ClassVar[str] = "Athena++"
+
+    @classmethod
+    def matches(cls, header: Header) -> bool:
+        """Return whether there are its attributes."""
+        return {"NumMeshBlocks", "VariableNames"} <= set(header.attrs)
+
+
+LAYOUTS: tuple[type[Layout], ...] = (
+    Well, PdeBench, PdeBenchIncompressible, PdeBenchSeeds, PdeArena, Dedalus, OpenPmd, Flash,
+    AthenaPlusPlus,
+)  # fmt: skip
+
+
+def layout_of(header: Header) -> type[Layout]:
+    """Return the layout of a file.
+
+    Raises:
+        DataError: two match it.
+    """
+    found = [layout for layout in LAYOUTS if layout.matches(header)]
+    if len(found) > 1:
+        raise DataError(
+            f"laid out like {' and like '.join(f.name for f in found)}", where=str(header.path),
+            fix=FIX_DIMS,
+        )  # fmt: skip
+    return found[0] if found else Plain

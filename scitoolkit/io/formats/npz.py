@@ -1,0 +1,131 @@
+"""Several arrays in numpy's .npz files."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.formats.base import Format
+from scitoolkit.io.loader.files import DataFile
+from scitoolkit.io.loader.rows import StridedReader, missing_variable
+
+if TYPE_CHECKING:
+    from scitoolkit.io.loader.rows import Layout, RowReader
+
+_LOCAL_HEADER = 30
+
+
+class Npz(Format):
+    """Arrays by name, dims dim_0, dim_1, ...; rows are read by position from `np.savez`."""
+
+    name: ClassVar[str] = "npz"
+    unnamed_dims: ClassVar[bool] = True
+
+    @classmethod
+    def guess(cls, path: Path) -> float:
+        """Return 1 for a zip archive called .npz, 0.5 for one of .npy files with another name."""
+        if not path.is_file():
+            return 0.0
+        with path.open("rb") as file:
+            if file.read(4) != b"PK\x03\x04":
+                return 0.0
+        if path.suffix == ".npz":
+            return 1.0
+        try:
+            with zipfile.ZipFile(path) as archive:
+                return 0.5 * all(n.endswith(".npy") for n in archive.namelist())
+        except zipfile.BadZipFile:
+            return 0.0
+
+    @classmethod
+    def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
+        """Read the arrays; those of numbers only."""
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = {n: archive[n] for n in archive.files if _is_numbers(archive, n)}
+        except (zipfile.BadZipFile, EOFError) as error:
+            raise DataError(
+                f"damaged or truncated ({error})", where=str(path),
+                fix="copy or make the file again",
+            ) from None  # fmt: skip
+        shapes = {a.shape for a in arrays.values() if a.ndim}
+        # Arrays of one shape share their dims; others cannot.
+        same = len(shapes) <= 1
+        dataset = xr.Dataset(
+            {n: (plain_dims(a.ndim) if same else _dims(n, a), a) for n, a in arrays.items()}
+        )
+        return dataset if chunks is None else dataset.chunk(chunks)
+
+    @classmethod
+    def row_readers(
+        cls, path: Path, names: list[str], layout_of: Callable[..., Layout], *,
+        allow_unwritten: bool = False,
+    ) -> dict[str, RowReader]:  # fmt: skip
+        """Return readers of rows along the first dim.
+
+        Raises:
+            DataError: an array is compressed, or in Fortran order.
+        """
+        file, readers = DataFile(path), {}
+        with zipfile.ZipFile(path) as archive:
+            members = {i.filename.removesuffix(".npy"): i for i in archive.infolist()}
+            for name in names:
+                if name not in members:
+                    raise missing_variable(name, list(members), path)
+                shape, fortran, dtype, inside = _header(archive, members[name])
+                if members[name].compress_type != zipfile.ZIP_STORED or fortran:
+                    raise DataError(
+                        "in Fortran order" if fortran else "compressed as a whole",
+                        where=f"{path}: variable {name}",
+                        fix="np.savez(path, ...) of arrays in C order, or a file of its own each",
+                    )
+                start = file.read(members[name].header_offset, _LOCAL_HEADER)
+                before = int(start[26:28].view("<u2")[0]) + int(start[28:30].view("<u2")[0])
+                offset = members[name].header_offset + _LOCAL_HEADER + before + inside
+                layout = layout_of(
+                    name=name, path=str(path), shape=shape, dims=plain_dims(len(shape)),
+                    dtype=dtype, chunks=None, filters=(), attrs={},
+                )  # fmt: skip
+                stride = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+                along_first = StridedReader(_along_first(layout), file, offset, stride)
+                readers[name] = along_first.with_layout(layout)
+        return readers
+
+
+def plain_dims(rank: int) -> tuple[str, ...]:
+    """Return dim_0, dim_1, ..."""
+    return tuple(f"dim_{axis}" for axis in range(rank))
+
+
+def _dims(name: str, array: np.ndarray) -> tuple[str, ...]:
+    return tuple(f"{name}_dim_{axis}" for axis in range(array.ndim))
+
+
+def _is_numbers(archive: Any, name: str) -> bool:
+    try:
+        return bool(archive[name].dtype.kind in "biufc")
+    except ValueError:
+        return False  # objects, which are not read
+
+
+def _along_first(layout: Layout) -> Layout:
+    return replace(layout, axis=0, crop=tuple(slice(0, n) for n in layout.shape))
+
+
+def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[Any, bool, np.dtype, int]:
+    """Return shape, whether in Fortran order, dtype, and the length of the array's own header."""
+    with archive.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )  # fmt: skip
+        shape, fortran, dtype = read(stream)
+        return shape, fortran, dtype, stream.tell()
