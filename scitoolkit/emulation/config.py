@@ -33,6 +33,8 @@ class DataConfig(Config):
         units: {name: unit that the file must state}.
         files: `simulations` (one a file), `parts` of one simulation, or found by their times.
         pattern: names of files that hold one sample each, as in `run{simulation}_t{step}.h5`.
+        on_error: `skip` leaves out whole simulations that cannot be read, or differ from the
+            others in variables, units, grid or time step, and copies; the log names them.
         allow_suspect: train although values look like unflagged fill values or frames that were
             never written.
     """
@@ -48,6 +50,7 @@ class DataConfig(Config):
     units: dict[str, str] = Field(default_factory=dict)
     files: Literal["auto", "simulations", "parts"] = "auto"
     pattern: str | None = None
+    on_error: Literal["raise", "skip"] = "raise"
     allow_suspect: bool = False
 
     @model_validator(mode="after")

@@ -92,8 +92,9 @@ def open_data(
     """
     path = config.path if path is None else path
     options = Options(
-        config.sample_dim, config.dims, config.grid, config.files, config.pattern, config.lead
-    )
+        config.sample_dim, config.dims, config.grid, config.files, config.pattern, config.lead,
+        config.on_error,
+    )  # fmt: skip
     campaign = open_campaign(
         path, [*config.inputs, *config.outputs], options, cache=cache, keep=keep
     )

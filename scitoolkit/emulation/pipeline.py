@@ -27,6 +27,7 @@ from scitoolkit.emulation.prediction import predict_file
 from scitoolkit.emulation.statistics import Found, find_statistics
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask
+from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.campaign.split import Parts, divide
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import PlannedLoader
@@ -175,6 +176,7 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
     reach = lead * (rollout.pushforward + rollout.steps)
     index = data.campaign.index
     parts = divide(index, lead + 1, config.split, own_test=config.data.test is None)
+    require_no_leak(data.campaign, parts)
     emulator = build(config, data.layout)
     statistics = find_statistics(data, parts["train"], config, cache=cache, sample=sample)
     emulator.set_statistics(statistics.statistics)

@@ -12,6 +12,7 @@ import xarray as xr
 
 from scitoolkit.core.errors import DataError, ScitoolkitError
 from scitoolkit.core.log import get_logger
+from scitoolkit.io.campaign.copies import without_copies
 from scitoolkit.io.campaign.files import Found
 from scitoolkit.io.campaign.headers import Header, Stored
 from scitoolkit.io.campaign.layouts import (
@@ -198,7 +199,16 @@ def find_segments(
     grouped = simulations(series, options)
     _without_incomplete(grouped, skipped, files.files.paths, options)
     require_same_step(grouped, refuse)
+    if options.on_error == "skip":
+        sizes = dict(zip(files.files.paths, files.files.sizes.tolist(), strict=True))
+        alone = Counter(s.path for s in series)
+        skipped |= without_copies(
+            {n: [(s.path, sizes[s.path]) for s in m if alone[s.path] == 1]
+             for n, m in grouped.items() if n not in skipped}
+        )  # fmt: skip
     grouped = {name: members for name, members in grouped.items() if name not in skipped}
+    if not grouped:
+        raise DataError("no simulation is left", where=files.files.paths[0])
     for name, why in skipped.items():
         _logger.warning("%s is left out: %s", name, why)
     return _columns(files, grouped, skipped)

@@ -1,0 +1,60 @@
+"""Simulations that are in a campaign twice, and parts that share rows: scores would be too good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.copies import copies_of
+from scitoolkit.io.campaign.split import Parts
+
+_logger = get_logger(__name__)
+
+
+def require_no_leak(campaign: Campaign, parts: Parts) -> None:
+    """Refuse parts that have rows, or copies of a simulation, in common.
+
+    Raises:
+        DataError: names the two parts, and the simulations.
+    """
+    index, segments = campaign.index, campaign.segments
+    owner = np.full(index.num_simulations, -1)
+    names = list(parts)
+    taken = np.full(index.num_rows, -1, np.int8)
+    for number, blocks in enumerate(parts.values()):
+        for block in blocks:
+            before = taken[block.start : block.stop]
+            if (before >= 0).any():
+                row = block.start + int(np.argmax(before >= 0))
+                raise DataError(
+                    f"in the {names[int(taken[row])]} part and in the {names[number]} part",
+                    where=campaign.where(row),
+                )
+            before[:] = number
+            owner[index.simulation_of(np.array([block.start, block.stop - 1]))] = number
+    firsts = np.unique(segments.simulation, return_index=True)[1]
+    sizes = segments.files.sizes[segments.file[firsts]].tolist()
+    alone = np.bincount(segments.file[firsts])
+    files = [(segments.path(int(k)), s if alone[segments.file[k]] == 1 else 0)
+             for k, s in zip(firsts, sizes, strict=True)]  # fmt: skip
+    for copy, original in copies_of(files).items():
+        _report(campaign, names, owner, copy, original)
+
+
+def _report(
+    campaign: Campaign, names: Sequence[str], owner: np.ndarray, copy: int, original: int
+) -> None:
+    labels, (a, b) = campaign.labels, (int(owner[original]), int(owner[copy]))
+    text = f"simulation {labels[copy]} is a copy of simulation {labels[original]}"
+    if a == b or min(a, b) < 0:
+        _logger.warning("%s: it counts twice", text)
+        return
+    raise DataError(
+        f"{text}, which is in the {names[a]} part; it is in the {names[b]} part",
+        where=campaign.where(int(campaign.index.bounds[copy])),
+        fix="leave it out, or data.on_error=skip",
+    )
