@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import xarray as xr
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.formats.base import Format
@@ -17,6 +16,8 @@ from scitoolkit.io.loader.files import DataFile
 from scitoolkit.io.loader.rows import StridedReader, missing_variable
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from scitoolkit.io.loader.rows import Layout, RowReader
 
 _LOCAL_HEADER = 30
@@ -47,6 +48,8 @@ class Npz(Format):
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Read the arrays; those of numbers only."""
+        import xarray as xr
+
         try:
             with np.load(path, allow_pickle=False) as archive:
                 arrays = {n: archive[n] for n in archive.files if _is_numbers(archive, n)}
