@@ -251,7 +251,7 @@ def maxwellian(v: Any, drift: float = 0.0, thermal: float = 1.0) -> Any:
     """Return the normal distribution of v.
 
     Example:
-        >>> round(maxwellian(0.0), 4)
+        >>> round(float(maxwellian(0.0)), 4)
         0.3989
     """
     import numpy as np

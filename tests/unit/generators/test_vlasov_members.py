@@ -50,7 +50,7 @@ def test_two_streams_grow_as_the_root_says():
 
 
 def test_a_bump_on_the_tail_grows_as_the_root_says():
-    bump = BumpOnTail(frames=2, duration=50.0)
+    bump = BumpOnTail(frames=2, duration=80.0)
     (check,) = bump.checks(bump.generate(0).frames)
     assert check.found == pytest.approx(check.exact, rel=5e-3)
 
