@@ -163,7 +163,7 @@ def integrals(p: int, kind: Kind) -> Integrals:
     Example:
         >>> constants = integrals(2, "serendipity")
         >>> int((constants.advect != 0).sum()), constants.num, constants.faces
-        (6, 8, 3)
+        (5, 8, 3)
     """
     psi, phi = modes(p, kind, 2), modes(p, "tensor", 1)
     along_x = [Mode(embedded(f.polynomial, 0, 2), f.square, f.leading) for f in phi]

@@ -10,7 +10,7 @@ Example:
     ...                     / np.sqrt(2 * np.pi), v_max=6.0)
     >>> simulation = Simulation([electrons], Grid(2 * np.pi / k, 8, 32))
     >>> simulation.advance(1.0)
-    >>> abs(simulation.mass()[0] / (2 * np.pi / k) - 1) < 1e-8
+    >>> bool(abs(simulation.mass()[0] / (2 * np.pi / k) - 1) < 1e-8)
     True
 """
 

@@ -46,18 +46,6 @@ def generate(p: str, kind: Kind) -> str:
     return "\n".join(parts)
 
 
-def flops(p: int, kind: Kind) -> int:
-    """Return the floating-point operations of one cell and stage.
-
-    Example:
-        >>> 300 < flops(2, "serendipity") < 450
-        True
-    """
-    text = _x_faces(integrals(p, kind)) + _v_faces(integrals(p, kind)) + _cells(integrals(p, kind))
-    half = _x_faces(integrals(p, kind)).partition("} else {")[2].count(" * ")
-    return text.count(" * ") + text.count(" + ") + text.count(" - ") - 2 * half
-
-
 def _x_faces(k: Integrals) -> str:
     """Return the function of v times the upwind trace at the lower faces of a column."""
     both = {
