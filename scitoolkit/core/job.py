@@ -157,4 +157,7 @@ class Searchable(Protocol):
         """
 
     def search_cost(self, config: Any) -> Mapping[str, float]:
-        """Return what is known without training, such as `parameters`; it must be cheap."""
+        """Return what is known without training, such as `parameters`.
+
+        It is cheap and allocates no weights: `validate` calls it before sizes are checked.
+        """

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from scitoolkit.potentials.equivariant.nequip import Nequip as Nequip
     from scitoolkit.potentials.equivariant.nequip import NequipConfig as NequipConfig
     from scitoolkit.potentials.job import PotentialJob as PotentialJob
-    from scitoolkit.potentials.job import load_model as load_model
     from scitoolkit.potentials.model import ModelConfig as ModelConfig
     from scitoolkit.potentials.model import Potential as Potential
     from scitoolkit.potentials.model import models as models
+    from scitoolkit.potentials.pipeline import load_model as load_model
     from scitoolkit.potentials.prediction import to_ase as to_ase
     from scitoolkit.potentials.zbl import ZblConfig as ZblConfig
 
@@ -54,7 +54,7 @@ _HOMES = {
     "SeE2RConfig": "deepmd.model",
     "ZblConfig": "zbl",
     "descriptors": "deepmd.descriptors.base",
-    "load_model": "job",
+    "load_model": "pipeline",
     "model_deviation": "committee",
     "models": "model",
     "read_deepmd": "deepmd.weights",
