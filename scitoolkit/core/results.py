@@ -9,6 +9,7 @@ later without the model.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -188,6 +189,33 @@ class Verdict(_Part):
     unit: str = ""
     better: Literal["min", "max"] = "min"
     rate: bool = True
+
+    @classmethod
+    def among(
+        cls, values: Mapping[str, float | None], ours: str, quantity: str, **settings: Any
+    ) -> Verdict | None:
+        """Return the verdict over the values of several methods, None where ours has none.
+
+        Args:
+            values: the quantity of each method, ours too.
+            ours: the key of ours.
+            quantity: what the values are.
+            settings: other fields of `Verdict`.
+
+        Example:
+            >>> Verdict.among({"net": 1.0, "mean": 3.0, "last": 2.0}, "net", "RMSE").rival_name
+            'last'
+        """
+        known = {name: value for name, value in values.items() if value is not None}
+        if ours not in known:
+            return None
+        own = known.pop(ours)
+        pick = max if settings.get("better") == "max" else min
+        best = pick(known, key=lambda name: known[name]) if known else None
+        return cls(
+            quantity=quantity, ours=own, rival=None if best is None else known[best],
+            rival_name=best or "", **settings,
+        )  # fmt: skip
 
     @property
     def margin(self) -> str:

@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.results import Figure, Lines, Maps, Panel, Results, Series, Table, number
+from scitoolkit.core.results import (
+    Figure,
+    Lines,
+    Maps,
+    Panel,
+    Results,
+    Series,
+    Table,
+    Verdict,
+    number,
+)
 from scitoolkit.emulation.evaluation import LINEAR, OWN, PERSISTENCE, Evaluation
 from scitoolkit.emulation.variables import Variable
 
@@ -32,6 +42,7 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
     return Results(
         title=f"{workflow}: {', '.join(found.outputs)} from "
         f"{', '.join(v.name for v in found.layout.inputs)}",
+        verdict=_verdict(found),
         summary=_summary(found, scores),
         metrics=scores,
         units={f"rmse_{v.name}": v.units for v in found.layout.outputs if v.units},
@@ -103,6 +114,19 @@ def _summary(found: Evaluation, scores: dict[str, Any]) -> list[str]:
             f"extrapolation for {scores['steps_better_than_linear_extrapolation']}."
         )
     return lines
+
+
+def _verdict(found: Evaluation) -> Verdict | None:
+    """Return the verdict on the output that is worst in units of persistence's error."""
+    ratios = found.ratio(found.one_step, PERSISTENCE) if PERSISTENCE in found.one_step else {}
+    if not ratios:
+        return None
+    worst = max(ratios, key=lambda name: ratios[name])
+    units = next(v.units for v in found.layout.outputs if v.name == worst)
+    return Verdict.among(
+        {name: number(errors[worst]) for name, errors in found.one_step.items()}, OWN,
+        f"RMSE of {worst} {_after(found)}", unit="" if units == "1" else units,
+    )  # fmt: skip
 
 
 def _after(found: Evaluation) -> str:

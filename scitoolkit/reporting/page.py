@@ -38,6 +38,7 @@ from scitoolkit.reporting.tables import (
 
 if TYPE_CHECKING:
     import xarray as xr
+    from jinja2 import Template
 
 MOST_FIGURES = 8
 """Figures that a report shows unfolded, besides the one that proves its verdict."""
@@ -168,16 +169,8 @@ def _slug(title: str) -> str:
 
 
 def _page(run: RunDirectory, results: Results, images: list[Image]) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    # Titles, names and labels come from files: every one of them is escaped.
-    templates = Environment(
-        loader=PackageLoader("scitoolkit.reporting", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-    )
     figures = [image for image in images if not image.is_training]
-    return templates.get_template("report.html").render(
+    return template("report.html").render(
         title=results.title,
         verdict=results.verdict.sentence if results.verdict else "",
         summary=results.summary,
@@ -191,6 +184,14 @@ def _page(run: RunDirectory, results: Results, images: list[Image]) -> str:
         config=run.config_path.read_text(encoding="utf-8", errors="replace"),
         environment=json.dumps(_environment(run), indent=1, ensure_ascii=False),
     )
+
+
+def template(name: str) -> Template:
+    """Return a page's template; titles, names and labels come from files and are escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("scitoolkit.reporting", ".")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template(name)
 
 
 def _metrics(results: Results) -> dict[str, Any] | None:
