@@ -24,6 +24,7 @@ from scitoolkit.cli import (
     doctor,
     evaluate,
     export,
+    generate,
     graphs,
     inspect,
     new,
@@ -88,7 +89,9 @@ def _start(
         print("\nStart with: scitoolkit tour, scitoolkit run sst_forecast, scitoolkit doctor")
 
 
-for module in (tour, run, train, search, evaluate, predict, export, publish, inspect, report):
+for module in (
+    tour, run, train, search, generate, evaluate, predict, export, publish, inspect, report,
+):  # fmt: skip
     app.command(module.NAME)(module.command)
 app.command("compress")(compress.compress)
 app.command("decompress")(compress.decompress)
