@@ -117,16 +117,24 @@ def _summary(found: Evaluation, scores: dict[str, Any]) -> list[str]:
 
 
 def _verdict(found: Evaluation) -> Verdict | None:
-    """Return the verdict on the output that is worst in units of persistence's error."""
-    ratios = found.ratio(found.one_step, PERSISTENCE) if PERSISTENCE in found.one_step else {}
-    if not ratios:
+    """Return the verdict on the mean VRMSE of the outputs, at the end of the rollouts if any."""
+    if PERSISTENCE not in found.one_step:
         return None
-    worst = max(ratios, key=lambda name: ratios[name])
-    units = next(v.units for v in found.layout.outputs if v.name == worst)
-    return Verdict.among(
-        {name: number(errors[worst]) for name, errors in found.one_step.items()}, OWN,
-        f"RMSE of {worst} {_after(found)}", unit="" if units == "1" else units,
-    )  # fmt: skip
+    scales = {name: found.deviation[name] for name in found.outputs if found.deviation[name]}
+    methods = (OWN, PERSISTENCE, LINEAR)
+    if found.has_rollout:
+        rollouts = {m: r for m, r in found.rollouts.items() if m in methods}
+        errors = {m: {n: r[n][-1] for n in scales} for m, r in rollouts.items()}
+        steps = len(found.rollouts[OWN][found.outputs[0]])
+    else:
+        errors = {m: {n: e[n] for n in scales} for m, e in found.one_step.items()}
+        steps = 1
+    values = {}
+    for method, error in errors.items():
+        ratios = [np.nan if (e := error[n]) is None else e / scales[n] for n in scales]
+        values[method] = number(np.mean(ratios))
+    named = ", ".join(scales)
+    return Verdict.among(values, OWN, f"VRMSE, mean of {named}, after {steps} steps")
 
 
 def _after(found: Evaluation) -> str:
