@@ -141,7 +141,7 @@ def test_other_versions_and_numbers_of_processes_are_refused(stored):
     with pytest.raises(ConfigError, match="3 processes for a graph of 2 parts"):
         run_ranks(3, run[0], Traffic)
     with pytest.raises(ConfigError, match="holds a partitioned graph"):
-        partition_edges(stored.path / "part-0000", stored.path, 2)
+        partition_edges(stored.path.parent / "graph.npz", stored.path, 2)
     header = stored.path / "graph.json"
     header.write_text(json.dumps({**stored.header, "version": 2}))
     with pytest.raises(DataError, match="version 2"):
