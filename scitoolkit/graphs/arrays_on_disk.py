@@ -186,8 +186,16 @@ class ArrayWriter:
         self._left -= block.size
         self._put(np.ascontiguousarray(block, dtype=self._dtype).tobytes())
 
-    def close(self) -> dict[str, Any]:
-        """Finish; return size in bytes and SHA-256."""
+    def __enter__(self) -> ArrayWriter:
+        """Return the writer, whose file is closed at the end whatever happens."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def finish(self) -> dict[str, Any]:
+        """Close the whole array; return size in bytes and SHA-256."""
         assert self._left == 0, "an array that is not whole"
         self._file.close()
         return {"bytes": self.size, "sha256": self._hash.hexdigest()}
@@ -202,6 +210,6 @@ class _Tee:
 
 def write_array(path: Path, array: Array) -> dict[str, Any]:
     """Write a .npy file; return its size in bytes and SHA-256."""
-    writer = ArrayWriter(path, array.dtype, array.shape)
-    writer.write(array)
-    return writer.close()
+    with ArrayWriter(path, array.dtype, array.shape) as writer:
+        writer.write(array)
+        return writer.finish()

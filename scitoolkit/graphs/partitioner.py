@@ -361,12 +361,12 @@ class _Partitioner:
         """Copy a part's column from the scratch file, node numbers replaced by places."""
         shape = () if kind != "attr" else self.edges.attr_shape or ()
         dtype = np.dtype(np.int32 if kind == "in" else self._facts[f"{kind}_dtype"])
-        writer = ArrayWriter(path, dtype, (edges, *shape))
-        count = (1 << 20) * int(np.prod(shape))
-        with (self.work / f"{kind}-of-{p:04d}.bin").open("rb") as file:
-            while len(block := np.frombuffer(file.read(count * dtype.itemsize), dtype)):
+        count = (1 << 20) * int(np.prod(shape)) * dtype.itemsize
+        scratch = self.work / f"{kind}-of-{p:04d}.bin"
+        with ArrayWriter(path, dtype, (edges, *shape)) as writer, scratch.open("rb") as file:
+            while len(block := np.frombuffer(file.read(count), dtype)):
                 writer.write(block if lookup is None else lookup[block])
-        return writer.close()
+            return writer.finish()
 
     def _write_labels(
         self, folder: Path, record: dict[str, Any], nodes: NodeFile, own: Array, place: Array
@@ -377,20 +377,24 @@ class _Partitioner:
             record["files"][f"{name}.npy"] = write_array(folder / f"{name}.npy", array)
 
     def _write_features(self, nodes: NodeFile, owner: Array, records: list[dict[str, Any]]) -> None:
-        writers = [
-            ArrayWriter(
-                self.out / f"part-{p:04d}" / "x.npy", nodes.dtype, (r["nodes"], nodes.width)
-            )
-            for p, r in enumerate(records)
-        ]
-        first = 0
-        for block in nodes.features(max(1, NODE_BYTES // (nodes.width * nodes.dtype.itemsize))):
-            of_rows = owner[first : first + len(block)]
-            for p, writer in enumerate(writers):
-                writer.write(block[of_rows == p])
-            first += len(block)
-        for record, writer in zip(records, writers, strict=True):
-            record["files"]["x.npy"] = writer.close()
+        first, rows = 0, max(1, NODE_BYTES // (nodes.width * nodes.dtype.itemsize))
+        with ExitStack() as stack:
+            writers = [
+                stack.enter_context(
+                    ArrayWriter(
+                        self.out / f"part-{p:04d}" / "x.npy", nodes.dtype,
+                        (record["nodes"], nodes.width),
+                    )
+                )
+                for p, record in enumerate(records)
+            ]  # fmt: skip
+            for block in nodes.features(rows):
+                of_rows = owner[first : first + len(block)]
+                for p, writer in enumerate(writers):
+                    writer.write(block[of_rows == p])
+                first += len(block)
+            for record, writer in zip(records, writers, strict=True):
+                record["files"]["x.npy"] = writer.finish()
 
     def _write_header(self, records: list[dict[str, Any]], nodes: NodeFile | None) -> None:
         facts = {k: v for k, v in self._facts.items() if k not in ("bounds", "far")}
