@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.arrays_on_disk import ArrayFile
-from scitoolkit.graphs.communicator import Communicator, RowExchange, empty_exchange
+from scitoolkit.graphs.communicator import Communicator, RowExchange
 from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.layout import Layout
@@ -65,9 +65,10 @@ class StoredPart(Part):
             tuple(record["sent"]), tuple(record["received"]),
         )  # fmt: skip
         none = torch.zeros(0, dtype=torch.int64)
+        nothing = RowExchange(none, (0,) * ranks.size, (0,) * ranks.size)
         layout = Layout(
             self.grid, ranks.rank, self.nodes.numpy(), (len(self.nodes),), near, far, exchange,
-            empty_exchange(ranks.size), slice(0, len(self.nodes)), none,
+            nothing, slice(0, len(self.nodes)), none,
         )  # fmt: skip
         self._product = Product(layout, ranks)
         self._degree = torch.from_numpy(np.diff(pointer))
