@@ -27,6 +27,7 @@ from scitoolkit.cli import (
     generate,
     graphs,
     inspect,
+    lammps,
     new,
     ops,
     predict,
@@ -100,6 +101,7 @@ app.command(new.NAME)(new.command)
 app.command(validate.NAME)(validate.command)
 app.command(doctor.NAME)(doctor.command)
 app.add_typer(graphs.app, name="graphs")
+app.add_typer(lammps.app, name="lammps")
 app.add_typer(ops.app, name="ops")
 
 
