@@ -15,7 +15,6 @@ HEAD = """units {units}
 atom_style {style}
 {first}
 newton {newton}
-box tilt large
 read_data {data}
 plugin load {plugin}
 {pair}

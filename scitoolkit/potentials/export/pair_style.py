@@ -20,7 +20,7 @@ from scitoolkit.potentials.export.source import FOLDER
 
 SOURCE = Path(__file__).parent / "lammps" / "pair_scitoolkit.cpp"
 PLUGIN = "scitoolkitplugin.so"
-FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
+FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared")
 # Run by the Python of the environment with LAMMPS; MPI's library must be loaded before LAMMPS'.
 QUESTION = """
 import ctypes, glob, importlib.util, json, sys

@@ -12,7 +12,13 @@ import torch
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError, NumericalError
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.ops.codegen.compile import find_compiler
-from scitoolkit.potentials import PotentialConfig, SeE2AConfig, SeE2RConfig
+from scitoolkit.potentials import (
+    MaceConfig,
+    NequipConfig,
+    PotentialConfig,
+    SeE2AConfig,
+    SeE2RConfig,
+)
 from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
 from scitoolkit.potentials.export.folder import LIBRARY, WEIGHTS
 from scitoolkit.potentials.export.library import PotentialLibrary
@@ -52,6 +58,41 @@ def exported(tmp_path_factory):
 def test_equals_the_model(settings, bound, tmp_path):
     model, config = deep_potential(**settings)
     assert export_library(model, config, tmp_path)["largest_difference"] <= bound
+
+
+MACE = {"cutoff": 4.0, "channels": 4, "lmax": 2, "lmax_hidden": 1, "correlation": 2,
+        "radial_widths": [8], "precision": "float64"}  # fmt: skip
+
+
+def mace(**settings):
+    config = MaceConfig(**{**MACE, **settings})
+    model = config.build(["O", "H"]).eval()
+    with torch.no_grad():
+        model.shift.copy_(torch.tensor([-3.0, -1.0]))
+        model.scale.fill_(1.7)
+        model.average_neighbours.fill_(20.0)
+    return model, config
+
+
+@pytest.mark.parametrize(
+    ("settings", "bound"),
+    [
+        ({"layers": 3, "lmax_hidden": 2, "residual": False, "first_residual": False,
+          "gate": "tanh", "distance_transform": "agnesi", "pair_repulsion": True,
+          "apply_cutoff": False}, 1e-10),
+        ({"channels": 12, "zbl": {}, "precision": "float32"}, 1e-5),
+        ({"layers": 1, "lmax": 1, "radial_type": "gaussian"}, 1e-10),
+    ],
+)  # fmt: skip
+def test_mace_equals_the_model(settings, bound, tmp_path):
+    model, config = mace(**settings)
+    assert export_library(model, config, tmp_path)["largest_difference"] <= bound
+    rng = np.random.default_rng(0)
+    grid = np.stack(np.meshgrid(*[np.arange(5)] * 3, indexing="ij"), -1).reshape(-1, 3) * 2.0
+    positions, species = grid + rng.uniform(-0.2, 0.2, grid.shape), rng.integers(0, 2, len(grid))
+    system = (positions, species, 10.0 * np.eye(3), np.ones(3, bool))
+    one, two = (PotentialLibrary(tmp_path, threads=n).compute(*system) for n in (1, 2))
+    assert all(np.array_equal(one[key], two[key]) for key in one)
 
 
 def test_tables_of_a_compressed_model_are_exported(tmp_path):
@@ -170,6 +211,8 @@ def test_bad_atoms_are_refused(exported):
     [(SeE2RConfig(sel=[4, 4], embedding=[4], fitting=[4]), "se_e2_r"),
      (SeE2AConfig(**{**SMALL, "frame_parameters": 1}), "frame_parameters"),
      (SeE2AConfig(**{**SMALL, "embedding_resnet_dt": "all"}), "embedding_resnet_dt"),
+     (MaceConfig(**MACE, density=True), "density"),
+     (NequipConfig(), "nequip"),
      (DeepPotentialConfig(descriptors=[{"name": "se_e2_a", "sel": [4, 4]}] * 2),
       "several descriptors")],
 )  # fmt: skip
