@@ -15,7 +15,7 @@ from torch import nn
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
-from scitoolkit.core.results import Lines, Results, Series, Table
+from scitoolkit.core.results import Lines, Results, Series, Table, Verdict
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.graphs import baselines, sharing
 from scitoolkit.graphs.communicator import SingleProcess
@@ -150,6 +150,13 @@ def _results(
     )
     return Results(
         title=f"Classes of nodes: {Path(graph.where).name}",
+        verdict=Verdict.among(
+            {row[0]: row[-1] for row in rows},
+            config.model.name,
+            f"accuracy of {config.model.name} on the part {judged}",
+            better="max",
+            rate=False,
+        ),
         summary=[
             f"{graph.num_nodes} nodes, {graph.num_edges} directed edges, "
             f"{graph.num_classes} classes; judged on the part {judged}.",
