@@ -19,7 +19,7 @@ class ValueRange:
         >>> seen = ValueRange()
         >>> seen.add(np.linspace(0, 1, 2000))
         >>> seen.extent, round(seen.inner(), 3)
-        ((0.0, 1.0), 0.998)
+        ((0.0, 1.0), 0.997)
     """
 
     def __init__(self) -> None:
