@@ -20,7 +20,8 @@ HERE = Path(__file__).resolve().parent
 
 
 def names() -> list[str]:
-    return sorted(p.stem for p in HERE.glob("[a-z]*.py") if p.stem not in ("run", "readme"))
+    helpers = ("run", "readme", "layouts")
+    return sorted(p.stem for p in HERE.glob("[a-z]*.py") if p.stem not in helpers)
 
 
 def load(name: str):

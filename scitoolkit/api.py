@@ -1,7 +1,7 @@
 """Everything a command does, as one function of the same name.
 
-A domain is found by the `surrogate:` key of a configuration, through the entry-point group
-`scitoolkit.surrogate`; our own domains come in by the same door as anybody's plug-in.
+A domain is found by the `domain:` key of a configuration, through the entry-point group
+`scitoolkit.domain`; our own domains come in by the same door as anybody's plug-in.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from scitoolkit.core.findings import findings, refuse_too_large
 from scitoolkit.core.job import Exporter, Finding, Job
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.jobs import checked_job, job_of
-from scitoolkit.core.jobs import surrogates as surrogates
 from scitoolkit.core.log import get_logger, log_to_file
 from scitoolkit.core.memory import memory_errors
 from scitoolkit.core.plugins import Kind
@@ -46,7 +45,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> tuple[Job, Any]:
         ConfigProblems: every error of the configuration, a line each.
     """
     document = read_document(config_file(path), overrides)
-    if "surrogate" not in document.raw:
+    if not {"domain", "surrogate"} & document.raw.keys():
         document = _translated(document) or document
     return checked_job(_with_workflow_name(document))
 
@@ -116,7 +115,7 @@ def search(
     if not job.searches:
         raise ConfigError(
             "not the configuration of a search", where=str(config_file(config)),
-            allowed="`surrogate: search`, with `config:` naming what is searched",
+            allowed="`domain: search`, with `config:` naming what is searched",
         )  # fmt: skip
     directory = _train(job, checked, resume, run_dir)
     return None if directory is None else _evaluated(directory)

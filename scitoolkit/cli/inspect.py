@@ -8,12 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from scitoolkit.cli import _options as options
+from scitoolkit.core.errors import DataError
 
 NAME = "inspect"
 
 
 def command(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="HDF5, NetCDF or Zarr.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="HDF5, NetCDF or Zarr; a folder or a quoted pattern of files."
+        ),
+    ],
     as_json: options.Json = False,
 ) -> None:
     """Show the variables of a file: dims, units, chunks, what training reads, error bounds."""
@@ -27,6 +33,10 @@ def command(
         for one in compressed:
             print(_compressed_line(one))
         return
+    campaign = _campaign(path)
+    if campaign is not None:
+        _print_campaign(path, campaign, as_json)
+        return
     found = describe(path)
     if as_json:
         options.print_json(found)
@@ -36,6 +46,39 @@ def command(
         print(_line(variable))
         for line in _training(variable):
             print(f"      {line}")
+
+
+def _campaign(path: Path) -> dict[str, Any] | None:
+    """Return the simulations in a folder, a pattern, or a file that holds several; else None."""
+    from scitoolkit.io.campaign import Options, open_campaign
+    from scitoolkit.io.campaign.headers import campaign_files
+
+    files = campaign_files(path)
+    if files == [path] and path.suffix not in (".h5", ".hdf5"):
+        return None
+    try:
+        # Nothing is trained here: samples need no order in time.
+        found = open_campaign(path, options=Options(lead=0))
+    except DataError:
+        if files == [path]:
+            return None
+        raise
+    several = len(files) > 1 or found.index.num_simulations > 1
+    return found.describe() if several else None
+
+
+def _print_campaign(path: Path, found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        options.print_json({"path": str(path), **found})
+        return
+    low, high = found["rows_of_a_simulation"]
+    rows = f"{low}" if low == high else f"{low} to {high}"
+    print(f"{path}: a campaign, layout: {found['layout']}")
+    print(f"  {found['simulations']} simulations of {rows} rows in {found['files']} files")
+    print(f"  first ones: {', '.join(found['first_simulations'])}")
+    for name, channel in found["channels"].items():
+        units = f" [{channel['units']}]" if channel["units"] else ""
+        print(f"  {name}{units}: {channel['variable']}({', '.join(channel['axes'])})")
 
 
 def _compressed(path: Path) -> list[dict[str, Any]]:

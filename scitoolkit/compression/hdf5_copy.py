@@ -63,7 +63,7 @@ def copy_hdf5(source: h5py.File, path: Path, replace: Replace) -> None:
     Args:
         source: open for reading.
         path: file to write.
-        replace: returns what stands in place of a dataset, `LEFT_OUT`, or None to copy it.
+        replace: returns the replacement of a dataset, `LEFT_OUT`, or None to copy it.
 
     Raises:
         DataError: a user-defined link or a reference of an unknown kind.

@@ -66,7 +66,7 @@ class CompressionConfig(JobConfig, Options):
     renamed: ClassVar[Mapping[str, str]] = {
         "base": "codec", "strictness": "guarantee", "seconds": "train_seconds",
     }  # fmt: skip
-    surrogate: str = "compression"
+    domain: str = "compression"
     data: FileConfig
     bound: BoundConfig = BoundConfig()
 

@@ -58,7 +58,7 @@ class Config(BaseModel, metaclass=_ConfigMeta):
 
     Attributes:
         renamed: {former key: key}; a former key is accepted with a warning for one release. Dotted
-            keys, from this section on, move a key to another section.
+            keys, from this section on, move a key to another section. Derived classes add to it.
         requires: importable packages that the section needs whatever its settings.
 
     Example:
@@ -124,7 +124,7 @@ def refuse_unused(section: Config, reason: str, *keys: str) -> None:
 def _without_former_keys(schema: type[Config], data: Mapping[str, Any]) -> dict[str, Any]:
     """Return `data` with former keys, dotted ones too, moved to where they are now."""
     out = dict(data)
-    for former, key in schema.renamed.items():
+    for former, key in _former_keys(schema).items():
         found, value = _taken(out, former.split("."))
         if not found:
             continue
@@ -132,6 +132,15 @@ def _without_former_keys(schema: type[Config], data: Mapping[str, Any]) -> dict[
             raise ValueError(f"{former!r} is the former name of {key!r}: write {key!r} only")
         log.warning("configuration key %r is now called %r", former, key)
     return out
+
+
+def _former_keys(schema: type[Config]) -> dict[str, str]:
+    """Return {former key: key} of a section and of the classes that it derives from."""
+    return {
+        former: key
+        for base in reversed(schema.__mro__)
+        for former, key in vars(base).get("renamed", {}).items()
+    }
 
 
 def _taken(tree: dict[str, Any], path: list[str]) -> tuple[bool, Any]:

@@ -75,7 +75,7 @@ class Job(ABC):
     All results go to the run directory, which alone a report reads.
 
     Attributes:
-        config_class: schema of the configuration; its field `surrogate` names the domain.
+        config_class: schema of the configuration; its field `domain` names it.
         searches: `scitoolkit search` accepts the configuration.
         continues_from: pattern of the files of a run that a resumed training reads.
         reports_while_running: `report` evaluates first, as results grow while the run goes on.

@@ -1,6 +1,6 @@
 """Finding the job that a configuration is for.
 
-A domain is found by the `surrogate:` key, through the entry-point group `scitoolkit.surrogate`;
+A domain is found by the `domain:` key, through the entry-point group `scitoolkit.domain`;
 our own domains come in by the same door as anybody's plug-in.
 """
 
@@ -12,8 +12,11 @@ from scitoolkit.core.config import ConfigProblems, Document, Problem
 from scitoolkit.core.job import Job
 from scitoolkit.core.plugins import Kind
 
-surrogates: Kind[type[Job]] = Kind(
-    "surrogate", "a domain of the command line", contract="scitoolkit.testing:JobContract"
+domains: Kind[type[Job]] = Kind(
+    "domain",
+    "a domain of the command line",
+    contract="scitoolkit.testing:JobContract",
+    former="surrogate",
 )
 
 
@@ -24,13 +27,13 @@ def job_of(document: Document) -> Job:
         ConfigProblems: it names none.
         ConfigError: there is no job of that name.
     """
-    name = document.raw.get("surrogate")
+    name = document.raw.get("domain", document.raw.get("surrogate"))
     if name is None:
-        known = ", ".join(surrogates.names())
+        known = ", ".join(domains.names())
         raise ConfigProblems(
-            [Problem("surrogate", f"missing; it picks the domain: {known}", str(document.path))]
+            [Problem("domain", f"missing; it picks the domain: {known}", str(document.path))]
         )
-    return surrogates.get(str(name))()
+    return domains.get(str(name))()
 
 
 def checked_job(document: Document) -> tuple[Job, Any]:

@@ -56,6 +56,7 @@ class Kind(Generic[T]):
             with spaces as underscores.
         summary: what a member does, for `scitoolkit ls`.
         contract: the suite that members inherit, `module:class`, "" if there is none.
+        former: the kind's name in the last release, whose entry points are read as well.
 
     Example:
         >>> shapes = Kind[type]("shape", "a body")
@@ -69,11 +70,14 @@ class Kind(Generic[T]):
         scitoolkit.core.errors.ConfigError: unknown shape 'bal'. Allowed: ball. Fix: ball
     """
 
-    def __init__(self, name: str, summary: str = "", *, contract: str = "") -> None:
+    def __init__(
+        self, name: str, summary: str = "", *, contract: str = "", former: str = ""
+    ) -> None:
         self.name: str = name
         self.summary: str = summary
         self.contract: str = contract
         self.group: str = GROUP + name.replace(" ", "_")
+        self._former_group: str = GROUP + former.replace(" ", "_") if former else ""
         self._registered: dict[str, T] = {}
         self._loaded: dict[EntryPoint, T] = {}
 
@@ -151,7 +155,7 @@ class Kind(Generic[T]):
         return [self.member(name) for name in self.names()]
 
     def _entry_points(self) -> dict[str, EntryPoint]:
-        return _installed().get(self.group, {})
+        return {**_installed().get(self._former_group, {}), **_installed().get(self.group, {})}
 
 
 @dataclass(frozen=True)

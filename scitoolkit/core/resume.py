@@ -38,8 +38,8 @@ def identity(config: BaseModel) -> dict[str, Any]:
 
     Example:
         >>> from scitoolkit.core.job_config import JobConfig
-        >>> identity(JobConfig(surrogate="graphs"))  # `run` is free
-        {'surrogate': 'graphs', 'workflow': 'run'}
+        >>> identity(JobConfig(domain="graphs"))  # `run` is free
+        {'domain': 'graphs', 'workflow': 'run'}
     """
     return _without_free(config, config.model_dump(mode="json"))
 

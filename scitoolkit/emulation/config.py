@@ -10,27 +10,35 @@ from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.emulation.models.config import AnyModel, UNetConfig
 from scitoolkit.emulation.models.layers import Padding
-from scitoolkit.io.split import SplitConfig
+from scitoolkit.io.campaign.split import CampaignSplit
 from scitoolkit.training.config import TrainingConfig
 
 
 class DataConfig(Config):
-    """Which variables of which file become which.
+    """Which variables of which files become which.
 
     Attributes:
-        path: NetCDF, HDF5 or Zarr; a pattern with `*` joins files along their samples.
+        path: a file, a directory, a pattern with `*`, or a list of files. Several files are one
+            simulation each, or parts of one where their times go on; a file may hold many
+            simulations too. No window crosses from one simulation into another.
         test: files that nothing is learned from; the test part of `path` when not given.
-        inputs: names of the variables that the emulator is given.
+        inputs: names of the variables that the emulator is given; `velocity` stands for all its
+            components, `velocity_0` for one.
         outputs: names of those it returns.
-        sample_dim: the dim that counts samples: time, or the member of an ensemble.
+        sample_dim: the dim that counts samples: time, or the member of an ensemble. `time` also
+            accepts t, step and the like.
         lead: samples from input to output along `sample_dim`; 0 maps within one sample.
         grid: the space dims; those of the variables with most dims unless stated.
         dims: names of the dims of a plain HDF5 file, which has none.
         units: {name: unit that the file must state}.
+        files: `simulations` (one a file), `parts` of one simulation, or found by their times.
+        pattern: names of files that hold one sample each, as in `run{simulation}_t{step}.h5`.
+        allow_suspect: train although values look like unflagged fill values or frames that were
+            never written.
     """
 
-    path: DataPath
-    test: DataPath | None = None
+    path: DataPath | list[DataPath]
+    test: DataPath | list[DataPath] | None = None
     inputs: list[str] = Field(min_length=1)
     outputs: list[str] = Field(min_length=1)
     sample_dim: str = "time"
@@ -38,6 +46,9 @@ class DataConfig(Config):
     grid: list[str] | None = None
     dims: list[str] | dict[str, list[str]] | None = None
     units: dict[str, str] = Field(default_factory=dict)
+    files: Literal["auto", "simulations", "parts"] = "auto"
+    pattern: str | None = None
+    allow_suspect: bool = False
 
     @model_validator(mode="after")
     def _distinct(self) -> DataConfig:
@@ -104,7 +115,8 @@ class EmulationConfig(JobConfig):
     """An emulator: variables, division, boundaries, network and training.
 
     Attributes:
-        split: division of `data.path` along the samples.
+        split: division of `data.path`: by simulation where there are several, else along the
+            samples.
         boundary: {dim: circular | zeros | edge}; `zeros` for a wall, and unless stated.
         coordinates: dims whose position, and spacing where it varies, the network is told.
         residual: learn the change where an output is also an input.
@@ -115,9 +127,9 @@ class EmulationConfig(JobConfig):
         seed: of the network's initialisation; `training.seed` is that of the batches.
     """
 
-    surrogate: Literal["emulation"] = "emulation"
+    domain: Literal["emulation"] = "emulation"
     data: DataConfig
-    split: SplitConfig = SplitConfig()
+    split: CampaignSplit = CampaignSplit()
     boundary: dict[str, Padding] = Field(default_factory=dict)
     coordinates: list[str] = Field(default_factory=list)
     symmetries: SymmetryConfig = SymmetryConfig()
@@ -149,7 +161,7 @@ class EmulationConfig(JobConfig):
             missing = set(data.inputs) & set(data.outputs)
             if data.lead == 0 or not missing:
                 problems.append("a rollout needs lead >= 1 and an output that is also an input")
-        if data.test is not None and self.split.test not in (0, SplitConfig().test):
+        if data.test is not None and self.split.test not in (0, CampaignSplit().test):
             problems.append("split.test is not used with data.test, which is the test part")
         if self.diagnostic is not None:
             own = set(self.diagnostic.outputs)

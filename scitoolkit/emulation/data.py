@@ -2,80 +2,169 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.emulation.config import DataConfig, EmulationConfig
-from scitoolkit.emulation.normalized_network import Statistics
+from scitoolkit.core.units import same_unit
+from scitoolkit.emulation.config import DataConfig
 from scitoolkit.emulation.variables import Layout, read_layout
-from scitoolkit.io.fields import open_fields
-from scitoolkit.io.loader.source import consecutive_runs, require_finite
-from scitoolkit.io.split import PARTS, SplitConfig, blocked_split
-
-_BLOCK_BYTES = 64 * 2**20
+from scitoolkit.io.campaign import Campaign, Options, open_campaign
+from scitoolkit.io.campaign.rows import row_sets
+from scitoolkit.io.loader.file_source import FileSource, Key, RowSet
+from scitoolkit.io.loader.source import require_finite
 
 
 @dataclass
 class Data:
-    """An opened file and what its variables are.
+    """An opened campaign and what its variables are.
 
     Attributes:
-        dataset: lazy; close it.
+        campaign: simulations and their rows.
+        dataset: dims, coordinates and attributes of the first simulation, no values.
         layout: variables and grid.
-        where: the file, for messages.
+        where: the files, for messages.
     """
 
+    campaign: Campaign
     dataset: xr.Dataset
     layout: Layout
     where: str
 
     @property
     def num_samples(self) -> int:
-        """Length of the sample dim."""
-        return int(self.dataset.sizes[self.layout.sample_dim])
+        """Samples of all simulations."""
+        return self.campaign.index.num_rows
+
+    @property
+    def blocks(self) -> list[range]:
+        """The samples of each simulation."""
+        return self.campaign.index.blocks
 
     @property
     def times(self) -> np.ndarray:
-        """The sample coordinate, or sample numbers."""
+        """The sample coordinate of the first simulation, or sample numbers."""
         dim = self.layout.sample_dim
-        return (
-            self.dataset[dim].values if dim in self.dataset.coords else np.arange(self.num_samples)
-        )
+        size = len(self.blocks[0])
+        return self.dataset[dim].values if dim in self.dataset.coords else np.arange(size)
+
+    @cached_property
+    def rows(self) -> dict[str, RowSet]:
+        """The rows of each variable, readable in any order."""
+        return row_sets(self.campaign)
+
+    def source(self, starts: np.ndarray, offsets: Sequence[int], repeats: int = 1) -> WindowSource:
+        """Return the windows that begin at some samples.
+
+        Args:
+            starts: first sample of each window.
+            offsets: samples of a window, relative to its start, ascending.
+            repeats: times that each window counts in an epoch.
+        """
+        return WindowSource(self, np.tile(np.asarray(starts, np.int64), repeats), offsets)
 
 
-def open_data(config: DataConfig, path: Path | None = None, *, like: Layout | None = None) -> Data:
-    """Open the variables of a job lazily.
+class WindowSource(FileSource):
+    """Windows of a campaign as the networks need them: float32, dims as in the layout.
+
+    Args:
+        data: the opened campaign.
+        starts: first sample of each window.
+        offsets: samples of a window, relative to its start.
+
+    Samples hold each variable as (B, offset, *dims) float32.
+    """
+
+    def __init__(self, data: Data, starts: np.ndarray, offsets: Sequence[int]) -> None:
+        names = list(data.layout.variables)
+        frames = tuple(int(o) for o in offsets)
+        keys = {name: Key((name,), frames, windowed=True) for name in names}
+        super().__init__({name: data.rows[name] for name in names}, keys, starts)
+        self.data = data
+        self.orders = {
+            name: [data.campaign.channels[name].dims.index(d) for d in variable.dims]
+            for name, variable in data.layout.variables.items()
+        }
+
+    def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the arrays of a batch, (samples, steps, *dims) each."""
+        batch = super().assemble(values)
+        return {
+            name: np.ascontiguousarray(
+                array.transpose(0, 1, *(2 + i for i in self.orders[name])), dtype=np.float32
+            )
+            for name, array in batch.items()
+        }
+
+    def refuse_non_finite(self, values: np.ndarray, name: str, rows: np.ndarray) -> None:
+        """Raise a DataError with the simulation of the first row that is not finite."""
+        try:
+            require_finite(values, name, rows, "samples")
+        except DataError as error:
+            bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+            where = self.data.campaign.where(int(rows[np.argmax(bad)]))
+            raise DataError(
+                error.what, where=f"{where}, variable {name}",
+                fix="fill them, or leave the simulation out",
+            ) from None  # fmt: skip
+
+
+def open_data(
+    config: DataConfig, path: Path | list[Path] | None = None, *, like: Layout | None = None
+) -> Data:
+    """Open the variables of a job; no field is read.
 
     Args:
         config: which variables.
-        path: another file than the job's own.
-        like: the layout that the file must have.
+        path: other files than the job's own.
+        like: the layout that the files must have.
 
     Raises:
-        DataError: what is wrong with the file, a variable, its dims or its grid.
+        DataError: what is wrong with a file, a variable, its dims or its grid.
     """
-    path = config.path if path is None else Path(path)
-    names = list(dict.fromkeys([*config.inputs, *config.outputs]))
-    dataset = open_fields(path, names, units=config.units or None, dims=config.dims)
-    try:
-        layout = read_layout(
-            dataset, config.inputs, config.outputs, config.sample_dim, grid=config.grid,
-            lead=config.lead, where=str(path),
-        )  # fmt: skip
-        if like is not None:
-            _require_like(layout, like, str(path))
-    except BaseException:
-        dataset.close()
-        raise
-    return Data(dataset, layout, str(path))
+    path = config.path if path is None else path
+    options = Options(
+        config.sample_dim, config.dims, config.grid, config.files, config.pattern, config.lead
+    )
+    campaign = open_campaign(path, [*config.inputs, *config.outputs], options)
+    files = campaign.files
+    where = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+    inputs, outputs = (
+        [c for name in names for c in campaign.names[name]]
+        for names in (config.inputs, config.outputs)
+    )
+    dataset = campaign.template()
+    for name, unit in config.units.items():
+        _require_unit(campaign, dataset, name, unit, where)
+    layout = read_layout(
+        dataset, inputs, outputs, config.sample_dim, grid=config.grid, lead=config.lead,
+        where=where,
+    )  # fmt: skip
+    if like is not None:
+        _require_like(layout, like, where)
+    return Data(campaign, dataset, layout, where)
+
+
+def _require_unit(
+    campaign: Campaign, dataset: xr.Dataset, name: str, expected: str, where: str
+) -> None:
+    if name not in campaign.names and name not in campaign.channels:
+        raise ConfigError(
+            f"a unit is given for {name!r}, which is not read", allowed=", ".join(campaign.names)
+        )
+    for channel in campaign.names.get(name, (name,)):
+        found = dataset[channel].attrs.setdefault("units", expected)
+        if not same_unit(str(found), expected):
+            raise DataError(
+                f"unit {str(found)!r}, but {expected!r} is expected",
+                where=f"{where}: variable {name}",
+                fix=f"convert the file, or expect {str(found)!r}",
+            )
 
 
 def _require_like(found: Layout, expected: Layout, where: str) -> None:
@@ -100,156 +189,3 @@ def _require_like(found: Layout, expected: Layout, where: str) -> None:
         raise DataError(
             f"a step of {a:g} along {expected.sample_dim}", where=where, allowed=f"{b:g}"
         )
-
-
-class SampleSource:
-    """Windows of named variables; fulfils `io.loader.Source`.
-
-    Args:
-        data: the opened file.
-        starts: first sample of each window.
-        offsets: samples of a window, relative to its start, ascending.
-        repeats: times that each window counts in an epoch.
-
-    Samples hold each variable as (B, offset, *dims) float32.
-    """
-
-    bytes_read: int
-    arrays: dict[str, xr.DataArray]
-
-    def __init__(
-        self, data: Data, starts: np.ndarray, offsets: Sequence[int], repeats: int = 1
-    ) -> None:
-        self.data: Data = data
-        self.repeats: int = repeats
-        self.bytes_read = 0
-        self.starts: np.ndarray = np.asarray(starts, dtype=np.int64)
-        self.offsets: np.ndarray = np.asarray(offsets, dtype=np.int64)
-        self.arrays = {
-            name: data.dataset[name].transpose(data.layout.sample_dim, *variable.dims)
-            for name, variable in data.layout.variables.items()
-        }
-
-    def __len__(self) -> int:
-        """Return the number of samples in an epoch."""
-        return len(self.starts) * self.repeats
-
-    def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the windows; each stretch that several of them need is read once."""
-        wanted = self.starts[indices % len(self.starts)][:, None] + self.offsets
-        frames, inverse = np.unique(wanted, return_inverse=True)
-        out = {}
-        for name, array in self.arrays.items():
-            values = self._frames(array, frames)
-            out[name] = values[inverse.reshape(wanted.shape)]
-        return out
-
-    def _frames(self, array: xr.DataArray, frames: np.ndarray) -> np.ndarray:
-        dim = self.data.layout.sample_dim
-        parts = []
-        for first, last in consecutive_runs(frames):
-            try:
-                part = array.isel({dim: slice(first, last)}).to_numpy()
-            except (OSError, ValueError, RuntimeError) as error:
-                raise DataError(
-                    f"samples {first} to {last - 1} cannot be read ({error})",
-                    where=f"{self.data.where}: variable {array.name}",
-                ) from error
-            parts.append(part)
-        values = np.concatenate(parts)
-        self.bytes_read += values.nbytes
-        require_finite(values, str(array.name), frames, "samples")
-        return np.ascontiguousarray(values, dtype=np.float32)
-
-    def describe(self) -> dict[str, Any]:
-        """Return names, shapes, and a checksum of the windows."""
-        return {
-            "variables": [[n, list(a.shape), a.dtype.str] for n, a in self.arrays.items()],
-            "offsets": self.offsets.tolist(), "repeats": self.repeats,
-            "starts": zlib.crc32(self.starts.tobytes()),
-        }  # fmt: skip
-
-
-def divide(num_samples: int, window: int, config: SplitConfig, *, own_test: bool) -> dict[str, Any]:
-    """Return the samples of each part: blocks that share none.
-
-    Args:
-        num_samples: length of the sample dim.
-        window: samples that one training window spans.
-        config: the division.
-        own_test: whether the test part is in this file.
-
-    Raises:
-        ConfigError: a part has no whole window.
-    """
-    if not own_test and config.test:
-        config = config.model_copy(update={"test": 0})
-    split = blocked_split(num_samples, 1, max(window - 1, 0), config)
-    if split.steps is None:
-        raise ConfigError("a random split", where="split.name", allowed="blocked")
-    return {name: split.steps[name] for name in PARTS}
-
-
-def starts_of(steps: range, span: int) -> np.ndarray:
-    """Return the first samples of all windows of `span` samples inside a part."""
-    return np.arange(steps.start, steps.stop - span + 1, dtype=np.int64)
-
-
-def measure(data: Data, steps: range, config: EmulationConfig) -> Statistics:
-    """Measure the training part once, in blocks: never another part.
-
-    A variable that does not change has scale 1, so that it becomes 0 and not NaN.
-    """
-    layout, lead = data.layout, config.data.lead
-    state = layout.state if config.residual else ()
-    values: dict[str, _Moments] = {n: _Moments() for n in layout.variables}
-    changes: dict[str, _Moments] = {n: _Moments() for n in state}
-    frame = sum(4 * int(np.prod(v.shape)) for v in layout.variables.values())
-    block = max(lead + 1, _BLOCK_BYTES // max(frame, 1))
-    source = SampleSource(data, np.arange(data.num_samples), [0])
-    for first in range(steps.start, steps.stop, block):
-        last = min(first + block, steps.stop)
-        read = source.read(np.arange(first, min(last + lead, steps.stop)))
-        for name, variable in layout.variables.items():
-            array = read[name][:, 0].astype(np.float64)
-            per_field = variable.is_field
-            values[name].add(array[: last - first], per_field)
-            if name in changes and len(array) > lead:
-                changes[name].add(array[lead:] - array[:-lead], per_field)
-    sizes = {n: torch.from_numpy(m.root_mean_square()).float() for n, m in changes.items()}
-    spreads = {n: m.result() for n, m in values.items()}
-    return Statistics(
-        {n: (torch.from_numpy(m).float(), torch.from_numpy(s).float())
-         for n, (m, s) in spreads.items()}, sizes,
-    )  # fmt: skip
-
-
-class _Moments:
-    """Mean and spread of a variable, of all cells (a field) or of each value (a vector)."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.sum: np.ndarray | float = 0.0
-        self.square: np.ndarray | float = 0.0
-
-    def add(self, values: np.ndarray, is_field: bool) -> None:
-        flat = values.reshape(-1, 1) if is_field else values.reshape(len(values), -1)
-        if not self.count:
-            # Moments about the first value: no digits are lost where the mean is large.
-            self.shift = flat[0].copy()
-        flat = flat - self.shift
-        self.count += len(flat)
-        self.sum = self.sum + flat.sum(0)
-        self.square = self.square + (flat**2).sum(0)
-
-    def result(self) -> tuple[np.ndarray, np.ndarray]:
-        mean = np.asarray(self.sum) / self.count
-        variance = np.maximum(np.asarray(self.square) / self.count - mean**2, 0.0)
-        scale = np.sqrt(variance)
-        size = np.maximum(np.abs(mean + self.shift), 1e-30)
-        return mean + self.shift, np.where(scale > 1e-7 * size, scale, 1.0)
-
-    def root_mean_square(self) -> np.ndarray:
-        mean = np.asarray(self.sum) / self.count
-        square = np.asarray(self.square) / self.count + self.shift * (2 * mean + self.shift)
-        return np.where(square > 0, np.sqrt(np.maximum(square, 0.0)), 1.0)

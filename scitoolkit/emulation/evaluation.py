@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.data import Data, SampleSource
+from scitoolkit.emulation.data import Data, WindowSource
 from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.metrics import spectrum, squared_error
 from scitoolkit.emulation.rollout import (
@@ -36,7 +36,7 @@ class Evaluation:
     Args:
         emulator: the emulator.
         data: the opened file.
-        steps: its samples that are for testing.
+        blocks: its samples that are for testing, each range within one simulation.
         config: the job.
 
     Attributes:
@@ -57,11 +57,10 @@ class Evaluation:
     starts: int
 
     def __init__(
-        self, emulator: Emulator, data: Data, steps: range, config: EmulationConfig
+        self, emulator: Emulator, data: Data, blocks: Sequence[range], config: EmulationConfig
     ) -> None:
         self.emulator: Emulator = emulator
         self.data: Data = data
-        self.steps: range = steps
         self.config: EmulationConfig = config
         self.layout, self.lead = emulator.layout, config.data.lead
         self.outputs: list[str] = [v.name for v in self.layout.outputs]
@@ -69,10 +68,12 @@ class Evaluation:
             v.name: data.layout.weights() if v.is_field else np.ones(v.shape)
             for v in self.layout.outputs
         }
-        self.source: SampleSource = SampleSource(data, np.arange(data.num_samples), [0])
-        if len(steps) <= self.lead:
+        self.source: WindowSource = data.source(np.arange(data.num_samples), [0])
+        self.num_samples: int = sum(map(len, blocks))
+        self.blocks: list[range] = [block for block in blocks if len(block) > self.lead]
+        if not self.blocks:
             raise DataError(
-                f"{len(steps)} samples to test on", where=data.where,
+                f"{self.num_samples} samples to test on", where=data.where,
                 allowed=f"more than {self.lead}", fix="split.test, or data.test=FILE",
             )  # fmt: skip
         self.spectra: dict[str, dict[str, list[np.ndarray]]] = defaultdict(
@@ -86,7 +87,11 @@ class Evaluation:
     @property
     def has_rollout(self) -> bool:
         """Whether the state can be fed back for two steps or more."""
-        return bool(self.lead and self.layout.state) and len(self.steps) > 2 * self.lead
+        return bool(self.lead and self.layout.state) and self._longest > 2 * self.lead
+
+    @property
+    def _longest(self) -> int:
+        return max(map(len, self.blocks))
 
     def frame(self, sample: int) -> Frames:
         """Return all variables of one sample."""
@@ -95,13 +100,14 @@ class Evaluation:
     def _one_step(self) -> tuple[Any, Any, dict[str, float]]:
         errors, plain = _Errors(), _Errors()
         moments: dict[str, list[list[float]]] = defaultdict(list)
-        for sample in self.steps[: len(self.steps) - self.lead]:
+        pairs = [(block, s) for block in self.blocks for s in block[: len(block) - self.lead]]
+        for block, sample in pairs:
             now = self.frame(sample)
             truth = self.frame(sample + self.lead) if self.lead else now
             forecasts: dict[str, Frames] = {OWN: step_once(self.emulator, now)}
             if self.lead:
                 forecasts[PERSISTENCE] = now
-                if sample - self.lead >= self.steps.start:
+                if sample - self.lead >= block.start:
                     before = self.frame(sample - self.lead)
                     forecasts[LINEAR] = next(linear_extrapolation(before, now, 1))
             for name in self.outputs:
@@ -111,7 +117,7 @@ class Evaluation:
                     errors.add(forecast, name, 0, squared_error(truth[name], frames[name], weights))
                     plain.add(forecast, name, 0, squared_error(truth[name], frames[name], 1.0))
             self._keep_spectra("one step", truth, forecasts[OWN])
-            if sample == self.steps.start and not self.lead:
+            if sample == self.blocks[0].start and not self.lead:
                 self.frames[0] = {"truth": truth, OWN: forecasts[OWN]}
         deviation = {}
         for name, rows in moments.items():
@@ -120,13 +126,13 @@ class Evaluation:
         return errors.first(), plain.first(), deviation
 
     def _rollouts(self) -> tuple[dict[str, dict[str, list[float | None]]], int]:
-        longest = (len(self.steps) - 1) // self.lead
+        longest = (self._longest - 1) // self.lead
         length = min(self.config.rollout.evaluate or longest, longest, MAX_STEPS)
-        possible = np.arange(len(self.steps) - self.lead)
+        possible = [(b, s) for b in self.blocks for s in b[: len(b) - self.lead]]
         chosen = np.unique(np.linspace(0, len(possible) - 1, MAX_STARTS).astype(int))
         errors, plain = _Errors(), _Errors()
-        for offset in possible[chosen]:
-            self._one_rollout(errors, plain, self.steps.start + int(offset), length)
+        for block, start in (possible[i] for i in chosen):
+            self._one_rollout(errors, plain, block, start, length)
         self.plain_rollouts = self._series(plain, length)
         return self._series(errors, length), len(chosen)
 
@@ -136,12 +142,14 @@ class Evaluation:
             for forecast in (OWN, PERSISTENCE, LINEAR, MATCHED)
         }
 
-    def _one_rollout(self, errors: _Errors, plain: _Errors, start: int, length: int) -> None:
+    def _one_rollout(
+        self, errors: _Errors, plain: _Errors, block: range, start: int, length: int
+    ) -> None:
         lead, first, shown = self.lead, self.frame(start), min(SPECTRA, length)
-        length = min(length, (self.steps.stop - 1 - start) // lead)
-        is_first = start == self.steps.start
+        length = min(length, (block.stop - 1 - start) // lead)
+        is_first = start == self.blocks[0].start
         baselines: dict[str, Iterator[Frames]] = {PERSISTENCE: persistence(first, length)}
-        if start - lead >= self.steps.start:
+        if start - lead >= block.start:
             baselines[LINEAR] = linear_extrapolation(self.frame(start - lead), first, length)
         own = rollout(self.emulator, first, length, forcing=lambda k: self.frame(start + k * lead))
         keep = {1, (length + 1) // 2, length}

@@ -19,14 +19,17 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.emulation import report, surrogate
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.data import Data, divide, measure, open_data, starts_of
+from scitoolkit.emulation.data import Data, open_data
 from scitoolkit.emulation.emulator import Emulator, build
 from scitoolkit.emulation.evaluation import Evaluation
-from scitoolkit.emulation.loading import TrainingLoader, make_loader
+from scitoolkit.emulation.loading import make_loader
 from scitoolkit.emulation.prediction import predict_file
+from scitoolkit.emulation.statistics import measure
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask
+from scitoolkit.io.campaign.split import Parts, divide
 from scitoolkit.io.fields import write_fields
+from scitoolkit.io.loader import PlannedLoader
 from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
 
 log: Logger = get_logger(__name__)
@@ -37,10 +40,10 @@ class Prepared:
     """A job ready to be trained."""
 
     data: Data
-    parts: dict[str, range]
+    parts: Parts
     emulator: Emulator
     task: EmulationTask
-    loaders: dict[str, TrainingLoader]
+    loaders: dict[str, PlannedLoader]
 
 
 class EmulationJob(TrainingJob):
@@ -60,7 +63,8 @@ class EmulationJob(TrainingJob):
             "outputs": {v.name: list(v.dims) for v in layout.outputs},
             "state": list(layout.state),
             "units": {n: v.units for n, v in layout.variables.items()},
-            "samples": {name: len(part) for name, part in job.parts.items()},
+            "campaign": job.data.campaign.describe(),
+            "samples": {name: sum(map(len, part)) for name, part in job.parts.items()},
             "parameters": sum(p.numel() for p in job.emulator.parameters()),
             "first_loss": float(loss.detach()),
             "loader": job.loaders["train"].explain(),
@@ -71,8 +75,8 @@ class EmulationJob(TrainingJob):
         begin = time.process_time()
         job = prepare(config)
         log.info(
-            "%d samples on %s, %d parameters",
-            job.data.num_samples, job.data.layout.grid,
+            "%d samples of %d simulations on %s, %d parameters",
+            job.data.num_samples, len(job.data.blocks), job.data.layout.grid,
             sum(p.numel() for p in job.emulator.parameters()),
         )  # fmt: skip
         trainer = Trainer(job.task, config.training, run=run)
@@ -86,7 +90,10 @@ class EmulationJob(TrainingJob):
         record = {
             "best": trainer.best, "steps": trainer.step,
             "cpu_seconds": time.process_time() - begin,
-            "parts": {name: [part.start, part.stop] for name, part in job.parts.items()},
+            "parts": {
+                name: [edge for block in part for edge in (block.start, block.stop)]
+                for name, part in job.parts.items()
+            },
             "loader": job.loaders["train"].stats(),
         }  # fmt: skip
         model.finish(run, record)
@@ -102,11 +109,12 @@ class EmulationJob(TrainingJob):
         emulator = surrogate.load(model.path, config)
         path = data if data is not None else config.data.test
         opened = open_data(config.data, path, like=emulator.layout)
-        steps = range(opened.num_samples)
+        blocks = opened.blocks
         if path is None:
-            steps = range(*model.record()["parts"]["test"])
+            edges = model.record()["parts"]["test"]
+            blocks = [range(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
         try:
-            found = Evaluation(emulator, opened, steps, config)
+            found = Evaluation(emulator, opened, blocks, config)
             results, fields = report.make(found, config.workflow)
         finally:
             opened.dataset.close()
@@ -148,7 +156,8 @@ def prepare(config: EmulationConfig) -> Prepared:
 def _prepare(config: EmulationConfig, data: Data) -> Prepared:
     lead, rollout = config.data.lead, config.rollout
     reach = lead * (rollout.pushforward + rollout.steps)
-    parts = divide(data.num_samples, lead + 1, config.split, own_test=config.data.test is None)
+    index = data.campaign.index
+    parts = divide(index, lead + 1, config.split, own_test=config.data.test is None)
     emulator = build(config, data.layout)
     emulator.set_statistics(measure(data, parts["train"], config))
     task = EmulationTask(
@@ -160,10 +169,10 @@ def _prepare(config: EmulationConfig, data: Data) -> Prepared:
         if not len(parts[name]):
             continue
         offsets = [*range(0, reach + 1, max(lead, 1))] if lead else [0]
-        starts = starts_of(parts[name], offsets[-1] + 1)
+        starts = index.starts(parts[name], offsets[-1] + 1)
         if not len(starts):
             raise DataError(
-                f"the {name} part has {len(parts[name])} samples and no whole window of "
+                f"the {name} part has {sum(map(len, parts[name]))} samples and no whole window of "
                 f"{offsets[-1] + 1}", where=data.where,
                 fix="a larger part, or fewer rollout.steps",
             )  # fmt: skip

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from scitoolkit.core.errors import DataError
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
-from scitoolkit.emulation.data import Data, SampleSource, open_data
+from scitoolkit.emulation.data import Data, open_data
 from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.rollout import Frames, rollout, step_once
 from scitoolkit.emulation.variables import Layout
@@ -28,6 +29,11 @@ def predict_file(emulator: Emulator, config: EmulationConfig, source: Path, outp
         NumericalError: the rollout is not finite.
     """
     data = open_data(_inputs_only(config), source, like=_inputs_layout(emulator))
+    if len(data.blocks) > 1:
+        raise DataError(
+            f"{len(data.blocks)} simulations; a prediction continues one", where=data.where,
+            fix="predict from the file of one simulation",
+        )  # fmt: skip
     steps = config.rollout.predict
     rolled = bool(emulator.layout.state) and config.data.lead > 0 and steps > 0
     try:
@@ -68,7 +74,7 @@ def _mapped(emulator: Emulator, data: Data) -> Iterator[Frames]:
 
 
 def _sample(data: Data, index: int) -> Frames:
-    source = SampleSource(data, np.array([index]), [0])
+    source = data.source(np.array([index]), [0])
     return {n: v[0, 0] for n, v in source.read(np.array([0])).items()}
 
 

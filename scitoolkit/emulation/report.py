@@ -62,7 +62,7 @@ def metrics(found: Evaluation) -> dict[str, float | int | str | None]:
                 scores[f"linear_over_persistence_{name}"] = number(ratio)
     if found.has_rollout:
         _rollout_scores(found, scores)
-    scores["test_samples"] = len(found.steps)
+    scores["test_samples"] = found.num_samples
     return scores
 
 

@@ -209,6 +209,17 @@ class DampedAnomaly:
         self.loadings_, self.patterns_ = _low_rank(own, self.patterns)
         return self
 
+    def without_anomaly(self) -> DampedAnomaly:
+        """Return self, fitted, as the climatology alone."""
+        self.common_[:] = 0.0
+        self.loadings_[:] = 0.0
+        return self
+
+    def with_held_anomaly(self) -> DampedAnomaly:
+        """Return self, fitted, with the last anomaly held at every lead."""
+        self.common_[:] = 1.0
+        return self
+
     @property
     def _reach(self) -> int:
         return max(self.memory, default=1)

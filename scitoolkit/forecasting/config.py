@@ -101,7 +101,7 @@ class ForecastingConfig(JobConfig):
         seed: of the initialisation; `training.seed` is that of the order of batches.
     """
 
-    surrogate: Literal["forecasting"] = "forecasting"
+    domain: Literal["forecasting"] = "forecasting"
     data: FieldConfig
     split: SplitConfig = SplitConfig()
     inputs: PositiveInt = 8

@@ -13,7 +13,6 @@ from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, 
 from scitoolkit.forecasting import metrics
 from scitoolkit.forecasting.baselines import Forecaster
 from scitoolkit.forecasting.data import FieldData
-from scitoolkit.forecasting.fitting import BASE, NETWORK, RIDGE
 from scitoolkit.forecasting.surrogate import QUANTILES, ForecastSurrogate
 from scitoolkit.forecasting.windows import Array, Windows
 
@@ -51,7 +50,6 @@ class Evaluation:
             for name, forecast in self.forecasts.items()
         }
         self.floor: Array = self._floor()
-        self.widening: Array = self._rolling()
         maps = self._fields()
         scores = self._scores()
         return Results(
@@ -70,31 +68,10 @@ class Evaluation:
         kept = self.surrogate.project(anomaly) @ self.surrogate.modes
         return metrics.rmse_per_lead(anomaly, kept, self.surrogate.weights)
 
-    def _rolling(self) -> Array:
-        """Return (window, lead) factors of the intervals' width, adapted as errors become known.
-
-        The held-out error and the latest known errors are averaged, weighed by their number.
-        """
-        weights = self.surrogate.weights / self.surrogate.weights.sum()
-        power = ((self.truth - self.forecasts[SURROGATE]) ** 2) @ weights
-        expected = np.asarray(self.record["held_out_rmse"]) ** 2
-        factor = np.ones(power.shape)
-        memory = 2 * self.windows.leads
-        starts = self.windows.starts
-        for i, start in enumerate(starts):
-            for lead in range(self.windows.leads):
-                # An error is known once its verification step is an input of the new window.
-                recent = power[starts + lead + 1 <= start, lead][-memory:]
-                if len(recent) and expected[lead] > 0:
-                    share = len(recent) / (len(recent) + memory)
-                    ratio = recent.mean() / expected[lead]
-                    factor[i, lead] = np.sqrt((1 - share) + share * ratio)
-        return factor
-
     def _bounds(self, level: float) -> tuple[Array, Array]:
         low, high = self.surrogate.intervals(level)
         centre = self.forecasts[SURROGATE]
-        return centre + low * self.widening[..., None], centre + high * self.widening[..., None]
+        return centre + low, centre + high
 
     def _coverage(self, level: float) -> float:
         low, high = self._bounds(level)
@@ -110,7 +87,7 @@ class Evaluation:
         for lead in range(self.windows.leads):
             steps = np.interp(levels, QUANTILES, self.surrogate.quantiles[lead])
             members = self.forecasts[SURROGATE][:, lead] + (
-                steps[:, None, None] * self.surrogate.spread * self.widening[:, lead, None]
+                steps[:, None, None] * self.surrogate.spread
             )
             out.append(
                 float((metrics.crps_ensemble(self.truth[:, lead], members) @ weights).mean())
@@ -152,21 +129,29 @@ class Evaluation:
         if record["winner"] not in errors:
             errors = record["validation_rmse"]
         best = errors[record["winner"]]
-        # A correction was judged against what it corrects, everything else against the next best.
         rest = {name: value for name, value in errors.items() if name != record["winner"]}
-        corrects = record["winner"] in (NETWORK, RIDGE)
-        second = BASE if corrects else min(rest, key=lambda name: rest[name])
+        second = min(rest, key=lambda name: rest[name])
         gain = 100 * (1 - best / rest[second])
         lines = [
             f"Test RMSE over {self.windows.leads} leads: {scores['rmse']:.4g}{unit} "
             f"({len(self.windows)} windows, area-weighted).",
-            f"Chosen on validation: {record['winner']}, {gain:.2g} % below {second}.",
+            f"Chosen on validation: {record['winner']}, {abs(gain):.2g} % "
+            f"{'below' if gain >= 0 else 'above'} {second}, the best of the others.",
+            *self._beaten_by(),
         ]
         if self.field.partly_missing:
             lines.append(
                 f"{self.field.partly_missing} cells with values at some times only are left out."
             )
         return lines
+
+    def _beaten_by(self) -> list[str]:
+        """Return a line when a forecast of the table is better on the test part."""
+        overall = {name: _overall(values) for name, values in self.rmse.items()}
+        best = min(overall, key=lambda name: overall[name])
+        if overall[best] >= overall[SURROGATE]:
+            return []
+        return [f"On the test part {best} is better: {overall[best]:.4g}."]
 
     def _title(self, text: str) -> str:
         return f"{text} [{self.unit}]" if self.unit else text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from logging import Logger
@@ -36,6 +36,7 @@ BASE = "damped anomaly with memory"
 NETWORK = f"{BASE} + POD-LSTM"
 RIDGE = f"{BASE} + POD ridge"
 POD_LSTM = "climatology + POD-LSTM"
+POD_RIDGE = "climatology + POD ridge"
 
 PATTERNS = 3
 SHRINKAGES = (3.0, 10.0)
@@ -132,21 +133,45 @@ def baselines(settings: Settings, config: ForecastingConfig, weights: Array) -> 
     }
 
 
-class PodRidge:
-    """Climatology + ridge autoregression of the modes' anomalies; nothing outside the modes."""
+class RidgeForecaster:
+    """A base forecast whose part in the modes is (a share of) the ridge's: fitted as a whole.
 
-    def __init__(self, surrogate: ForecastSurrogate, ridge: RidgeAutoregression) -> None:
-        self.surrogate: ForecastSurrogate = surrogate
-        self.ridge: RidgeAutoregression = ridge
+    Args:
+        surrogate: modes, weights and grid; it is not changed.
+        make: of the base.
+        factors: (lead,) shares of the correction; 1 replaces the base's part in the modes.
+        config: of the surrogate.
+        subspace: whether the base is its climatology alone, so that nothing but the climatology
+            is forecast outside the modes.
+    """
 
-    def fit(self, segments: Sequence[Series]) -> PodRidge:
-        """Return self: `ridge` is fitted already."""
+    def __init__(
+        self, surrogate: ForecastSurrogate, make: Make, factors: Array, config: ForecastingConfig,
+        *, subspace: bool = False,
+    ) -> None:  # fmt: skip
+        self.surrogate, self.make, self.factors = surrogate, make, factors
+        self.config, self.subspace = config, subspace
+
+    def fit(self, segments: Sequence[Series]) -> RidgeForecaster:
+        """Fit base and ridge."""
+        base = self.make().fit(segments)
+        assert isinstance(base, DampedAnomaly)
+        header = {**self.surrogate.header, "correction": "ridge"}
+        fitted = replace(
+            self.surrogate, base=base.without_anomaly() if self.subspace else base,
+            factors=self.factors, header=header,
+        )  # fmt: skip
+        fitted.ridge = fit_ridge(fitted, segments, self.config)
+        if fitted.ridge is None:
+            raise DataError(
+                "no unbroken stretch holds a window", fix="a longer file, or fewer steps"
+            )
+        self.surrogate = fitted
         return self
 
     def predict(self, windows: Windows) -> Array:
         """Return (window, lead, cell)."""
-        forecast = self.ridge.forecast(self.surrogate.coefficients(windows))[:, : windows.leads]
-        return forecast @ self.surrogate.modes + self.surrogate.base.climatology.predict(windows)
+        return self.surrogate.forecast(windows)
 
 
 def fit_ridge(
@@ -188,8 +213,7 @@ def prepare(data: FieldData, parts: Parts, config: ForecastingConfig) -> tuple:
     choice = choose_base(data.segments(parts.fit_steps), weights, config)
     base = base_forecaster(choice.settings, config.leads, weights).fit(segments)
     if config.model.name == "pod_lstm":
-        base.common_[:] = 0.0
-        base.loadings_[:] = 0.0
+        base.without_anomaly()
     pod = fit_pod(data, parts.steps["train"], base.climatology.used_, config)
     modes = pod.modes_.values.reshape(pod.rank_, -1)[:, data.grid.values.ravel()]
     modes = modes / np.sqrt((modes**2 * weights).sum(axis=1, keepdims=True))
@@ -224,15 +248,19 @@ def measure_errors(surrogate: ForecastSurrogate, errors: Array) -> None:
 
 
 def held_out_errors(
-    surrogate: ForecastSurrogate, choice: Choice, segments: Sequence[Series], parts: Parts,
-    config: ForecastingConfig, weights: Array,
-) -> Array:  # fmt: skip
-    """Return errors of blocked cross-validation, of the validation part if that cannot be."""
-    if config.model.name != "pod_lstm" and _can_validate(segments, config.inputs, config.leads):
-        make = partial(base_forecaster, choice.settings, config.leads, weights)
+    make: Make | None, segments: Sequence[Series], config: ForecastingConfig, validation: Array
+) -> Array:
+    """Return errors (window, lead, cell) of the forecaster that is delivered, on held-out steps.
+
+    Args:
+        make: of the whole forecaster, fitted again for every block of a cross-validation; None
+            where it has networks, whose training is too long to repeat.
+        segments: train + validation.
+        config: of the surrogate.
+        validation: errors on the validation part after fitting on the train part; used where
+            there is no cross-validation.
+    """
+    if make is not None and _can_validate(segments, config.inputs, config.leads):
         found = cross_validate(make, segments, inputs=config.inputs, leads=config.leads)
         return found.truth - found.forecast
-    windows = parts.windows["validation"]
-    if not len(windows):
-        raise DataError("the validation part holds no window", fix="a larger split.validation")
-    return windows.targets() - surrogate.forecast(windows)
+    return validation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting import evaluation, fitting
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, Parts, divide, read_field
-from scitoolkit.forecasting.fitting import BASE, NETWORK, POD_LSTM, RIDGE
+from scitoolkit.forecasting.fitting import BASE, NETWORK, POD_LSTM, POD_RIDGE, RIDGE
 from scitoolkit.forecasting.metrics import rmse_per_lead
 from scitoolkit.forecasting.search_trial import network_cost, prepared, validation_scores
 from scitoolkit.forecasting.selection import lead_factors
@@ -167,6 +168,8 @@ def _finalize(
     """Shrink the correction, choose the winner, refit on train + validation; return the record."""
     train = data.segments(parts.steps["train"])
     windows, weights = parts.windows["validation"], surrogate.weights
+    if not len(windows):
+        raise DataError("the validation part holds no window", fix="a larger split.validation")
     segments = data.segments(parts.fit_steps)
     makes = fitting.baselines(choice.settings, config, weights)
     truth, base = windows.targets(), surrogate.base.predict(windows)
@@ -184,19 +187,25 @@ def _finalize(
         factors[POD_LSTM] = factors.pop(NETWORK)
         forecasts.pop(BASE)
         forecasts.pop(RIDGE, None)
+    if config.model.name != "pod_lstm" and surrogate.ridge is not None:
+        makes |= _ridge_makes(surrogate, choice, factors[RIDGE], config)
+        forecasts[POD_RIDGE] = makes[POD_RIDGE]().fit(train).predict(windows)
     errors = {name: _mean_rmse(truth, f, weights) for name, f in forecasts.items()}
     if not all(np.isfinite(v) for v in errors.values()):
         raise NumericalError("a forecast of the validation part is not finite", where=str(errors))
     makes[BASE] = choice.make
-    blocked = fitting.cross_validated(makes, segments, weights, config)
+    judged = {name: make for name, make in makes.items() if name != RIDGE}
+    blocked = fitting.cross_validated(judged, segments, weights, config)
     winner = _winner(errors, blocked, config)
-    surrogate.factors = factors.get(winner, np.zeros(config.leads))
+    held_out = fitting.held_out_errors(
+        makes.get(winner), segments, config, truth - forecasts[winner]
+    )
+    surrogate.factors = factors.get(winner, np.full(config.leads, float(winner == POD_RIDGE)))
     _select_base(surrogate, winner, choice, segments, config)
-    held_out = fitting.held_out_errors(surrogate, choice, segments, parts, config, weights)
     fitting.measure_errors(surrogate, held_out)
     last = parts.fit_steps.stop - 1
     surrogate.header |= {
-        "correction": "ridge" if winner == RIDGE else "network",
+        "correction": "ridge" if winner in (RIDGE, POD_RIDGE) else "network",
         "name": data.name,
         "units": data.units,
         "winner": winner,
@@ -214,10 +223,23 @@ def _finalize(
     }  # fmt: skip
 
 
+def _ridge_makes(
+    surrogate: ForecastSurrogate, choice: fitting.Choice, factors: Array, config: ForecastingConfig
+) -> dict[str, fitting.Make]:
+    """Return makers of the two forecasters with a ridge; the settings are those of now."""
+    whole = np.ones(config.leads)
+    return {
+        RIDGE: partial(fitting.RidgeForecaster, surrogate, choice.make, factors, config),
+        POD_RIDGE: partial(
+            fitting.RidgeForecaster, surrogate, choice.make, whole, config, subspace=True
+        ),
+    }
+
+
 def _winner(errors: dict[str, float], blocked: dict[str, float], config: ForecastingConfig) -> str:
     """Return the candidate that wins: all blocks of train + validation judge what has no network.
 
-    A correction is judged where it can be, on the validation part, against what it corrects.
+    A correction is judged where it can be, on the validation part, against the best of the rest.
     """
     if config.model.name == "pod_lstm":
         return POD_LSTM
@@ -227,7 +249,7 @@ def _winner(errors: dict[str, float], blocked: dict[str, float], config: Forecas
     judged = blocked or {n: e for n, e in errors.items() if n not in corrections}
     best = min(judged, key=lambda name: judged[name])
     corrected = min(corrections, key=lambda name: errors[name])
-    return corrected if best == BASE and errors[corrected] < errors[BASE] else best
+    return corrected if best in (BASE, POD_RIDGE) and errors[corrected] < errors[best] else best
 
 
 def _finite(value: float) -> float | None:
@@ -244,17 +266,16 @@ def _select_base(surrogate, winner: str, choice, segments, config: ForecastingCo
     Every baseline is a climatology and a damping, so each is stored in the same form.
     """
     base = fitting.base_forecaster(choice.settings, config.leads, surrogate.weights).fit(segments)
-    if winner not in (BASE, NETWORK, RIDGE, POD_LSTM):
+    if winner not in (BASE, NETWORK, RIDGE, POD_LSTM, POD_RIDGE):
         base = fitting.base_forecaster(
             {**choice.settings, "memory": (), "folds": 1, "shrinkage": np.inf},
             config.leads, surrogate.weights,
         ).fit(segments)  # fmt: skip
         choice.settings.update(memory=(), folds=1, shrinkage=np.inf)
-    if winner in ("climatology", POD_LSTM):
-        base.common_[:] = 0.0
-        base.loadings_[:] = 0.0
+    if winner in ("climatology", POD_LSTM, POD_RIDGE):
+        base.without_anomaly()
     if winner in ("persistence", "climatology + anomaly persistence"):
-        base.common_[:] = 1.0
+        base.with_held_anomaly()
     if winner == "persistence":
         base.climatology.coefficients_[:] = 0.0
     surrogate.base = base
@@ -305,7 +326,10 @@ def _baselines(surrogate, field: FieldData, record, config: ForecastingConfig) -
     makes = fitting.baselines(settings, config, surrogate.weights)
     baselines: dict[str, Any] = {name: make().fit(segments) for name, make in makes.items()}
     if surrogate.ridge is not None:
-        baselines["climatology + POD ridge"] = fitting.PodRidge(surrogate, surrogate.ridge)
+        damped = partial(fitting.base_forecaster, settings, config.leads, surrogate.weights)
+        baselines[POD_RIDGE] = fitting.RidgeForecaster(
+            surrogate, damped, np.ones(config.leads), config, subspace=True
+        ).fit(segments)
     return baselines
 
 

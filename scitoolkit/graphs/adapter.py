@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.fast_layers import use_fast_forward
 from scitoolkit.graphs.interception import Distributed
 from scitoolkit.graphs.part import GraphPart
@@ -25,9 +26,21 @@ _SEED: ContextVar[int | None] = ContextVar("seed of dropout", default=None)
 
 
 def edge_inputs(model: nn.Module, graph: Any) -> list[str]:
-    """Return which of the graph's `edge_weight` and `edge_attr` the model's forward accepts."""
+    """Return which of `edge_weight` and `edge_attr` a graph has.
+
+    Raises:
+        ConfigError: the model's forward does not accept one that it has.
+    """
     accepted = inspect.signature(type(model).forward).parameters
-    return [n for n in EDGE_INPUTS if n in accepted and getattr(graph, n, None) is not None]
+    present = [name for name in EDGE_INPUTS if getattr(graph, name) is not None]
+    for name in present:
+        if name not in accepted:
+            raise ConfigError(
+                f"the graph has {name}, which {type(model).__name__}.forward does not accept",
+                where="model", allowed=f"models called as model(x, edge_index, {name}={name})",
+                fix="data.edge_inputs=ignore",
+            )  # fmt: skip
+    return present
 
 
 def distribute(

@@ -20,10 +20,13 @@ class GraphDataConfig(Config):
         normalise: `rows` divides each node's features by their sum, as is usual for bags of
             words; `standard` takes off the mean and divides by the deviation of the training
             nodes; `none`.
+        edge_inputs: `use` gives the file's `edge_weight` and `edge_attr` to the model, and refuses
+            a model that does not accept them; `ignore` trains without them.
     """
 
     path: DataPath
     normalise: Literal["none", "rows", "standard"] = "none"
+    edge_inputs: Literal["use", "ignore"] = "use"
 
 
 class PartitionConfig(Config):
@@ -55,7 +58,7 @@ class PartitionConfig(Config):
 class GraphConfig(JobConfig):
     """A graph job: the graph, how it is shared, the model and its training."""
 
-    surrogate: Literal["graphs"] = "graphs"
+    domain: Literal["graphs"] = "graphs"
     data: GraphDataConfig
     graph: PartitionConfig = PartitionConfig()
     model: AnyModel = GCN()

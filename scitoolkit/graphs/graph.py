@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +28,7 @@ class Graph:
         labels: class of each node, shape (N,), int64, -1 where unknown; or None.
         parts: nodes of the parts train, validation and test, int64 arrays.
         edge_weight: of each edge, shape (E,), float32; or None.
-        edge_attr: features of each edge, shape (E, D), float32; or None.
+        edge_attr: features of each edge, shape (E,) or (E, D), float32; or None.
 
     Raises:
         DataError: an index out of range, lengths that differ, NaN, a labelled part without labels.
@@ -49,16 +50,18 @@ class Graph:
     edge_attr: Array | None = None
 
     def __post_init__(self) -> None:
-        self.source = np.asarray(self.source, dtype=np.int64)
-        self.target = np.asarray(self.target, dtype=np.int64)
+        self.source = self._whole_numbers("source nodes", self.source)
+        self.target = self._whole_numbers("target nodes", self.target)
         self._check_edges()
+        self._check_edge_inputs()
         self._check_features()
         if self.labels is not None:
-            self.labels = np.asarray(self.labels, dtype=np.int64)
+            self.labels = self._whole_numbers("labels", self.labels)
             if self.labels.shape != (self.num_nodes,):
                 self._refuse(f"labels of shape {self.labels.shape}", f"({self.num_nodes},)")
         for name, nodes in self.parts.items():
             self.parts[name] = self._checked_part(name, nodes)
+        self._check_parts_apart()
 
     def _refuse(self, what: str, allowed: str, fix: str = "") -> NoReturn:
         raise DataError(what, where=self.where or "graph", allowed=allowed, fix=fix)
@@ -74,6 +77,37 @@ class Graph:
                 self._refuse(
                     f"{name} nodes run from {nodes.min()} to {nodes.max()}",
                     f"0 to {self.num_nodes - 1}",
+                )
+
+    def _whole_numbers(self, what: str, values: Any) -> Array:
+        values = np.asarray(values)
+        whole = values.astype(np.int64)
+        if values.dtype.kind == "f" and not np.array_equal(whole, values):
+            wrong = values[whole != values].flat[0]
+            self._refuse(f"{what} include {wrong}", "whole numbers")
+        return whole
+
+    def _check_edge_inputs(self) -> None:
+        for name in ("edge_weight", "edge_attr"):
+            if getattr(self, name) is None:
+                continue
+            values = np.asarray(getattr(self, name), dtype=np.float32)
+            dimensions = (1,) if name == "edge_weight" else (1, 2)
+            if values.ndim not in dimensions or len(values) != len(self.source):
+                self._refuse(
+                    f"{name} of shape {values.shape}", f"a row for {len(self.source)} edges"
+                )
+            if not np.isfinite(values).all():
+                self._refuse(f"{name} has NaN or Inf", "finite numbers")
+            setattr(self, name, values)
+
+    def _check_parts_apart(self) -> None:
+        for a, b in itertools.combinations(self.parts, 2):
+            common = np.intersect1d(self.parts[a], self.parts[b])
+            if len(common):
+                self._refuse(
+                    f"parts {a} and {b} share {len(common)} nodes, such as {common[0]}",
+                    "parts without a common node",
                 )
 
     def _check_features(self) -> None:
@@ -137,7 +171,8 @@ def read_graph(path: Path) -> Graph:
 
     Keys: `adj_indptr` and `adj_indices` (CSR: row = target, column = source) or `edge_index`
     (2, E); `x`, or `x_indptr`, `x_indices`, `x_data` and `n_feat` for sparse features; optional
-    `y`, `labelled`, and the parts `train`, `val` (or `validation`), `test`.
+    `y`, `labelled`, `edge_weight` (or `adj_data`) and `edge_attr` in the order of the edges, and
+    the parts `train`, `val` (or `validation`), `test`.
 
     Raises:
         DataError: no such file, not an npz, a missing key, or contents that do not fit.
@@ -162,13 +197,18 @@ def graph_from_arrays(arrays: dict[str, Array], where: str = "graph") -> Graph:
     source, target, num_nodes = _edges(arrays, where)
     labels = None
     if "y" in arrays:
-        labels = arrays["y"].astype(np.int64)
+        labels = arrays["y"]
         if "labelled" in arrays and arrays["labelled"].shape == labels.shape:
             labels = np.where(arrays["labelled"], labels, -1)
     names = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
     parts = {part: arrays[name] for name, part in names.items() if name in arrays}
     features = _features(arrays, num_nodes, where)
-    return Graph(source, target, num_nodes, features, labels, parts, where)
+    weight = arrays.get("edge_weight", arrays.get("adj_data"))
+    if "edge_weight" not in arrays and weight is not None and (weight == 1).all():
+        weight = None  # a pattern, as scipy writes it
+    return Graph(
+        source, target, num_nodes, features, labels, parts, where, weight, arrays.get("edge_attr")
+    )
 
 
 def _edges(arrays: dict[str, Array], where: str) -> tuple[Array, Array, int]:
@@ -220,9 +260,9 @@ def from_data(data: Any) -> Graph:
         DataError: no x or edge_index, or contents that do not fit.
     """
     arrays = {}
-    for key, name in (("x", "x"), ("edge_index", "edge_index"), ("y", "y")):
+    for key in ("x", "edge_index", "y", "edge_weight", "edge_attr"):
         if getattr(data, key, None) is not None:
-            arrays[name] = getattr(data, key).numpy()
+            arrays[key] = getattr(data, key).numpy()
     for key, name in (("train_mask", "train"), ("val_mask", "validation"), ("test_mask", "test")):
         if getattr(data, key, None) is not None:
             arrays[name] = np.flatnonzero(getattr(data, key).numpy())
@@ -243,6 +283,9 @@ def write_graph(graph: Graph, path: Path) -> None:
     }
     if graph.labels is not None:
         arrays |= {"y": np.maximum(graph.labels, 0), "labelled": graph.labels >= 0}
+    for name in ("edge_weight", "edge_attr"):
+        if getattr(graph, name) is not None:
+            arrays[name] = getattr(graph, name)[order]
     names = {"train": "train", "validation": "val", "test": "test"}
     arrays |= {names[part]: nodes for part, nodes in graph.parts.items()}
     np.savez_compressed(path, **arrays)

@@ -1,7 +1,7 @@
 """Any model on many ranks: the gathers, scatters and reductions of its forward pass, intercepted.
 
-A rank holds the rows of its own nodes. Edges are held by the rank of their target; a source place
-beyond the own rows names a row of the halo, which is stored nowhere. While the model runs, a
+A rank holds the rows of its nodes. An edge belongs to the rank of its target; a source index
+beyond the local rows names a row of the halo, which is stored nowhere. While the model runs, a
 TorchFunctionMode sees every torch call:
 
 - a gather by the edges' sources fetches the halo's rows first;
@@ -101,7 +101,7 @@ class Distributed(TorchFunctionMode):
         for each in flat((out,)):
             if not isinstance(each, Tensor) or isinstance(each, nn.Parameter):
                 continue
-            for a, known in given:
+            for a, known in () if name.startswith("new_") else given:
                 tag = known if each is a else after(name, known, a, each, args)
                 if tag is not None:
                     keeps = name in _KEEPS_PLACES

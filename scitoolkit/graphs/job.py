@@ -80,7 +80,7 @@ class GraphJob(TrainingJob):
         """
         folder = ModelFolder(directory)
         config, record = folder.config(GraphConfig), folder.record()
-        graph = read_graph(config.data.path if data is None else data)
+        graph = _read(config, config.data.path if data is None else data)
         logits = _logits(config, folder, record, graph)
         results = _results(graph, logits, record, config)
         if folder.in_run and data is None:
@@ -92,7 +92,7 @@ class GraphJob(TrainingJob):
         """Write class and probabilities of every node of a graph, as a file that xarray opens."""
         folder = ModelFolder(directory)
         config, record = folder.config(GraphConfig), folder.record()
-        probability = _logits(config, folder, record, read_graph(source)).softmax(1).numpy()
+        probability = _logits(config, folder, record, _read(config, source)).softmax(1).numpy()
         dataset = xr.Dataset(
             {
                 "class": ("node", probability.argmax(1)),
@@ -109,8 +109,15 @@ class GraphJob(TrainingJob):
         return Artifacts(tolerance=CHAOTIC)
 
 
+def _read(config: GraphConfig, path: Path) -> Graph:
+    graph = read_graph(path)
+    if config.data.edge_inputs == "ignore":
+        graph.edge_weight = graph.edge_attr = None
+    return graph
+
+
 def _labelled(config: GraphConfig) -> Graph:
-    graph = read_graph(config.data.path)
+    graph = _read(config, config.data.path)
     if not len(graph.parts.get("train", ())):
         raise DataError(
             "no training nodes", where=str(config.data.path), allowed="a key `train` with nodes"

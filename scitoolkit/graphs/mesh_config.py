@@ -59,7 +59,7 @@ class MeshConfig(JobConfig):
         "data.test": "split.test",
     }
 
-    surrogate: Literal["mesh_transport"] = "mesh_transport"
+    domain: Literal["mesh_transport"] = "mesh_transport"
     data: MeshDataConfig
     split: TrajectorySplit = TrajectorySplit()
     graph: PartitionConfig = PartitionConfig()

@@ -14,7 +14,13 @@ from scitoolkit.core.plugins import Choice, Kind
 
 
 class NodeModelConfig(Config):
-    """Base of all node models: hidden layers of one width, with dropout before each layer."""
+    """Base of all node models: hidden layers of one width, with dropout before each layer.
+
+    Attributes:
+        weighted_edges: whether the layers are called with the weights of edges.
+    """
+
+    weighted_edges: ClassVar[bool] = False
 
     requires: ClassVar[tuple[str, ...]] = ("torch_geometric",)
 
@@ -25,7 +31,8 @@ class NodeModelConfig(Config):
 
     def build(self, inputs: int, outputs: int) -> nn.Module:
         """Return the model for `inputs` features and `outputs` classes."""
-        return NodeModel(self._layers(inputs, outputs), self.dropout, self.activation())
+        network = WeightedNodeModel if self.weighted_edges else NodeModel
+        return network(self._layers(inputs, outputs), self.dropout, self.activation())
 
     def activation(self) -> nn.Module:
         """Return what follows every layer but the last."""
@@ -48,13 +55,14 @@ def _pyg() -> Any:
     try:
         import torch_geometric.nn as layers
     except ImportError:
-        raise missing_extra("torch_geometric", "graphs", "surrogate=graphs") from None
+        raise missing_extra("torch_geometric", "graphs", "domain=graphs") from None
     return layers
 
 
 class GCN(NodeModelConfig):
     """Graph convolutions (Kipf and Welling 2017)."""
 
+    weighted_edges: ClassVar[bool] = True
     name: Literal["gcn"] = "gcn"
 
     def layer(self, inputs: int, outputs: int) -> nn.Module:
@@ -125,9 +133,20 @@ class NodeModel(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return logits, shape (N, classes)."""
+        return self._through(x, edge_index)
+
+    def _through(self, x: Tensor, edge_index: Tensor, *weights: Tensor | None) -> Tensor:
         for i, layer in enumerate(self.layers):
             x = nn.functional.dropout(x, self.dropout, self.training)
-            x = layer(x, edge_index)
+            x = layer(x, edge_index, *weights)
             if i + 1 < len(self.layers):
                 x = self.activation(x)
         return x
+
+
+class WeightedNodeModel(NodeModel):
+    """A `NodeModel` of layers that are called with the weights of edges too."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Return logits, shape (N, classes)."""
+        return self._through(x, edge_index, edge_weight)

@@ -102,11 +102,25 @@ def prove(model: nn.Module, part: GraphPart) -> Proof:
             failure = refusal
     if any(gather_counts(part.ranks, int(failure is not None))) and failure is None:
         failure = ConfigError("the model differs on another process", where="model")
+    if failure is None:
+        failure = _without_edges(model, part, fast)
     if failure is not None:
         raise failure
     seconds = time.perf_counter() - begin
     log.info("proved on %d rank(s): %.1e off the plain model, %.2f s", size, off, seconds)
     return Proof(fast, size, off, seconds)
+
+
+def _without_edges(model: nn.Module, part: GraphPart, fast: tuple[str, ...]) -> ConfigError | None:
+    """Layers ask an edge_index for the number of nodes, which an empty one does not know."""
+    edges = gather_counts(part.ranks, len(part.edge_ids))
+    layers = [n for n, m in model.named_modules() if hasattr(m, "propagate") and n not in fast]
+    if part.ranks.size == 1 or min(edges) > 0 or not layers:
+        return None
+    return ConfigError(
+        f"no edge ends at a node of process {edges.index(0)}, and {layers[0]} is no sparse product",
+        where="graph.partition", allowed="edges on every process", fix="fewer processes",
+    )  # fmt: skip
 
 
 def attach(model: nn.Module, part: GraphPart) -> nn.Module:

@@ -111,7 +111,7 @@ def _moved(name: str, dim: int, given: Tensor, out: Tensor, args: Any) -> int | 
     for place in places:
         if 0 <= place < out.dim() and out.size(place) == size:
             return place
-    return _reshaped(dim, given, out, args)
+    return None
 
 
 def _reshaped(dim: int, given: Tensor, out: Tensor, args: Any) -> int | None:

@@ -55,7 +55,7 @@ class PotentialConfig(JobConfig):
 
     renamed: ClassVar[Mapping[str, str]] = {"data.seed": "seed"}
 
-    surrogate: Literal["potentials"] = "potentials"
+    domain: Literal["potentials"] = "potentials"
     data: AtomsConfig
     type_map: list[str] | None = None
     model: AnyModel

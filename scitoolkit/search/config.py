@@ -1,4 +1,4 @@
-"""The configuration of a search: `surrogate: search` at the top of a YAML file."""
+"""The configuration of a search: `domain: search` at the top of a YAML file."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class SearchConfig(JobConfig):
         keep: number of best trials whose checkpoints are kept.
     """
 
-    surrogate: Literal["search"] = "search"
+    domain: Literal["search"] = "search"
     config: DataPath
     settings: list[str] = Field(default=[])
     space: str | dict[str, Any]

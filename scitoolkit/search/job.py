@@ -1,4 +1,4 @@
-"""The search job: what `scitoolkit search` and `scitoolkit run` call for `surrogate: search`."""
+"""The search job: what `scitoolkit search` and `scitoolkit run` call for `domain: search`."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ class SuperresolutionConfig(JobConfig):
         seed: of the initialisation and the crops; `training.seed` is that of their order.
     """
 
-    surrogate: Literal["superresolution"] = "superresolution"
+    domain: Literal["superresolution"] = "superresolution"
     data: FieldsConfig
     crop: CropConfig
     pde: PdeConfig = PdeConfig()

@@ -59,11 +59,11 @@ def record_reads() -> Iterator[ConfigReads]:
 
     Example:
         >>> from scitoolkit.core.job_config import JobConfig
-        >>> config = JobConfig(surrogate="demo")
+        >>> config = JobConfig(domain="demo")
         >>> with record_reads() as reads:
         ...     _ = config.run.root, config.model_dump()
         >>> list(reads.unread(config))
-        ['surrogate', 'workflow']
+        ['domain', 'workflow']
     """
     reads = ConfigReads()
     plain, validate, make = Config.__getattribute__, Document.validate, type(Config).__call__

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from scitoolkit.core.jobs import surrogates
+from scitoolkit.core.jobs import domains
 from scitoolkit.core.results import Results
 from scitoolkit.testing.job_skeleton import job_skeleton
 
@@ -93,7 +93,7 @@ class JobContract:
         """Return the folder of the data and of the configuration, `case.yaml`."""
         folder = tmp_path_factory.mktemp(cls.domain)
         case = cls().case(folder)
-        document = {"surrogate": cls.domain, "run": {"root": str(folder / "runs")}, **case}
+        document = {"domain": cls.domain, "run": {"root": str(folder / "runs")}, **case}
         (folder / "case.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
         return folder
 
@@ -107,7 +107,7 @@ class JobContract:
 
     def test_the_domain_is_listed(self) -> None:
         """It can be imported, has what it needs, and says in a sentence what it is."""
-        member = surrogates.member(self.domain)
+        member = domains.member(self.domain)
         assert not member.problem
         assert member.summary
 

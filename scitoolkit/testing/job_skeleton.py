@@ -103,4 +103,4 @@ def job_skeleton(name: str, cls: str) -> tuple[str, str]:
         >>> "class Mine(Job)" in job_skeleton("mine", "Mine")[0]
         True
     """
-    return _MODULE.format(name=name, cls=cls, key="surrogate"), _TEST.format(name=name, cls=cls)
+    return _MODULE.format(name=name, cls=cls, key="domain"), _TEST.format(name=name, cls=cls)

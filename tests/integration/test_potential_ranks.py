@@ -16,7 +16,7 @@ def test_two_ranks_train_what_one_trains(cli, tmp_path):
     images = ase.io.read(ROOT / "datasets" / "acac" / "train_300K.xyz", ":14")
     ase.io.write(tmp_path / "small.xyz", images, format="extxyz")
     (tmp_path / "train.yaml").write_text(
-        "surrogate: potentials\n"
+        "domain: potentials\n"
         "data: {train: [small.xyz], validation: 0.15}\n"
         "model: {name: se_e2_a, cutoff: 4, embedding: [4, 8], axis_neurons: 4, fitting: [8]}\n"
         "training: {steps: 6, batch_size: 4, progress: false, "

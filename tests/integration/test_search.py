@@ -33,7 +33,7 @@ def search_file(small_sst, tmp_path) -> Path:
     base["training"] |= {"epochs": 3, "log_every": 5}
     (tmp_path / "forecast.yaml").write_text(yaml.safe_dump(base))
     config = {
-        "surrogate": "search",
+        "domain": "search",
         "workflow": "tiny",
         "config": "forecast.yaml",
         "space": {
@@ -112,7 +112,7 @@ def test_several_processes_can_train_one_trial(cli, search_file):
 
 def test_any_surrogate_can_be_searched_through_its_config_alone(tmp_path):
     """A job that knows nothing of searches is compared by its lowest validation loss."""
-    from scitoolkit.core.jobs import surrogates
+    from scitoolkit.core.jobs import domains
     from scitoolkit.forecasting.config import ForecastingConfig
     from scitoolkit.search.objective import train_for_figures
 
@@ -125,7 +125,7 @@ def test_any_surrogate_can_be_searched_through_its_config_alone(tmp_path):
 
     from scitoolkit.core.run_directory import RunDirectory
 
-    assert "forecasting" in surrogates.names()
+    assert "forecasting" in domains.names()
     run = RunDirectory(tmp_path)
     assert train_for_figures(Plain(), None, run, False) == {"validation_loss": 1.0}
 
@@ -156,7 +156,7 @@ def test_bad_configurations_are_refused(search_file, setting, said):
 
 
 def test_a_training_is_no_search():
-    with pytest.raises(ConfigError, match="surrogate: search"):
+    with pytest.raises(ConfigError, match="domain: search"):
         api.search(ROOT / "workflows" / "sst_forecast")
 
 

@@ -72,5 +72,5 @@ def test_no_setting_is_accepted_and_ignored(workflow, settings, small, tmp_path)
     with record_reads() as reads:
         run = api.train(path, settings)
         api.evaluate(run.path)
-    unread = [key for key in reads.unread(config) if key not in ("surrogate", "rollout.predict")]
+    unread = [key for key in reads.unread(config) if key not in ("domain", "rollout.predict")]
     assert [key for key in unread if not is_refused(config, key)] == []

@@ -34,8 +34,7 @@ def test_every_kind_with_a_contract_has_a_skeleton_that_is_python(kind, tmp_path
 
 
 def test_a_new_domain_passes_its_contract_at_once(tmp_path):
-    _new("domain" if "domain" in plugins.kind_names() else "surrogate", "just_made",
-         tmp_path / "package")  # fmt: skip
+    _new("domain", "just_made", tmp_path / "package")
     with installed(tmp_path / "package", tmp_path):
         done = _pytest(tmp_path / "package")
     assert done.returncode == 0, done.stdout[-3000:]

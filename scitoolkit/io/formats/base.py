@@ -18,6 +18,7 @@ import xarray as xr
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError, missing_extra
 from scitoolkit.core.plugins import Kind
+from scitoolkit.io.loader.descriptors import limit_reached, too_many_open
 
 if TYPE_CHECKING:
     from scitoolkit.io.loader.rows import Layout, RowReader
@@ -162,6 +163,11 @@ class Format(ABC):
         )  # fmt: skip
 
     @classmethod
+    def has_row_readers(cls) -> bool:
+        """Return whether the format brings `row_readers`."""
+        return cls.row_readers.__func__ is not Format.row_readers.__func__  # type: ignore[attr-defined]
+
+    @classmethod
     def create(
         cls, path: Path, coordinates: xr.Dataset, variables: Mapping[str, StreamedVariable]
     ) -> FieldWriter:
@@ -204,6 +210,8 @@ def format_of(path: Path) -> type[Format]:
         try:
             path.open("rb").close()
         except OSError as error:
+            if too_many_open(error):
+                raise limit_reached(path) from None
             raise DataError(f"cannot be opened ({error.strerror})", where=str(path)) from None
     known = [formats.get(name) for name in formats]
     best = max(known, key=lambda member: member.guess(path))
@@ -236,6 +244,8 @@ def unreadable(path: Path, error: BaseException) -> DataError:
     text = " ".join(str(error).split())
     if isinstance(error, BackendError):
         return DataError(text, where=str(path))
+    if too_many_open(error):
+        return limit_reached(path)
     if "decode time" in text or "calendar" in text:
         return DataError(f"its times cannot be decoded ({text})", where=str(path))
     size = f"{path.stat().st_size} bytes" if path.is_file() else "a folder"

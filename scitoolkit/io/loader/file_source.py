@@ -236,8 +236,12 @@ class FileSource:
             begin += count
         # A sum is finite only if all its terms are; it is far cheaper than to look at each.
         if not self.allow_nan and out.dtype.kind in "fc" and not _finite_sum(out):
-            require_finite(out, name, np.concatenate([p.rows for p in pieces]), "rows")
+            self.refuse_non_finite(out, name, np.concatenate([p.rows for p in pieces]))
         return out
+
+    def refuse_non_finite(self, values: np.ndarray, name: str, rows: np.ndarray) -> None:
+        """Raise a DataError that names rows of a variable with NaN or Inf."""
+        require_finite(values, name, rows, "rows")
 
     def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the arrays of a batch from {variable: (samples, frames, *row_shape)}."""

@@ -2,7 +2,8 @@
 
 HDF5 answers a read beyond the end of a file that was cut short with zeros and no error, so every
 read here is checked for its length. Reads go by `preadv`, which has no file position to share:
-threads need no lock, and a forked process may go on using the descriptor.
+threads need no lock, and a forked process may go on using the descriptor. How many files are open
+at a time is bounded; one that is opened again must still be the same.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.io.loader.descriptors import descriptors
 
 _logger = get_logger(__name__)
 _PROBES, _PROBE_BYTES = 5, 1 << 20
@@ -78,14 +82,19 @@ class DataFile:
         self.path: str = str(Path(path).absolute())
         self.counter: Counter = Counter()
         self._warned = False
-        self._open()
-        status = os.fstat(self._descriptor)
+        with self._descriptor() as descriptor:
+            status = os.fstat(descriptor)
         self.size: int = status.st_size
         self._modified = status.st_mtime_ns
+        self._inode = (status.st_dev, status.st_ino)
 
-    def _open(self) -> None:
+    @contextmanager
+    def _descriptor(self) -> Iterator[int]:
+        """Hold the file open."""
+        key = id(self)
         try:
-            self._descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            with descriptors.descriptor(key, self.path) as descriptor:
+                yield descriptor
         except OSError as error:
             raise DataError(f"cannot be opened ({error.strerror})", where=self.path) from None
 
@@ -102,38 +111,46 @@ class DataFile:
     def read_into(self, offset: int, out: np.ndarray) -> None:
         """Fill `out`, uint8 and contiguous, with the bytes from `offset` on; raises as `read`."""
         view, done, requests = out.data, 0, 0
-        while done < len(out):
-            try:
-                got = os.preadv(self._descriptor, [view[done:]], offset + done)
-            except OSError as error:
-                raise DataError(
-                    f"bytes {offset} to {offset + len(out) - 1} cannot be read ({error.strerror})",
-                    where=self.path,
-                ) from None
-            requests += 1
-            if not got:
-                raise self._too_short(offset + done)
-            done += got
+        with self._descriptor() as descriptor:
+            while done < len(out):
+                try:
+                    got = os.preadv(descriptor, [view[done:]], offset + done)
+                except OSError as error:
+                    last = offset + len(out) - 1
+                    raise DataError(
+                        f"bytes {offset} to {last} cannot be read ({error.strerror})",
+                        where=self.path,
+                    ) from None
+                requests += 1
+                if not got:
+                    raise self._too_short(os.fstat(descriptor).st_size, offset + done)
+                done += got
         self.counter.add(requests, len(out))
 
     def probe(self) -> tuple[float, float]:
         """Return the seconds that a small read takes, and the bytes a second of a large one."""
         large = min(self.size, _PROBE_BYTES)
         small = []
-        for part in range(_PROBES):
+        with self._descriptor() as descriptor:
+            for part in range(_PROBES):
+                begin = time.perf_counter()
+                os.pread(descriptor, 1, self.size * part // _PROBES)
+                small.append(time.perf_counter() - begin)
             begin = time.perf_counter()
-            os.pread(self._descriptor, 1, self.size * part // _PROBES)
-            small.append(time.perf_counter() - begin)
-        begin = time.perf_counter()
-        os.pread(self._descriptor, large, self.size - large)
+            os.pread(descriptor, large, self.size - large)
+            seconds = time.perf_counter() - begin
         latency = sorted(small)[_PROBES // 2]
-        return latency, large / max(time.perf_counter() - begin - latency, 1e-9)
+        return latency, large / max(seconds - latency, 1e-9)
 
     def check(self) -> None:
         """Raise if the file has become shorter; warn once if it was removed or written to."""
-        status = os.fstat(self._descriptor)
+        with self._descriptor() as descriptor:
+            status = os.fstat(descriptor)
         if status.st_size < self.size:
-            raise self._too_short(status.st_size)
+            raise self._too_short(status.st_size, status.st_size)
+        changed = (status.st_size, status.st_mtime_ns) != (self.size, self._modified)
+        if changed and (status.st_dev, status.st_ino) != self._inode:
+            raise DataError("was replaced by another file while it is read", where=self.path)
         if self._warned:
             return
         if status.st_nlink == 0:
@@ -143,8 +160,7 @@ class DataFile:
             self._warned = True
             _logger.warning("%s is being written to while it is read", self.path)
 
-    def _too_short(self, end: int) -> DataError:
-        now = os.fstat(self._descriptor).st_size
+    def _too_short(self, now: int, end: int) -> DataError:
         return DataError(
             f"the file was cut short while it is open: it had {self.size} bytes and has {now}; "
             f"nothing can be read at {end}",
@@ -153,21 +169,15 @@ class DataFile:
         )
 
     def close(self) -> None:
-        """Close the file; reading after it is an error."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Close the file; a later read opens it again."""
+        descriptors.close(id(self))
 
     def __del__(self) -> None:
-        if getattr(self, "_descriptor", -1) >= 0:
-            self.close()
+        self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        del state["_descriptor"]
-        return state
+        return self.__dict__.copy()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._open()
         self.check()

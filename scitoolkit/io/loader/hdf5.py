@@ -21,6 +21,7 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.loader import filters
+from scitoolkit.io.loader.descriptors import descriptors, limit_reached, too_many_open
 from scitoolkit.io.loader.files import Counter, DataFile
 from scitoolkit.io.loader.rows import (
     ChunkReader,
@@ -48,17 +49,29 @@ def open_hdf5(path: Path) -> h5py.File:
         DataError: it is damaged, cut short, or not HDF5.
     """
     try:
-        return h5py.File(path, "r")
+        return _open_with_room(path)
     except BlockingIOError:
         _logger.warning("%s is locked: another process is writing to it", path)
         return h5py.File(path, "r", locking=False)
     except OSError as error:
+        if too_many_open(error):
+            raise limit_reached(path) from None
         text = " ".join(str(error).split())
         raise DataError(
             f"damaged or truncated ({path.stat().st_size} bytes; {text[:300]})",
             where=str(path),
             fix="copy or make the file again",
         ) from None
+
+
+def _open_with_room(path: Path) -> h5py.File:
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        if not too_many_open(error):
+            raise
+    descriptors.make_room()
+    return h5py.File(path, "r")
 
 
 def hdf5_readers(
@@ -251,7 +264,7 @@ class LibraryReader:
 
     def __init__(self, layout: Layout, file: DataFile, behind: list[Path]) -> None:
         self.layout = layout
-        self.file: DataFile | None = file
+        self.file: DataFile = file
         self.behind: list[DataFile] = [DataFile(path) for path in behind]
         self.unit_rows: int = layout.chunks[layout.axis] if layout.chunks else 1
         self.table: ChunkReader | None = None
@@ -262,6 +275,15 @@ class LibraryReader:
     def _reset(self) -> None:
         self._lock, self._owner = threading.Lock(), -1
         self._handle: h5py.File | None = None
+
+    def with_layout(self, layout: Layout) -> LibraryReader:
+        """Return a reader of the same variable along another axis, or of another part of it."""
+        other = LibraryReader(layout, self.file, [])
+        other.behind, other.unwritten = self.behind, self.unwritten
+        if self.table is not None:
+            other.table = self.table.with_layout(layout)
+            other.unit_rows = other.table.chunks[layout.axis]
+        return other
 
     def _opened(self) -> h5py.Dataset:
         if self._owner != os.getpid() or self._handle is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -158,6 +158,10 @@ class ChunkReader:
             for s, c in zip(layout.crop, self.chunks, strict=True)
         ]
 
+    def with_layout(self, layout: Layout) -> ChunkReader:
+        """Return a reader of the same variable along another axis, or of another part of it."""
+        return ChunkReader(layout, self.file, self.table, self.codes, self.fill)
+
     def read(self, first: int, last: int) -> np.ndarray:
         """Return rows `first` ... `last` - 1."""
         out = np.empty((last - first, *self.layout.row_shape), self.layout.dtype)
@@ -302,6 +306,22 @@ class StridedReader:
         )
         self.rest_crop = (slice(None), slice(None), *layout.crop[2:]) if inner else (slice(None),)
 
+    def with_layout(self, layout: Layout) -> RowReader:
+        """Return a reader of the same variable along another axis, or of another part of it.
+
+        Along the second axis at one index of the first, rows lie one after the other as well.
+        """
+        if layout.axis == 0:
+            return StridedReader(layout, self.file, self.offset, self.stride)
+        outer = layout.crop[0]
+        if layout.axis == 1 and outer.stop - outer.start == 1:
+            inner = replace(layout, shape=layout.shape[1:], dims=layout.dims[1:], axis=0,
+                            crop=layout.crop[1:])  # fmt: skip
+            stride = self.inner_nbytes // max(layout.shape[1], 1)
+            begin = self.offset + outer.start * self.stride
+            return StridedReader(inner, self.file, begin, stride)
+        return TransposedReader(layout, self)
+
     def read_into(self, first: int, last: int, out: np.ndarray) -> None:
         """Put rows `first` ... `last` - 1 into `out`."""
         if self.length != self.stride or self.part != self.layout.row_shape:
@@ -340,6 +360,50 @@ class StridedReader:
     def cost(self, first: int, last: int) -> tuple[int, int]:
         """Return the requests and the bytes that reading these rows takes."""
         return 1, (last - first - 1) * self.stride + self.length
+
+    def check(self) -> None:
+        """Raise a DataError if the file has become shorter."""
+        self.file.check()
+
+
+class TransposedReader:
+    """Rows along any axis of contiguous data, gathered from its rows along the first.
+
+    Args:
+        layout: the variable; its sample axis is not the first.
+        source: its rows along the first axis.
+    """
+
+    unit_rows = 1
+
+    def __init__(self, layout: Layout, source: StridedReader) -> None:
+        self.layout, self.source = layout, source
+        self.file, self.counter = source.file, source.counter
+
+    def _along_first(self, first: int, last: int) -> StridedReader:
+        crop = list(self.layout.crop)
+        crop[self.layout.axis] = slice(first, last)
+        layout = replace(self.layout, axis=0, crop=tuple(crop))
+        return StridedReader(layout, self.source.file, self.source.offset, self.source.stride)
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        """Return rows `first` ... `last` - 1."""
+        outer, reader = self.layout.crop[0], self._along_first(first, last)
+        rows = [reader.read(i, i + 1) for i in range(outer.start, outer.stop)]
+        return np.moveaxis(np.concatenate(rows), self.layout.axis, 0)
+
+    def read_into(self, first: int, last: int, out: np.ndarray) -> None:
+        """Put rows `first` ... `last` - 1 into `out`."""
+        out[...] = self.read(first, last)
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Return nothing: all rows lie in one piece that is there."""
+        return []
+
+    def cost(self, first: int, last: int) -> tuple[int, int]:
+        """Return the requests and the bytes that reading these rows takes."""
+        outer, reader = self.layout.crop[0], self._along_first(first, last)
+        return outer.stop - outer.start, (outer.stop - outer.start) * reader.length
 
     def check(self) -> None:
         """Raise a DataError if the file has become shorter."""

@@ -88,6 +88,10 @@ class ZarrReader:
         self.counter: Counter = Counter()
         self._reset()
 
+    def with_layout(self, layout: Layout) -> ZarrReader:
+        """Return a reader of the same array along another axis, or of another part of it."""
+        return ZarrReader(layout, self.version)
+
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._read: Callable[[tuple[slice, ...]], np.ndarray] | None = None

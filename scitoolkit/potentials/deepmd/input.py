@@ -41,7 +41,7 @@ def translate(raw: Mapping[str, Any]) -> dict[str, Any] | None:
                 for name in ("model", "learning_rate", "loss", "training")}  # fmt: skip
     top.close()
     out = {
-        "surrogate": "potentials",
+        "domain": "potentials",
         "type_map": sections["model"].get("type_map"),
         "model": model_settings(sections["model"]),
         "loss": _loss(sections["loss"]),

@@ -25,7 +25,6 @@ from scitoolkit.potentials.zbl import ZblConfig
 
 AnyDescriptor = Annotated[DescriptorConfig, Choice(base.descriptors)]
 LEAST_SPREAD = 1e-2  # of a parameter, as deepmd-kit's
-FITTING_RENAMED = {"fitting_step": "fitting_resnet_dt"}
 
 
 class FittingFields(ModelConfig):
@@ -43,7 +42,7 @@ class FittingFields(ModelConfig):
         seed: of the initial weights.
     """
 
-    renamed: ClassVar[Mapping[str, str]] = FITTING_RENAMED
+    renamed: ClassVar[Mapping[str, str]] = {"fitting_step": "fitting_resnet_dt"}
     tables: ClassVar[bool] = True
 
     fitting: list[PositiveInt] = Field(default=[240, 240, 240], min_length=1)
@@ -144,7 +143,6 @@ class SeE2AConfig(SeE2AFields, _OneDescriptor):
     The same model as `deep_potential` with this one descriptor.
     """
 
-    renamed: ClassVar[Mapping[str, str]] = {**SeE2AFields.renamed, **FITTING_RENAMED}
     descriptor_class: ClassVar[type[DescriptorConfig]] = SeE2ADescriptorConfig
     example: ClassVar[Mapping[str, Any]] = {**SeE2ADescriptorConfig.example, "fitting": [12, 12]}
 
@@ -154,7 +152,6 @@ class SeE2AConfig(SeE2AFields, _OneDescriptor):
 class SeE2RConfig(SeE2RFields, _OneDescriptor):
     """Deep Potential of se_e2_r: distances alone; see `SeE2AConfig`."""
 
-    renamed: ClassVar[Mapping[str, str]] = {**SeE2RFields.renamed, **FITTING_RENAMED}
     tables: ClassVar[bool] = False
     descriptor_class: ClassVar[type[DescriptorConfig]] = SeE2RDescriptorConfig
     example: ClassVar[Mapping[str, Any]] = {**SeE2RDescriptorConfig.example, "fitting": [8, 8]}

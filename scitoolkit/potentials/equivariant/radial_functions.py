@@ -132,7 +132,7 @@ class RadialBasis:
     apply_cutoff: bool = True
 
     def __call__(self, r: Tensor, transformed: Tensor | None = None) -> Tensor:
-        """Return (E, num_basis) of distances in Å and of what stands for them in the functions."""
+        """Return the basis (E, num_basis) at distances in Å, or at their transformed values."""
         if self.kind == "bessel" and self.apply_cutoff and transformed is None:
             return radial_basis(r, self.cutoff, num_basis=self.num_basis, envelope=self.envelope)
         basis = BASES[self.kind](

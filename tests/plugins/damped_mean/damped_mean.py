@@ -21,7 +21,7 @@ from scitoolkit.core.run_directory import RunDirectory, write_atomic
 class DampedMeanConfig(JobConfig):
     """The series of `variable` over `time` in a file, and the number of iterations."""
 
-    surrogate: Literal["damped_mean"] = "damped_mean"
+    domain: Literal["damped_mean"] = "damped_mean"
     data: DataPath
     variable: str = "x"
     iterations: int = 20

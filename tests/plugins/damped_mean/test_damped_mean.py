@@ -23,6 +23,6 @@ class TestDampedMean(JobContract):
         return folder / "series.nc"
 
     def test_it_is_found_by_its_nearest_name(self, folder: Path) -> None:
-        done = scitoolkit("validate", folder / "case.yaml", "surrogate=damped_meen")
+        done = scitoolkit("validate", folder / "case.yaml", "domain=damped_meen")
         assert done.code == 2
         assert "Fix: damped_mean" in done.err

@@ -83,7 +83,7 @@ def _optional_packages() -> set[str]:
 @pytest.mark.parametrize("kind", kind_names())
 def test_every_kind_is_listed_in_the_singular_and_plural_with_its_members(capsys, kind):
     plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
-    text = kind if kind == "surrogate" else plural.replace(" ", "-")  # surrogates: the shipped ones
+    text = plural.replace(" ", "-")
     code, out, err = cli(capsys, "ls", text, "--json")
     assert code == 0, err
     assert [m["name"] for m in json.loads(out)["members"]] == kinds()[kind].names()

@@ -21,7 +21,7 @@ from scitoolkit.core.config import (
     read_document,
 )
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.jobs import surrogates
+from scitoolkit.core.jobs import domains
 from scitoolkit.core.plugins import Choice, Kind
 from scitoolkit.core.suggest import nearest_key
 
@@ -251,17 +251,21 @@ def test_a_key_under_both_names_is_refused(tmp_path):
         load_config(Moved, write(tmp_path / "both.yaml", text))
 
 
-@pytest.mark.parametrize("surrogate", ["potentials", "mesh_transport"])
-def test_former_keys_of_the_shipped_domains_are_accepted(surrogate):
+@pytest.mark.parametrize("domain", ["potentials", "mesh_transport"])
+def test_former_keys_of_the_shipped_domains_are_accepted(domain):
     former, now = {
         "potentials": (
-            {"data": {"train": ["/a.xyz"], "seed": 3}, "model": {"name": "mace"}},
+            {
+                "surrogate": "potentials",
+                "data": {"train": ["/a.xyz"], "seed": 3},
+                "model": {"name": "mace"},
+            },
             {"data": {"path": ["/a.xyz"]}, "seed": 3, "model": {"name": "mace"}},
         ),
         "mesh_transport": (
             {"data": {"path": "/a.h5", "validation": 3, "test": 1}},
             {"data": {"path": "/a.h5"}, "split": {"validation": 3, "test": 1}},
         ),
-    }[surrogate]
-    schema = surrogates.get(surrogate).config_class
+    }[domain]
+    schema = domains.get(domain).config_class
     assert Document(raw=former).validate(schema) == Document(raw=now).validate(schema)

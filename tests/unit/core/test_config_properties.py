@@ -57,7 +57,7 @@ SCHEMAS = schemas()
 
 def least(name: str) -> dict[str, Any]:
     kind, _, leaf = name.partition(":")
-    return LEAST.get(leaf, {}) if kind == "surrogate" else {}
+    return LEAST.get(leaf, {}) if kind == "domain" else {}
 
 
 def resolved(name: str) -> Config:
@@ -204,7 +204,7 @@ def _is_open(tree: Any, parents: list[str]) -> bool:
     return isinstance(tree, dict)
 
 
-@pytest.mark.parametrize("name", [n for n in COMPLETE if n.startswith("surrogate:")])
+@pytest.mark.parametrize("name", [n for n in COMPLETE if n.startswith("domain:")])
 def test_a_written_key_leaves_the_defaults_of_the_domain_around_it(name):
     """Defaults < file < override at every depth, with each domain's own nested defaults."""
     default = dict(keys_of(resolved(name).model_dump(mode="json")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scitoolkit.core.jobs import surrogates
+from scitoolkit.core.jobs import domains
 from scitoolkit.core.resume import changed_settings, free_keys, identity
 from scitoolkit.training.config import TrainingConfig
 
@@ -35,6 +35,6 @@ def test_a_key_that_decides_numbers_is_named_with_both_values():
     assert changed == ["optimizer.lr: 0.001 -> 0.5"]
 
 
-@pytest.mark.parametrize("name", surrogates.names())
+@pytest.mark.parametrize("name", domains.names())
 def test_every_job_may_move_its_runs(name):
-    assert "run" in set(free_keys(surrogates.get(name).config_class))
+    assert "run" in set(free_keys(domains.get(name).config_class))

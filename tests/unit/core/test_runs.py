@@ -14,7 +14,7 @@ from scitoolkit.core.runs import discard_failed_start, open_run
 
 
 class DemoConfig(JobConfig):
-    surrogate: str = "demo"
+    domain: str = "demo"
     rate: float = 0.1
     steps: Annotated[int, FREE_ON_RESUME] = 10
 
@@ -62,7 +62,7 @@ def test_what_is_free_may_change_and_is_recorded(start):
 
 def test_a_run_whose_settings_this_version_cannot_read_is_passed_over(start):
     mine = start(state=True)
-    start(state=True).config_path.write_text("surrogate: demo\nformer: 3\n")
+    start(state=True).config_path.write_text("domain: demo\nformer: 3\n")
     assert start(resume=True).path == mine.path
 
 

@@ -38,7 +38,7 @@ def job(tmp_path):
                     "optimizer": {"name": "adamw", "lr": 3e-3}}  # fmt: skip
         training.update(sections.pop("training", {}))
         config = {
-            "surrogate": "emulation", "data": data, "run": {"root": str(tmp_path / "runs")},
+            "domain": "emulation", "data": data, "run": {"root": str(tmp_path / "runs")},
             "model": {"name": "unet", "widths": [8, 12]}, "training": training, **sections,
         }  # fmt: skip
         path = tmp_path / "job.yaml"

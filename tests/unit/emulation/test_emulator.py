@@ -173,14 +173,14 @@ def test_rounded_weights_are_smaller_and_nearly_the_same(tmp_path, dtype, part, 
 
 
 def test_normalisation_is_that_of_the_training_part_alone(wave):
-    from scitoolkit.emulation.data import measure
+    from scitoolkit.emulation.statistics import measure
 
     path = wave(20)
     with xr.open_dataset(path) as file:
         values = file["u"].values.astype(np.float64)
     config = _config(data={"path": str(path), "inputs": ["u"], "outputs": ["u"]})
     data = open_data(config.data)
-    found = measure(data, range(3, 11), config)
+    found = measure(data, [range(3, 11)], config)
     data.dataset.close()
     mean, scale = (float(t) for t in found.values["u"])
     assert mean == pytest.approx(values[3:11].mean(), abs=1e-6)
@@ -190,13 +190,13 @@ def test_normalisation_is_that_of_the_training_part_alone(wave):
 
 
 def test_a_constant_variable_is_no_division_by_zero(tmp_path):
-    from scitoolkit.emulation.data import measure
+    from scitoolkit.emulation.statistics import measure
     from scitoolkit.io.fields import write_fields
 
     path = write_fields(xr.Dataset({"u": (("time", "x"), np.full((6, 4), 3.0))}), tmp_path / "c.nc")
     config = _config(data={"path": str(path), "inputs": ["u"], "outputs": ["u"]})
     data = open_data(config.data)
-    found = measure(data, range(6), config)
+    found = measure(data, [range(6)], config)
     data.dataset.close()
     assert float(found.values["u"][1]) == 1.0
     assert float(found.changes["u"]) == 1.0

@@ -9,10 +9,13 @@ import pytest
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting.config import ForecastingConfig
-from scitoolkit.forecasting.fitting import RIDGE
+from scitoolkit.forecasting.data import divide, read_field
+from scitoolkit.forecasting.fitting import POD_RIDGE
 from scitoolkit.forecasting.job import ForecastingJob, _future_times
+from scitoolkit.forecasting.surrogate import ForecastSurrogate
 
 DATA = next((Path(__file__).parents[3] / "datasets" / "ersst_v5").glob("*.nc"))
 
@@ -25,11 +28,11 @@ def sst():
     return field
 
 
-def config(path, variable="sst", **more):
+def config(path, variable="sst", *, training=None, **more):
     return ForecastingConfig(
         data={"path": path, "variable": variable},
         split={"train": 0.625, "validation": 0.125, "test": 0.25},
-        training={"epochs": 2, "batch_size": 16, "progress": False},
+        training=training or {"epochs": 2, "batch_size": 16, "progress": False},
         ensemble=1,
         **more,
     )
@@ -121,7 +124,72 @@ def test_travelling_waves_are_left_to_the_ridge_which_survives_saving(tmp_path):
     field = xr.DataArray(values, dims=("time", "x"), attrs={"units": "m"})
     job, run, _, results = run_job(tmp_path, field, "h")
     record = json.loads((run.path / "model" / "fit.json").read_text())
-    assert record["winner"] == RIDGE
+    assert record["winner"] == POD_RIDGE
     assert results.metrics["largest_ratio_to_damped_anomaly"] < 0.5
     again = job.evaluate(run.path / "model")
     assert again.metrics["rmse"] == results.metrics["rmse"]
+
+
+def lorenz63(count, noise=0.02):
+    """Return a field (count, y, x) whose three patterns follow the Lorenz system, step 0.05."""
+
+    def slope(s):
+        return np.array([10 * (s[1] - s[0]), s[0] * (28 - s[2]) - s[1], s[0] * s[1] - 8 / 3 * s[2]])
+
+    state, out, h = np.array([1.0, 1.0, 20.0]), [], 0.01
+    for i in range(5 * count + 500):
+        a = slope(state)
+        b = slope(state + h / 2 * a)
+        c = slope(state + h / 2 * b)
+        d = slope(state + h * c)
+        state = state + h / 6 * (a + 2 * b + 2 * c + d)
+        if i >= 500 and i % 5 == 0:
+            out.append(state)
+    z = np.array(out)
+    z = (z - z.mean(axis=0)) / z.std(axis=0)
+    x, y = np.meshgrid(np.arange(8) * np.pi / 4, np.arange(4) * np.pi / 4)
+    patterns = np.stack([np.cos(x), np.sin(x) * np.cos(y), np.cos(2 * x) * np.sin(y)])
+    field = np.einsum("tk,kyx->tyx", z, patterns)
+    field += noise * np.random.default_rng(0).standard_normal(field.shape)
+    return xr.DataArray(field, dims=("time", "y", "x"))
+
+
+@pytest.mark.parametrize("model", ["auto", "damped_residual_lstm"])
+def test_intervals_are_those_of_the_forecaster_that_is_delivered(tmp_path, model):
+    """The correction makes errors several times smaller than those of the base alone."""
+    job, run, path, results = run_job(
+        tmp_path, lorenz63(1500), "u", model={"name": model},
+        training={"epochs": 15, "batch_size": 32, "progress": False},
+    )  # fmt: skip
+    settings = ModelFolder(run.path).config(ForecastingConfig)
+    surrogate = ForecastSurrogate.load(run.path / "model", settings)
+    assert surrogate.factors.any()
+    field = read_field(settings.data, surrogate.grid)
+    windows = divide(field, settings).windows["test"]
+    truth, forecast = windows.targets(), surrogate.forecast(windows)
+    low, high = surrogate.intervals(0.9)
+    inside = ((truth >= forecast + low) & (truth <= forecast + high)).mean(axis=(0, 2))
+    assert 0.85 < inside.min() <= inside.max() < 0.95
+    assert 0.87 < inside.mean() < 0.93
+    assert results.metrics["coverage90"] == pytest.approx(inside.mean(), abs=1e-3)
+    # What `predict` writes is the same interval.
+    job.predict(run.path, path, tmp_path / "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as out:
+        written = (out.u_high - out.u_low).values.reshape(len(low), -1)
+    np.testing.assert_allclose(written, high - low, rtol=1e-5)
+
+
+def test_the_best_row_of_the_table_can_be_chosen(tmp_path):
+    """Waves under noise: outside the modes there is nothing but noise to damp."""
+    rng = np.random.default_rng(0)
+    steps, x = np.arange(600)[:, None], np.linspace(0, 2 * np.pi, 24, endpoint=False)
+    waves = np.sin(x - 0.9 * steps) + np.sin(2 * x + 0.53 * steps)
+    values = waves + 0.2 * rng.normal(size=(600, 24))
+    field = xr.DataArray(values, dims=("time", "x"), attrs={"units": "m"})
+    _, run, _, results = run_job(tmp_path, field, "h", pod={"rank": 4})
+    record = json.loads((run.path / "model" / "fit.json").read_text())
+    table = {row[0]: row[-1] for row in results.tables[0].rows}
+    assert record["winner"] == POD_RIDGE
+    assert table["surrogate"] == pytest.approx(table[POD_RIDGE], rel=1e-3)
+    assert table["surrogate"] <= min(table.values()) * 1.001
+    assert f"Chosen on validation: {POD_RIDGE}" in results.summary[1]

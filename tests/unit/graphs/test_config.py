@@ -16,24 +16,24 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize("surrogate", JOBS)
+@pytest.mark.parametrize("domain", JOBS)
 @pytest.mark.parametrize("settings", [[], ["training.log_every=5"]])
 @pytest.mark.parametrize("in_file", ["", "training: {log_every: 5}\n"])
 def test_a_key_of_the_training_leaves_the_others_at_the_domains_defaults(
-    surrogate, settings, in_file, tmp_path, capsys
+    domain, settings, in_file, tmp_path, capsys
 ):
     path = tmp_path / "train.yaml"
-    path.write_text(f"surrogate: {surrogate}\ndata: {{path: a.npz}}\n{in_file}")
+    path.write_text(f"domain: {domain}\ndata: {{path: a.npz}}\n{in_file}")
     assert run_cli(["validate", str(path), *settings, "--resolved"]) == 0
     training = yaml.safe_load(capsys.readouterr().out)["training"]
-    expected = JOBS[surrogate][1]
+    expected = JOBS[domain][1]
     assert {key: training[key] for key in expected} == expected
     assert training["log_every"] == (5 if settings or in_file else 50)
 
 
-@pytest.mark.parametrize("surrogate", JOBS)
-def test_the_strategy_of_a_shared_graph_does_not_divide_a_batch(surrogate):
-    schema = JOBS[surrogate][0]
-    raw = {"surrogate": surrogate, "data": {"path": "a"}, "training": {"log_every": 5}}
+@pytest.mark.parametrize("domain", JOBS)
+def test_the_strategy_of_a_shared_graph_does_not_divide_a_batch(domain):
+    schema = JOBS[domain][0]
+    raw = {"domain": domain, "data": {"path": "a"}, "training": {"log_every": 5}}
     config = Document(raw=raw).validate(schema)
     assert config.training.strategy_on(3).name == "graph"

@@ -90,3 +90,35 @@ def test_files_that_are_no_graph(tmp_path):
         np.savez(tmp_path / "bad.npz", **arrays)
         with pytest.raises(DataError, match=message):
             read_graph(tmp_path / "bad.npz")
+
+
+def test_weights_of_edges_are_written_and_read(tmp_path):
+    graph = Graph([2, 0, 1], [0, 1, 2], 3, np.zeros((3, 1)))
+    graph.edge_weight = np.array([1.0, 2.0, 3.0], np.float32)
+    graph.edge_attr = np.array([[1.0], [2.0], [3.0]], np.float32)
+    write_graph(graph, tmp_path / "graph.npz")
+    again = read_graph(tmp_path / "graph.npz")
+    assert dict(zip(again.source.tolist(), again.edge_weight.tolist(), strict=True)) == {
+        2: 1.0, 0: 2.0, 1: 3.0,
+    }  # fmt: skip
+    assert again.edge_attr[:, 0].tolist() == again.edge_weight.tolist()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"edge_weight": [1.0]}, r"edge_weight of shape \(1,\).*2 edges"),
+        ({"edge_weight": [1.0, np.nan]}, "edge_weight has NaN"),
+        ({"edge_attr": np.zeros((3, 2))}, "edge_attr of shape"),
+        ({"labels": [0, 0.5, 1]}, "labels include 0.5"),
+        ({"source": [0, 1.4]}, "source nodes include 1.4"),
+        (
+            {"labels": [0, 1, 1], "parts": {"train": [0, 1], "test": [1, 2]}},
+            "parts train and test share 1 nodes, such as 1",
+        ),
+    ],
+)
+def test_graphs_that_would_train_on_the_wrong_thing_are_refused(more, message):
+    given = {"source": [0, 1], "target": [1, 0], "num_nodes": 3, "features": np.zeros((3, 1))}
+    with pytest.raises(DataError, match=message):
+        Graph(**(given | more))

@@ -34,7 +34,7 @@ def file(tmp_path_factory):
 
 def settings(file, root, **more):
     values = {
-        "surrogate": "graphs", "data": {"path": str(file)}, "run": {"root": str(root)},
+        "domain": "graphs", "data": {"path": str(file)}, "run": {"root": str(root)},
         "training": {"strategy": "graph", "epochs": 40, "progress": False, "log_every": 1,
                      "optimizer": {"name": "adam", "lr": 0.02}},
     } | more  # fmt: skip

@@ -104,7 +104,7 @@ def test_baselines(file):
 def test_the_job_learns_and_predicts(file, tmp_path):
     path = tmp_path / "train.yaml"
     settings = {
-        "surrogate": "mesh_transport", "run": {"root": str(tmp_path)},
+        "domain": "mesh_transport", "run": {"root": str(tmp_path)},
         "data": {"path": str(file), "meshes": ["circle"]},
         "split": {"validation": 1, "test": 1},
         "model": {"hidden": 12, "rounds": 2},

@@ -9,7 +9,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.communicator import SingleProcess
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
-from scitoolkit.graphs.proof import LIMIT, prove
+from scitoolkit.graphs.proof import LIMIT, attach, prove
 from scitoolkit.graphs.task import NodeClassification
 
 pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
@@ -169,4 +169,57 @@ def test_layers_with_messages_need_whole_rows(graph):
     part.grid = Grid(2, 2)
     assert prove(pyg.GCNConv(6, 3), part).fast == ("",)
     with pytest.raises(ConfigError, match=r"algorithm=1d"):
+        prove(pyg.GATConv(6, 3), part)
+
+
+class Weighted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.last = pyg.GCNConv(6, 6), pyg.GATConv(6, 3, edge_dim=2)
+
+    def forward(self, x, edge_index, edge_weight, edge_attr):
+        return self.last(self.conv(x, edge_index, edge_weight), edge_index, edge_attr)
+
+
+def test_edge_weights_and_features_are_used(graph):
+    r = np.random.default_rng(0)
+    graph.edge_weight = r.uniform(size=graph.num_edges).astype(np.float32)
+    graph.edge_attr = r.normal(size=(graph.num_edges, 2)).astype(np.float32)
+    part = to_prove(graph, 3)
+    model = Weighted()
+    assert prove(model, part).error < LIMIT
+    x = torch.from_numpy(graph.features)
+    edges = torch.from_numpy(np.stack([graph.source, graph.target]))
+    weights = torch.from_numpy(graph.edge_weight), torch.from_numpy(graph.edge_attr)
+    plain = model(x, edges, *weights)
+    assert torch.allclose(attach(model, part)(x[part.nodes]), plain[part.nodes], atol=1e-5)
+    with pytest.raises(ConfigError, match="edge_attr, which GCNConv"):
+        prove(pyg.GCNConv(6, 3), part)
+
+
+def test_a_float64_model_is_exact_in_float64(graph):
+    torch.manual_seed(0)
+    model = pyg.GraphSAGE(6, 8, 2, 3).double()
+    part = to_prove(graph, 1)
+    x = torch.from_numpy(graph.features).double()
+    plain = model(x, torch.from_numpy(np.stack([graph.source, graph.target])))
+    error = (attach(model, part)(x[part.nodes]) - plain[part.nodes]).abs().max()
+    assert error < 1e-13
+
+
+class EmptyRank(SingleProcess):
+    """Rank 0 of two, of which the other has no edges."""
+
+    size = 2
+
+    def start(self, send, sent, receive, received):
+        receive[: len(receive) // 2] = send[: len(receive) // 2]
+        receive[len(receive) // 2 :] = 0
+        return lambda: None
+
+
+def test_a_process_without_edges_is_refused_for_layers_with_messages(graph):
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(2), EmptyRank())
+    assert prove(pyg.GCNConv(6, 3), part).fast == ("",)
+    with pytest.raises(ConfigError, match="no edge ends at a node of process 1"):
         prove(pyg.GATConv(6, 3), part)

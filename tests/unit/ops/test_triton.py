@@ -117,11 +117,12 @@ def test_triton_refuses_tensors_on_the_cpu():
 def test_without_triton_a_gpu_gets_the_reference(monkeypatch):
     """What is decided for tensors on cuda; nothing runs there."""
     from scitoolkit.ops.codegen import gpu
+    from scitoolkit.ops.codegen.backends import Triton
     from scitoolkit.ops.tensor_product import public
 
     monkeypatch.setattr(gpu, "triton_version", lambda: "")
     spec = TensorProductSpec.channelwise("3x0e", "0e", "0e")
-    reason = public._why_not_compiled(spec, torch.float32, "cuda", "triton")
+    reason = Triton.refusal(public.OPERATION.name, spec.text, torch.float32, "cuda")
     assert "triton is not installed" in reason
     assert "pip install triton" in reason
 

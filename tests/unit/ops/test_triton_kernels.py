@@ -204,7 +204,7 @@ def test_operators_pass_torch_opcheck_and_compile(deterministic):
     index = (edges.sender, edges.receiver, edges.receiver_ptr, edges.receiver_order)
     arguments = (*leaves, *index, *edges.by_sender, spec.text, False, not deterministic)
     torch.library.opcheck(
-        triton_operators.forward, arguments, test_utils=("test_schema", "test_faketensor")
+        triton_operators.forward.operator, arguments, test_utils=("test_schema", "test_faketensor")
     )
 
     def function(*leaves):

@@ -52,10 +52,10 @@ def test_codecs_are_searched_by_accuracy_gain(tmp_path):
     axis = np.linspace(0, 3, 24)
     field = np.sin(axis)[:, None, None] * np.cos(2 * axis)[:, None] + 0.2 * np.sin(5 * axis)
     np.save(tmp_path / "field.npy", field.astype(np.float32))
-    base = {"surrogate": "compression", "data": {"path": str(tmp_path / "field.npy")}}
+    base = {"domain": "compression", "data": {"path": str(tmp_path / "field.npy")}}
     (tmp_path / "base.yaml").write_text(yaml.safe_dump(base))
     search = {
-        "surrogate": "search",
+        "domain": "search",
         "config": "base.yaml",
         "space": {"codec": ["dyadic", "sz3", "sperr", "zfp"], "enhancer": ["none"]},
         "objectives": [{"name": "accuracy_gain", "direction": "max"}, {"name": "bytes"}],

@@ -20,7 +20,7 @@ def job_file(tmp_path_factory):
 
     def make(**sections) -> Path:
         config = {
-            "surrogate": "superresolution",
+            "domain": "superresolution",
             "data": {"path": str(train), "test": str(test), "fields": ["u"], "dims": ["t", "x"],
                      "periodic": {"x": LENGTH}},
             "crop": {"size": {"t": 9}, "every": {"t": 4, "x": 4}, "points": 128,

@@ -62,7 +62,6 @@ class SeAttenDescriptorConfig(AttentionFields, AxisFields, EnvironmentFields, De
         attention_layers: number of them, 0 for none [attn_layer].
     """
 
-    renamed: ClassVar[Mapping[str, str]] = EnvironmentFields.renamed
     holds_types: ClassVar[bool] = True
     deepmd_types: ClassVar[tuple[str, ...]] = ("se_atten", "dpa1")
     example: ClassVar[Mapping[str, Any]] = {

@@ -46,8 +46,6 @@ TABLE_CHUNK = 576  # likewise with a table, which keeps none
 class SeE2AFields(AxisFields, PairFields):
     """Settings of se_e2_a."""
 
-    renamed: ClassVar[Mapping[str, str]] = PairFields.renamed
-
     @model_validator(mode="after")
     def _fits(self) -> Self:
         check_axis(self.axis_neurons, self.embedding)
@@ -57,7 +55,6 @@ class SeE2AFields(AxisFields, PairFields):
 class SeE2ADescriptorConfig(SeE2AFields, PairDescriptorConfig):
     """Distances and directions of the neighbours, embedded by type."""
 
-    renamed: ClassVar[Mapping[str, str]] = PairFields.renamed
     tables: ClassVar[bool] = True
     deepmd_types: ClassVar[tuple[str, ...]] = ("se_e2_a", "se_a")
     example: ClassVar[Mapping[str, Any]] = {

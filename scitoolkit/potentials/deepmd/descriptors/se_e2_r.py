@@ -45,7 +45,6 @@ class SeE2RFields(PairFields):
 class SeE2RDescriptorConfig(SeE2RFields, PairDescriptorConfig):
     """Distances of the neighbours, embedded by type."""
 
-    renamed: ClassVar[Mapping[str, str]] = PairFields.renamed
     deepmd_types: ClassVar[tuple[str, ...]] = ("se_e2_r", "se_r")
     example: ClassVar[Mapping[str, Any]] = {
         "cutoff": 3.0, "cutoff_smooth": 1.0, "sel": [12, 24], "embedding": [4, 8],

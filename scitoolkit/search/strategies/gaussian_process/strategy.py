@@ -36,7 +36,7 @@ _POPULATION, _TOURNAMENT = 50, 10
 
 
 class GaussianProcessSearch(Strategy):
-    """Bayesian optimisation: expected improvement, one proposal in three anywhere, two in a region.
+    """Bayesian optimisation: expected improvement, anywhere and in a trust region in turn.
 
     Nothing is kept between proposals but the trials themselves: the process is fitted from a
     fixed start and the trust region is recounted, so a replay fits nothing and a resumed search
@@ -129,7 +129,7 @@ class GaussianProcessSearch(Strategy):
         running = [n for n in self.issued if n not in self.results]
         process.add(self.embedding.features(self._rows(running)))
         best = int(np.argmin(losses))
-        local = self.count % 3 > 0
+        local = self.count % 2 > 0
         region = whole(self.embedding)
         if local:
             side = region_side(losses, int(self.embedding.free.sum()), self.num_start)

@@ -1,0 +1,299 @@
+"""A campaign: its simulations, their rows in files, and the channels of each row."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign.headers import Header, campaign_files, read_header
+from scitoolkit.io.campaign.index import SampleIndex
+from scitoolkit.io.campaign.layouts import (
+    COMPONENT,
+    SIMULATION,
+    TIME,
+    Array,
+    Layout,
+    Options,
+    layout_of,
+    missing_field,
+)
+from scitoolkit.io.campaign.series import Series, simulations
+from scitoolkit.io.fields import PathLike
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One scalar field of a row: a variable, or one component of it.
+
+    Attributes:
+        name: that of the variable, with the numbers of the component: `velocity_0`.
+        components: number along each COMPONENT axis.
+    """
+
+    name: str
+    array: Array
+    components: tuple[int, ...] = ()
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The space dims, as stored."""
+        return tuple(r for r in self.array.roles if not r.startswith("@"))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of `dims`."""
+        pairs = zip(self.array.roles, self.array.shape, strict=True)
+        return tuple(n for r, n in pairs if not r.startswith("@"))
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Simulations in files, opened by `open_campaign`.
+
+    Attributes:
+        names: {variable asked for: its channels}.
+        channels: all of them, by name.
+        index: the segments by simulation.
+        segments: where each segment of the index lies.
+        labels: the name of each simulation.
+        coordinates: {space dim: values and attributes}, for those that have some.
+        layout: name of the layout.
+    """
+
+    options: Options
+    names: dict[str, tuple[str, ...]]
+    channels: dict[str, Channel]
+    index: SampleIndex
+    segments: tuple[Series, ...]
+    labels: tuple[str, ...]
+    coordinates: dict[str, xr.Variable]
+    layout: str
+
+    @property
+    def files(self) -> list[Path]:
+        """The files, in the order of the segments."""
+        return list(dict.fromkeys(s.path for s in self.segments))
+
+    def where(self, row: int) -> str:
+        """Return the simulation, the file and the number of a row there, for messages."""
+        simulation, number, segment = self.index.locate(row)
+        return f"{self.segments[segment].path}: simulation {self.labels[simulation]}, row {number}"
+
+    @cached_property
+    def times(self) -> xr.Variable | None:
+        """The decoded times of the first simulation, (rows,), None where the files have none."""
+        parts = [
+            s.times for s, k in zip(self.segments, self.index.simulation, strict=True) if not k
+        ]
+        if any(p is None for p in parts):
+            return None
+        if len(parts) == 1:
+            return parts[0]
+        return xr.Variable.concat([p for p in parts if p is not None], dim=self.options.sample_dim)
+
+    def template(self) -> xr.Dataset:
+        """Return the first simulation as a dataset with coordinates, units and no values.
+
+        Its variables are NaN everywhere: they have dims, a shape and attributes.
+        """
+        dim, rows = self.options.sample_dim, int(self.index.bounds[1])
+        variables = {
+            c.name: ((dim, *c.dims), np.broadcast_to(np.float32(np.nan), (rows, *c.shape)),
+                     {k: v for k, v in (("units", c.array.units), ("long_name", c.array.long_name))
+                      if v})
+            for c in self.channels.values()
+        }  # fmt: skip
+        found = xr.Dataset(variables, coords=dict(self.coordinates))
+        return found if self.times is None else found.assign_coords({dim: self.times})
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was found as plain data, for `scitoolkit inspect` and a dry run."""
+        rows = np.diff(self.index.bounds)
+        return {
+            "layout": self.layout,
+            "files": len(self.files),
+            "simulations": self.index.num_simulations,
+            "rows": int(self.index.num_rows),
+            "rows_of_a_simulation": [int(rows.min()), int(rows.max())],
+            "first_simulations": list(self.labels[:5]),
+            "channels": {
+                c.name: {"variable": c.array.path, "axes": list(c.array.roles),
+                         "shape": list(c.shape), "units": c.array.units}
+                for c in self.channels.values()
+            },
+        }  # fmt: skip
+
+
+def open_campaign(
+    path: PathLike | Sequence[PathLike],
+    variables: Sequence[str] | None = None,
+    options: Options | None = None,
+) -> Campaign:
+    """Find simulations, rows and channels in files; no field is read.
+
+    Args:
+        path: a file, a glob, a directory, or a list of files.
+        variables: names, or `velocity_0` for one component; all with the dims of the largest when
+            not given.
+        options: what the user knows better.
+
+    Raises:
+        DataError: a file is damaged or differs from the first, a variable is missing, or two
+            readings of the layout fit equally well.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for i in range(3):
+        ...     xr.Dataset({"u": (("time", "x"), np.zeros((4, 8)))}).to_netcdf(
+        ...         folder / f"run{i}.nc", engine="h5netcdf")
+        >>> campaign = open_campaign(folder, ["u"])
+        >>> campaign.labels, campaign.index.bounds.tolist()
+        (('run0', 'run1', 'run2'), [0, 4, 8, 12])
+    """
+    options = options or Options()
+    headers = [read_header(file) for file in campaign_files(path)]
+    layout = layout_of(headers[0])
+    names, channels = _channels(headers[0], layout, variables, options, len(headers) > 1)
+    used = {c.array.path: c.array for c in channels.values()}
+    series = [s for h in headers for s in _series(h, headers[0], layout, used, options)]
+    labels, numbers, ordered = simulations(series, options)
+    return Campaign(
+        options, names, channels, SampleIndex(numbers, [s.count for s in ordered]),
+        tuple(ordered), tuple(labels), _coordinates(headers[0], layout, channels), layout.name,
+    )  # fmt: skip
+
+
+def _channels(
+    header: Header, layout: type[Layout], wanted: Sequence[str] | None, options: Options,
+    several: bool,
+) -> tuple[dict[str, tuple[str, ...]], dict[str, Channel]]:  # fmt: skip
+    arrays = layout.arrays(header, options)
+    expanded = {name: _components(name, array) for name, array in arrays.items()}
+    single = {c.name: (c,) for found in expanded.values() for c in found}
+    if wanted is None:
+        most = max((len(a.shape) for a in arrays.values()), default=0)
+        wanted = list({a.path: n for n, a in reversed(arrays.items()) if len(a.shape) == most
+                       and n != options.sample_dim}.values())  # fmt: skip
+    names: dict[str, tuple[str, ...]] = {}
+    channels: dict[str, Channel] = {}
+    for name in dict.fromkeys(wanted):
+        found = expanded.get(name) or single.get(name)
+        if found is None:
+            raise missing_field(name, header, arrays)
+        names[name] = tuple(c.name for c in found)
+        channels |= {c.name: c for c in found}
+    _require_samples(header, channels, options, several)
+    return names, channels
+
+
+def _components(name: str, array: Array) -> tuple[Channel, ...]:
+    """Return a channel for each component, named by its numbers."""
+    sizes = [n for r, n in zip(array.roles, array.shape, strict=True) if r == COMPONENT]
+    short = name.replace("/", "_")
+    return tuple(
+        Channel("_".join([short, *map(str, numbers)]), array, numbers)
+        for numbers in itertools.product(*map(range, sizes))
+    )
+
+
+def _require_samples(
+    header: Header, channels: Mapping[str, Channel], options: Options, several: bool
+) -> None:
+    """Refuse variables without a dim that counts samples, unless each file is one sample."""
+    arrays = [c.array for c in channels.values()]
+    counted = [a for a in arrays if TIME in a.roles or SIMULATION in a.roles]
+    named = options.sample_dim != "time" and not any(TIME in a.roles for a in arrays)
+    if counted and not named:
+        return
+    if several and not named and not any(r.startswith("dim_") for a in arrays for r in a.roles):
+        return
+    if several and options.pattern is not None:
+        return
+    array = arrays[0]
+    raise DataError(
+        f"no dim {options.sample_dim!r}; its dims are {', '.join(array.roles)}",
+        where=f"{header.path}: variable {array.path}",
+        fix="data.sample_dim=NAME of the dim that counts samples, or data.dims for a file without "
+        "names",
+    )  # fmt: skip
+
+
+def _series(
+    header: Header, first: Header, layout: type[Layout], used: Mapping[str, Array],
+    options: Options,
+) -> list[Series]:  # fmt: skip
+    """Return the simulations of one file, which must be laid out as the first one."""
+    found = {a.path: a for a in layout.arrays(header, options).values()}
+    found |= {a.path: a for a in found.values()}
+    for path, array in used.items():
+        other = found.get(path)
+        if other is None:
+            raise missing_field(path, header, found)
+        _require_same(other, array, header.path, first.path)
+    arrays = [found[path] for path in used]
+    members = _extent(arrays, SIMULATION, header.path)
+    count = _extent(arrays, TIME, header.path)
+    out = []
+    for group in layout.groups(header):
+        stored = layout.times(header, group, options)
+        for member in range(members) if members is not None else [-1]:
+            out.append(Series.of(header.path, group, member, count, stored, layout, options))
+    return out
+
+
+def _require_same(found: Array, expected: Array, path: Path, first: Path) -> None:
+    def space(array: Array) -> dict[str, int]:
+        pairs = zip(array.roles, array.shape, strict=True)
+        return {r: n for r, n in pairs if r not in (TIME, SIMULATION)}
+
+    where = f"{path}: variable {found.path}"
+    if space(found) != space(expected) or found.roles != expected.roles:
+        raise DataError(
+            f"axes {dict(zip(found.roles, found.shape, strict=True))}", where=where,
+            allowed=f"{dict(zip(expected.roles, expected.shape, strict=True))}, as in {first}",
+        )  # fmt: skip
+    if found.units != expected.units:
+        raise DataError(
+            f"unit {found.units!r}", where=where, allowed=f"{expected.units!r}, as in {first}"
+        )
+
+
+def _extent(arrays: Sequence[Array], role: str, path: Path) -> int | None:
+    """Return the common extent of the axes with a role, None where no array has one."""
+    sizes = {a.path: n for a in arrays if (n := a.size(role)) is not None}
+    if len(set(sizes.values())) > 1:
+        raise DataError(
+            "the variables differ in their number of samples: "
+            + ", ".join(f"{name} has {n}" for name, n in sizes.items()), where=str(path),
+        )  # fmt: skip
+    return next(iter(sizes.values()), None)
+
+
+def _coordinates(
+    header: Header, layout: type[Layout], channels: Mapping[str, Channel]
+) -> dict[str, xr.Variable]:
+    group = layout.groups(header)[0]
+    found = {}
+    for channel in channels.values():
+        for dim, size in zip(channel.dims, channel.shape, strict=True):
+            stored = layout.coordinate(header, group, dim)
+            if stored is None or stored.values is None:
+                continue
+            if stored.shape != (size,):
+                raise DataError(
+                    f"{stored.shape[0]} values along {dim}, but {channel.array.path} has {size}",
+                    where=f"{header.path}: variable {stored.name}",
+                    fix="write the coordinate and the field with the same points",
+                )  # fmt: skip
+            attrs = {k: v for k, v in stored.attrs.items() if k in ("units", "long_name")}
+            found[dim] = xr.Variable((dim,), stored.values, attrs)
+    return found

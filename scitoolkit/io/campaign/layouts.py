@@ -1,0 +1,407 @@
+"""Layouts of simulation data on disk: what each axis of each variable counts.
+
+A layout is recognised by names and attributes alone. Sources: the Well 1.2 `docs/data_format.md`;
+PDEBench `data_gen` and `models/fno/utils.py`; CF Conventions 1.11.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.suggest import nearest_name
+from scitoolkit.io.campaign.headers import Header, Stored
+
+TIME, SIMULATION, COMPONENT = "@time", "@simulation", "@component"
+TIME_NAMES = ("time", "t", "times", "step", "steps", "timestep", "frame", "snapshot")
+SIMULATION_NAMES = (
+    "simulation", "sim", "traj", "trajectory", "n_traj", "member", "ensemble", "realization",
+    "run", "case", "sample", "batch",
+)  # fmt: skip
+COMPONENT_NAMES = (
+    "c", "comp", "component", "components", "channel", "channels", "vector", "tensor_index",
+)  # fmt: skip
+_FIX_DIMS = "data.dims=[...], one name for each dim, in the stored order"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user says of a campaign; everything else is found.
+
+    Attributes:
+        sample_dim: the dim that counts samples; `time` also accepts t, step, ...
+        dims: names of the dims of plain HDF5 and .npy files.
+        grid: the space dims, which are then neither components nor simulations.
+        files: whether each file is a simulation, or they are parts of one.
+        pattern: names of files with one sample each, `run{simulation}_t{step}.h5`.
+        lead: samples from input to output; with 0 samples need no order.
+    """
+
+    sample_dim: str = "time"
+    dims: Sequence[str] | Mapping[str, Sequence[str]] | None = None
+    grid: Sequence[str] | None = None
+    files: Literal["auto", "simulations", "parts"] = "auto"
+    pattern: str | None = None
+    lead: int = 1
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array with the role of each axis.
+
+    Attributes:
+        path: its name in the file, below the group of a simulation.
+        roles: for each axis TIME, SIMULATION, COMPONENT or the name of a space dim.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    roles: tuple[str, ...]
+    units: str = ""
+    long_name: str = ""
+
+    def size(self, role: str) -> int | None:
+        """Return the extent of the axis with a role, None where there is none."""
+        return self.shape[self.roles.index(role)] if role in self.roles else None
+
+
+class Layout(ABC):
+    """Base of a layout.
+
+    Attributes:
+        name: for messages.
+    """
+
+    name: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def matches(cls, header: Header) -> bool:
+        """Return whether the file is laid out like this."""
+
+    @classmethod
+    def groups(cls, header: Header) -> list[str]:
+        """Return the groups that are one simulation each; [""] where there are none."""
+        return [""]
+
+    @classmethod
+    @abstractmethod
+    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+        """Return the fields by the names that a user gives."""
+
+    @classmethod
+    @abstractmethod
+    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
+        """Return the time coordinate, (rows,) or (simulations, rows)."""
+
+    @classmethod
+    @abstractmethod
+    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+        """Return the coordinate of a space dim."""
+
+
+class Well(Layout):
+    """The Well: `tR_fields/NAME` (trajectory, time, space..., components...)."""
+
+    name: ClassVar[str] = "the Well"
+    _RANKS: ClassVar[tuple[str, ...]] = ("t0_fields", "t1_fields", "t2_fields")
+
+    @classmethod
+    def matches(cls, header: Header) -> bool:
+        """Return whether the root states trajectories and there are fields by rank."""
+        fields = any(n.split("/")[0] in cls._RANKS for n in header.variables)
+        return "n_trajectories" in header.attrs and fields
+
+    @classmethod
+    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+        """Return the fields; their attributes say which axes exist."""
+        space = _spatial_names(header)
+        found = {}
+        for path, stored in header.variables.items():
+            group, _, name = path.partition("/")
+            if group not in cls._RANKS:
+                continue
+            rank = cls._RANKS.index(group)
+            lead = [
+                role for role, attr in ((SIMULATION, "sample_varying"), (TIME, "time_varying"))
+                if stored.attrs.get(attr, True)
+            ]  # fmt: skip
+            dims = [*lead, *space, *[COMPONENT] * rank]
+            if len(dims) != len(stored.shape):
+                raise DataError(
+                    f"shape {stored.shape} has not the {len(dims)} axes that its attributes state "
+                    f"({', '.join(dims)})", where=f"{header.path}: variable {path}",
+                )  # fmt: skip
+            found[name] = _array(path, stored, dims)
+        return found
+
+    @classmethod
+    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
+        """Return dimensions/time."""
+        return header.variables.get("dimensions/time")
+
+    @classmethod
+    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+        """Return dimensions/DIM."""
+        return header.variables.get(f"dimensions/{dim}")
+
+
+def _spatial_names(header: Header) -> list[str]:
+    """Return the space dims of a file of the Well."""
+    found = [n.removeprefix("dimensions/") for n in header.variables if n.startswith("dimensions/")]
+    order = {"x": 0, "y": 1, "z": 2}
+    rank = header.attrs.get("n_spatial_dims")
+    names = sorted((n for n in found if n != "time"), key=lambda n: (order.get(n, 3), n))
+    stated = header.attrs.get("spatial_dims")
+    if isinstance(stated, np.ndarray):
+        names = [s.decode() if isinstance(s, bytes) else str(s) for s in stated.tolist()]
+    if rank is not None and len(names) != int(rank):
+        raise DataError(
+            f"dimensions {', '.join(names)}", where=str(header.path),
+            allowed=f"{rank} space dims, as n_spatial_dims states",
+        )  # fmt: skip
+    return names
+
+
+class PdeBench(Layout):
+    """PDEBench's flat files: `tensor` or `density`, `Vx`, ...: (sample, time, x[, y, z])."""
+
+    name: ClassVar[str] = "PDEBench"
+    _SPACE: ClassVar[tuple[str, ...]] = ("x", "y", "z")
+
+    @classmethod
+    def matches(cls, header: Header) -> bool:
+        """Return whether there are its coordinates and its fields."""
+        names = header.variables
+        return "x-coordinate" in names and ("tensor" in names or {"density", "Vx"} <= set(names))
+
+    @classmethod
+    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+        """Return the fields; `nu` of Darcy flow has no time."""
+        rank = sum(f"{d}-coordinate" in header.variables for d in cls._SPACE)
+        found = {}
+        for path, stored in header.variables.items():
+            if path.endswith("-coordinate") or len(stored.shape) < 1 + rank:
+                continue
+            with_time = len(stored.shape) == 2 + rank
+            dims = [SIMULATION, *[TIME] * with_time, *cls._SPACE[:rank]]
+            if len(dims) == len(stored.shape):
+                found[path] = _array(path, stored, dims)
+        return found
+
+    @classmethod
+    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
+        """Return t-coordinate, which may have the end of the last step as well."""
+        return header.variables.get("t-coordinate")
+
+    @classmethod
+    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+        """Return DIM-coordinate."""
+        return header.variables.get(f"{dim}-coordinate")
+
+
+class PdeBenchSeeds(Layout):
+    """PDEBench's files with a group a simulation: `0000/data` (time, x[, y], channel)."""
+
+    name: ClassVar[str] = "PDEBench, a group a simulation"
+
+    @classmethod
+    def matches(cls, header: Header) -> bool:
+        """Return whether groups called by numbers hold `data` and `grid`."""
+        return any(n.endswith("/data") and n[:-5].isdigit() for n in header.variables) and any(
+            "/grid/" in n for n in header.variables
+        )
+
+    @classmethod
+    def groups(cls, header: Header) -> list[str]:
+        """Return the numbered groups."""
+        found = [n[:-5] for n in header.variables if n.endswith("/data") and n[:-5].isdigit()]
+        return sorted(found, key=int)
+
+    @classmethod
+    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+        """Return `data`, channels last."""
+        stored = header.variables[f"{cls.groups(header)[0]}/data"]
+        space = ["x", "y", "z"][: len(stored.shape) - 2]
+        return {"data": _array("data", stored, [TIME, *space, COMPONENT])}
+
+    @classmethod
+    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
+        """Return grid/t."""
+        return header.variables.get(f"{group}/grid/t")
+
+    @classmethod
+    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+        """Return grid/DIM."""
+        return header.variables.get(f"{group}/grid/{dim}")
+
+
+class Dedalus(Layout):
+    """Dedalus 3: `tasks/NAME` (write, components..., space...), times in `scales/sim_time`.
+
+    Sets `_s1`, `_s2` are one simulation: their times go on.
+    """
+
+    name: ClassVar[str] = "Dedalus"
+
+    @classmethod
+    def matches(cls, header: Header) -> bool:
+        """Return whether there are tasks and the time of the simulation."""
+        names = header.variables
+        return "scales/sim_time" in names and any(n.startswith("tasks/") for n in names)
+
+    @classmethod
+    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+        """Return the tasks; dims with a scale are space, others components.
+
+        Raises:
+            DataError: a task was written as coefficients.
+        """
+        found = {}
+        for path, stored in header.variables.items():
+            group, _, name = path.partition("/")
+            if group != "tasks":
+                continue
+            space = stored.attrs.get("grid_space", True)
+            if not np.all(space):
+                raise DataError(
+                    "spectral coefficients, not values on the grid",
+                    where=f"{header.path}: variable {path}", fix="add_task(..., layout='g')",
+                )  # fmt: skip
+            dims = [d.split("_hash_")[0] for d in stored.dims[1:]]
+            roles = [COMPONENT if d.startswith("dim_") or not d else d for d in dims]
+            found[name] = _array(path, stored, [TIME, *roles])
+        return found
+
+    @classmethod
+    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
+        """Return scales/sim_time."""
+        return header.variables.get("scales/sim_time")
+
+    @classmethod
+    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+        """Return the scale of a space dim."""
+        found = [n for n in header.variables if n.startswith(f"scales/{dim}_hash_")]
+        return header.variables[found[0]] if len(found) == 1 else None
+
+
+class Plain(Layout):
+    """NetCDF, Zarr, plain HDF5 and .npy: dims by name, variables in any group."""
+
+    name: ClassVar[str] = "plain"
+
+    @classmethod
+    def matches(cls, header: Header) -> bool:
+        """Return True: what no other layout recognises."""
+        return True
+
+    @classmethod
+    def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
+        """Return all arrays with dims; those in groups by the last part of their name too."""
+        found: dict[str, Array] = {}
+        short: dict[str, list[str]] = {}
+        for path, stored in header.variables.items():
+            if stored.shape:
+                roles = _roles(named_dims(header, stored, options), options)
+                found[path] = _array(path, stored, roles)
+                short.setdefault(path.rpartition("/")[2], []).append(path)
+        unique = {n: found[p[0]] for n, p in short.items() if len(p) == 1}
+        return {**unique, **found}
+
+    @classmethod
+    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
+        """Return the variable called like the sample dim, or a scalar called time."""
+        names = [options.sample_dim, *(TIME_NAMES if options.sample_dim == "time" else ())]
+        for path, stored in header.variables.items():
+            if path.rpartition("/")[2] in names and len(stored.shape) <= 1:
+                return stored
+        return None
+
+    @classmethod
+    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
+        """Return the vector called like the dim."""
+        for path, stored in header.variables.items():
+            if path.rpartition("/")[2] == dim and len(stored.shape) == 1:
+                return stored
+        return None
+
+
+LAYOUTS: tuple[type[Layout], ...] = (Well, PdeBench, PdeBenchSeeds, Dedalus)
+
+
+def layout_of(header: Header) -> type[Layout]:
+    """Return the layout of a file.
+
+    Raises:
+        DataError: two match it.
+    """
+    found = [layout for layout in LAYOUTS if layout.matches(header)]
+    if len(found) > 1:
+        raise DataError(
+            f"laid out like {' and like '.join(f.name for f in found)}", where=str(header.path),
+            fix=_FIX_DIMS,
+        )  # fmt: skip
+    return found[0] if found else Plain
+
+
+def named_dims(header: Header, stored: Stored, options: Options) -> tuple[str, ...]:
+    """Return the names of a variable's dims: the user's, the file's, or by their lengths.
+
+    A dim without a name takes that of the one vector in the file with its length.
+
+    Raises:
+        DataError: the user's names do not fit, or two vectors fit equally well.
+    """
+    where = f"{header.path}: variable {stored.name}"
+    wanted = options.dims
+    if isinstance(wanted, Mapping):
+        wanted = wanted.get(stored.name, wanted.get(stored.name.rpartition("/")[2]))
+        if wanted is not None and len(wanted) != len(stored.shape):
+            raise DataError(
+                f"dims {list(wanted)} do not fit its shape {stored.shape}", where=where,
+                allowed=f"{len(stored.shape)} names",
+            )  # fmt: skip
+    if wanted is not None and len(wanted) == len(stored.shape):
+        return tuple(wanted)
+    return stored.dims
+
+
+def _roles(dims: Sequence[str], options: Options) -> list[str]:
+    """Return the role of each dim, by its name."""
+    time = options.sample_dim
+    if time == "time" and time not in dims:
+        like_time = [d for d in dims if d in TIME_NAMES]
+        time = like_time[0] if len(like_time) == 1 else time
+    space = set(options.grid or ())
+    roles = []
+    for dim in dims:
+        if dim == time:
+            roles.append(TIME)
+        elif dim in SIMULATION_NAMES and dim not in space and SIMULATION not in roles:
+            roles.append(SIMULATION)
+        elif dim in COMPONENT_NAMES and dim not in space:
+            roles.append(COMPONENT)
+        else:
+            roles.append(dim)
+    return roles
+
+
+def _array(path: str, stored: Stored, roles: Sequence[str]) -> Array:
+    return Array(
+        path, stored.shape, tuple(roles), str(stored.attrs.get("units", "")),
+        str(stored.attrs.get("long_name", "")),
+    )  # fmt: skip
+
+
+def missing_field(name: str, header: Header, arrays: Mapping[str, Array]) -> DataError:
+    """Return the error for a variable that a file does not have."""
+    near = nearest_name(name, arrays)
+    return DataError(
+        f"variable {name!r} not found", where=str(header.path), allowed=", ".join(arrays),
+        fix=f"did you mean {near}?" if near else "",
+    )  # fmt: skip

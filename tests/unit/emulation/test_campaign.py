@@ -1,0 +1,157 @@
+"""An emulator learns from a campaign: nothing is joined across simulations, in silence or not."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+
+from scitoolkit import api
+from scitoolkit.core.config import load_config
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.job import prepare
+from scitoolkit.io.fields import write_fields
+
+ROWS, CELLS = 12, 16
+
+
+def simulation(number: int, rows: int = ROWS) -> np.ndarray:
+    """A slow drift about a level that differs much from one simulation to the next."""
+    t, x = np.meshgrid(np.arange(rows), np.arange(CELLS), indexing="ij")
+    return (number + 0.01 * t + 0.1 * np.sin(2 * np.pi * x / CELLS)).astype("f4")
+
+
+@pytest.fixture
+def plan(tmp_path, job):
+    """Return what a configuration prepares, for a path and sections."""
+
+    def make(path, inputs=("u",), split=None, **data):
+        section = {"path": path, "inputs": list(inputs), "outputs": list(inputs), **data}
+        split = split or {"train": 3, "validation": 1, "test": 0}
+        path = job(section, split=split, model={"name": "unet", "widths": [4]})
+        return prepare(load_config(EmulationConfig, path))
+
+    return make
+
+
+def windows(prepared, part="train"):
+    """Return every window of a part, (windows, 2, cells)."""
+    return np.concatenate([b["u"].numpy() for b in prepared.loaders[part]])
+
+
+def write_plain(tmp_path, count=4):
+    for i in range(count):
+        with h5py.File(tmp_path / f"plain{i}.h5", "w") as file:
+            file["u"] = simulation(i)
+    return str(tmp_path / "plain*.h5")
+
+
+@pytest.mark.parametrize("with_time", [False, True])
+def test_several_files_are_several_simulations(tmp_path, plan, with_time):
+    if with_time:
+        for i in range(4):
+            data = xr.Dataset({"u": (("time", "x"), simulation(i))},
+                              coords={"time": 0.02 * np.arange(ROWS)})  # fmt: skip
+            write_fields(data, tmp_path / f"sim{i}.nc")
+        prepared = plan(str(tmp_path / "sim*.nc"))
+    else:
+        prepared = plan(write_plain(tmp_path), dims=["time", "x"])
+    assert prepared.data.campaign.index.num_simulations == 4
+    found = windows(prepared)
+    # One step changes u by .01; a window across simulations would show a change of 1.
+    assert np.abs(found[:, 1] - found[:, 0]).max() < 0.02
+    scale = prepared.emulator.output_scales()[0].item()
+    assert scale == pytest.approx(0.01, rel=0.01)
+    assert prepared.parts["validation"] == [range(3 * ROWS, 4 * ROWS)]
+
+
+def test_files_whose_times_go_on_are_one_simulation(tmp_path, plan):
+    whole = simulation(0, 3 * ROWS)
+    for i in (0, 1, 2):
+        part = slice(i * ROWS, (i + 1) * ROWS)
+        data = xr.Dataset({"u": (("time", "x"), whole[part])},
+                          coords={"time": 0.02 * np.arange(3 * ROWS)[part]})  # fmt: skip
+        # The order of the names is not that of the times.
+        write_fields(data, tmp_path / f"part{(i + 1) % 3}.nc")
+    prepared = plan(str(tmp_path / "part*.nc"), split={"train": 30, "validation": 6, "test": 0})
+    assert prepared.data.blocks == [range(3 * ROWS)]
+    found = prepared.data.source(np.array([ROWS - 1]), [0, 1]).read(np.array([0]))["u"]
+    assert np.array_equal(found[0], whole[ROWS - 1 : ROWS + 1])
+
+
+def test_components_are_channels_and_not_a_dim_of_the_grid(tmp_path, plan):
+    values = np.random.default_rng(0).standard_normal((ROWS, 2, 8, 8)).astype("f4")
+    write_fields(xr.Dataset({"v": (("time", "c", "y", "x"), values)}), tmp_path / "v.nc")
+    prepared = plan(str(tmp_path / "v.nc"), ["v"], {"train": 8, "validation": 4, "test": 0})
+    assert prepared.data.layout.grid == {"y": 8, "x": 8}
+    assert [v.name for v in prepared.data.layout.inputs] == ["v_0", "v_1"]
+    batch = next(iter(prepared.loaders["validation"]))
+    assert np.array_equal(batch["v_1"].numpy()[0, 0], values[8, 1])
+    spatial = plan(str(tmp_path / "v.nc"), ["v"], {"train": 8, "validation": 4, "test": 0},
+                   grid=["c", "y", "x"])  # fmt: skip
+    assert spatial.data.layout.grid == {"c": 2, "y": 8, "x": 8}
+
+
+def test_groups_of_hdf5_are_read_by_path_and_by_name(tmp_path, plan):
+    with h5py.File(tmp_path / "heat.h5", "w") as file:
+        file["Fields/Temp"] = simulation(2)
+        file["Fields/Src"] = simulation(3)
+    for name in ("Temp", "Fields/Temp"):
+        prepared = plan(str(tmp_path / "heat.h5"), [name], dims=["time", "x"],
+                        split={"train": 8, "validation": 4, "test": 0})  # fmt: skip
+        batch = next(iter(prepared.loaders["validation"]))
+        assert np.array_equal(next(iter(batch.values())).numpy()[0, 0], simulation(2)[8])
+    with pytest.raises(DataError, match="Fields/Src"):
+        plan(str(tmp_path / "heat.h5"), ["Tmp"], dims=["time", "x"])
+
+
+def test_a_coordinate_longer_than_its_data_is_refused(tmp_path, plan):
+    with h5py.File(tmp_path / "long.h5", "w") as file:
+        file["u"], file["time"] = simulation(0), np.arange(ROWS + 1.0)
+    with pytest.raises(DataError, match=r"13 times for 12 rows"):
+        plan(str(tmp_path / "long.h5"), dims=["time", "x"])
+
+
+@pytest.mark.parametrize(("value", "message"), [(0.0, "never written"), (-9999.0, "fill value")])
+def test_what_was_never_measured_is_named_before_training(tmp_path, plan, value, message):
+    for i in range(4):
+        data = simulation(i + 1)
+        if i == 1:
+            data[-4:] = value
+        write_fields(xr.Dataset({"u": (("time", "x"), data)}), tmp_path / f"s{i}.nc")
+    with pytest.raises(DataError, match=message) as caught:
+        plan(str(tmp_path / "s*.nc"))
+    assert "simulation s1, row 8" in str(caught.value)
+    assert plan(str(tmp_path / "s*.nc"), allow_suspect=True)
+
+
+def test_simulations_that_differ_are_named(tmp_path, plan):
+    for i in range(4):
+        shape = (ROWS, CELLS if i != 2 else 9)
+        write_fields(xr.Dataset({"u": (("time", "x"), np.ones(shape))}), tmp_path / f"s{i}.nc")
+    with pytest.raises(DataError, match=r"s2\.nc.*'x': 9"):
+        plan(str(tmp_path / "s*.nc"))
+    for i in range(4):
+        data = xr.Dataset({"u": (("time", "x"), simulation(i))},
+                          coords={"time": (1.0 + (i == 3)) * np.arange(ROWS)})  # fmt: skip
+        write_fields(data, tmp_path / f"s{i}.nc")
+    with pytest.raises(DataError, match="simulation s3 has a time step of 2"):
+        plan(str(tmp_path / "s*.nc"))
+    with pytest.raises(ConfigError, match="simulations in all"):
+        plan([str(tmp_path / "s0.nc"), str(tmp_path / "s1.nc")],
+             split={"train": 3, "validation": 1, "test": 0})  # fmt: skip
+
+
+def test_an_emulator_of_a_campaign_is_trained_and_evaluated(tmp_path, job):
+    path = job({"path": write_plain(tmp_path, 5), "inputs": ["u"], "outputs": ["u"],
+                "dims": ["time", "x"]}, training={"steps": 3})  # fmt: skip
+    run = api.train(path)
+    results = api.evaluate(run.path)
+    assert results.metrics["test_samples"] == ROWS
+    (tmp_path / "all").mkdir()
+    for file in tmp_path.glob("plain*.h5"):
+        file.rename(tmp_path / "all" / file.name)
+    with pytest.raises(DataError, match="5 simulations"):
+        api.predict(run.path, tmp_path / "all", tmp_path / "out.nc")

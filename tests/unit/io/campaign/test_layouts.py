@@ -1,0 +1,100 @@
+"""Every layout gives the values that were written, simulation by simulation."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.campaign import Options, SampleIndex, open_campaign
+from scitoolkit.io.campaign.rows import row_sets
+from scitoolkit.io.campaign.split import CampaignSplit, divide
+
+_FILE = Path(__file__).parents[4] / "benchmarks" / "layouts.py"
+_SPEC = importlib.util.spec_from_file_location("benchmark_layouts", _FILE)
+layouts = importlib.util.module_from_spec(_SPEC)
+sys.modules["benchmark_layouts"] = layouts
+_SPEC.loader.exec_module(layouts)
+
+
+@pytest.mark.parametrize("name", layouts.LAYOUTS)
+def test_what_is_read_is_what_was_written(tmp_path, name):
+    written = layouts.LAYOUTS[name](tmp_path)
+    campaign = open_campaign(written.path, written.variables, written.options)
+    assert set(campaign.channels) == set(written.truth)
+    for channel, rows in row_sets(campaign).items():
+        truth = written.truth[channel]
+        assert campaign.index.num_simulations == len(truth)
+        out = np.empty((1, *rows.row_shape), rows.dtype)
+        for block, expected in zip(campaign.index.blocks, truth, strict=True):
+            assert len(block) == len(expected)
+            for row, frame in zip(block, expected, strict=True):
+                rows.read_into(row, row + 1, np.array([row]), out)
+                assert np.array_equal(out[0], frame), (channel, row)
+
+
+def test_no_window_of_a_random_campaign_crosses_simulations():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        segments = int(rng.integers(1, 12))
+        simulation = np.cumsum(rng.integers(0, 2, segments))
+        index = SampleIndex(simulation, rng.integers(1, 9, segments))
+        span = int(rng.integers(1, 12))
+        starts = index.starts([range(index.num_rows)], span)
+        first, last = index.simulation_of(starts), index.simulation_of(starts + span - 1)
+        assert np.array_equal(first, last)
+        # And none is missing.
+        assert len(starts) == sum(max(len(b) - span + 1, 0) for b in index.blocks)
+
+
+def test_parts_share_no_simulation_or_no_row():
+    index = SampleIndex(np.arange(10), [7] * 10)
+    by_simulation = divide(index, 2, CampaignSplit(), own_test=True)
+    assert [len(by_simulation[p]) for p in ("train", "validation", "test")] == [8, 1, 1]
+    in_time = divide(index, 2, CampaignSplit(by="time", train=3, validation=2, test=2),
+                     own_test=True)  # fmt: skip
+    assert in_time["train"][1] == range(7, 10)
+    assert len(in_time["test"]) == 10
+
+
+def test_two_equal_readings_are_asked_about(tmp_path):
+    for run in range(2):
+        for step in range(3):
+            with h5py.File(tmp_path / f"run{run}_t{step}.h5", "w") as file:
+                file["u"] = np.ones((4, 4))
+                for axis, dim in enumerate("xy"):
+                    file["u"].dims[axis].label = dim
+    with pytest.raises(DataError, match="which counts simulations") as caught:
+        open_campaign(tmp_path, ["u"])
+    assert "data.pattern" in str(caught.value)
+    found = open_campaign(tmp_path, ["u"], Options(pattern="run{simulation}_t{step}.h5"))
+    assert found.index.bounds.tolist() == [0, 3, 6]
+
+
+def test_coefficients_of_dedalus_and_overlapping_parts_are_refused(tmp_path):
+    written = layouts.dedalus(tmp_path)
+    with h5py.File(tmp_path / "snapshots_s3.h5", "a") as file:
+        file["scales/sim_time"][...] -= 0.15
+    with pytest.raises(DataError, match="before those of"):
+        open_campaign(written.path, ["b"], Options(files="parts"))
+    with h5py.File(tmp_path / "snapshots_s1.h5", "a") as file:
+        file["tasks/b"].attrs["grid_space"] = [False, True]
+    with pytest.raises(DataError, match="coefficients"):
+        open_campaign(written.path, ["b"])
+
+
+def test_inspect_shows_a_campaign(tmp_path):
+    from typer.testing import CliRunner
+
+    from scitoolkit.cli.main import app
+
+    written = layouts.netcdf4(tmp_path)
+    for given in (str(tmp_path), written.path):
+        shown = CliRunner().invoke(app, ["inspect", given])
+        assert "3 simulations of 6 to 8 rows in 3 files" in shown.output
+        assert "u: u(@time, x, y)" in shown.output
