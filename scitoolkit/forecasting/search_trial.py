@@ -85,10 +85,3 @@ def validation_scores(
         "validation_rmse_base": rmse(base),
         "validation_loss": float(trainer.best["loss"]) if trainer.best else float("nan"),
     }
-
-
-def network_cost(config: ForecastingConfig) -> Mapping[str, float]:
-    """Return `parameters` of the ensemble."""
-    rank = config.pod.rank if isinstance(config.pod.rank, int) else 40
-    network = make_network(config, rank, config.model.seasonal_inputs)
-    return {"parameters": float(sum(p.numel() for p in network.parameters()))}
