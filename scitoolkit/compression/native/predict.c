@@ -78,7 +78,8 @@ static void NAME(add_term)(REAL *restrict p, const REAL *restrict v, const NAME(
                            int64_t step) {
 #define WITH(n) \
     case n: if (step == 2) NAME(add_term_by)(p, v, t, n, num, 2); \
-            else NAME(add_term_by)(p, v, t, n, num, step); break;
+            else NAME(add_term_by)(p, v, t, n, num, step); \
+            break;
     switch (t->count) { WITH(1) WITH(2) WITH(3) WITH(4) WITH(5) WITH(6) WITH(7) WITH(8) }
 #undef WITH
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "format" / "interpolation.md"
 ORDER = (0, 1, 2, 4, 3, 5, 6, 7)
 PAIRS = ((1.0, 1.0), (1.25, 2.0), (1.5, 3.0), (2.0, 4.0))
 ESCAPE, FITTED_POINTS = 1 << 29, 2000
+DEFAULT_FILL = 9.969209968386869e36
 
 
 def table(name: str) -> list[int]:
@@ -340,3 +342,56 @@ def decode_line(line, order, offset, step, real, verbatim) -> np.ndarray:
             out[i] = real(offset + float(k) * step)
         before, last = last, k
     return out
+
+
+def decode_chunk(data: bytes, shape: tuple[int, ...], dtype: np.dtype, bound: float,
+                 fill: float | None) -> np.ndarray:  # fmt: skip
+    """Return the values of a framed chunk, see docs/format/chunk.md."""
+    reader, little = Reader(data), np.dtype(dtype).newbyteorder("<")
+    assert data[:4] == b"SciK"
+    reader.at = 4
+    version, coded, zero, size = reader.word(), reader.word(), reader.word(2), reader.word(4)
+    assert (version, zero, size) == (1, 0, math.prod(shape) * little.itemsize)
+    crc, values_crc = reader.word(4), reader.word(4)
+    assert zlib.crc32(data[20:], zlib.crc32(data[16:20], zlib.crc32(data[:12]))) == crc
+    if not coded:
+        return np.frombuffer(data[20:], dtype).reshape(shape)
+    mask = raw = None
+    if reader.word():
+        length = reader.varint()
+        mask, raw = read_specials(data[reader.at : reader.at + length], shape, little, fill)
+        reader.at += length
+    values = decode(data[reader.at :], shape, little, bound, mask)
+    if mask is not None:
+        values[mask] = raw
+    values = values.astype(dtype)
+    assert zlib.crc32(values.tobytes()) == values_crc
+    return values
+
+
+def read_specials(data, shape, little, fill) -> tuple[np.ndarray, np.ndarray]:
+    coder, odds, same = Coder(data), [32768] * 64, [32768]
+    n = tuple(v for v in shape if v != 1)
+    n = (math.prod(n[: len(n) - 2]), *n[-2:]) if len(n) > 3 else (1,) * (3 - len(n)) + n
+    start = DEFAULT_FILL if fill is None else fill
+    unsigned = f"<u{little.itemsize}"
+    last, raw, mask = int(np.array(start, little).view(unsigned)), [], np.zeros(n, int)
+
+    def adaptive(of, i):
+        bit = coder.bit(of[i])
+        of[i] += (65535 - of[i]) >> 5 if bit else -((of[i] - 1) >> 5)
+        return bit
+
+    for z, y, x in itertools.product(*map(range, n)):
+        near = [(z, y, x - 1), (z, y - 1, x), (z - 1, y, x), (z, y - 1, x - 1), (z, y - 1, x + 1),
+                (z, y, x - 2)]  # fmt: skip
+        inside = [min(p) >= 0 and p[2] < n[2] for p in near]
+        context = sum(int(mask[p]) << i for i, p in enumerate(near) if inside[i])
+        mask[z, y, x] = adaptive(odds, context)
+        if mask[z, y, x]:
+            if not adaptive(same, 0):
+                last = 0
+                for _ in range(8 * little.itemsize):
+                    last = last << 1 | coder.bit(32768)
+            raw.append(last)
+    return mask.astype(bool).reshape(shape), np.array(raw, unsigned).view(little)
