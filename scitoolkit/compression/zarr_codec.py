@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from zarr.abc.codec import ArrayBytesCodec
@@ -30,14 +30,14 @@ class InterpolationSerializer(ArrayBytesCodec):
     """
 
     bound: float
-    is_fixed_size: ClassVar[bool] = False  # type: ignore[misc]
+    is_fixed_size = False
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> InterpolationSerializer:  # type: ignore[override]
+    def from_dict(cls, data: dict[str, Any]) -> InterpolationSerializer:
         """Return the codec of an array's metadata."""
         return cls(float(data["configuration"]["bound"]))
 
-    def to_dict(self) -> dict[str, Any]:  # type: ignore[override]
+    def to_dict(self) -> dict[str, Any]:
         """Return the metadata of the codec."""
         return {"name": NAME, "configuration": {"bound": self.bound}}
 
@@ -60,7 +60,7 @@ class InterpolationSerializer(ArrayBytesCodec):
         values = await asyncio.to_thread(
             library.decode_chunk, chunk_data.to_bytes(), shape, dtype, parameters
         )
-        return chunk_spec.prototype.nd_buffer.from_ndarray_like(values)
+        return chunk_spec.prototype.nd_buffer.from_numpy_array(values)
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         _, dtype, parameters = self._layout(chunk_spec)
