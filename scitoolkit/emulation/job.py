@@ -10,7 +10,7 @@ from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.starter import DataToStart
-from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.config import EmulationConfig, ExportOptions
 from scitoolkit.training import TrainingJob
 
 
@@ -18,6 +18,7 @@ class EmulationJob(TrainingJob):
     """Emulators of named variables."""
 
     config_class: ClassVar[type[EmulationConfig]] = EmulationConfig
+    export_options: ClassVar[type[ExportOptions]] = ExportOptions
     task: ClassVar[str] = "emulate"
 
     def starter(self, data: DataToStart) -> str:
@@ -54,11 +55,11 @@ class EmulationJob(TrainingJob):
 
         pipeline.predict(directory, source, output)
 
-    def export(self, directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
+    def export(self, directory: Path, output: Path, options: ExportOptions) -> Mapping[str, Any]:
         """Write a compiled `.pt2`, or `.onnx`, and compare it with the emulator."""
         from scitoolkit.emulation import pipeline
 
-        return pipeline.export(directory, output, batch)
+        return pipeline.export(directory, output, options.batch)
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the whole model folder; a repetition on another processor ends elsewhere."""

@@ -14,6 +14,7 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.starter import DataToStart
 from scitoolkit.io.atoms import check_label_names
 from scitoolkit.potentials.config import PotentialConfig
+from scitoolkit.potentials.export.options import LibraryOptions
 from scitoolkit.training import TrainingJob
 
 
@@ -21,6 +22,7 @@ class PotentialJob(TrainingJob):
     """Interatomic potentials."""
 
     config_class: ClassVar[type[PotentialConfig]] = PotentialConfig
+    export_options: ClassVar[type[LibraryOptions]] = LibraryOptions
     task: ClassVar[str] = "potential"
 
     def starter(self, data: DataToStart) -> str:
@@ -60,6 +62,12 @@ class PotentialJob(TrainingJob):
         from scitoolkit.potentials import pipeline
 
         pipeline.predict(directory, source, output)
+
+    def export(self, directory: Path, output: Path, options: LibraryOptions) -> Mapping[str, Any]:
+        """Write, compile and check the C library of a model; see `potentials.export`."""
+        from scitoolkit.potentials import pipeline
+
+        return pipeline.export(directory, output, options)
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return weights and the model's own configuration, which has the type map filled in."""
