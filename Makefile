@@ -52,7 +52,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-PEER_NAMES := trainers e3nn mace nequip deepmd loaders optuna
+PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
@@ -83,6 +83,12 @@ $(PEERS)/nequip/.installed: constraints.txt
 $(PEERS)/loaders/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) -e . mosaicml-streaming torchdata
+	touch $@
+
+# the_well pins fsspec.
+$(PEERS)/well/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) the_well==1.2.0
 	touch $@
 
 # deepmd-kit's TensorFlow backend; its torch backend pins another torch.
