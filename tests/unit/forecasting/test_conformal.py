@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-
 from scitoolkit.forecasting.baselines import DampedAnomaly
+
 from scitoolkit.forecasting.conformal import rolling_intervals
 from scitoolkit.forecasting.metrics import coverage
 from scitoolkit.forecasting.windows import Series, all_windows
