@@ -17,7 +17,7 @@ from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting, f
 from scitoolkit.forecasting.forecasters.climatology import resolvable_harmonics
 from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
 from scitoolkit.forecasting.forecasters.stacking import StackingConfig, combined, convex_weights
-from scitoolkit.forecasting.judging import Fold, Judge, blocked, overall, thinned
+from scitoolkit.forecasting.judging import UNSTABLE, Fold, Judge, blocked, overall, thinned
 from scitoolkit.forecasting.windows import Array, join_windows
 
 log: Logger = get_logger(__name__)
@@ -26,8 +26,10 @@ LONG = 1000
 """Steps from which one validation part tells candidates of a family apart, without folds."""
 NEAR = 3.0
 """A family whose best is this many times worse than the best of all is not cross-validated."""
+MOST_WORK = 15_000
+"""Multiplications a step above which a family is fitted only when it is asked for by name."""
 STACKED = 4
-STACKING_GAIN = 0.005
+STACKING_GAIN = 0.001
 
 
 @dataclass
@@ -133,6 +135,7 @@ class Chooser:
         short = len(parts.fit_steps) < LONG and self.folds
         self.tuning: Judge = self.blocked if short else self.validation
         self.refused: dict[str, str] = {}
+        self._known: dict[str, tuple[float, bool]] = {}
 
     def families(self) -> list[ForecasterConfig]:
         """Return what is to be compared: the family that was asked for, or all."""
@@ -150,7 +153,10 @@ class Chooser:
             if not (family.closed_form and family.compared):
                 continue
             config = family(name=name)
-            if why := family.unavailable() or config.refuses(self.setting):
+            why = family.unavailable() or config.refuses(self.setting)
+            if not why and (work := config.work(self.setting)) > MOST_WORK:
+                why = f"{work:.2g} multiplications a step; forecaster={name} fits it alone"
+            if why:
                 self.refused[name] = why
             else:
                 found.append(config)
@@ -159,16 +165,21 @@ class Chooser:
     def entry(self, family: ForecasterConfig) -> Entry:
         """Return the best of a family, with its error on the validation part."""
         begun = time.process_time()
-        remembers = isinstance(family, MemoryConfig)
+        scores: dict[str, tuple[float, bool]] = {}
 
         def error(candidate: ForecasterConfig) -> float:
-            value = self.tuning.error(candidate)
-            if remembers:
+            rmse, stable = self.tuning.score(candidate)
+            scores[candidate.model_dump_json()] = rmse, stable
+            value = rmse if stable else UNSTABLE * rmse
+            if isinstance(family, MemoryConfig):
                 self.tried.append((candidate.label(), value))
             return value
 
         chosen = family.tune(self.setting, error)
+        known = scores.get(chosen.model_dump_json())
         rmse, stable = self.validation.score(chosen)
+        if known is not None and self.tuning is self.blocked:
+            self._known[chosen.model_dump_json()] = known
         self.validation.forget()
         self.tuning.forget()
         return Entry(chosen, rmse, None, stable, time.process_time() - begun)
@@ -180,7 +191,8 @@ class Chooser:
         best = min(e.validation if e.stable else np.inf for e in entries)
         for entry in entries:
             if self.folds and entry.validation <= NEAR * best:
-                entry.blocked, stable = self.blocked.score(entry.config)
+                known = self._known.get(entry.config.model_dump_json())
+                entry.blocked, stable = known or self.blocked.score(entry.config)
                 entry.stable = entry.stable and stable
                 self.blocked.forget()
         winner, errors = self._winner(entries)

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig, Memo, Setting
+from scitoolkit.forecasting.forecasters.base import (
+    Forecaster,
+    ForecasterConfig,
+    Setting,
+    Subspace,
+    once,
+)
+from scitoolkit.forecasting.forecasters.frames import Frame, encoded_windows
 from scitoolkit.forecasting.forecasters.recursive import Recursive
 from scitoolkit.forecasting.metrics import rmse_per_lead
 from scitoolkit.forecasting.windows import (
@@ -26,6 +33,8 @@ EXCURSION = 1.5
 """Largest excursion and late spread of a stable rollout, in units of those of the record."""
 UNSTABLE = 10.0
 """Factor on the error of a forecaster whose rollouts leave the range of the record."""
+SHARED = ("frame", "record", "range", "truth", "inputs")
+"""What all families share of a fold: coordinates of the record and of the windows."""
 _MOST_VALUES = 4_000_000
 
 
@@ -39,7 +48,7 @@ class Fold:
 
     def forget(self) -> None:
         """Drop what candidates of one family share; fitted frames stay."""
-        for key in [k for k in self.memo if k[0] not in ("frame", "range")]:
+        for key in [k for k in self.memo if k[0] not in SHARED]:
             del self.memo[key]
 
 
@@ -85,10 +94,8 @@ class Judge:
         squares, count, stable = 0.0, 0, True
         for fold in self.folds:
             model = config.build(self.setting).fit(fold.train, fold.memo)
-            error = rmse_per_lead(
-                fold.windows.targets(), model.predict(fold.windows), self.setting.weights
-            )
-            squares += float((error**2).mean()) * len(fold.windows)
+            error = mean_squares(model, fold, self.setting.weights)
+            squares += float(error.mean()) * len(fold.windows)
             count += len(fold.windows)
             stable = stable and is_stable(model, fold)
         return float(np.sqrt(squares / count)), stable
@@ -113,6 +120,26 @@ def overall(errors: Sequence[Array], weights: Array) -> float:
     return float(np.sqrt((rmse_per_lead(joined, 0 * joined, weights) ** 2).mean()))
 
 
+def mean_squares(model: Forecaster, fold: Fold, weights: Array) -> Array:
+    """Return (lead,) area-weighted mean squared errors, in the model's subspace where it has one.
+
+    Outside the subspace all models of one subspace forecast the same climatology.
+    """
+    frame = model.subspace()
+    if frame is None:
+        return rmse_per_lead(fold.windows.targets(), model.predict(fold.windows), weights) ** 2
+    truth, outside = once(
+        fold.memo, ("truth", *frame.key),
+        lambda: frame.split(fold.windows.targets(), fold.windows.output_years()),
+    )  # fmt: skip
+    return outside + frame.square(truth - model.coordinates(encoded_inputs(frame, fold)))
+
+
+def encoded_inputs(frame: Subspace | Frame, fold: Fold) -> Windows:
+    """Return the fold's windows in coordinates."""
+    return once(fold.memo, ("inputs", *frame.key), lambda: encoded_windows(frame, fold.windows))
+
+
 def is_stable(model: Forecaster, fold: Fold) -> bool:
     """Return whether long rollouts stay near the range of the record.
 
@@ -121,18 +148,18 @@ def is_stable(model: Forecaster, fold: Fold) -> bool:
     """
     if not isinstance(model, Recursive):
         return True
-    largest, spread = range_of(model, fold.train, fold.memo)
+    largest, spread = range_of(model, fold)
     which = np.linspace(0, len(fold.windows) - 1, min(ROLLOUTS, len(fold.windows))).astype(int)
-    paths = model.rollout(fold.windows.take(which), ROLLOUT_STEPS)
+    paths = model.rollout(encoded_inputs(model.frame, fold).take(which), ROLLOUT_STEPS)
     if not (np.abs(paths) < EXCURSION * largest).all():
         return False
     return bool(paths[:, -LATE:].std(axis=(0, 1)).mean() < EXCURSION * spread)
 
 
-def range_of(model: Recursive, train: Sequence[Series], memo: Memo) -> tuple[float, float]:
+def range_of(model: Recursive, fold: Fold) -> tuple[float, float]:
     """Return the largest absolute coordinate of the record, and the mean deviation."""
     key = ("range", *model.frame.key)
-    if key not in memo:
-        z = np.concatenate([model.frame.encode(*s) for s in train])
-        memo[key] = float(np.abs(z).max()), float(z.std(axis=0).mean())
-    return memo[key]
+    if key not in fold.memo:
+        z = np.concatenate([model.frame.encode(*s) for s in fold.train])
+        fold.memo[key] = float(np.abs(z).max()), float(z.std(axis=0).mean())
+    return fold.memo[key]

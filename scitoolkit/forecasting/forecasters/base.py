@@ -19,7 +19,7 @@ import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -102,6 +102,32 @@ class Forecaster(ABC):
         """Return the number of stored values."""
         return sum(a.size for a in self.arrays().values())
 
+    def subspace(self) -> Subspace | None:
+        """Return the orthonormal coordinates outside which nothing but a climatology is forecast.
+
+        Errors of such a forecaster are measured in them, which costs a fraction of the field's.
+        """
+        return None
+
+    def coordinates(self, encoded: Windows) -> Array:
+        """Return (window, lead, coordinate) of windows of coordinates; see `subspace`."""
+        raise NotImplementedError
+
+
+class Subspace(Protocol):
+    """Orthonormal coordinates of part of a field."""
+
+    key: tuple[Any, ...]
+
+    def encode(self, values: Array, years: Array) -> Array:
+        """Return (..., coordinate) of (..., cell)."""
+
+    def split(self, truth: Array, years: Array) -> tuple[Array, Array]:
+        """Return coordinates of (window, lead, cell), and (lead,) mean squares outside them."""
+
+    def square(self, difference: Array) -> Array:
+        """Return (lead,) area-weighted mean squares of differences of coordinates."""
+
 
 class ForecasterConfig(Config):
     """Base of a forecaster's configuration.
@@ -127,6 +153,10 @@ class ForecasterConfig(Config):
     def refuses(self, setting: Setting) -> str:
         """Return why the model cannot be used in this setting, "" if it can."""
         return ""
+
+    def work(self, setting: Setting) -> float:
+        """Return the multiplications of one step of one forecast; `auto` leaves out costly ones."""
+        return 0.0
 
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
         """Return the settings to choose from by validation, simplest first."""

@@ -13,6 +13,7 @@ from scitoolkit.forecasting.forecasters.base import (
     Forecaster,
     Memo,
     Setting,
+    Subspace,
     once,
     prefixed,
     within,
@@ -96,6 +97,24 @@ class Modes(Frame):
         if rest is not None or not self.seasonal:
             missing = missing - self.project(outside - self.mean.at(years))
         return outside + missing @ self.modes_
+
+    def split(self, truth: Array, years: Array) -> tuple[Array, Array]:
+        """Return coefficients of (window, lead, cell), and (lead,) mean squares outside the modes.
+
+        The climatology is what is forecast outside the modes.
+        """
+        away = truth - self.climatology.at(years)
+        inside = self.project(away)
+        share = self.weights / self.weights.sum()
+        outside = (away**2).mean(axis=0) @ share
+        outside = outside - (inside**2).mean(axis=0).sum(axis=-1) / self.weights.sum()
+        if not self.seasonal:
+            inside = self.project(truth - self.mean.at(years))
+        return inside / self.scale_, np.maximum(outside, 0.0)
+
+    def square(self, difference: Array) -> Array:
+        """Return (lead,) area-weighted mean squares of (window, lead, mode) differences."""
+        return ((difference * self.scale_) ** 2).mean(axis=0).sum(axis=-1) / self.weights.sum()
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return climatology, mean, modes and scales."""
@@ -192,6 +211,14 @@ class InFrame(Forecaster):
             self.rest.fit(segments, memo)
         return self
 
+    def subspace(self) -> Subspace | None:
+        """Return the modes, where the climatology is forecast outside them."""
+        return self.frame if self.rest is None and isinstance(self.frame, Modes) else None
+
+    def coordinates(self, encoded: Windows) -> Array:
+        """Return (window, lead, coordinate)."""
+        return self.inner.predict(encoded)
+
     def predict(self, windows: Windows) -> Array:
         """Return (window, lead, cell)."""
         rest = None if self.rest is None else self.rest.predict(windows)
@@ -220,7 +247,7 @@ def fitted_frame(frame: Frame, segments: Sequence[Series], memo: Memo | None) ->
     return once(memo, ("frame", *frame.key), lambda: frame.fit(segments))
 
 
-def encoded_windows(frame: Frame, windows: Windows) -> Windows:
+def encoded_windows(frame: Frame | Subspace, windows: Windows) -> Windows:
     """Return windows of the coordinates; steps after the last input are not read."""
     steps = windows.starts[:, None] + np.arange(windows.inputs)
     values = windows.series.values

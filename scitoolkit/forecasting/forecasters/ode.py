@@ -190,6 +190,12 @@ class GridOdeConfig(ForecasterConfig):
             return why
         return "" if self._radii(setting) else "the box of neighbours has too many features"
 
+    def work(self, setting: Setting) -> float:
+        """Return points times features of the smallest box, for all Runge-Kutta stages."""
+        assert setting.shape is not None
+        features = num_monomials(num_neighbours(setting.shape, self.radius or 1), self.degree)
+        return float(len(setting.weights) * features * 4 * self.substeps)
+
     def candidates(self, setting: Setting) -> list[ForecasterConfig]:
         """Return radii and penalties."""
         return self.fill(radius=self._radii(setting), penalty=(1e-8, 1e-6, 1e-4, 1e-2))

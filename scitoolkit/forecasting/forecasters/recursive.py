@@ -11,11 +11,12 @@ import numpy as np
 from scitoolkit.forecasting.forecasters.base import (
     Forecaster,
     Memo,
+    Subspace,
     once,
     prefixed,
     within,
 )
-from scitoolkit.forecasting.forecasters.frames import Frame, fitted_frame, unbroken
+from scitoolkit.forecasting.forecasters.frames import Frame, Modes, fitted_frame, unbroken
 from scitoolkit.forecasting.windows import Array, Series, Windows
 
 LIMIT = 1e3
@@ -73,10 +74,13 @@ class Recursive(Forecaster):
     def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Recursive:
         """Fit the frame, then the map on the coordinates of all stretches that are long enough."""
         self.frame = fitted_frame(self.frame, segments, memo)
-        long = unbroken(segments, self.reach + 2)
+        unbroken(segments, self.reach + 2)
+        encoded = once(
+            memo, ("record", *self.frame.key), lambda: [self.frame.encode(*s) for s in segments]
+        )
         prepared = once(
             memo, (*self.frame.key, *self.key()),
-            lambda: self.prepare([self.frame.encode(*s) for s in long]),
+            lambda: self.prepare([z for z in encoded if len(z) >= self.reach + 2]),
         )  # fmt: skip
         self.solve(prepared)
         return self
@@ -112,9 +116,17 @@ class Recursive(Forecaster):
             out.append(values)
         return np.stack(out, axis=1)
 
-    def rollout(self, windows: Windows, steps: int) -> Array:
-        """Return (window, step, coordinate), any number of steps."""
-        memory, out = self.start(windows).memory, []
+    def subspace(self) -> Subspace | None:
+        """Return the modes, where the model works in them."""
+        return self.frame if isinstance(self.frame, Modes) else None
+
+    def coordinates(self, encoded: Windows) -> Array:
+        """Return (window, lead, coordinate)."""
+        return self.rollout(encoded, encoded.leads)
+
+    def rollout(self, encoded: Windows, steps: int) -> Array:
+        """Return (window, step, coordinate) from windows of coordinates, any number of steps."""
+        memory, out = self.memory_of([encoded.lagged(k) for k in range(self.lags)]), []
         for _ in range(steps):
             memory = self.bounded(memory)
             out.append(memory[0])

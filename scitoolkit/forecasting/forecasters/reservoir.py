@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -50,15 +51,6 @@ class Reservoir(Recursive):
         """Return what the state depends on."""
         return "reservoir", self.size, self.radius, self.gain, self.seed
 
-    def weights(self, channels: int) -> tuple[Array, Array]:
-        """Return recurrent (size, size) and input (channels + 1, size) weights."""
-        rng = np.random.default_rng(self.seed)
-        dense = rng.standard_normal((self.size, self.size))
-        recurrent = dense * (rng.random((self.size, self.size)) < max(DENSITY, 4 / self.size))
-        largest = np.abs(np.linalg.eigvals(recurrent)).max()
-        inputs = rng.uniform(-1, 1, (channels + 1, self.size)) * self.gain / np.sqrt(channels)
-        return recurrent * (self.radius / max(largest, 1e-12)), inputs
-
     def drive(self, state: Array, x: Array) -> Array:
         """Return the state after an input (row, coordinate)."""
         return np.tanh(state @ self._recurrent.T + x @ self._inputs[1:] + self._inputs[0])
@@ -66,7 +58,9 @@ class Reservoir(Recursive):
     def memory_of(self, lagged: list[Array]) -> list[Array]:
         """Return coordinates and state after driving through the inputs, oldest first."""
         if not hasattr(self, "_recurrent"):
-            self._recurrent, self._inputs = self.weights(lagged[0].shape[-1])
+            self._recurrent, self._inputs = random_weights(
+                self.size, lagged[0].shape[-1], self.radius, self.gain, self.seed
+            )
         state = np.zeros((len(lagged[0]), self.size))
         for x in reversed(lagged):
             state = self.drive(state, x)
@@ -100,6 +94,19 @@ class Reservoir(Recursive):
     def set_fitted(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Set the readout."""
         self.readout_ = arrays["readout"]
+
+
+@lru_cache(maxsize=16)
+def random_weights(
+    size: int, channels: int, radius: float, gain: float, seed: int
+) -> tuple[Array, Array]:
+    """Return recurrent (size, size) and input (channels + 1, size) weights."""
+    rng = np.random.default_rng(seed)
+    dense = rng.standard_normal((size, size))
+    recurrent = dense * (rng.random((size, size)) < max(DENSITY, 4 / size))
+    largest = np.abs(np.linalg.eigvals(recurrent)).max()
+    inputs = rng.uniform(-1, 1, (channels + 1, size)) * gain / np.sqrt(channels)
+    return recurrent * (radius / max(largest, 1e-12)), inputs
 
 
 class ReservoirConfig(ForecasterConfig):

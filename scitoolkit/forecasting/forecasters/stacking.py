@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Annotated, ClassVar, Literal
 
@@ -54,7 +55,7 @@ class Stacking(Forecaster):
         errors = []
         for config in self.configs:
             found = cross_validate(
-                lambda config=config: config.build(self.setting), segments,
+                partial(config.build, self.setting), segments,
                 inputs=self.setting.inputs, leads=self.setting.leads,
             )  # fmt: skip
             errors.append(found.truth - found.forecast)
@@ -99,8 +100,10 @@ def convex_weights(errors: Array, weights: Array) -> Array:
         >>> convex_weights(errors, np.ones(1))
         array([[0.5, 0.5]])
     """
-    products = np.einsum("awlc,bwlc,c->lab", errors, errors, weights)
-    leads = len(products)
+    leads = errors.shape[2]
+    scaled = errors * np.sqrt(weights)
+    rows = [scaled[:, :, lead].reshape(len(errors), -1) for lead in range(leads)]
+    products = np.stack([row @ row.T for row in rows])
     pooled = [products[max(0, lead - 1) : lead + 2].sum(axis=0) for lead in range(leads)]
     return np.stack([_least_convex(matrix) for matrix in pooled])
 

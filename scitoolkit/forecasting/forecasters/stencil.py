@@ -106,8 +106,17 @@ class StencilConfig(ForecasterConfig):
         fitting = [c for c in dict.fromkeys(chosen) if self._fits(setting, c)]
         return [c for base in fitting for c in base.fill(penalty=(1e-7, 1e-4, 1e-2))]
 
-    def _fits(self, setting: Setting, config: StencilConfig) -> bool:
+    def work(self, setting: Setting) -> float:
+        """Return points times features of the smallest box."""
+        return float(len(setting.weights) * self._features(setting, self))
+
+    def _features(self, setting: Setting, config: StencilConfig) -> int:
         assert setting.shape is not None
         near = num_neighbours(setting.shape, config.radius or 1) * (config.lags or 1)
-        few = num_monomials(near, config.degree) <= MOST_FEATURES
-        return few and (config.lags or 1) <= setting.inputs
+        return num_monomials(near, config.degree)
+
+    def _fits(self, setting: Setting, config: StencilConfig) -> bool:
+        return (
+            self._features(setting, config) <= MOST_FEATURES
+            and (config.lags or 1) <= setting.inputs
+        )
