@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from scitoolkit import api
-from scitoolkit.emulation.job import prepare
+from scitoolkit.emulation.pipeline import prepare
 from scitoolkit.io.fields import expand_paths
 
 

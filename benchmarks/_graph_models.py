@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,14 +14,11 @@ from torch_geometric.nn import norm as norms
 from torch_geometric.nn.conv import __all__ as convolutions
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.graphs.adapter import distribute
-from scitoolkit.graphs.collectives import SumOverRanks
-from scitoolkit.graphs.communicator import SingleProcess, Traffic
+from scitoolkit.graphs.communicator import SingleProcess
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import prove
-from scitoolkit.graphs.simulated import run_ranks
 
 WIDTH = 8
 DEGREES = torch.tensor([0, 2, 9, 20, 15, 9, 5, 3, 1])
@@ -177,15 +173,31 @@ def part_of(size: int, *, edge_inputs: bool) -> GraphPart:
     return part
 
 
+def constructible() -> list[str]:
+    """Return the models of which all that they need is installed."""
+    return [name for name, make in catalogue() if _made(make) is not None]
+
+
+def runs_plainly(verdict: str) -> bool:
+    """Return whether torch-geometric alone runs a model with real rows, by the proof's verdict."""
+    return "not distributed" not in verdict and "returns torch.int64" not in verdict
+
+
+def _made(make: Callable[[], nn.Module]) -> nn.Module | None:
+    torch.manual_seed(0)
+    try:
+        return make()
+    except (ImportError, TypeError, ValueError, AssertionError):
+        return None  # needs a package that is not installed, or a graph of many types
+
+
 def verdicts(sizes: tuple[int, ...]) -> dict[str, str]:
     """Prove every model that plain torch-geometric runs: equal, or why it is refused."""
     found: dict[str, str] = {}
     for name, make in catalogue():
-        torch.manual_seed(0)
-        try:
-            model = make()
-        except (ImportError, TypeError, ValueError, AssertionError):
-            continue  # needs a package that is not installed, or a graph of many types
+        model = _made(make)
+        if model is None:
+            continue
         with_edges = not isinstance(model, Between)
         model = Called(model) if with_edges else model
         try:
@@ -193,33 +205,15 @@ def verdicts(sizes: tuple[int, ...]) -> dict[str, str]:
                 prove(model, part_of(size, edge_inputs=with_edges))
             found[name] = "equal"
         except ConfigError as error:
-            if "not distributed" not in str(error) and "returns torch.int64" not in str(error):
+            if runs_plainly(str(error)):
                 found[name] = str(error)
         except Exception as error:
             found[name] = f"crash: {type(error).__name__}: {error}"
     return found
 
 
-def three_steps_error(name: str, size: int = 3) -> float:
-    """Largest relative error of the weights after three steps on ranks, against plain training.
-
-    The graph is another one than the proof's: larger, its parts as METIS would never choose them.
-    """
-    torch.manual_seed(0)
-    model = dict(catalogue())[name]()
-    with_edges = not isinstance(model, Between)
-    model = (Called(model) if with_edges else model).double()
-    graph = _random_graph(with_edges=with_edges)
-    proof = prove(model, part_of(size, edge_inputs=with_edges))
-    owner = np.random.default_rng(5).choice(size, graph.num_nodes, p=[0.5, 0.3, 0.2])
-    plain = run_ranks(1, lambda ranks: _steps(model, graph, owner * 0, ranks, ()), Traffic)[0]
-    ours = run_ranks(size, lambda ranks: _steps(model, graph, owner, ranks, proof.fast), Traffic)[0]
-    scale = max(float(p.abs().max()) for p in plain) if plain else 1.0
-    pairs = zip(ours, plain, strict=True)
-    return max((float((a - b).abs().max()) / scale for a, b in pairs), default=0.0)
-
-
-def _random_graph(*, with_edges: bool) -> Graph:
+def random_graph(*, with_edges: bool) -> Graph:
+    """Another graph than the proof's, and larger."""
     r = np.random.default_rng(4)
     source, target = r.integers(150, size=(2, 900))
     order = np.lexsort((source, target))
@@ -228,22 +222,3 @@ def _random_graph(*, with_edges: bool) -> Graph:
         graph.edge_weight = r.uniform(0.5, 1.5, 900)
         graph.edge_attr = r.normal(size=(900, 3))
     return graph
-
-
-def _steps(
-    model: nn.Module, graph: Graph, owner: np.ndarray, ranks: Any, fast: Any
-) -> list[Tensor]:
-    """The change of the weights by three steps of gradient descent, dropout off."""
-    part = GraphPart(graph, owner, Grid(ranks.size), ranks)
-    model = copy.deepcopy(model)
-    before = [p.detach().clone() for p in model.parameters()]
-    own = distribute(model, part, fast, dropout=False)
-    x = torch.from_numpy(graph.features)[part.nodes].double().requires_grad_()
-    for _ in range(3):
-        model.zero_grad()
-        (own(x).sin().sum() / graph.num_nodes).backward()
-        with torch.no_grad():
-            for p in model.parameters():
-                grad = torch.zeros_like(p) if p.grad is None else p.grad
-                p -= 0.01 * SumOverRanks.apply(grad, ranks)
-    return [p.detach() - b for p, b in zip(model.parameters(), before, strict=True)]

@@ -1,4 +1,4 @@
-"""Series with known floors: Lorenz-63 in a field, Lorenz-96, Kuramoto-Sivashinsky, waves under noise.
+"""Series with known floors: Lorenz-63, Lorenz-96, Kuramoto-Sivashinsky, waves under noise.
 
 Only numpy is imported, so that the environments of the peers can make the same series.
 """

@@ -14,7 +14,7 @@ import layouts
 import numpy as np
 
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.job import prepare
+from scitoolkit.emulation.pipeline import prepare
 from scitoolkit.io.campaign import SampleIndex, open_campaign
 from scitoolkit.io.campaign.rows import row_sets
 from scitoolkit.training import Trainer

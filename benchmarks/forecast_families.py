@@ -1,4 +1,4 @@
-"""The shipped `auto` on series with known floors, on SC20 and ERSSTv5, beside PyDMD, pySINDy, opinf.
+"""The shipped `auto` on series with known floors, SC20, ERSSTv5; PyDMD, pySINDy, opinf beside.
 
 Every series is a file; the forecaster is chosen, fitted and tested by the forecasting job, closed
 forms only, on the first 62.5 % + 12.5 % of the steps (SC20: its own 427 training weeks), and tested

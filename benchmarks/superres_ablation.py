@@ -36,7 +36,7 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.superresolution import SuperresolutionSurrogate, check
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.evaluation import evaluate
-from scitoolkit.superresolution.job import equations_of, opened
+from scitoolkit.superresolution.pipeline import equations_of, opened
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOW = ROOT / "workflows" / "rayleigh_benard" / "full.yaml"

@@ -156,7 +156,7 @@ def opened_coarse(average: bool):
     from scitoolkit.superresolution import SuperresolutionSurrogate
     from scitoolkit.superresolution.config import SuperresolutionConfig
     from scitoolkit.superresolution.evaluation import Case
-    from scitoolkit.superresolution.job import opened
+    from scitoolkit.superresolution.pipeline import opened
 
     model = ModelFolder(SURROGATE)
     config = model.config(SuperresolutionConfig)

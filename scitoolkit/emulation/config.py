@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.emulation.models.config import AnyModel, UNetConfig
-from scitoolkit.emulation.models.layers import Padding
+from scitoolkit.emulation.models.padding import Padding
 from scitoolkit.io.campaign.split import CampaignSplit
 from scitoolkit.training.config import TrainingConfig
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.emulation.models.layers import Padding
+from scitoolkit.emulation.models.padding import Padding
 from scitoolkit.emulation.models.transport import transport
 from scitoolkit.emulation.variables import Layout, Variable, cell_widths
 

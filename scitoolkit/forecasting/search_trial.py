@@ -15,7 +15,6 @@ from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import divide, read_field
 from scitoolkit.forecasting.fitting import Prepared, begin_network, judge_network, prepare
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
-from scitoolkit.forecasting.lstm import make_ensemble
 from scitoolkit.training import Trainer
 
 _NETWORK_KEYS = {"model": {"hidden", "layers", "head", "architecture"}}
@@ -66,13 +65,3 @@ def validation_scores(
         "validation_rmse_base": found.selection.winner.validation,
         "validation_loss": float(trainer.best["loss"]) if trainer.best else float("nan"),
     }
-
-
-def network_cost(config: ForecastingConfig) -> Mapping[str, float]:
-    """Return `parameters` of the ensemble."""
-    rank = config.pod.rank if isinstance(config.pod.rank, int) else 40
-    network = make_ensemble(
-        config.model, rank, config.inputs, config.leads, seasonal=config.model.seasonal_inputs,
-        members=config.ensemble, seed=config.seed,
-    )  # fmt: skip
-    return {"parameters": float(sum(p.numel() for p in network.parameters()))}

@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-import torch
-import xarray as xr
-
-from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job import CHAOTIC, Artifacts
-from scitoolkit.core.log import get_logger
-from scitoolkit.core.model_folder import ModelFolder
-from scitoolkit.core.results import Figure, Lines, Results, Series, Table
+from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.graphs import mesh_baselines, sharing
-from scitoolkit.graphs.communicator import SingleProcess, join
-from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.mesh_config import MeshConfig
-from scitoolkit.graphs.mesh_data import MeshSet, read_meshes
-from scitoolkit.graphs.mesh_model import MeshTransport
-from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
-from scitoolkit.graphs.part import GraphPart
-from scitoolkit.io.fields import write_fields
-from scitoolkit.training import Trainer, TrainingJob, best_weights, current_rank
-from scitoolkit.training.processes import on_rank_zero
-
-log: Logger = get_logger(__name__)
-NODE_INPUTS, EDGE_INPUTS = 3, 3  # velocity and boundary flag; offset and length
+from scitoolkit.training import TrainingJob
 
 
 class MeshJob(TrainingJob):
@@ -40,35 +20,15 @@ class MeshJob(TrainingJob):
 
     def check(self, config: MeshConfig) -> Mapping[str, Any]:
         """Read the meshes, share them, run one batch; write nothing."""
-        meshes, flows = _data(config)
-        task = _task(config, meshes, flows["train"])
-        loss, _ = task.loss(next(iter(FlowLoader(flows["train"], 1))))
-        return {
-            "meshes": dict(zip(meshes.names, np.bincount(meshes.mesh).tolist(), strict=True)),
-            "trajectories": {name: len(numbers) for name, numbers in flows.items()},
-            "times": meshes.tracer.shape[1],
-            "parameters": sum(p.numel() for p in task.model.parameters()),
-            "algorithm": str(task.part.grid),
-            "first_loss": float(loss.detach()),
-        }
+        from scitoolkit.graphs import mesh_pipeline
+
+        return mesh_pipeline.check(config)
 
     def train(self, config: MeshConfig, run: RunDirectory, *, resume: bool = False) -> None:
         """Train on all processes; save the weights of the lowest validation error in `model/`."""
-        meshes, flows = _data(config)
-        task = _task(config, meshes, flows["train"])
-        log.info("%d own nodes of %d", len(task.part.nodes), meshes.graph.num_nodes)
-        settings = config.training
-        Trainer(task, settings, run=run).fit(
-            FlowLoader(flows["train"], settings.batch_size, settings.seed),
-            FlowLoader(flows["validation"], settings.batch_size),
-            resume=resume,
-        )
-        if current_rank() != 0:
-            return
-        model_folder = ModelFolder.create(run)
-        model_folder.save_weights(best_weights(run.checkpoints))
-        record = {"meshes": list(meshes.names), "processes": task.part.ranks.size}
-        model_folder.finish(run, record)
+        from scitoolkit.graphs import mesh_pipeline
+
+        mesh_pipeline.train(config, run, resume=resume)
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
         """Roll out the test trajectories, on each mesh of the file, the unseen ones too.
@@ -76,119 +36,17 @@ class MeshJob(TrainingJob):
         A run directory gets results.json and model/metrics.json; with `data` nothing is written
         and all trajectories of that file are rolled out.
         """
-        folder = ModelFolder(directory)
-        config, record = folder.config(MeshConfig), folder.record()
-        path = config.data.path if data is None else data
-        whole = read_meshes(path)
-        count = whole.tracer.shape[0]
-        flows = np.arange(count - config.split.test if data is None else 0, count)
-        found = {}
-        for name in whole.names:
-            meshes = read_meshes(path, [name])
-            found[name] = _errors(_alone(config, folder, meshes), meshes, flows)
-        results = _results(found, record["meshes"] if data is None else [], Path(path).name)
-        folder.write_results(results, data)
-        return results
+        from scitoolkit.graphs import mesh_pipeline
+
+        return mesh_pipeline.evaluate(directory, data)
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
         """Roll out every trajectory of a file from its first state; nodes of all meshes in turn."""
-        folder = ModelFolder(directory)
-        config = folder.config(MeshConfig)
-        meshes = read_meshes(source)
-        steps = meshes.tracer.shape[1] - 1
-        flows = np.arange(meshes.tracer.shape[0])
-        states = _alone(config, folder, meshes).rollout(flows, steps).numpy()
-        names = np.array(meshes.names)[meshes.mesh]
-        dataset = xr.Dataset(
-            {"tracer": (("step", "trajectory", "node"), states, {"units": "1"})},
-            coords={"step": np.arange(1, steps + 1), "mesh": ("node", names)},
-            attrs={"title": f"rollouts on the meshes of {Path(source).name}"},
-        )
-        write_fields(dataset, output)
+        from scitoolkit.graphs import mesh_pipeline
+
+        mesh_pipeline.predict(directory, source, output)
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the whole model folder; a repetition on another processor ends elsewhere."""
         del directory
         return Artifacts(tolerance=CHAOTIC)
-
-
-def _data(config: MeshConfig) -> tuple[MeshSet, dict[str, np.ndarray]]:
-    meshes = read_meshes(config.data.path, config.data.meshes)
-    count = meshes.tracer.shape[0]
-    test, validation = (
-        count - config.split.test,
-        count - config.split.test - config.split.validation,
-    )
-    if validation < 1:
-        raise ConfigError(
-            f"{count} trajectories leave none to learn from", where="split.validation, split.test",
-            allowed=f"together at most {count - 1}",
-        )  # fmt: skip
-    cuts = {"train": (0, validation), "validation": (validation, test), "test": (test, count)}
-    return meshes, {name: np.arange(*cut) for name, cut in cuts.items()}
-
-
-def _model(config: MeshConfig) -> MeshTransport:
-    torch.manual_seed(config.training.seed)
-    m = config.model
-    return MeshTransport(NODE_INPUTS, EDGE_INPUTS, m.hidden, m.rounds, m.stages)
-
-
-def _task(config: MeshConfig, meshes: MeshSet, train: np.ndarray) -> MeshDynamics:
-    ranks = join()
-    owner = on_rank_zero(lambda: sharing.choose_owner(meshes.graph, config.graph, ranks.size))
-    part = sharing.share(meshes.graph, config.graph, ranks, owner)
-    scale = float(np.diff(meshes.tracer[train], axis=1).var())
-    return MeshDynamics(
-        _model(config), meshes, part, scale, config.model.unrolled, config.training.seed
-    )
-
-
-def _alone(config: MeshConfig, folder: ModelFolder, meshes: MeshSet) -> MeshDynamics:
-    """The trained network on some meshes, on one process."""
-    model = _model(config).eval()
-    model.load_state_dict(folder.load_weights())
-    owner = np.zeros(meshes.graph.num_nodes, np.int64)
-    return MeshDynamics(model, meshes, GraphPart(meshes.graph, owner, Grid(1), SingleProcess()))
-
-
-def _errors(task: MeshDynamics, meshes: MeshSet, flows: np.ndarray) -> dict[str, np.ndarray]:
-    """Root mean squared error at each step over nodes and trajectories, by method."""
-    steps = meshes.tracer.shape[1] - 1
-    truth = meshes.tracer[flows, 1:].swapaxes(0, 1)
-    methods = {
-        "surrogate": task.rollout(flows, steps).numpy(),
-        "persistence": mesh_baselines.persistence(meshes, flows, steps),
-        "interpolation": mesh_baselines.interpolation(meshes, flows, steps),
-    }
-    return {name: np.sqrt(((states - truth) ** 2).mean((1, 2))) for name, states in methods.items()}
-
-
-def _results(found: dict[str, dict[str, np.ndarray]], seen: list[str], file: str) -> Results:
-    rows: list[list[Any]] = []
-    metrics: dict[str, Any] = {}
-    figures: list[Figure] = []
-    for mesh, errors in found.items():
-        label = f"{mesh} ({'seen' if mesh in seen else 'unseen'})" if seen else mesh
-        rows.append([label, *(float(e.mean()) for e in errors.values())])
-        best = np.minimum(errors["persistence"], errors["interpolation"])
-        metrics[f"error_ratio_{mesh}"] = float(errors["surrogate"].mean() / best.mean())
-        x = [float(s) for s in range(1, len(best) + 1)]
-        lines = [
-            Series(label=n, y=e.tolist(), role="main" if n == "surrogate" else "baseline")
-            for n, e in errors.items()
-        ]
-        figures.append(
-            Lines(title=label, x=x, x_label="step", y_label="RMSE", series=lines, log_y=True)
-        )
-    metrics["rollout_error_ratio"] = max(metrics.values())
-    return Results(
-        title=f"Rollouts on meshes: {file}",
-        summary=["Errors are over all nodes and test trajectories, from the first state alone."],
-        metrics=metrics,
-        tables=[
-            Table(title="RMSE, mean over the steps of the rollout",
-                  columns=["mesh", *next(iter(found.values()))], rows=rows)
-        ],
-        figures=figures,
-    )  # fmt: skip

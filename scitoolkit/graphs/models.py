@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
-from torch import Tensor, nn
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import missing_extra
 from scitoolkit.core.plugins import Choice, Kind
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class NodeModelConfig(Config):
@@ -31,11 +33,15 @@ class NodeModelConfig(Config):
 
     def build(self, inputs: int, outputs: int) -> nn.Module:
         """Return the model for `inputs` features and `outputs` classes."""
+        from scitoolkit.graphs.networks import NodeModel, WeightedNodeModel
+
         network = WeightedNodeModel if self.weighted_edges else NodeModel
         return network(self._layers(inputs, outputs), self.dropout, self.activation())
 
     def activation(self) -> nn.Module:
         """Return what follows every layer but the last."""
+        from torch import nn
+
         return nn.ReLU()
 
     def _layers(self, inputs: int, outputs: int) -> list[nn.Module]:
@@ -87,6 +93,8 @@ class GIN(NodeModelConfig):
 
     def layer(self, inputs: int, outputs: int) -> nn.Module:
         """Return one layer."""
+        from torch import nn
+
         perceptron = nn.Sequential(
             nn.Linear(inputs, self.hidden), nn.ReLU(), nn.Linear(self.hidden, outputs)
         )
@@ -103,6 +111,8 @@ class GAT(NodeModelConfig):
 
     def activation(self) -> nn.Module:
         """Return what follows every layer but the last."""
+        from torch import nn
+
         return nn.ELU()
 
     def _layers(self, inputs: int, outputs: int) -> list[nn.Module]:
@@ -114,39 +124,3 @@ class GAT(NodeModelConfig):
         ]
         last = inputs if self.layers == 1 else each * self.heads
         return [*inner, layers.GATConv(last, outputs)]
-
-
-class NodeModel(nn.Module):
-    """Message layers one after the other: dropout, layer, activation; the last gives logits.
-
-    Args:
-        layers: called with (x, edge_index).
-        dropout: before each layer.
-        activation: after each layer but the last.
-    """
-
-    def __init__(self, layers: list[nn.Module], dropout: float, activation: nn.Module) -> None:
-        super().__init__()
-        self.layers: nn.ModuleList = nn.ModuleList(layers)
-        self.dropout: float = dropout
-        self.activation: nn.Module = activation
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Return logits, shape (N, classes)."""
-        return self._through(x, edge_index)
-
-    def _through(self, x: Tensor, edge_index: Tensor, *weights: Tensor | None) -> Tensor:
-        for i, layer in enumerate(self.layers):
-            x = nn.functional.dropout(x, self.dropout, self.training)
-            x = layer(x, edge_index, *weights)
-            if i + 1 < len(self.layers):
-                x = self.activation(x)
-        return x
-
-
-class WeightedNodeModel(NodeModel):
-    """A `NodeModel` of layers that are called with the weights of edges too."""
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """Return logits, shape (N, classes)."""
-        return self._through(x, edge_index, edge_weight)

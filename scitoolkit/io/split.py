@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import xarray as xr
 from pydantic import Field, model_validator
 
 from scitoolkit.core.config import Config, refuse_unused
 from scitoolkit.core.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 PARTS = ("train", "validation", "test")
 

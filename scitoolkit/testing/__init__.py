@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.forecaster import ForecasterContract as ForecasterContract
     from scitoolkit.testing.format import FormatContract as FormatContract
+    from scitoolkit.testing.generator import GeneratorContract as GeneratorContract
     from scitoolkit.testing.job import JobContract as JobContract
     from scitoolkit.testing.kernels import KernelContract as KernelContract
     from scitoolkit.testing.loader import LoaderContract as LoaderContract
@@ -25,6 +26,7 @@ _HOMES = {
     "EnhancerContract": "codec",
     "ForecasterContract": "forecaster",
     "FormatContract": "format",
+    "GeneratorContract": "generator",
     "JobContract": "job",
     "KernelContract": "kernels",
     "LoaderContract": "loader",
@@ -38,6 +40,7 @@ __all__ = [
     "EnhancerContract",
     "ForecasterContract",
     "FormatContract",
+    "GeneratorContract",
     "JobContract",
     "KernelContract",
     "LoaderContract",

@@ -13,7 +13,7 @@ from scitoolkit.core.plugins import Choice, Kind
 if TYPE_CHECKING:
     from torch import nn
 
-    from scitoolkit.emulation.models.layers import Padding
+    from scitoolkit.emulation.models.padding import Padding
 
 
 class FieldModelConfig(Config):

@@ -7,12 +7,13 @@ walled one is continued by zeros (a network can tell where the wall is) or by th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-Padding = Literal["circular", "zeros", "edge"]
+from scitoolkit.emulation.models.padding import Padding
+
 _CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _MODE = {1: "linear", 2: "bilinear", 3: "trilinear"}
 

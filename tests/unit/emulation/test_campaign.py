@@ -11,7 +11,7 @@ from scitoolkit import api
 from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.job import prepare
+from scitoolkit.emulation.pipeline import prepare
 from scitoolkit.io.fields import write_fields
 
 ROWS, CELLS = 12, 16

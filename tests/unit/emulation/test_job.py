@@ -14,7 +14,7 @@ from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.emulation import surrogate
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.job import prepare
+from scitoolkit.emulation.pipeline import prepare
 from scitoolkit.io.fields import write_fields
 
 
@@ -135,7 +135,7 @@ def test_zarr_is_read_as_well(job, tmp_path):
 
 def test_a_stopped_training_continues_to_the_same_weights(wave_job):
     from scitoolkit.core.errors import Interrupted
-    from scitoolkit.emulation import job as job_module
+    from scitoolkit.emulation import pipeline
     from scitoolkit.training import Callback, Trainer
 
     path = wave_job(symmetries={"shift": ["x"]}, rollout={"steps": 2, "begin": 0.4, "noise": 0.1},
@@ -154,12 +154,12 @@ def test_a_stopped_training_continues_to_the_same_weights(wave_job):
     def with_stop(self, *arguments, callbacks=(), **options):
         original(self, *arguments, callbacks=[*callbacks, Stop()], **options)
 
-    job_module.Trainer.__init__ = with_stop
+    pipeline.Trainer.__init__ = with_stop
     try:
         with pytest.raises(Interrupted):
             api.train(path)
     finally:
-        job_module.Trainer.__init__ = original
+        pipeline.Trainer.__init__ = original
     resumed = api.train(path, resume=True).path
     assert resumed != whole
     weights = [(p / "model" / "weights.safetensors").read_bytes() for p in (whole, resumed)]

@@ -13,7 +13,8 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import divide, read_field
-from scitoolkit.forecasting.job import ForecastingJob, _future_times
+from scitoolkit.forecasting.job import ForecastingJob
+from scitoolkit.forecasting.pipeline import _future_times
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
 
 DATA = next((Path(__file__).parents[3] / "datasets" / "ersst_v5").glob("*.nc"))

@@ -12,7 +12,8 @@ from scitoolkit import api
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.potentials.config import PotentialConfig
-from scitoolkit.potentials.job import PotentialJob, load_model
+from scitoolkit.potentials.job import PotentialJob
+from scitoolkit.potentials.pipeline import load_model
 
 ACAC = Path(__file__).parents[3] / "datasets" / "acac"
 

@@ -12,7 +12,8 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.io.atoms import LabelConfig, open_atoms
 from scitoolkit.potentials.config import PotentialConfig
-from scitoolkit.potentials.job import PotentialJob, load_model, prepare
+from scitoolkit.potentials.job import PotentialJob
+from scitoolkit.potentials.pipeline import load_model, prepare
 from scitoolkit.potentials.reference_energies import training_frames
 
 ACAC = Path(__file__).parents[3] / "datasets" / "acac"

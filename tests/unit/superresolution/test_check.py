@@ -12,7 +12,7 @@ from scitoolkit import api
 from scitoolkit.core.content import find_content
 from scitoolkit.superresolution import PDE, check
 from scitoolkit.superresolution.grid import numeric_attributes
-from scitoolkit.superresolution.job import opened
+from scitoolkit.superresolution.pipeline import opened
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from scitoolkit.core.config import load_config
 from scitoolkit.io.fields import open_fields, write_fields
 from scitoolkit.superresolution import SuperresolutionConfig, SuperresolutionSurrogate, stream
 from scitoolkit.superresolution.crops import CropSource
-from scitoolkit.superresolution.job import opened, prepare
+from scitoolkit.superresolution.pipeline import opened, prepare
 from scitoolkit.superresolution.predict import at_points
 
 

@@ -1,0 +1,162 @@
+"""Models of the catalogue on real processes: `python -m _graph_ranks OUT NAME...`, by `launch`.
+
+Rank 0 appends a line of JSON a model to OUT: the verdict of the proof, and how far loss, gradients
+and the input's gradient of three steps on the processes are from those of the plain model.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import sys
+import warnings
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from _graph_models import WIDTH, Between, Called, catalogue, random_graph
+from torch import Tensor, nn
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.graphs.adapter import distribute
+from scitoolkit.graphs.collectives import SumOverRanks
+from scitoolkit.graphs.communicator import Communicator, SingleProcess, join
+from scitoolkit.graphs.graph import Graph
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.proof import Proof, prove
+from scitoolkit.training.launch import launch, leave
+
+STEPS = 3
+PATIENCE = timedelta(seconds=60)  # a rank that waits longer for another has lost it
+FLOOR = 1e-4  # of the largest number: what is zero but for rounding has no scale
+SHARES = {1: [1.0], 2: [0.7, 0.3], 4: [0.4, 0.3, 0.2, 0.1]}
+HERE = Path(__file__).resolve().parent
+
+
+def run_models(names: list[str], size: int, folder: Path) -> dict[str, dict]:
+    """Run models one after the other on `size` processes; what ends a process is a crash."""
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    found: dict[str, dict] = {}
+    out = folder / f"ranks{size}.jsonl"
+    while left := [name for name in names if name not in found]:
+        out.unlink(missing_ok=True)
+        code = launch(size, [str(out), *left], module="_graph_ranks")
+        lines = out.read_text().splitlines() if out.exists() else []
+        found |= {record["name"]: record for record in map(json.loads, lines)}
+        if code:
+            lost = next(name for name in left if name not in found)
+            found[lost] = {"name": lost, "verdict": f"crash: processes ended with {code}"}
+    return found
+
+
+def main() -> None:
+    out, names = Path(sys.argv[1]), sys.argv[2:]
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    if int(os.environ["WORLD_SIZE"]) > 1:
+        dist.init_process_group("gloo", timeout=PATIENCE)
+    ranks = join()
+    makers = dict(catalogue())
+    for name in names:
+        record = {"name": name, **_record(makers[name], ranks)}
+        if ranks.rank == 0:
+            with out.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+
+
+def _record(make, ranks: Communicator) -> dict:
+    """Prove and train; an error on one rank alone ends the processes."""
+    torch.manual_seed(0)
+    model = make()
+    with_edges = not isinstance(model, Between)
+    model = (Called(model) if with_edges else model).double()
+    graph = random_graph(with_edges=with_edges)
+    shares = SHARES[ranks.size]
+    owner = np.random.default_rng(5).choice(ranks.size, graph.num_nodes, p=shares)
+    part = GraphPart(graph, owner, Grid(ranks.size), ranks)
+    try:
+        proof: Proof = prove(model, part)
+    except ConfigError as error:
+        return {"verdict": f"refused: {error}"}
+    layers = sum(hasattr(m, "propagate") for m in model.modules())
+    ours = steps(distribute(copy.deepcopy(model), part, proof.fast, dropout=False), part)
+    error = 0.0
+    if ranks.rank == 0:
+        whole = GraphPart(graph, owner * 0, Grid(1), SingleProcess())
+        error = _difference(ours, steps(_Plain(model, graph, whole), whole))
+    return {"verdict": "equal", "error": error, "proof_ms": 1e3 * proof.seconds / max(1, layers)}
+
+
+class _Plain(nn.Module):
+    """The model on the whole graph by torch-geometric alone, called as `distribute`'s is."""
+
+    def __init__(self, model: nn.Module, graph: Graph, part: GraphPart) -> None:
+        super().__init__()
+        self.model = _without_dropout(copy.deepcopy(model))
+        self.back = torch.empty_like(part.nodes)
+        self.back[part.nodes] = torch.arange(len(part.nodes))
+        self.nodes = part.nodes
+        self.pair = torch.from_numpy(np.stack([graph.source, graph.target]))
+        names = ("edge_weight", "edge_attr")
+        given = {name: getattr(graph, name) for name in names}
+        self.given = {n: torch.from_numpy(a).double() for n, a in given.items() if a is not None}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x[self.back], self.pair, **self.given)[self.nodes]
+
+
+def _without_dropout(model: nn.Module) -> nn.Module:
+    inner = model.forward
+
+    def forward(*args, **kwargs):
+        known, nn.functional.dropout = nn.functional.dropout, lambda x, *_, **__: x
+        try:
+            return inner(*args, **kwargs)
+        finally:
+            nn.functional.dropout = known
+
+    model.forward = forward
+    return model
+
+
+def steps(model: nn.Module, part: GraphPart) -> list[Tensor]:
+    """Loss, the input's gradient and every parameter's of steps of gradient descent."""
+    graph, ranks = part.graph, part.ranks
+    weight = torch.sin(torch.arange(graph.num_nodes, dtype=torch.float64))[part.nodes]
+    x = torch.from_numpy(graph.features)[part.nodes].double().requires_grad_()
+    recorded: list[Tensor] = []
+    torch.manual_seed(1)
+    for _ in range(STEPS):
+        model.zero_grad()
+        x.grad = None
+        out = model(x)
+        loss = (out.reshape(len(x), -1).sin().sum(1) * weight).sum() / graph.num_nodes
+        loss.backward()
+        with torch.no_grad():
+            rows = torch.zeros(graph.num_nodes, WIDTH, dtype=torch.float64)
+            rows[part.nodes] = torch.zeros_like(x) if x.grad is None else x.grad
+            recorded += [SumOverRanks.apply(t, ranks) for t in (loss.detach(), rows)]
+            for p in model.parameters():
+                grad = torch.zeros_like(p) if p.grad is None else p.grad
+                recorded.append(SumOverRanks.apply(grad, ranks))
+                p -= 0.01 * recorded[-1]
+    return recorded
+
+
+def _difference(ours: list[Tensor], plain: list[Tensor]) -> float:
+    largest = max(float(t.abs().max()) for t in plain if t.numel())
+    errors = []
+    for a, b in zip(ours, plain, strict=True):
+        if b.numel():
+            scale = max(float(b.abs().max()), FLOOR * largest, 1e-300)
+            errors.append(float((a - b).abs().max()) / scale)
+    return max(e if np.isfinite(e) else float("inf") for e in errors)
+
+
+if __name__ == "__main__":
+    main()
+    leave(0)

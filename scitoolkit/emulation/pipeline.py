@@ -1,0 +1,173 @@
+"""Training, evaluation, application and export of emulators."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from logging import Logger
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.model_folder import ModelFolder
+from scitoolkit.core.results import Results
+from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.emulation import report, surrogate
+from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.data import Data, open_data
+from scitoolkit.emulation.emulator import Emulator, build
+from scitoolkit.emulation.evaluation import Evaluation
+from scitoolkit.emulation.loading import make_loader
+from scitoolkit.emulation.prediction import predict_file
+from scitoolkit.emulation.statistics import measure
+from scitoolkit.emulation.symmetries import Symmetries
+from scitoolkit.emulation.task import EmulationTask
+from scitoolkit.io.campaign.split import Parts, divide
+from scitoolkit.io.fields import write_fields
+from scitoolkit.io.loader import PlannedLoader
+from scitoolkit.training import Trainer, best_weights, current_rank
+
+log: Logger = get_logger(__name__)
+
+
+@dataclass
+class Prepared:
+    """A job ready to be trained."""
+
+    data: Data
+    parts: Parts
+    emulator: Emulator
+    task: EmulationTask
+    loaders: dict[str, PlannedLoader]
+
+
+def check(config: EmulationConfig) -> Mapping[str, Any]:
+    """Open the data, measure the training part, run one batch; write nothing."""
+    job = prepare(config)
+    loss, _ = job.task.loss(next(iter(job.loaders["train"])))
+    layout = job.data.layout
+    job.data.dataset.close()
+    return {
+        "grid": layout.grid,
+        "inputs": {v.name: list(v.dims) for v in layout.inputs},
+        "outputs": {v.name: list(v.dims) for v in layout.outputs},
+        "state": list(layout.state),
+        "units": {n: v.units for n, v in layout.variables.items()},
+        "campaign": job.data.campaign.describe(),
+        "samples": {name: sum(map(len, part)) for name, part in job.parts.items()},
+        "parameters": sum(p.numel() for p in job.emulator.parameters()),
+        "first_loss": float(loss.detach()),
+        "loader": job.loaders["train"].explain(),
+    }
+
+
+def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -> None:
+    """Train on the training part, keep the weights that validate best, save `model/`."""
+    begin = time.process_time()
+    job = prepare(config)
+    log.info(
+        "%d samples of %d simulations on %s, %d parameters",
+        job.data.num_samples, len(job.data.blocks), job.data.layout.grid,
+        sum(p.numel() for p in job.emulator.parameters()),
+    )  # fmt: skip
+    trainer = Trainer(job.task, config.training, run=run)
+    trainer.fit(job.loaders["train"], job.loaders.get("validation"), resume=resume)
+    job.data.dataset.close()
+    if current_rank() != 0:
+        return
+    job.emulator.load_state_dict(best_weights(run.checkpoints))
+    model = ModelFolder.create(run)
+    surrogate.save(job.emulator.cpu(), model.path, config.weights)
+    record = {
+        "best": trainer.best, "steps": trainer.step,
+        "cpu_seconds": time.process_time() - begin,
+        "parts": {
+            name: [edge for block in part for edge in (block.start, block.stop)]
+            for name, part in job.parts.items()
+        },
+        "loader": job.loaders["train"].stats(),
+    }  # fmt: skip
+    model.finish(run, record)
+
+
+def evaluate(directory: Path, data: Path | None = None) -> Results:
+    """Evaluate on the run's own test part, or on all of another file.
+
+    A run directory gets results.json, results.nc and model/metrics.json; with `data` nothing
+    is written.
+    """
+    model = ModelFolder(directory)
+    config = model.config(EmulationConfig)
+    emulator = surrogate.load(model.path, config)
+    path = data if data is not None else config.data.test
+    opened = open_data(config.data, path, like=emulator.layout)
+    blocks = opened.blocks
+    if path is None:
+        edges = model.record()["parts"]["test"]
+        blocks = [range(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    try:
+        found = Evaluation(emulator, opened, blocks, config)
+        results, fields = report.make(found, config.workflow)
+    finally:
+        opened.dataset.close()
+    if model.write_results(results, data) and fields is not None:
+        write_fields(fields, Path(directory) / "results.nc")
+    return results
+
+
+def predict(directory: Path, source: Path, output: Path) -> None:
+    """Apply the emulator to every sample of a file, or roll it out from the last one."""
+    model = ModelFolder(directory)
+    config = model.config(EmulationConfig)
+    emulator = surrogate.load(model.path, config)
+    predict_file(emulator, config, source, output)
+
+
+def export(directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
+    """Write a compiled `.pt2`, or `.onnx`, and compare it with the emulator."""
+    from scitoolkit.emulation.export import export as write_program
+
+    model = ModelFolder(directory)
+    emulator = surrogate.load(model.path, model.config(EmulationConfig))
+    return write_program(emulator, Path(output), batch)
+
+
+def prepare(config: EmulationConfig) -> Prepared:
+    """Open the data, divide it, measure the training part, build the emulator and the loaders."""
+    data = open_data(config.data)
+    try:
+        return _prepare(config, data)
+    except BaseException:
+        data.dataset.close()
+        raise
+
+
+def _prepare(config: EmulationConfig, data: Data) -> Prepared:
+    lead, rollout = config.data.lead, config.rollout
+    reach = lead * (rollout.pushforward + rollout.steps)
+    index = data.campaign.index
+    parts = divide(index, lead + 1, config.split, own_test=config.data.test is None)
+    emulator = build(config, data.layout)
+    emulator.set_statistics(measure(data, parts["train"], config))
+    task = EmulationTask(
+        emulator, rollout, Symmetries(config.symmetries, data.layout),
+        torch.from_numpy(data.layout.weights()),
+    )  # fmt: skip
+    loaders = {}
+    for name in ("train", "validation"):
+        if not len(parts[name]):
+            continue
+        offsets = [*range(0, reach + 1, max(lead, 1))] if lead else [0]
+        starts = index.starts(parts[name], offsets[-1] + 1)
+        if not len(starts):
+            raise DataError(
+                f"the {name} part has {sum(map(len, parts[name]))} samples and no whole window of "
+                f"{offsets[-1] + 1}", where=data.where,
+                fix="a larger part, or fewer rollout.steps",
+            )  # fmt: skip
+        loaders[name] = make_loader(data, config, starts, offsets, train=name == "train")
+    return Prepared(data, parts, emulator, task, loaders)

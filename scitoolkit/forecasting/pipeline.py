@@ -1,0 +1,232 @@
+"""The work of the forecasting job: check, train, evaluate, search, predict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from logging import Logger
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.model_folder import ModelFolder
+from scitoolkit.core.results import Results
+from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.forecasting import evaluation, fitting
+from scitoolkit.forecasting.config import ForecastingConfig
+from scitoolkit.forecasting.data import FieldData, divide, read_field
+from scitoolkit.forecasting.forecasters import Forecaster, forecasters
+from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
+from scitoolkit.forecasting.forecasters.persistence import Persistence
+from scitoolkit.forecasting.parameters import network_cost
+from scitoolkit.forecasting.search_trial import prepared, validation_scores
+from scitoolkit.forecasting.surrogate import ForecastSurrogate, forecast_dataset
+from scitoolkit.forecasting.task import ForecastTask
+from scitoolkit.forecasting.windows import Series, Windows
+from scitoolkit.io.fields import write_fields
+from scitoolkit.io.loader import ArraySource, BatchLoader
+from scitoolkit.io.time_axis import decimal_years
+from scitoolkit.training import Trainer, best_weights, current_rank, world_size
+
+log: Logger = get_logger(__name__)
+
+
+def check(config: ForecastingConfig) -> Mapping[str, Any]:
+    """Open the data, choose the closed form, run one batch; write nothing."""
+    data = read_field(config.data)
+    parts = divide(data, config)
+    found = fitting.prepare(data, parts, config)
+    facts: dict[str, Any] = {
+        "variable": data.name,
+        "units": data.units,
+        "steps": len(data.series.values),
+        "cells": int(data.grid.values.sum()),
+        "breakpoints": len(data.breakpoints),
+        "windows": {name: len(w) for name, w in parts.windows.items()},
+        "closed_form": found.selection.winner.config.label(),
+        "left_out": found.selection.refused,
+        "modes": len(found.modes),
+    }
+    correction = found.correction
+    if correction is None:
+        return facts
+    loader = _loader(correction, parts.windows["train"], config, shuffle=True)
+    loss, _ = ForecastTask(correction.networks_).loss(next(iter(loader)))
+    return facts | {
+        "parameters": sum(p.numel() for p in correction.networks_.parameters()),
+        "first_loss": float(loss.detach()),
+        "loader": loader.explain(),
+    }
+
+
+def train(config: ForecastingConfig, run: RunDirectory, *, resume: bool = False) -> None:
+    """Choose on validation, train networks on what is left, refit, save `model/`."""
+    found = prepared(config)
+    log.info(
+        "%d steps, %d cells, %d modes; closed form: %s", len(found.data.series.values),
+        len(found.data.weights), len(found.modes), found.selection.winner.config.label(),
+    )  # fmt: skip
+    if found.correction is not None:
+        _train_networks(found, found.correction, config, run, resume=resume)
+    if current_rank() != 0:
+        return
+    surrogate, record = fitting.finalize(found, config)
+    model = ModelFolder.create(run)
+    surrogate.save(model.path)
+    model.finish(run, record)
+
+
+def evaluate(directory: Path, data: Path | None = None) -> Results:
+    """Evaluate on the run's own test part, or on all of another file after the training.
+
+    A run directory gets results.json, results.nc and model/metrics.json; with `data` nothing
+    is written.
+    """
+    model = ModelFolder(directory)
+    config, record = model.config(ForecastingConfig), model.record()
+    surrogate = ForecastSurrogate.load(model.path)
+    source = config.data if data is None else config.data.model_copy(update={"path": data})
+    field = read_field(source, surrogate.grid)
+    windows = _test_windows(field, surrogate, config, own=data is None)
+    baselines = _baselines(surrogate, field, record, config)
+    found = evaluation.Evaluation(surrogate, field, windows, baselines, record)
+    results, maps = found.results(config.workflow)
+    if model.write_results(results, data):
+        write_fields(maps, Path(directory) / "results.nc")
+    return results
+
+
+def search_trial(
+    config: ForecastingConfig, run: RunDirectory, *, resume: bool = False
+) -> Mapping[str, float]:
+    """Train the network alone; return `validation_rmse` of the corrected forecast."""
+    found = prepared(config)
+    if found.correction is None:
+        raise ConfigError(
+            "there is no network to train", where="model.name", allowed="not none",
+            fix="model.name=auto",
+        )  # fmt: skip
+    trainer = _train_networks(found, found.correction, config, run, resume=resume)
+    scores = validation_scores(found, found.correction, config, trainer)
+    return {**network_cost(config), **scores}
+
+
+def predict(directory: Path, source: Path, output: Path) -> None:
+    """Forecast from the last steps of a file; write NetCDF with 90 % bounds."""
+    model = ModelFolder(directory)
+    config = model.config(ForecastingConfig)
+    surrogate = ForecastSurrogate.load(model.path)
+    data = read_field(config.data.model_copy(update={"path": source}), surrogate.grid)
+    start = len(data.series.values) - config.inputs
+    if start < 0 or any(start < breakpoint for breakpoint in data.breakpoints):
+        raise DataError(
+            f"the last unbroken stretch is shorter than the {config.inputs} input steps",
+            where=str(source),
+            allowed=f"at least {config.inputs} steps without a breakpoint at the end",
+        )
+    valid = _future_times(data.times.values, config.leads)
+    years = np.concatenate([data.series.years, decimal_years(valid)])
+    series = Series(data.series.values, years)
+    windows = Windows(series, np.array([start]), config.inputs, config.leads)
+    forecast = forecast_dataset(surrogate, data, windows, valid)
+    if data.times.encoding.get("units"):
+        kept = {k: v for k, v in data.times.encoding.items() if k in ("units", "calendar")}
+        forecast["valid_time"].encoding.update(kept)
+    write_fields(forecast.assign_attrs(title=f"forecast of {data.name}"), output)
+
+
+def _train_networks(
+    found: fitting.Prepared, correction: LstmCorrection, config: ForecastingConfig,
+    run: RunDirectory, *, resume: bool,
+) -> Trainer:  # fmt: skip
+    """Train the networks and keep the weights of the least validation loss."""
+    trainer = Trainer(ForecastTask(correction.networks_), config.training, run=run)
+    windows = found.parts.windows
+    trainer.fit(
+        _loader(correction, windows["train"], config, shuffle=True),
+        _loader(correction, windows["validation"], config, shuffle=False),
+        resume=resume,
+    )
+    if current_rank() == 0:
+        correction.networks_.load_state_dict(best_weights(run.checkpoints))
+        correction.networks_ = correction.networks_.cpu()
+    return trainer
+
+
+def _loader(
+    correction: LstmCorrection, windows: Windows, config: ForecastingConfig, *, shuffle: bool
+) -> BatchLoader:
+    arrays = {"inputs": correction.inputs(windows), "targets": correction.targets(windows)}
+    return BatchLoader(
+        ArraySource(arrays), config.training.batch_size, seed=config.training.seed,
+        shuffle=shuffle, rank=current_rank(), world_size=world_size(),
+    )  # fmt: skip
+
+
+def _test_windows(
+    field: FieldData, surrogate: ForecastSurrogate, config: ForecastingConfig, *, own: bool
+) -> Windows:
+    """Return the windows whose outputs nothing was learned from."""
+    if own:
+        return divide(field, config).windows["test"]
+    length = config.inputs + config.leads
+    starts = np.arange(len(field.series.values) - length + 1)
+    for breakpoint in field.breakpoints:
+        starts = starts[(starts >= breakpoint) | (starts + length <= breakpoint)]
+    last = surrogate.header.get("last_year")
+    if last is not None and np.isfinite(field.series.years).all():
+        unseen = field.series.years[starts + config.inputs] > last + 1e-6
+        starts = starts[unseen]
+    if not len(starts):
+        raise DataError(
+            "no window of the file lies after the data that was learned from",
+            where=str(config.data.path), allowed=f"{length} steps, the last {config.leads} later",
+        )  # fmt: skip
+    return Windows(field.series, starts, config.inputs, config.leads)
+
+
+def _baselines(
+    surrogate: ForecastSurrogate, field: FieldData, record: Mapping[str, Any],
+    config: ForecastingConfig,
+) -> dict[str, Forecaster]:  # fmt: skip
+    """Return the other rows of the selection, fitted to the steps that the surrogate saw."""
+    if not config.data.path.exists():
+        log.warning("%s is not here: fitted baselines are left out", config.data.path)
+        return {"persistence": Persistence()}
+    source = read_field(config.data, surrogate.grid)
+    steps = record["steps"]
+    segments = source.segments(range(steps["train"][0], steps["validation"][1]))
+    found: dict[str, Forecaster] = {}
+    memo: dict[Any, Any] = {}
+    for entry in record["entries"]:
+        chosen = forecasters.get(entry["config"]["name"]).model_validate(entry["config"])
+        if entry["closed_form"] and entry["label"] != record["winner"] and entry["stable"]:
+            found[entry["title"]] = chosen.build(surrogate.setting).fit(segments, memo)
+    return found
+
+
+def _future_times(times: np.ndarray, leads: int) -> np.ndarray:
+    """Return the next times: calendar months stay calendar months, other steps are repeated."""
+    if np.issubdtype(times.dtype, np.datetime64):
+        months = times.astype("datetime64[M]")
+        offset = times - months.astype(times.dtype)
+        if len(times) > 1 and (np.diff(months).astype(int) == 1).all():
+            ahead = months[-1] + np.arange(1, leads + 1)
+            return ahead.astype(times.dtype) + offset[-1]
+    elif times.dtype == object and len(times) > 1:
+        counts = [t.year * 12 + t.month for t in times]
+        if (np.diff(counts) == 1).all():
+            return np.array([_month(times[-1], counts[-1] + k) for k in range(1, leads + 1)])
+    if times.dtype.kind == "M":
+        unit = np.datetime_data(times.dtype)[0]
+        step = np.array(np.median(np.diff(times).astype(np.int64)), f"timedelta64[{unit}]")
+        return times[-1] + np.arange(1, leads + 1) * step
+    delta = times[-1] - times[-2]
+    return np.array([times[-1] + k * delta for k in range(1, leads + 1)])
+
+
+def _month(last, count: int):
+    year, month = divmod(count - 1, 12)
+    return last.replace(year=year, month=month + 1, day=min(last.day, 28))

@@ -1,0 +1,41 @@
+"""Message layers one after the other, with dropout and activations."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class NodeModel(nn.Module):
+    """Message layers one after the other: dropout, layer, activation; the last gives logits.
+
+    Args:
+        layers: called with (x, edge_index).
+        dropout: before each layer.
+        activation: after each layer but the last.
+    """
+
+    def __init__(self, layers: list[nn.Module], dropout: float, activation: nn.Module) -> None:
+        super().__init__()
+        self.layers: nn.ModuleList = nn.ModuleList(layers)
+        self.dropout: float = dropout
+        self.activation: nn.Module = activation
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return logits, shape (N, classes)."""
+        return self._through(x, edge_index)
+
+    def _through(self, x: Tensor, edge_index: Tensor, *weights: Tensor | None) -> Tensor:
+        for i, layer in enumerate(self.layers):
+            x = nn.functional.dropout(x, self.dropout, self.training)
+            x = layer(x, edge_index, *weights)
+            if i + 1 < len(self.layers):
+                x = self.activation(x)
+        return x
+
+
+class WeightedNodeModel(NodeModel):
+    """A `NodeModel` of layers that are called with the weights of edges too."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Return logits, shape (N, classes)."""
+        return self._through(x, edge_index, edge_weight)
