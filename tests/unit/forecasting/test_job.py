@@ -29,6 +29,9 @@ def sst():
 
 
 def config(path, variable="sst", *, training=None, **more):
+    model = more.get("model", {}).get("name", "auto")
+    if model in ("auto", "none"):  # one family: the choice among all is tested below
+        more = {"forecaster": {"name": "damped_anomaly_memory", "folds": 1}, **more}
     return ForecastingConfig(
         data={"path": path, "variable": variable},
         split={"train": 0.625, "validation": 0.125, "test": 0.25},
@@ -122,7 +125,7 @@ def test_travelling_waves_are_left_to_the_ridge_which_survives_saving(tmp_path):
     waves = np.sin(x - 0.9 * steps) + np.sin(2 * x + 0.53 * steps)
     values = waves + 0.05 * rng.normal(size=(160, 24))
     field = xr.DataArray(values, dims=("time", "x"), attrs={"units": "m"})
-    job, run, _, results = run_job(tmp_path, field, "h")
+    job, run, _, results = run_job(tmp_path, field, "h", forecaster="auto")
     record = json.loads((run.path / "model" / "fit.json").read_text())
     assert record["winner"] not in ("persistence", "climatology")
     assert results.metrics["rmse"] < 0.1
@@ -159,7 +162,8 @@ def lorenz63(count, noise=0.02):
 def test_intervals_are_those_of_the_forecaster_that_is_delivered(tmp_path, model):
     """The correction makes errors several times smaller than those of the base alone."""
     job, run, path, results = run_job(
-        tmp_path, lorenz63(1500), "u", model={"name": model},
+        tmp_path, lorenz63(1500), "u", model={"name": model}, pod={"rank": 3},
+        **({"forecaster": "linear"} if model == "auto" else {}),
         training={"epochs": 15, "batch_size": 32, "progress": False},
     )  # fmt: skip
     settings = ModelFolder(run.path).config(ForecastingConfig)
@@ -188,7 +192,9 @@ def test_the_best_row_of_the_table_can_be_chosen(tmp_path):
     waves = np.sin(x - 0.9 * steps) + np.sin(2 * x + 0.53 * steps)
     values = waves + 0.2 * rng.normal(size=(600, 24))
     field = xr.DataArray(values, dims=("time", "x"), attrs={"units": "m"})
-    _, run, _, results = run_job(tmp_path, field, "h", pod={"rank": 4})
+    _, run, _, results = run_job(
+        tmp_path, field, "h", pod={"rank": 4}, forecaster="auto", model={"name": "none"}
+    )
     record = json.loads((run.path / "model" / "fit.json").read_text())
     table = {row[0]: row[-1] for row in results.tables[0].rows}
     assert {"climatology + POD ridge", "linear map with lags", "Hankel-DMD"} <= {
