@@ -139,12 +139,13 @@ class Evaluation:
 
     def _chosen(self) -> str:
         """Return the winner, and the best of the others on the same data."""
-        winner = next(e for e in self.record["entries"] if e["label"] == self.record["winner"])
-        key = "blocked" if winner["blocked"] is not None else "validation"
-        others = [
-            e for e in self.record["entries"]
-            if e is not winner and e["stable"] and e[key] is not None and e["closed_form"]
-        ]  # fmt: skip
+        entries = self.record["entries"]
+        winner = next(e for e in entries if e["label"] == self.record["winner"])
+        rivals = [e for e in entries if e is not winner and e["stable"] and e["closed_form"]]
+        key = "validation"
+        others = rivals
+        if winner["blocked"] is not None and any(e["blocked"] is not None for e in rivals):
+            key, others = "blocked", [e for e in rivals if e["blocked"] is not None]
         if not others:
             return f"Forecaster: {winner['label']}."
         second = min(others, key=lambda e: e[key])
