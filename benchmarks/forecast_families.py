@@ -12,82 +12,19 @@ Lyapunov times in steps: Lorenz-63 22.1, Lorenz-96 11.9, Kuramoto-Sivashinsky (L
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
-import xarray as xr
-from _series import kuramoto_sivashinsky, lorenz63, lorenz96, waves
+from _forecasts import folder, forecast
 
 HERE = Path(__file__).resolve().parent
 PEER = HERE.parent / ".venv-peers" / "forecasting" / "bin" / "python"
-ERSST = HERE.parent / "datasets" / "ersst_v5" / "ersstv5_monthly_2deg_201001-202008.nc"
-SHARED = Path(os.environ.get("SCITOOLKIT_SHARED", Path(__file__).parents[2] / "shared"))
-SPLIT = {"train": 0.625, "validation": 0.125, "test": 0.25}
+SERIES = ("lorenz63", "lorenz96", "lorenz96_noise", "ks", "waves", "sc20", "ersst")
+FOR_PEERS = SERIES[:5]
 LYAPUNOV = {"lorenz63": 22.1, "lorenz96": 11.9, "lorenz96_noise": 11.9, "ks": 83.0}
 ROLLOUTS, VALID = 12, 0.4
 LSTM_EPOCHS = 12
-
-
-def series() -> dict[str, tuple]:
-    """Return (field, rank) of every made series."""
-    return {
-        "lorenz63": (lorenz63(), 3),
-        "lorenz96": (lorenz96(), 5),
-        "lorenz96_noise": (lorenz96(noise=0.1), 5),
-        "ks": (kuramoto_sivashinsky(), 16),
-        "waves": (waves(), 6),
-    }
-
-
-def write(field, path: Path, times=None) -> Path:
-    dims = ("time", "y", "x") if field.ndim == 3 else ("time", "x")
-    array = xr.DataArray(field, dims=dims, name="u")
-    if times is not None:
-        array = array.assign_coords(time=times)
-    array.to_dataset().to_netcdf(path, engine="h5netcdf")
-    return path
-
-
-def sc20(path: Path) -> tuple[Path, dict]:
-    """Return a file of the SC20 coefficients, and the split by which its own test part is ours."""
-    import forecast_sc20
-
-    train, test, _ = forecast_sc20.read()
-    week = np.timedelta64(7, "D")
-    first = np.datetime64("1981-11-01", "ns") + week * np.arange(len(train.values))
-    second = np.datetime64("1990-01-03", "ns") + week * np.arange(len(test.values))
-    # No area: every coefficient counts by its own variance, as in R² uniform.
-    values = np.concatenate([train.values, test.values]) / train.values.std(axis=0)
-    count = len(train.values)
-    split = {"train": count - 72, "validation": 72, "test": len(test.values)}
-    return write(values, path, np.concatenate([first, second])), split
-
-
-def trained(path: Path, rank: int, split: dict, variable: str = "u", **more):
-    """Return (surrogate, results, record, windows, CPU seconds) of the shipped job."""
-    from scitoolkit.core.model_folder import ModelFolder
-    from scitoolkit.core.run_directory import RunDirectory
-    from scitoolkit.forecasting.config import ForecastingConfig
-    from scitoolkit.forecasting.data import divide, read_field
-    from scitoolkit.forecasting.job import ForecastingJob
-    from scitoolkit.forecasting.surrogate import ForecastSurrogate
-
-    config = ForecastingConfig(
-        data={"path": path, "variable": variable}, split=split, pod={"rank": rank},
-        **{"model": {"name": "none"}, **more},
-    )  # fmt: skip
-    job, run = ForecastingJob(), RunDirectory.create(path.parent / "runs", path.stem, config)
-    begun = time.process_time()
-    job.train(config, run)
-    seconds = time.process_time() - begun
-    results, model = job.evaluate(run.path), ModelFolder(run.path)
-    surrogate = ForecastSurrogate.load(model.path)
-    windows = divide(read_field(config.data), config).windows["test"]
-    return surrogate, results, model.record(), windows, seconds
 
 
 def valid_times(forecaster, windows, steps: int) -> np.ndarray:
@@ -161,49 +98,44 @@ def beaten_by(name: str, results, theirs: dict[str, float]) -> list[str]:
 def run() -> dict:
     from scitoolkit.forecasting.metrics import r2_uniform
 
-    figures: dict = {"winners": {}, "cpu_seconds": {}, "candidates": {}, "valid_time": {}}
-    beaten: list[str] = []
-    with tempfile.TemporaryDirectory() as temporary:
-        folder, done = Path(temporary), {}
-        for name, (field, rank) in series().items():
-            path = write(field, folder / f"{name}.nc")
-            done[name] = trained(path, rank, SPLIT)
-            surrogate, results, record, windows, seconds = done[name]
-            figures[f"{name}_rmse"] = results.metrics["rmse"]
-            figures["winners"][name] = record["winner"]
-            figures["cpu_seconds"][name] = round(seconds, 1)
-            figures["candidates"][name] = {
-                row[0]: row[-1] for row in results.tables[0].rows if row[0] != "surrogate"
-            }
-            if name in LYAPUNOV:
-                steps = int(min(12 * LYAPUNOV[name], 700))
-                valid = valid_times(surrogate.forecaster, windows, steps)
-                figures["valid_time"][name] = float(np.median(valid)) / LYAPUNOV[name]
+    figures: dict = {"winners": {}, "cpu_seconds": {}, "rmse": {}, "valid_time": {}, "table": {}}
+    for name in SERIES:
+        path, surrogate, results, record, windows, seconds = forecast(name)
+        figures["rmse"][name] = results.metrics["rmse"]
+        figures["winners"][name] = record["winner"]
+        figures["cpu_seconds"][name] = round(seconds, 1)
+        figures["table"][name] = {row[0]: row[-1] for row in results.tables[0].rows}
+        if name in LYAPUNOV:
+            steps = int(min(12 * LYAPUNOV[name], 700))
+            valid = valid_times(surrogate.forecaster, windows, steps)
+            figures["valid_time"][name] = float(np.median(valid)) / LYAPUNOV[name]
+        if name in FOR_PEERS:
             for_peers(surrogate, windows, path, record["steps"]["validation"][1])
-        theirs = peers(folder, list(done))
-        for name, (_, results, *_) in done.items():
-            beaten += beaten_by(name, results, theirs.get(name, {}))
-        figures["ks_valid_time"] = figures["valid_time"]["ks"]
-        surrogate, _, _, windows, _ = done["ks"]
-        network = lstm(surrogate, windows)
-        error = network.predict(windows) - windows.targets()
-        figures["ks_lstm_rmse"] = float(np.sqrt((error**2).mean()))
-        valid = valid_times(InBlocks(network), windows, 64)
-        figures["ks_lstm_valid_time"] = float(np.median(valid)) / LYAPUNOV["ks"]
-        figures["ks_over_lstm"] = figures["ks_valid_time"] / figures["ks_lstm_valid_time"]
-        path, split = sc20(folder / "sc20.nc")
-        surrogate, results, record, windows, seconds = trained(path, 5, split)
-        figures["sc20_r2"] = r2_uniform(windows.targets(), surrogate.forecast(windows))
-        figures["winners"]["sc20"] = record["winner"]
-        figures["cpu_seconds"]["sc20"] = round(seconds, 1)
-        beaten += beaten_by("sc20", results, {})
-        copy = folder / ERSST.name
-        copy.symlink_to(ERSST)
-        _, results, record, _, seconds = trained(copy, 5, SPLIT, "sst")
-        figures["ersst_rmse"] = results.metrics["rmse"]
-        figures["winners"]["ersst"] = record["winner"]
-        figures["cpu_seconds"]["ersst"] = round(seconds, 1)
-        beaten += beaten_by("ersst", results, {})
-    figures["beaten_by"] = beaten
+    for name in ("lorenz63", "lorenz96", "lorenz96_noise", "waves", "ersst"):
+        figures[f"{name}_rmse"] = figures["rmse"][name]
+    figures["ks_valid_time"] = figures["valid_time"]["ks"]
+    coefficients = forecast("sc20").windows
+    figures["sc20_r2"] = r2_uniform(
+        coefficients.targets(), forecast("sc20").surrogate.forecast(coefficients)
+    )
+    figures |= lstm_figures(figures["ks_valid_time"])
+    theirs = peers(folder(), list(FOR_PEERS))
+    figures["beaten_by"] = [
+        line for name in SERIES
+        for line in beaten_by(name, forecast(name).results, theirs.get(name, {}))
+    ]  # fmt: skip
     figures["peers"] = theirs or "peers are not installed"
     return figures
+
+
+def lstm_figures(ours: float) -> dict:
+    """Return error and valid time of an LSTM on Kuramoto-Sivashinsky, and our ratio to it."""
+    done = forecast("ks")
+    network = lstm(done.surrogate, done.windows)
+    error = network.predict(done.windows) - done.windows.targets()
+    valid = float(np.median(valid_times(InBlocks(network), done.windows, 64))) / LYAPUNOV["ks"]
+    return {
+        "ks_lstm_rmse": float(np.sqrt((error**2).mean())),
+        "ks_lstm_valid_time": valid,
+        "ks_over_lstm": ours / valid,
+    }

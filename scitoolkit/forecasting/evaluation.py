@@ -13,7 +13,8 @@ from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, 
 from scitoolkit.forecasting import metrics
 from scitoolkit.forecasting.data import FieldData
 from scitoolkit.forecasting.forecasters import Forecaster
-from scitoolkit.forecasting.surrogate import QUANTILES, ForecastSurrogate
+from scitoolkit.forecasting.intervals import QUANTILES
+from scitoolkit.forecasting.surrogate import ForecastSurrogate
 from scitoolkit.forecasting.windows import Array, Windows
 
 NOMINAL = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)

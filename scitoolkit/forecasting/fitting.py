@@ -17,10 +17,11 @@ from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig
 from scitoolkit.forecasting.forecasters.climatology import Climatology, ClimatologyConfig
 from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection, LstmCorrectionConfig
+from scitoolkit.forecasting.intervals import error_model
 from scitoolkit.forecasting.metrics import rmse_per_lead
 from scitoolkit.forecasting.pod import POD
 from scitoolkit.forecasting.selection import lead_factors
-from scitoolkit.forecasting.surrogate import QUANTILES, ForecastSurrogate
+from scitoolkit.forecasting.surrogate import ForecastSurrogate
 from scitoolkit.forecasting.windows import Array
 
 log: Logger = get_logger(__name__)
@@ -184,16 +185,6 @@ def _network_wins(network: Judged, winner: Entry, config: ForecastingConfig) -> 
     """Return whether the correction is delivered: never one that validation switched off."""
     asked = config.model.name in ("damped_residual_lstm", "pod_lstm")
     return bool(network.factors.any()) and (asked or network.entry.error < winner.validation)
-
-
-def error_model(errors: Array) -> tuple[Array, Array]:
-    """Return spread (cell,) and quantiles (lead, level) of (window, lead, cell) held-out errors."""
-    spread = np.sqrt((errors**2).mean(axis=(0, 1)))
-    # A cell that never varied (sea ice) says nothing of how it will: not below a tenth of the rest.
-    spread = np.maximum(spread, 0.1 * spread.mean() + 1e-12)
-    scaled = errors / spread
-    quantiles = [np.quantile(scaled[:, lead], QUANTILES) for lead in range(errors.shape[1])]
-    return spread, np.stack(quantiles)
 
 
 def _record(

@@ -24,13 +24,12 @@ from scitoolkit.forecasting.forecasters.base import (
     within,
 )
 from scitoolkit.forecasting.forecasters.climatology import Climatology
+from scitoolkit.forecasting.intervals import QUANTILES
 from scitoolkit.forecasting.packing import pack, unpack
 from scitoolkit.forecasting.windows import Array, Windows
 
 WEIGHTS = "weights.safetensors"
 FORMAT = 2
-QUANTILES = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975)
-"""Levels at which the distribution of forecast errors is kept; 0.05 and 0.95 bound 90 %."""
 
 
 @dataclass
