@@ -52,7 +52,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-PEER_NAMES := trainers e3nn mace nequip deepmd loaders optuna forecasting
+PEER_NAMES := trainers e3nn mace nequip deepmd loaders optuna numba forecasting
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
@@ -68,6 +68,11 @@ $(PEERS)/forecasting/.installed: constraints.txt
 $(PEERS)/optuna/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) optuna cmaes scipy torch
+	touch $@
+
+$(PEERS)/numba/.installed:
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check numba numpy
 	touch $@
 
 $(PEERS)/e3nn/.installed: constraints.txt
