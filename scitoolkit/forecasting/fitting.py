@@ -26,6 +26,9 @@ from scitoolkit.forecasting.windows import Array
 
 log: Logger = get_logger(__name__)
 
+NETWORK_GAIN = 0.005
+"""Share by which networks must lower the validation error: less is noise on a short part."""
+
 
 @dataclass
 class Prepared:
@@ -184,7 +187,8 @@ def finalize(
 def _network_wins(network: Judged, winner: Entry, config: ForecastingConfig) -> bool:
     """Return whether the correction is delivered: never one that validation switched off."""
     asked = config.model.name in ("damped_residual_lstm", "pod_lstm")
-    return bool(network.factors.any()) and (asked or network.entry.error < winner.validation)
+    better = network.entry.error < (1 - NETWORK_GAIN) * winner.validation
+    return bool(network.factors.any()) and (asked or better)
 
 
 def _record(
