@@ -35,7 +35,7 @@ def prepared(config: ForecastingConfig) -> Prepared:
         data = read_field(config.data)
         parts = divide(data, config)
         _kept.clear()
-        # The seed is that of the networks; the decomposition has one of its own.
+        # The seed is that of the networks; the decomposition has another.
         _kept[key] = prepare(data, parts, config.model_copy(update={"seed": 0}))
     found = _kept[key]
     if found.correction is None:
