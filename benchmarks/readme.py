@@ -130,7 +130,7 @@ ROWS = {
         "SZ3 (gain over it {gain_db_linear_over_sz3_min:.1f} dB), SPERR, ZFP",
     ),
     "comet": (
-        "Training with compressed activations: peak memory over what rests between steps",
+        "Training with compressed activations: peak memory over that between steps",
         "Rayleigh-Bénard 256 x 64, residual network of 50 convolutions, one thread",
         "{activation_memory_ratio:.1f} x less (nothing saved at all: {nothing_saved_ratio:.1f} x) "
         "at gradient error {gradient_error:.4f}, step {step_time_ratio:.2f} x as long, accuracy "
