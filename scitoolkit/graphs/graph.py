@@ -17,6 +17,27 @@ Array = np.ndarray
 PARTS = ("train", "validation", "test")
 
 
+@dataclass(frozen=True)
+class GraphInputs:
+    """What a graph gives to a model.
+
+    Attributes:
+        num_features: of a node.
+        edge_weight: whether edges have weights.
+        edge_attr: shape of an edge's features; None without.
+    """
+
+    num_features: int
+    edge_weight: bool = False
+    edge_attr: tuple[int, ...] | None = None
+
+    @property
+    def of_edges(self) -> list[str]:
+        """Names of the edges' inputs."""
+        given = {"edge_weight": self.edge_weight, "edge_attr": self.edge_attr is not None}
+        return [name for name, present in given.items() if present]
+
+
 @dataclass
 class Graph:
     """A directed graph; an undirected one has each edge in both directions.
@@ -24,11 +45,11 @@ class Graph:
     Attributes:
         source, target: nodes of each edge, shape (E,), int64; messages run source -> target.
         num_nodes: number of nodes; some may have no edge.
-        features: shape (N, F), float32, or a scipy CSR matrix of that shape.
+        features: shape (N, F), float32 (float64 stays), or a scipy CSR matrix of that shape.
         labels: class of each node, shape (N,), int64, -1 where unknown; or None.
         parts: nodes of the parts train, validation and test, int64 arrays.
-        edge_weight: of each edge, shape (E,), float32; or None.
-        edge_attr: features of each edge, shape (E,) or (E, D), float32; or None.
+        edge_weight: of each edge, shape (E,), float32 (float64 stays); or None.
+        edge_attr: features of each edge, shape (E,) or (E, D), likewise; or None.
 
     Raises:
         DataError: an index out of range, lengths that differ, NaN, a labelled part without labels.
@@ -91,7 +112,7 @@ class Graph:
         for name in ("edge_weight", "edge_attr"):
             if getattr(self, name) is None:
                 continue
-            values = np.asarray(getattr(self, name), dtype=np.float32)
+            values = _real(getattr(self, name))
             dimensions = (1,) if name == "edge_weight" else (1, 2)
             if values.ndim not in dimensions or len(values) != len(self.source):
                 self._refuse(
@@ -112,7 +133,7 @@ class Graph:
 
     def _check_features(self) -> None:
         if not sp.issparse(self.features):
-            self.features = np.asarray(self.features, dtype=np.float32)
+            self.features = _real(self.features)
         if self.features.ndim != 2 or self.features.shape[0] != self.num_nodes:
             self._refuse(
                 f"features of shape {self.features.shape}", f"({self.num_nodes}, any width)"
@@ -141,6 +162,12 @@ class Graph:
         return len(self.source)
 
     @property
+    def inputs(self) -> GraphInputs:
+        """What the graph gives to a model."""
+        attr = None if self.edge_attr is None else tuple(self.edge_attr.shape[1:])
+        return GraphInputs(int(self.features.shape[1]), self.edge_weight is not None, attr)
+
+    @property
     def known_labels(self) -> Array:
         """The labels of a graph that has them.
 
@@ -164,6 +191,11 @@ class Graph:
         """Features of some nodes, shape (len(nodes), F), float32."""
         rows = self.features[nodes]
         return np.asarray(rows.todense() if sp.issparse(rows) else rows, dtype=np.float32)
+
+
+def _real(values: Any) -> Array:
+    values = np.asarray(values)
+    return values if values.dtype == np.float64 else values.astype(np.float32)
 
 
 def read_graph(path: Path) -> Graph:
