@@ -28,6 +28,7 @@ from scitoolkit.cli import (
     generate,
     graphs,
     inspect,
+    lammps,
     new,
     ops,
     predict,
@@ -105,6 +106,7 @@ app.command(validate.NAME)(validate.command)
 app.command(doctor.NAME)(doctor.command)
 app.add_typer(codec.app, name="codec")
 app.add_typer(graphs.app, name="graphs")
+app.add_typer(lammps.app, name="lammps")
 app.add_typer(ops.app, name="ops")
 
 

@@ -178,3 +178,13 @@ class EmulationConfig(JobConfig):
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+
+class ExportOptions(Config):
+    """How an emulator is exported.
+
+    Attributes:
+        batch: samples of a call, fixed in the file.
+    """
+
+    batch: PositiveInt = 1

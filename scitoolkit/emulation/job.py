@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from scitoolkit.core.job import CHAOTIC, Artifacts
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.config import EmulationConfig, ExportOptions
 from scitoolkit.training import TrainingJob
 
 
@@ -17,6 +17,7 @@ class EmulationJob(TrainingJob):
     """Emulators of named variables."""
 
     config_class: ClassVar[type[EmulationConfig]] = EmulationConfig
+    export_options: ClassVar[type[ExportOptions]] = ExportOptions
 
     def check(self, config: EmulationConfig) -> Mapping[str, Any]:
         """Open the data, measure the training part, run one batch; write nothing."""
@@ -46,11 +47,11 @@ class EmulationJob(TrainingJob):
 
         pipeline.predict(directory, source, output)
 
-    def export(self, directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
+    def export(self, directory: Path, output: Path, options: ExportOptions) -> Mapping[str, Any]:
         """Write a compiled `.pt2`, or `.onnx`, and compare it with the emulator."""
         from scitoolkit.emulation import pipeline
 
-        return pipeline.export(directory, output, batch)
+        return pipeline.export(directory, output, options.batch)
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the whole model folder; a repetition on another processor ends elsewhere."""
