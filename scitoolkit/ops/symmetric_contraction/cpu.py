@@ -88,7 +88,7 @@ class _Writer:
             self.lines.append("}")
 
     def backward(self, node: Node, depth: int = 0) -> None:
-        """Declare h<depth>, the sum below this prefix, and add to gx on the way back."""
+        """Declare h<depth>, the sum below this prefix, and add to gx in the backward pass."""
         if depth:
             total = _plus(f"c[{row}]*g[{component}]" for row, component in node.rows)
             self.lines.append(f"vec h{depth} = {total};")
