@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.format import FormatContract as FormatContract
+    from scitoolkit.testing.guard import GuardContract as GuardContract
     from scitoolkit.testing.job import JobContract as JobContract
     from scitoolkit.testing.kernels import KernelContract as KernelContract
     from scitoolkit.testing.loader import LoaderContract as LoaderContract
@@ -23,6 +24,7 @@ _HOMES = {
     "CodecContract": "codec",
     "EnhancerContract": "codec",
     "FormatContract": "format",
+    "GuardContract": "guard",
     "JobContract": "job",
     "KernelContract": "kernels",
     "LoaderContract": "loader",
@@ -35,6 +37,7 @@ __all__ = [
     "CodecContract",
     "EnhancerContract",
     "FormatContract",
+    "GuardContract",
     "JobContract",
     "KernelContract",
     "LoaderContract",
