@@ -125,6 +125,27 @@ run_search = search
 """`search`, under a name that the package scitoolkit.search does not take."""
 
 
+def generate(
+    config: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    resume: bool = False,
+    run_dir: Path | None = None,
+) -> RunDirectory:
+    """Make a campaign of training data, check it and report; see `run` for the arguments.
+
+    Raises:
+        ConfigError: the configuration is not that of a generator.
+    """
+    job, _ = load(config, overrides)
+    if not job.generates:
+        raise ConfigError(
+            "not the configuration of a generator", where=str(config_file(config)),
+            allowed="`domain: generate`, with `generator:` naming one of `scitoolkit ls generator`",
+        )  # fmt: skip
+    return run(config, overrides, resume=resume, run_dir=run_dir)
+
+
 def train(
     config: Path | str,
     overrides: Sequence[str] = (),

@@ -35,17 +35,27 @@ def command(
     quick: Annotated[
         bool, typer.Option("--quick", help="Installed packages and names of plug-ins only.")
     ] = False,
+    kernels: Annotated[
+        bool,
+        typer.Option("--kernels", help="Import torch, look for GPUs, compile and run a kernel."),
+    ] = False,
     as_json: options.Json = False,
 ) -> int | None:
     """Say what is installed, which fast paths are on, and why any is off."""
     checks = [*_packages(), *_compilers()]
+    members: dict[str, list[plugins.Member]] = {}
     if quick:
-        members: dict[str, list[plugins.Member]] = {}
         checks += [Check(name, "ok", ", ".join(plugins.member_names(name)), "")
                    for name in plugins.kind_names()]  # fmt: skip
     else:
-        members = {name: kind.members() for name, kind in plugins.kinds().items()}
-        checks += [*_processors(), *_distributed(), *_plugins(members), *_kernels()]
+        found = plugins.kinds().items()
+        members = {n: kind.members() for n, kind in found if kernels or not kind.imports_torch}
+        checks += _plugins(members)
+    if kernels:
+        checks += [*_processors(), *_distributed(), *_kernels()]
+    else:
+        fix = "scitoolkit doctor --kernels"
+        checks.append(Check("kernels, GPUs", "off", "not tried, as that imports torch", fix))
     if as_json:
         options.print_json({"checks": [asdict(check) for check in checks], **_figures(members)})
     else:
@@ -103,10 +113,9 @@ def _plugins(members: dict[str, list[plugins.Member]]) -> Iterator[Check]:
 
 def _figures(members: dict[str, list[plugins.Member]]) -> dict[str, Any]:
     """Return the plug-ins as data: {kind: {member: what is wrong, "" if nothing}}."""
-    names = plugins.kind_names()
-    if not members:
-        return {"plugins": {name: dict.fromkeys(plugins.member_names(name), "") for name in names}}
-    return {"plugins": {k: {row.name: row.problem for row in rows} for k, rows in members.items()}}
+    found = {name: dict.fromkeys(plugins.member_names(name), "") for name in plugins.kind_names()}
+    found |= {kind: {row.name: row.problem for row in rows} for kind, rows in members.items()}
+    return {"plugins": found}
 
 
 def _processors() -> Iterator[Check]:

@@ -24,6 +24,7 @@ from scitoolkit.cli import (
     doctor,
     evaluate,
     export,
+    generate,
     graphs,
     inspect,
     new,
@@ -87,7 +88,7 @@ def _start(
         print("\nStart with: scitoolkit ls, scitoolkit run sst_forecast, scitoolkit doctor")
 
 
-for module in (run, train, search, evaluate, predict, export, publish, inspect, report):
+for module in (run, train, search, generate, evaluate, predict, export, publish, inspect, report):
     app.command(module.NAME)(module.command)
 app.command("compress")(compress.compress)
 app.command("decompress")(compress.decompress)

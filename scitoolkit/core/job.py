@@ -77,12 +77,14 @@ class Job(ABC):
     Attributes:
         config_class: schema of the configuration; its field `domain` names it.
         searches: `scitoolkit search` accepts the configuration.
+        generates: `scitoolkit generate` accepts the configuration.
         continues_from: pattern of the files of a run that a resumed training reads.
         reports_while_running: `report` evaluates first, as results grow while the run goes on.
     """
 
     config_class: ClassVar[type[JobConfig]]
     searches: ClassVar[bool] = False
+    generates: ClassVar[bool] = False
     continues_from: ClassVar[str] = "checkpoints/*"
     reports_while_running: ClassVar[bool] = False
 

@@ -34,6 +34,19 @@ def lazy_names(package: str, homes: Mapping[str, str | None]) -> Callable[[str],
     return get
 
 
+def load_name(reference: str) -> Any:
+    """Return the object `module:name`, importing the module; written as entry points are.
+
+    Configurations name what they build so, as they must not import it to be read.
+
+    Example:
+        >>> load_name("scitoolkit.core.errors:ConfigError").__name__
+        'ConfigError'
+    """
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def public_dir(module: Mapping[str, Any]) -> Callable[[], list[str]]:
     """Return a module `__dir__` that shows the public names, imported or not, to Tab.
 

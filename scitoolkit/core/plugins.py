@@ -57,6 +57,7 @@ class Kind(Generic[T]):
         summary: what a member does, for `scitoolkit ls`.
         contract: the suite that members inherit, `module:class`, "" if there is none.
         former: the kind's name in the last release, whose entry points are read as well.
+        imports_torch: members import torch, so `doctor` describes them on demand only.
 
     Example:
         >>> shapes = Kind[type]("shape", "a body")
@@ -71,11 +72,18 @@ class Kind(Generic[T]):
     """
 
     def __init__(
-        self, name: str, summary: str = "", *, contract: str = "", former: str = ""
+        self,
+        name: str,
+        summary: str = "",
+        *,
+        contract: str = "",
+        former: str = "",
+        imports_torch: bool = False,
     ) -> None:
         self.name: str = name
         self.summary: str = summary
         self.contract: str = contract
+        self.imports_torch: bool = imports_torch
         self.group: str = GROUP + name.replace(" ", "_")
         self._former_group: str = GROUP + former.replace(" ", "_") if former else ""
         self._registered: dict[str, T] = {}

@@ -7,6 +7,7 @@ members share: its abstract methods raise NotImplementedError until they are wri
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
@@ -133,8 +134,12 @@ def _member(kind: Kind[Any], name: str, cls: str, base: type) -> str:
         fields = f'\n    name: Literal["{name}"] = "{name}"\n'
     methods = "".join(_method(base, method) for method in sorted(_abstract(base)))
     imports = _imports(base, methods)
-    if fields:
-        imports.insert(0, "from typing import Literal\n")
+    typing_only = _typing_imports(base, methods)
+    wanted = ["Literal"] * bool(fields) + ["TYPE_CHECKING"] * bool(typing_only)
+    if wanted:
+        imports.insert(0, f"from typing import {', '.join(sorted(wanted, key=str.lower))}\n")
+    if typing_only:
+        imports.append("\nif TYPE_CHECKING:\n" + textwrap.indent("\n".join(typing_only), "    "))
     return _MEMBER.format(
         kind=kind.name, name=name, cls=cls, base=base.__name__, fields=fields,
         methods=methods, imports="\n".join(imports),
@@ -153,6 +158,22 @@ def _imports(base: type, methods: str) -> list[str]:
     ]
     names = {base.__name__, *(word for word in used if not inspect.ismodule(used[word]))}
     return [*modules, f"from {base.__module__} import {', '.join(sorted(names))}"]
+
+
+def _typing_imports(base: type, methods: str) -> list[str]:
+    """Return the imports under TYPE_CHECKING in the base's module that signatures name."""
+    tree = ast.parse(inspect.getsource(sys.modules[base.__module__]))
+    guarded = [
+        n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"
+    ]
+    found = [node for block in guarded for node in block.body]
+    words = set(re.findall(r"\b[A-Za-z_]\w*\b", re.sub(r'""".*?"""', "", methods)))
+    lines = []
+    for node in found:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            node.names = [a for a in node.names if (a.asname or a.name) in words]
+            lines += [ast.unparse(node)] if node.names else []
+    return lines
 
 
 def _abstract(base: type) -> frozenset[str]:

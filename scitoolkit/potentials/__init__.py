@@ -11,52 +11,52 @@ if TYPE_CHECKING:
     from scitoolkit.potentials.calculator import Calculator as Calculator
     from scitoolkit.potentials.committee import model_deviation as model_deviation
     from scitoolkit.potentials.config import PotentialConfig as PotentialConfig
+    from scitoolkit.potentials.deepmd.config import DeepPotentialConfig as DeepPotentialConfig
+    from scitoolkit.potentials.deepmd.config import SeE2AConfig as SeE2AConfig
+    from scitoolkit.potentials.deepmd.config import SeE2RConfig as SeE2RConfig
     from scitoolkit.potentials.deepmd.descriptors.base import Descriptor as Descriptor
-    from scitoolkit.potentials.deepmd.descriptors.base import DescriptorConfig as DescriptorConfig
-    from scitoolkit.potentials.deepmd.descriptors.base import descriptors as descriptors
+    from scitoolkit.potentials.deepmd.descriptors.config import DescriptorConfig as DescriptorConfig
+    from scitoolkit.potentials.deepmd.descriptors.config import descriptors as descriptors
     from scitoolkit.potentials.deepmd.model import DeepPotential as DeepPotential
-    from scitoolkit.potentials.deepmd.model import DeepPotentialConfig as DeepPotentialConfig
-    from scitoolkit.potentials.deepmd.model import SeE2AConfig as SeE2AConfig
-    from scitoolkit.potentials.deepmd.model import SeE2RConfig as SeE2RConfig
     from scitoolkit.potentials.deepmd.properties import PropertyModel as PropertyModel
     from scitoolkit.potentials.deepmd.weights import read_deepmd as read_deepmd
     from scitoolkit.potentials.deepmd.weights import read_deepmd_property as read_deepmd_property
     from scitoolkit.potentials.deepmd.weights import write_deepmd as write_deepmd
     from scitoolkit.potentials.equivariant.mace import Mace as Mace
-    from scitoolkit.potentials.equivariant.mace import MaceConfig as MaceConfig
+    from scitoolkit.potentials.equivariant.mace_config import MaceConfig as MaceConfig
     from scitoolkit.potentials.equivariant.mace_weights import read_mace as read_mace
     from scitoolkit.potentials.equivariant.nequip import Nequip as Nequip
-    from scitoolkit.potentials.equivariant.nequip import NequipConfig as NequipConfig
+    from scitoolkit.potentials.equivariant.nequip_config import NequipConfig as NequipConfig
     from scitoolkit.potentials.job import PotentialJob as PotentialJob
-    from scitoolkit.potentials.model import ModelConfig as ModelConfig
     from scitoolkit.potentials.model import Potential as Potential
-    from scitoolkit.potentials.model import models as models
+    from scitoolkit.potentials.model_config import ModelConfig as ModelConfig
+    from scitoolkit.potentials.model_config import models as models
     from scitoolkit.potentials.pipeline import load_model as load_model
     from scitoolkit.potentials.prediction import to_ase as to_ase
-    from scitoolkit.potentials.zbl import ZblConfig as ZblConfig
+    from scitoolkit.potentials.zbl_config import ZblConfig as ZblConfig
 
 _HOMES = {
     "Calculator": "calculator",
     "DeepPotential": "deepmd.model",
-    "DeepPotentialConfig": "deepmd.model",
+    "DeepPotentialConfig": "deepmd.config",
     "Descriptor": "deepmd.descriptors.base",
-    "DescriptorConfig": "deepmd.descriptors.base",
+    "DescriptorConfig": "deepmd.descriptors.config",
     "Mace": "equivariant.mace",
-    "MaceConfig": "equivariant.mace",
-    "ModelConfig": "model",
+    "MaceConfig": "equivariant.mace_config",
+    "ModelConfig": "model_config",
     "Nequip": "equivariant.nequip",
-    "NequipConfig": "equivariant.nequip",
+    "NequipConfig": "equivariant.nequip_config",
     "Potential": "model",
     "PotentialConfig": "config",
     "PotentialJob": "job",
     "PropertyModel": "deepmd.properties",
-    "SeE2AConfig": "deepmd.model",
-    "SeE2RConfig": "deepmd.model",
-    "ZblConfig": "zbl",
-    "descriptors": "deepmd.descriptors.base",
+    "SeE2AConfig": "deepmd.config",
+    "SeE2RConfig": "deepmd.config",
+    "ZblConfig": "zbl_config",
+    "descriptors": "deepmd.descriptors.config",
     "load_model": "pipeline",
     "model_deviation": "committee",
-    "models": "model",
+    "models": "model_config",
     "read_deepmd": "deepmd.weights",
     "read_deepmd_property": "deepmd.weights",
     "read_mace": "equivariant.mace_weights",

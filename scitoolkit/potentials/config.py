@@ -11,13 +11,18 @@ from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.plugins import Choice
 from scitoolkit.io.atoms import LabelConfig
-from scitoolkit.potentials.loss import LossConfig
-from scitoolkit.potentials.model import ModelConfig, models
-from scitoolkit.potentials.reference_energies import ReferenceEnergies
+from scitoolkit.potentials.loss_config import LossConfig
+from scitoolkit.potentials.model_config import ModelConfig, models
 from scitoolkit.training.config import TrainingConfig
 
 AnyModel = Annotated[ModelConfig, Choice(models)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+ReferenceEnergies = (
+    Literal["auto", "isolated", "least_squares"] | Annotated[dict[str, float], Field(min_length=1)]
+)
+"""`isolated`: of the training frames that are one atom without a neighbour; these are not trained
+on. `least_squares`: the best fit to the training energies. `auto`: isolated where every species
+of the frames has such a frame, else least squares. Or eV by species."""
 
 
 class AtomsConfig(Config):

@@ -3,66 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.core.config import Config
+from scitoolkit.core import plugins
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.plugins import Kind
 from scitoolkit.ops.neighbours import available
 from scitoolkit.ops.neighbours.sums import edge_sums
 from scitoolkit.potentials.graph import edge_vectors
-from scitoolkit.potentials.zbl import Zbl, ZblConfig
+from scitoolkit.potentials.zbl import Zbl
+from scitoolkit.potentials.zbl_config import ZblConfig
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-
-
-class ModelConfig(Config, ABC):
-    """Configuration of a potential; a member of the kind `potential` is a subclass.
-
-    A member also has `cutoff` (Å) and `precision`, as fields or properties.
-
-    Attributes:
-        tables: whether `Potential.compress` can replace networks by tables in some models of it.
-        example: settings of a small model, float64; tests and `scitoolkit new` start from it.
-    """
-
-    tables: ClassVar[bool] = False
-    example: ClassVar[Mapping[str, Any]] = {}
-
-    name: str
-
-    if TYPE_CHECKING:  # a field of most members, a property of others
-
-        @property
-        def cutoff(self) -> float: ...
-
-    def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
-        """Return the configuration with numbers that are counted in `graphs` where it says `auto`.
-
-        Args:
-            graphs: training configurations with the edges within `cutoff`.
-            type_map: species.
-        """
-        return self
-
-    def summary(self) -> dict[str, Any]:
-        """Return the entries of `validate`'s report on the model."""
-        return {}
-
-    @abstractmethod
-    def build(self, type_map: Sequence[str]) -> Potential:
-        """Return the untrained model; every `auto` is a number by now."""
-
-
-models: Kind[type[ModelConfig]] = Kind(
-    "potential", "energies and forces of atoms", contract="scitoolkit.testing:PotentialContract"
-)
-"""Configuration classes by `name:`."""
 
 
 class Potential(nn.Module, ABC):
@@ -83,7 +39,7 @@ class Potential(nn.Module, ABC):
         super().__init__()
         self.type_map: tuple[str, ...] = tuple(type_map)
         self.cutoff: float = float(cutoff)
-        self.zbl: Zbl | None = None if zbl is None else zbl.build(type_map, cutoff)
+        self.zbl: Zbl | None = None if zbl is None else Zbl(zbl, type_map, cutoff)
 
     @abstractmethod
     def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -162,6 +118,7 @@ class Potential(nn.Module, ABC):
 
 def no_tables(model: str) -> ConfigError:
     """Return the error for a table of a model that has none."""
+    models = plugins.kind("potential")
     tabulated = [name for name in models if models.get(name).tables]
     return ConfigError(
         f"{model} has no tables, so that it cannot be compressed", where="compress=True",

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from logging import Logger
-from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError, DataError
@@ -21,13 +19,6 @@ from scitoolkit.potentials.statistics import composition, composition_rank, ener
 
 log: Logger = get_logger(__name__)
 SAME_ENERGY = 1e-3  # eV, by which frames of one lone atom may differ without a word
-
-ReferenceEnergies = (
-    Literal["auto", "isolated", "least_squares"] | Annotated[dict[str, float], Field(min_length=1)]
-)
-"""`isolated`: of the training frames that are one atom without a neighbour; these are not trained
-on. `least_squares`: the best fit to the training energies. `auto`: isolated where every species
-of the frames has such a frame, else least squares. Or eV by species."""
 
 
 @dataclass(frozen=True)

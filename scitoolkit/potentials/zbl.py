@@ -5,45 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from pydantic import PositiveFloat, model_validator
 from torch import Tensor, nn
 
-from scitoolkit.core.config import Config
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError, missing_extra
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.potentials.zbl_config import ZblConfig
 
 COULOMB = 14.399645478425668  # e²/(4 pi epsilon_0) in eV Å, CODATA 2018
 SCREENING_LENGTH, SCREENING_POWER = 0.46850, 0.23  # Å
 AMPLITUDES = (0.18175, 0.50986, 0.28022, 0.02817)
 DECAYS = (3.19980, 0.94229, 0.40290, 0.20162)
-
-
-class ZblConfig(Config):
-    """The universal repulsion of Ziegler, Biersack and Littmark, switched off towards bonds.
-
-    Attributes:
-        inner: Å, up to where it acts in full; half of `outer` unless given.
-        outer: Å, from where it is zero; the sum of the pair's covalent radii unless given.
-
-    Example:
-        >>> term = ZblConfig(inner=0.8, outer=1.4).build(["O", "Si"], cutoff=5.0)
-        >>> [round(float(each), 3) for each in term.pairs[2:, 0, 1]]
-        [0.8, 1.4]
-    """
-
-    inner: PositiveFloat | None = None
-    outer: PositiveFloat | None = None
-
-    @model_validator(mode="after")
-    def _falls(self) -> ZblConfig:
-        if self.inner is not None and self.outer is not None and self.inner >= self.outer:
-            raise ValueError(f"inner {self.inner} must be below outer {self.outer}")
-        return self
-
-    def build(self, type_map: Sequence[str], cutoff: float) -> Zbl:
-        """Return the pair term for the species of a model."""
-        return Zbl(self, type_map, cutoff)
 
 
 class Zbl(nn.Module):
@@ -57,6 +29,12 @@ class Zbl(nn.Module):
 
     Raises:
         ConfigError: a type that is no element, or a switch that reaches beyond the cutoff.
+
+    Example:
+        >>> from scitoolkit.potentials.zbl_config import ZblConfig
+        >>> term = Zbl(ZblConfig(inner=0.8, outer=1.4), ["O", "Si"], cutoff=5.0)
+        >>> [round(float(each), 3) for each in term.pairs[2:, 0, 1]]
+        [0.8, 1.4]
     """
 
     def __init__(self, config: ZblConfig, type_map: Sequence[str], cutoff: float) -> None:

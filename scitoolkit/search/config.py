@@ -24,7 +24,7 @@ from scitoolkit.search.evaluators import EvaluatorConfig, Limits, Resources, eva
 from scitoolkit.search.evaluators.processes import ProcessesConfig
 from scitoolkit.search.space import Space
 from scitoolkit.search.strategies import StrategyConfig, strategies
-from scitoolkit.search.strategies.gaussian_process.strategy import GaussianProcessConfig
+from scitoolkit.search.strategies.gaussian_process.config import GaussianProcessConfig
 from scitoolkit.search.trial import Objective
 
 

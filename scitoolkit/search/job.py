@@ -20,9 +20,7 @@ from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.search.config import SearchConfig, make_space
 from scitoolkit.search.history import History, load_history
 from scitoolkit.search.live import LiveTable
-from scitoolkit.search.manager import Search
 from scitoolkit.search.objective import TrainedTrial
-from scitoolkit.search.results import search_results
 from scitoolkit.search.trial import Trial
 
 log: Logger = get_logger(__name__)
@@ -57,6 +55,8 @@ class SearchJob(Job):
 
     def train(self, config: SearchConfig, run: RunDirectory, *, resume: bool = False) -> None:
         """Search, train the finalists again, then train the winner into `best/`."""
+        from scitoolkit.search.manager import Search
+
         trial = evaluation(config)
         search = Search(
             make_space(config.space), trial, directory=run.path, strategy=config.strategy.build(),
@@ -103,6 +103,8 @@ class SearchJob(Job):
         The test part is not looked at again by later calls. With `data`, the winner is evaluated
         on that file and nothing is written.
         """
+        from scitoolkit.search.results import search_results
+
         directory = Path(directory)
         config = load_config(SearchConfig, directory / "config.yaml")
         best = directory / BEST

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
     from scitoolkit.testing.format import FormatContract as FormatContract
+    from scitoolkit.testing.generator import GeneratorContract as GeneratorContract
     from scitoolkit.testing.guard import GuardContract as GuardContract
     from scitoolkit.testing.job import JobContract as JobContract
     from scitoolkit.testing.kernels import KernelContract as KernelContract
@@ -24,6 +25,7 @@ _HOMES = {
     "CodecContract": "codec",
     "EnhancerContract": "codec",
     "FormatContract": "format",
+    "GeneratorContract": "generator",
     "GuardContract": "guard",
     "JobContract": "job",
     "KernelContract": "kernels",
@@ -37,6 +39,7 @@ __all__ = [
     "CodecContract",
     "EnhancerContract",
     "FormatContract",
+    "GeneratorContract",
     "GuardContract",
     "JobContract",
     "KernelContract",

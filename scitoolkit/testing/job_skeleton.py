@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-
-import xarray as xr
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from scitoolkit.core.config import DataPath
 from scitoolkit.core.errors import DataError
@@ -20,6 +18,9 @@ from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results, Table
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 class {cls}Config(JobConfig):
@@ -66,6 +67,8 @@ class {cls}(Job):
 
 def read(path: Path, variable: str) -> xr.DataArray:
     """Return a variable of a file, in memory."""
+    import xarray as xr  # here, so that `scitoolkit validate` and `ls` need not wait for it
+
     if not path.exists():
         raise DataError("no such file", where=str(path))
     with xr.open_dataset(path) as dataset:

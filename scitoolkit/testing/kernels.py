@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import BackendError
-from scitoolkit.ops.codegen.backends import KernelBackend, kernel_backends
-from scitoolkit.ops.codegen.dispatch import Operation, operations
+from scitoolkit.ops.codegen.backends import KernelBackend
+from scitoolkit.ops.codegen.dispatch import Operation
 from scitoolkit.ops.codegen.examples import Example, Numbers
+from scitoolkit.ops.codegen.kinds import kernel_backends, operations
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 3e-4}
 

@@ -19,7 +19,8 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.graph import collate, configuration_graph
-from scitoolkit.potentials.model import ModelConfig, Potential, models
+from scitoolkit.potentials.model import Potential
+from scitoolkit.potentials.model_config import ModelConfig, models
 from scitoolkit.potentials.pipeline import load_model, save_model
 
 Array = NDArray[Any]

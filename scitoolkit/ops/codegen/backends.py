@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import torch
 
 from scitoolkit.core.errors import BackendError
-from scitoolkit.core.plugins import Kind
 from scitoolkit.ops.codegen.compile import find_compiler
 from scitoolkit.ops.codegen.dtypes import REAL
 from scitoolkit.ops.codegen.gpu import check_triton, is_interpreted, triton_version
@@ -53,11 +52,11 @@ class KernelBackend:
         priority: `backend="auto"` takes the highest that can run.
 
     Example:
-        >>> class Doubled(KernelBackend):
-        ...     name, devices, priority = "doubled", ("cpu",), 50
-        >>> @Doubled.serve("radial_basis")
+        >>> class Example(KernelBackend):
+        ...     name, devices, priority = "example", ("cpu",), 50
+        >>> @Example.serve("radial_basis")
         ... def radial_basis(distances, spec): ...
-        >>> Doubled.serves("radial_basis"), Doubled.serves("spmm")
+        >>> Example.serves("radial_basis"), Example.serves("spmm")
         (True, False)
     """
 
@@ -186,8 +185,3 @@ class Reference(KernelBackend):
 
     name = "reference"
     dtypes: ClassVar[tuple[torch.dtype, ...]] = ()
-
-
-kernel_backends = Kind[type[KernelBackend]](
-    "kernel backend", "runs the numerical operations", contract="scitoolkit.testing:KernelContract"
-)

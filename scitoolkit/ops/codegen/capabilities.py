@@ -6,9 +6,9 @@ from scitoolkit.ops.codegen.backends import (
     Implementation,
     KernelBackend,
     Reference,
-    kernel_backends,
 )
-from scitoolkit.ops.codegen.dispatch import Operation, operations
+from scitoolkit.ops.codegen.dispatch import Operation
+from scitoolkit.ops.codegen.kinds import kernel_backends, operations
 
 HEADER = ("operation", "computes", "derivatives", "kernels", "torch.compile, export", "torch.func")
 

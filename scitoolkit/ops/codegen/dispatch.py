@@ -13,11 +13,11 @@ from torch import Tensor
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import nearest_name
-from scitoolkit.ops.codegen.backends import FUNCTIONS, KernelBackend, Reference, kernel_backends
+from scitoolkit.ops.codegen.backends import FUNCTIONS, KernelBackend, Reference
 from scitoolkit.ops.codegen.examples import Example, Numbers
-from scitoolkit.ops.codegen.operator import is_eager, is_traced_transform, is_transformed
+from scitoolkit.ops.codegen.kinds import kernel_backends
+from scitoolkit.ops.codegen.registration import is_eager, is_traced_transform, is_transformed
 
 AUTO = "auto"
 EAGER, TRACED, TRANSFORMED = (
@@ -81,11 +81,6 @@ class Operation:
     def has_kernel(self, spec: Hashable, dtype: torch.dtype, device: str = "cpu") -> bool:
         """Return whether a kernel runs in eager mode; otherwise log the reason once."""
         return decide(self.name, spec, dtype, device) is not Reference
-
-
-operations: Kind[Operation] = Kind[Operation](
-    "operation", "a numerical operation with kernels and a reference"
-)
 
 
 def _caller(like: Tensor) -> str:

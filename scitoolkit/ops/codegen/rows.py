@@ -16,7 +16,7 @@ from scitoolkit.ops.codegen.compile import load_library
 from scitoolkit.ops.codegen.dispatch import Operation
 from scitoolkit.ops.codegen.dtypes import REAL
 from scitoolkit.ops.codegen.gpu import load_triton, on_device
-from scitoolkit.ops.codegen.operator import call, differentiable
+from scitoolkit.ops.codegen.registration import call, differentiable
 
 GPU_ROWS = 128  # rows of one program in Triton, one of a thread
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scitoolkit.potentials.deepmd.descriptors.base import deepmd_names, descriptors
+from scitoolkit.potentials.deepmd.descriptors.config import deepmd_names, descriptors
 from scitoolkit.potentials.deepmd.input_section import Section
 
 _PRECISIONS = {"default": "float64", "float64": "float64", "double": "float64",

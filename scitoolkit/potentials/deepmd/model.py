@@ -2,161 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.plugins import Choice
-from scitoolkit.potentials.deepmd.descriptors import base
-from scitoolkit.potentials.deepmd.descriptors.base import Descriptor, DescriptorConfig, Moments
-from scitoolkit.potentials.deepmd.descriptors.se_e2_a import SeE2ADescriptorConfig, SeE2AFields
-from scitoolkit.potentials.deepmd.descriptors.se_e2_r import SeE2RDescriptorConfig, SeE2RFields
+from scitoolkit.potentials.deepmd.config import (
+    FittingFields,
+)
+from scitoolkit.potentials.deepmd.descriptors.base import Descriptor, Moments
 from scitoolkit.potentials.deepmd.inference import Fitting, chunked_edge_gradients
-from scitoolkit.potentials.deepmd.networks import ResnetSteps, StackedNetworks, linear_output
+from scitoolkit.potentials.deepmd.networks import StackedNetworks, linear_output
 from scitoolkit.potentials.graph import PARAMETERS, edge_vectors, within_cutoff, without_edges
-from scitoolkit.potentials.model import DTYPES, ModelConfig, Potential, no_tables
+from scitoolkit.potentials.model import DTYPES, Potential, no_tables
 from scitoolkit.potentials.statistics import composition, energy_shifts
-from scitoolkit.potentials.zbl import ZblConfig
 
-AnyDescriptor = Annotated[DescriptorConfig, Choice(base.descriptors)]
 LEAST_SPREAD = 1e-2  # of a parameter, as deepmd-kit's
-
-
-class FittingFields(ModelConfig):
-    """Settings of a Deep Potential besides its descriptors; brackets have deepmd-kit's names.
-
-    Attributes:
-        fitting: widths of the fitting nets [neuron].
-        fitting_resnet_dt: layers of the fitting nets with a step [resnet_dt].
-        shared_fitting: one fitting net for all types, which needs the type in the descriptor, as
-            se_atten has it; by default where all descriptors have it.
-        frame_parameters: numbers given with every frame, temperature say [numb_fparam].
-        atom_parameters: numbers given with every atom [numb_aparam].
-        precision: of parameters and arithmetic; energies are summed in float64.
-        zbl: repulsion of nuclei added to the learned energy, `{}` for defaults; see `ZblConfig`.
-        seed: of the initial weights.
-    """
-
-    renamed: ClassVar[Mapping[str, str]] = {"fitting_step": "fitting_resnet_dt"}
-    tables: ClassVar[bool] = True
-
-    fitting: list[PositiveInt] = Field(default=[240, 240, 240], min_length=1)
-    fitting_resnet_dt: ResnetSteps = "same_width"
-    shared_fitting: bool | None = None
-    frame_parameters: NonNegativeInt = 0
-    atom_parameters: NonNegativeInt = 0
-    precision: Literal["float32", "float64"] = "float64"
-    zbl: ZblConfig | None = None
-    seed: NonNegativeInt = 0
-
-    @property
-    def descriptor_configs(self) -> list[DescriptorConfig]:
-        """The descriptors."""
-        raise NotImplementedError
-
-    @property
-    def one_fitting(self) -> bool:
-        """Whether one fitting net serves all types."""
-        if self.shared_fitting is not None:
-            return self.shared_fitting
-        return all(each.holds_types for each in self.descriptor_configs)
-
-    def summary(self) -> dict[str, Any]:
-        """Return `sel` of the descriptors, by name where there are several."""
-        found = [(each.name, each.summary()) for each in self.descriptor_configs]
-        return found[0][1] if len(found) == 1 else {"descriptors": [{n: s} for n, s in found]}
-
-    def build(self, type_map: Sequence[str]) -> DeepPotential:
-        """Return the untrained model; every `sel` must be a number by now."""
-        return DeepPotential(self, type_map)
-
-
-class DeepPotentialConfig(FittingFields):
-    """Fitting nets over one descriptor or several (DeePMD's family).
-
-    Attributes:
-        descriptors: one, or several side by side [type: hybrid], each with its own cutoff.
-
-    Example:
-        >>> settings = {"descriptors": [{"name": "se_e2_a", "cutoff": 6.0, "sel": [46, 92]},
-        ...                             {"name": "se_atten", "cutoff": 4.0, "sel": 40}]}
-        >>> DeepPotentialConfig.model_validate(settings).cutoff
-        6.0
-    """
-
-    example: ClassVar[Mapping[str, Any]] = {
-        "descriptors": [
-            {"name": "se_e2_a", **SeE2ADescriptorConfig.example},
-            {"name": "se_e2_r", **SeE2RDescriptorConfig.example},
-        ],
-        "fitting": [8, 8],
-    }  # fmt: skip
-
-    name: Literal["deep_potential"] = "deep_potential"
-    descriptors: list[AnyDescriptor] = Field(min_length=1)
-
-    @property
-    def descriptor_configs(self) -> list[DescriptorConfig]:
-        """The descriptors."""
-        return self.descriptors
-
-    @property
-    def cutoff(self) -> float:
-        """Å, the largest of the descriptors."""
-        return max(each.cutoff for each in self.descriptor_configs)
-
-    def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
-        """Return the configuration with `sel` of each descriptor counted within its cutoff."""
-        resolved = [
-            each.resolve_auto_sel([within_cutoff(g, each.cutoff) for g in graphs], type_map)
-            for each in self.descriptor_configs
-        ]
-        return self.model_copy(update={"descriptors": resolved})
-
-
-class _OneDescriptor(FittingFields):
-    """Base of the short forms: one descriptor, its settings in the same section."""
-
-    descriptor_class: ClassVar[type[DescriptorConfig]]
-
-    @property
-    def descriptor_configs(self) -> list[DescriptorConfig]:
-        """The descriptor."""
-        keys = type(self).descriptor_class.model_fields
-        return [self.descriptor_class(**{key: getattr(self, key) for key in keys})]
-
-    def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
-        """Return the configuration with `sel` counted where it is `auto`."""
-        (resolved,) = (each.resolve_auto_sel(graphs, type_map) for each in self.descriptor_configs)
-        keys = type(resolved).model_fields
-        return self.model_copy(update={key: getattr(resolved, key) for key in keys})
-
-
-class SeE2AConfig(SeE2AFields, _OneDescriptor):
-    """Deep Potential of se_e2_a: distances and directions.
-
-    The same model as `deep_potential` with this one descriptor.
-    """
-
-    descriptor_class: ClassVar[type[DescriptorConfig]] = SeE2ADescriptorConfig
-    example: ClassVar[Mapping[str, Any]] = {**SeE2ADescriptorConfig.example, "fitting": [12, 12]}
-
-    name: Literal["se_e2_a"] = "se_e2_a"
-
-
-class SeE2RConfig(SeE2RFields, _OneDescriptor):
-    """Deep Potential of se_e2_r: distances alone; see `SeE2AConfig`."""
-
-    tables: ClassVar[bool] = False
-    descriptor_class: ClassVar[type[DescriptorConfig]] = SeE2RDescriptorConfig
-    example: ClassVar[Mapping[str, Any]] = {**SeE2RDescriptorConfig.example, "fitting": [8, 8]}
-
-    name: Literal["se_e2_r"] = "se_e2_r"
 
 
 class DeepPotential(Potential):

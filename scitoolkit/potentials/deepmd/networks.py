@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.ops.environment_matrix.reference import Layer, embedding
-
-ResnetSteps = Literal["none", "same_width", "all"]
-"""Layers whose tanh is scaled by a trained step: none, those that keep the width, or all."""
 
 
 class StackedNetworks(nn.Module):

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.potentials.deepmd.model import DeepPotential, FittingFields
+from scitoolkit.potentials.deepmd.config import FittingFields
+from scitoolkit.potentials.deepmd.model import DeepPotential
 from scitoolkit.potentials.deepmd.networks import linear_outputs
 from scitoolkit.potentials.graph import edge_vectors
 

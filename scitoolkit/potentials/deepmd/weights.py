@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.potentials.deepmd.descriptors.base import (
+from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
+from scitoolkit.potentials.deepmd.descriptors.config import (
     DescriptorConfig,
     deepmd_names,
     descriptors,
@@ -25,7 +26,7 @@ from scitoolkit.potentials.deepmd.file import (
     resnet_dt,
     write_tree,
 )
-from scitoolkit.potentials.deepmd.model import DeepPotential, DeepPotentialConfig
+from scitoolkit.potentials.deepmd.model import DeepPotential
 from scitoolkit.potentials.deepmd.properties import PropertyKind, PropertyModel
 from scitoolkit.potentials.deepmd.unread import finish, open_tree
 
@@ -50,7 +51,7 @@ def read_deepmd(path: Path | str) -> DeepPotential:
             fix="read_deepmd_property, for dipole, polar and dos",
         )  # fmt: skip
     _refuse_unknown(model, fitting, where)
-    out = _config(model, where).build(model["type_map"])
+    out = DeepPotential(_config(model, where), model["type_map"])
     _fill(out, model, where)
     with torch.no_grad():
         shift = np.zeros(len(out.type_map)) + fitting["@variables"]["bias_atom_e"].ravel()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Sequence
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
@@ -20,95 +18,10 @@ from scitoolkit.potentials.equivariant.layers import (
     Readout,
     SpeciesLinear,
 )
+from scitoolkit.potentials.equivariant.mace_config import MaceConfig
 from scitoolkit.potentials.equivariant.model import EquivariantPotential
 from scitoolkit.potentials.equivariant.pair_repulsion import PairRepulsion
 from scitoolkit.potentials.equivariant.radial_functions import TRANSFORMS, RadialBasis
-from scitoolkit.potentials.model import ModelConfig
-from scitoolkit.potentials.zbl import ZblConfig
-
-
-class MaceConfig(ModelConfig):
-    """MACE: equivariant messages and many-body products.
-
-    Names in brackets are those of mace_run_train.
-
-    Attributes:
-        cutoff: Å [r_max].
-        channels: copies of each irrep [num_channels].
-        lmax: largest degree of the edges' spherical harmonics [max_ell].
-        lmax_hidden: largest degree of the features between layers [max_L].
-        correlation: highest power in the product; body order is one more [correlation].
-        layers: message passing steps [num_interactions].
-        num_basis: Bessel functions of the distance [num_radial_basis].
-        envelope: power of the polynomial cutoff [num_cutoff_basis].
-        radial_widths: hidden layers of the radial networks [radial_MLP].
-        readout_width: hidden layer of the last readout, of two layers or more [MLP_irreps].
-        radial_table: in float32, evaluate the radial networks at distances 0.0125 Å apart and
-            interpolate (degree 7), which is as exact as float32 and costs a tenth at the edges.
-            Training steps of few edges do without: there the table would cost more.
-        first_residual: whether the first layer keeps a species-dependent shortcut of its input
-            [interaction_first: RealAgnosticResidualInteractionBlock].
-        residual: the same of the other layers [interaction].
-        first_density: whether the first layer divides its messages by a learned density of
-            neighbours, not by their average number [RealAgnosticDensity...InteractionBlock].
-        density: the same of the other layers.
-        radial_type: functions of the distance [radial_type].
-        distance_transform: of the distance in these [distance_transform]. With a transform the
-            radial networks are evaluated at every edge, without a table.
-        apply_cutoff: whether the cutoff multiplies the radial functions, or the radial networks'
-            results [apply_cutoff].
-        gate: activation of the last readout [gate].
-        pair_repulsion: add mace-torch's repulsion of nuclei to the learned energy
-            [pair_repulsion]; `zbl` is subtracted from the labels before training, this is not.
-        precision: of parameters and arithmetic; geometry and energies are kept in float64.
-        zbl: repulsion of nuclei added to the learned energy, `{}` for defaults; see `ZblConfig`.
-        seed: of the initial weights.
-    """
-
-    renamed: ClassVar[Mapping[str, str]] = {
-        "harmonics_degree": "lmax", "hidden_degree": "lmax_hidden",
-    }  # fmt: skip
-    example: ClassVar[Mapping[str, Any]] = {
-        "cutoff": 4.0, "channels": 4, "lmax": 2, "lmax_hidden": 1, "radial_widths": [8],
-        "precision": "float64",
-    }  # fmt: skip
-
-    name: Literal["mace"] = "mace"
-    cutoff: PositiveFloat = 5.0
-    channels: PositiveInt = 64
-    lmax: int = Field(default=3, ge=0, le=4)
-    lmax_hidden: int = Field(default=1, ge=0, le=3)
-    correlation: int = Field(default=3, ge=1, le=4)
-    layers: PositiveInt = 2
-    num_basis: PositiveInt = 8
-    envelope: int = Field(default=5, ge=2)
-    radial_widths: list[PositiveInt] = Field(default=[64, 64, 64], min_length=1)
-    readout_width: PositiveInt = 16
-    radial_table: bool = True
-    first_residual: bool = True
-    residual: bool = True
-    first_density: bool = False
-    density: bool = False
-    radial_type: Literal["bessel", "gaussian", "chebyshev"] = "bessel"
-    distance_transform: Literal["none", "agnesi", "soft"] = "none"
-    apply_cutoff: bool = True
-    gate: Literal["silu", "tanh", "abs", "none"] = "silu"
-    pair_repulsion: bool = False
-    precision: Literal["float32", "float64"] = "float32"
-    zbl: ZblConfig | None = None
-    seed: NonNegativeInt = 0
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.lmax_hidden > self.lmax:
-            raise ValueError(f"lmax_hidden {self.lmax_hidden} must not exceed lmax {self.lmax}")
-        if self.pair_repulsion and self.zbl is not None:
-            raise ValueError("pair_repulsion and zbl are two repulsions of nuclei: choose one")
-        return self
-
-    def build(self, type_map: Sequence[str]) -> Mace:
-        """Return the untrained model."""
-        return Mace(self, type_map)
 
 
 class MaceLayer(nn.Module):

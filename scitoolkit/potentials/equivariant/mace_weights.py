@@ -18,7 +18,8 @@ from scitoolkit.ops.symmetric_contraction.coupling import basis, monomials
 from scitoolkit.ops.wigner import wigner_3j
 from scitoolkit.potentials.consumed import ConsumedState
 from scitoolkit.potentials.equivariant.layers import Readout
-from scitoolkit.potentials.equivariant.mace import Mace, MaceConfig, MaceLayer
+from scitoolkit.potentials.equivariant.mace import Mace, MaceLayer
+from scitoolkit.potentials.equivariant.mace_config import MaceConfig
 from scitoolkit.potentials.equivariant.mace_file import INTERACTIONS, MaceSettings, open_mace
 from scitoolkit.potentials.equivariant.radial_functions import DistanceTransform
 

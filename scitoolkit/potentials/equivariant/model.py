@@ -15,7 +15,7 @@ from scitoolkit.potentials.equivariant.radial_functions import DistanceTransform
 from scitoolkit.potentials.graph import edge_vectors
 from scitoolkit.potentials.model import DTYPES, Potential, autograd_edge_gradients
 from scitoolkit.potentials.statistics import composition, energy_shifts
-from scitoolkit.potentials.zbl import ZblConfig
+from scitoolkit.potentials.zbl_config import ZblConfig
 
 
 class EquivariantConfig(Protocol):

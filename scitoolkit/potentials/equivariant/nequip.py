@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
@@ -22,62 +20,7 @@ from scitoolkit.potentials.equivariant.layers import (
     silu_scale,
 )
 from scitoolkit.potentials.equivariant.model import EquivariantPotential
-from scitoolkit.potentials.model import ModelConfig
-from scitoolkit.potentials.zbl import ZblConfig
-
-
-class NequipConfig(ModelConfig):
-    """NequIP: equivariant messages and gates.
-
-    Names in brackets are those of nequip's configuration.
-
-    All parities are those of spherical harmonics (0e, 1o, 2e, ...): pseudoscalars and their like,
-    which nequip adds with `parity: true`, are left out. Energies are invariant under inversion
-    all the same.
-
-    Attributes:
-        cutoff: Å [r_max].
-        channels: copies of each irrep [num_features].
-        lmax: largest degree of features and spherical harmonics [l_max].
-        layers: message passing steps [num_layers].
-        num_basis: Bessel functions of the distance [num_bessels].
-        envelope: power of the polynomial cutoff [polynomial_cutoff_p].
-        radial_widths: hidden layers of the radial networks [radial_mlp_depth, radial_mlp_width].
-        readout_width: scalars between the two linear maps that end the model.
-        radial_table: in float32, interpolate the radial networks; see `MaceConfig`.
-        precision: of parameters and arithmetic; geometry and energies are kept in float64.
-        zbl: repulsion of nuclei added to the learned energy, `{}` for defaults; see `ZblConfig`.
-        seed: of the initial weights.
-
-    Example:
-        >>> model = NequipConfig(channels=4, layers=2, radial_widths=[8]).build(["O", "H"])
-        >>> model.type_map, model.cutoff
-        (('O', 'H'), 5.0)
-    """
-
-    renamed: ClassVar[Mapping[str, str]] = {"degree": "lmax"}
-    example: ClassVar[Mapping[str, Any]] = {
-        "cutoff": 4.0, "channels": 4, "layers": 2, "lmax": 2, "radial_widths": [8],
-        "precision": "float64",
-    }  # fmt: skip
-
-    name: Literal["nequip"] = "nequip"
-    cutoff: PositiveFloat = 5.0
-    channels: PositiveInt = 32
-    lmax: int = Field(default=2, ge=0, le=3)
-    layers: PositiveInt = 4
-    num_basis: PositiveInt = 8
-    envelope: int = Field(default=6, ge=2)
-    radial_widths: list[PositiveInt] = Field(default=[64, 64], min_length=1)
-    readout_width: PositiveInt = 16
-    radial_table: bool = True
-    precision: Literal["float32", "float64"] = "float32"
-    zbl: ZblConfig | None = None
-    seed: NonNegativeInt = 0
-
-    def build(self, type_map: Sequence[str]) -> Nequip:
-        """Return the untrained model."""
-        return Nequip(self, type_map)
+from scitoolkit.potentials.equivariant.nequip_config import NequipConfig
 
 
 class NequipLayer(nn.Module):

@@ -10,7 +10,9 @@ from scitoolkit.core.config import Config
 from scitoolkit.core.plugins import Kind
 
 # Entries fulfil `memory.store.ActivationStore`.
-activation_stores: Kind[Any] = Kind("activation store", "keeps activations for the backward pass")
+activation_stores: Kind[Any] = Kind(
+    "activation store", "keeps activations for the backward pass", imports_torch=True
+)
 
 
 class MemoryConfig(Config):

@@ -10,9 +10,9 @@ import pytest
 from scitoolkit.compression import Options, compress, decompress, inspect_stream
 from scitoolkit.compression.codecs import ErrorBoundedCodec, codecs
 from scitoolkit.compression.compare import codecs_at_size, plain_codecs
+from scitoolkit.compression.config import CompressionConfig
 from scitoolkit.compression.container import pack, unpack
 from scitoolkit.compression.enhancers import Enhancer, enhancers
-from scitoolkit.compression.job import CompressionConfig
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.testing.codec import CodecContract, EnhancerContract, smooth_field
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from scitoolkit.compression import compress, decompress, dyadic, inspect_stream, psnr
-from scitoolkit.compression.enhancers import network
-from scitoolkit.compression.enhancers.network import GroupNetworks, GroupWeights
+from scitoolkit.compression.enhancers.group_weights import INPUTS, GroupWeights
+from scitoolkit.compression.enhancers.network_training import GroupNetworks, train
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import DataError
 
@@ -26,7 +26,7 @@ def random_enhancer(dtype=np.float32) -> GroupWeights:
     rng = np.random.default_rng(0)
     return GroupWeights(
         np.array([12.0], np.float32),
-        rng.integers(-127, 128, (2, 6, network.INPUTS)).astype(np.int8),
+        rng.integers(-127, 128, (2, 6, INPUTS)).astype(np.int8),
         rng.integers(-127, 128, (2, 6)).astype(np.int8),
         rng.integers(-127, 128, (2, 6)).astype(np.int8),
         np.array([1e-3, 1e-2, 1e-3], np.float32),
@@ -53,7 +53,7 @@ def test_the_kernel_does_what_the_network_does(coded, dtype):
     n = decoded.shape
     stencils = [pad[2 + a : 2 + a + n[0], 2 + b : 2 + b + n[1], 2 + c : 2 + c + n[2]] - decoded
                 for a, b, c in offsets]  # fmt: skip
-    inputs = torch.from_numpy(np.stack(stencils, -1).reshape(-1, 1, network.INPUTS) / bound)
+    inputs = torch.from_numpy(np.stack(stencils, -1).reshape(-1, 1, INPUTS) / bound)
     both = model(inputs.expand(-1, 2, -1)).detach().numpy()
     group = (decoded.reshape(-1) >= 12.0).astype(int)
     expected = decoded.reshape(-1) + bound * both[np.arange(len(both)), group]
@@ -63,12 +63,12 @@ def test_the_kernel_does_what_the_network_does(coded, dtype):
 
 def test_networks_start_as_no_correction():
     model = GroupNetworks(3, 8)
-    assert (model(torch.randn(10, 3, network.INPUTS)) == 0).all()
+    assert (model(torch.randn(10, 3, INPUTS)) == 0).all()
 
 
 def test_training_lowers_the_error_and_the_clip_is_kept(coded):
     x, decoded, bound = coded
-    enhancer = network.train(x, decoded, bound, groups=2, hidden=6, seconds=1.0)
+    enhancer = train(x, decoded, bound, groups=2, hidden=6, seconds=1.0)
     enhanced = enhancer.apply(decoded, bound, 0.5 * bound)
     assert psnr(x, enhanced) > psnr(x, decoded) + 0.02
     assert np.abs(enhanced.astype(float) - decoded).max() <= 0.5 * bound * (1 + 1e-5)
@@ -77,7 +77,7 @@ def test_training_lowers_the_error_and_the_clip_is_kept(coded):
 def test_bytes_come_back_and_other_lengths_are_refused():
     enhancer = random_enhancer()
     data = enhancer.to_bytes()
-    assert len(data) == 2 + 12 + 4 + 2 * 6 * (network.INPUTS + 2)
+    assert len(data) == 2 + 12 + 4 + 2 * 6 * (INPUTS + 2)
     assert GroupWeights.from_bytes(data).to_bytes() == data
     for broken in (b"", data[:-1], data + b"x", b"\xff" + data[1:], data[:1] + b"\x00" + data[2:]):
         with pytest.raises(DataError):

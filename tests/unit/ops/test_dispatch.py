@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from scitoolkit.core.errors import BackendError, ConfigError
-from scitoolkit.ops.codegen import KernelBackend, dispatch, kernel_backends
+from scitoolkit.ops.codegen import KernelBackend, dispatch, kernel_backends, operations
 from scitoolkit.ops.radial import radial_basis
 from scitoolkit.testing.kernels import KernelContract
 
@@ -24,7 +24,7 @@ class Doubled(KernelBackend):
 
 @Doubled.serve("radial_basis", transforms=True)
 def _radial_basis(distances, spec):
-    return dispatch.operations.get("radial_basis").reference(distances.double(), spec).float()
+    return operations.get("radial_basis").reference(distances.double(), spec).float()
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def doubled(monkeypatch):
 
 
 def test_the_backend_of_highest_priority_that_can_run_is_taken(doubled, monkeypatch):
-    operation = dispatch.operations.get("radial_basis")
+    operation = operations.get("radial_basis")
     assert operation.backend("", torch.zeros(1)) == "doubled"
     distances = torch.linspace(0.1, 4, 9)
     assert radial_basis(distances, 5.0).equal(radial_basis(distances, 5.0, backend="doubled"))
@@ -47,7 +47,7 @@ def test_the_backend_of_highest_priority_that_can_run_is_taken(doubled, monkeypa
 
 def test_a_backend_that_cannot_run_is_passed_over_or_an_error(doubled, monkeypatch):
     monkeypatch.setattr(Doubled, "broken", "the accelerator is on fire")
-    assert dispatch.operations.get("spmm").backend("3", torch.zeros(1)) == "cpu"
+    assert operations.get("spmm").backend("3", torch.zeros(1)) == "cpu"
     with pytest.raises(BackendError, match="on fire"):
         radial_basis(torch.ones(2), 5.0, backend="doubled")
 

@@ -13,7 +13,7 @@ from scitoolkit.io.atoms import open_atoms
 from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.config import PotentialConfig
-from scitoolkit.potentials.deepmd.model import DeepPotentialConfig
+from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
 from scitoolkit.potentials.graph import collate, configuration_graph
 from scitoolkit.potentials.job import PotentialJob
 from scitoolkit.potentials.pipeline import load_model, prepare

@@ -14,7 +14,7 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.ops.spherical_harmonics import spherical_harmonics
 from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.config import PotentialConfig
-from scitoolkit.potentials.equivariant.nequip import NequipConfig
+from scitoolkit.potentials.equivariant.nequip_config import NequipConfig
 from scitoolkit.potentials.job import PotentialJob
 from scitoolkit.potentials.pipeline import load_model
 

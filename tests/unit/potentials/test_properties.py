@@ -12,7 +12,7 @@ import torch
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.potentials import read_deepmd, read_deepmd_property
-from scitoolkit.potentials.deepmd.model import DeepPotentialConfig
+from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
 from scitoolkit.potentials.deepmd.properties import PropertyModel
 from scitoolkit.potentials.graph import collate, configuration_graph
 

@@ -8,7 +8,7 @@ from scitoolkit.io.atoms import Configuration
 from scitoolkit.ops.environment_matrix import EnvironmentSpec, reference
 from scitoolkit.potentials.deepmd.statistics import environment_statistics, max_neighbours
 from scitoolkit.potentials.graph import collate, configuration_graph, edge_vectors
-from scitoolkit.potentials.loss import LossConfig
+from scitoolkit.potentials.loss_config import LossConfig
 from scitoolkit.potentials.statistics import energy_shifts
 
 

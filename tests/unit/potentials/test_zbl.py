@@ -10,9 +10,10 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.potentials import SeE2AConfig
 from scitoolkit.potentials.calculator import Calculator
-from scitoolkit.potentials.equivariant.mace import MaceConfig
+from scitoolkit.potentials.equivariant.mace_config import MaceConfig
 from scitoolkit.potentials.graph import configuration_graph
-from scitoolkit.potentials.zbl import Zbl, ZblConfig, screened
+from scitoolkit.potentials.zbl import Zbl, screened
+from scitoolkit.potentials.zbl_config import ZblConfig
 
 TYPES = ["O", "H"]
 ATOMS = ase.Atoms("OHH", positions=[[0, 0, 0], [0.5, 0.1, 0], [-0.2, 0.45, 0.3]])

@@ -7,35 +7,11 @@ systems want more memory than the other descriptors do.
 from __future__ import annotations
 
 import torch
-from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from scitoolkit.core.config import Config
+from scitoolkit.potentials.deepmd.descriptors.fields import AttentionFields
 
 LOGIT_SHIFT = 20.0  # deepmd-kit's: a neighbour at the cutoff has the logit -20
-
-
-class AttentionFields(Config):
-    """Settings of the attention; brackets have deepmd-kit's names.
-
-    Attributes:
-        attention_width: of queries, keys and values [attn].
-        angular_gate: multiply the attention by cosines between neighbours [attn_dotr].
-        normalize: queries, keys and values have length 1 [normalize].
-        smooth: attention fades towards the cutoff; without it an atom that crosses the cutoff
-            makes a jump [smooth_type_embedding].
-        scaling: attention logits are divided by the root of width times this [scaling_factor].
-        temperature: multiplies the logits instead, where it is given [temperature].
-        norm_epsilon: of the layers' normalisation [ln_eps].
-    """
-
-    attention_width: PositiveInt = 128
-    angular_gate: bool = True
-    normalize: bool = True
-    smooth: bool = True
-    scaling: PositiveFloat = 1.0
-    temperature: float | None = None
-    norm_epsilon: PositiveFloat = 1e-5
 
 
 class AttentionLayer(nn.Module):

@@ -2,124 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.ops.environment_matrix import EnvironmentSpec, reference
-from scitoolkit.potentials.deepmd.descriptors.attention_layer import (
-    AttentionFields,
-    AttentionLayer,
-    Slots,
-)
-from scitoolkit.potentials.deepmd.descriptors.base import Descriptor, DescriptorConfig
-from scitoolkit.potentials.deepmd.descriptors.environment import (
-    AxisFields,
-    EnvironmentFields,
-    check_axis,
-    check_pairs,
-    without_excluded,
+from scitoolkit.potentials.deepmd.descriptors.attention_layer import AttentionLayer, Slots
+from scitoolkit.potentials.deepmd.descriptors.base import Descriptor
+from scitoolkit.potentials.deepmd.descriptors.environment import check_pairs, without_excluded
+from scitoolkit.potentials.deepmd.descriptors.se_atten_config import (
+    SeAttenDescriptorConfig,
 )
 from scitoolkit.potentials.deepmd.descriptors.se_atten_file import (
     attention_tree,
     fill_attention,
-    settings_from_input,
-    settings_from_tree,
 )
 from scitoolkit.potentials.deepmd.descriptors.trees import (
-    common_from_input,
-    common_from_tree,
     common_tree,
     repeated,
     statistics,
 )
 from scitoolkit.potentials.deepmd.file import Tree
-from scitoolkit.potentials.deepmd.input_section import Section
 from scitoolkit.potentials.deepmd.networks import StackedNetworks
 from scitoolkit.potentials.deepmd.statistics import (
     environment_statistics,
-    suggest_sel,
-    warn_of_overflow,
 )
-
-
-class SeAttenDescriptorConfig(AttentionFields, AxisFields, EnvironmentFields, DescriptorConfig):
-    """Basis functions of the neighbours refined by attention; brackets have deepmd-kit's names.
-
-    The mean of the environments is zero [set_davg_zero, its default].
-
-    Attributes:
-        sel: most neighbours of all types together; `auto` counts them.
-        type_width: of the types' embedding [tebd_dim].
-        type_input: `concat` appends it to the distance before the embedding network, `strip`
-            gives it a separate network, whose output multiplies [tebd_input_mode].
-        type_output: whether the centre's embedding follows the descriptor [concat_output_tebd].
-        attention_layers: number of them, 0 for none [attn_layer].
-    """
-
-    holds_types: ClassVar[bool] = True
-    deepmd_types: ClassVar[tuple[str, ...]] = ("se_atten", "dpa1")
-    example: ClassVar[Mapping[str, Any]] = {
-        "cutoff": 3.5, "cutoff_smooth": 1.0, "sel": 40, "embedding": [4, 8], "axis_neurons": 3,
-        "type_width": 4, "attention_layers": 2, "attention_width": 6,
-    }  # fmt: skip
-
-    name: Literal["se_atten"] = "se_atten"
-    sel: PositiveInt | Literal["auto"] = "auto"
-    type_one_side: bool = False
-    type_width: PositiveInt = 8
-    type_input: Literal["concat", "strip"] = "concat"
-    type_output: bool = True
-    attention_layers: int = Field(default=2, ge=0)
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        check_axis(self.axis_neurons, self.embedding)
-        return self
-
-    @property
-    def num_vectors(self) -> int:
-        """Number of basis functions."""
-        return self.embedding[-1]
-
-    def summary(self) -> dict[str, Any]:
-        """Return `sel`."""
-        return {"sel": self.sel}
-
-    def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
-        """Return the configuration with `sel`, of all types together, counted where it is auto."""
-        types = len(type_map)
-        most = max(int(_neighbours(graph, types).max()) for graph in graphs)
-        if self.sel == "auto":
-            return self.model_copy(update={"sel": sum(suggest_sel([most]))})
-        warn_of_overflow([most], [self.sel], ["any"])
-        return self
-
-    def build(
-        self, num_types: int, generator: torch.Generator, dtype: torch.dtype
-    ) -> SeAttenDescriptor:
-        """Return the descriptor with initial weights."""
-        return SeAttenDescriptor(self, num_types, generator, dtype)
-
-    @classmethod
-    def from_deepmd_input(cls, section: Section) -> dict[str, Any]:
-        """Return our settings of a descriptor section of deepmd-kit's input.json."""
-        return common_from_input(section) | settings_from_input(section)
-
-    @classmethod
-    def from_deepmd_tree(cls, tree: Tree, where: str) -> Self:
-        """Return the configuration of a descriptor in a `.dp` file."""
-        return cls(**common_from_tree(tree, where), **settings_from_tree(tree, where))
-
-
-def _neighbours(graph: Batch, num_types: int) -> Tensor:
-    """Return the number of neighbours of each atom."""
-    return graph["segments"].diff().view(-1, num_types).sum(1)
 
 
 class SeAttenDescriptor(Descriptor):

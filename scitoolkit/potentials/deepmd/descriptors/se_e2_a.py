@@ -7,12 +7,11 @@ with a table of the embedding even the activations go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any
 
 import torch
-from pydantic import model_validator
 from torch import Tensor
 
 from scitoolkit.core.contracts import Batch
@@ -21,76 +20,18 @@ from scitoolkit.ops.environment_matrix import operators
 from scitoolkit.ops.environment_matrix.table import Table, tabulate
 from scitoolkit.ops.fitting_network import FittingSpec
 from scitoolkit.potentials.deepmd.descriptors.base import Moments
-from scitoolkit.potentials.deepmd.descriptors.environment import (
-    AxisFields,
-    PairDescriptor,
-    PairDescriptorConfig,
-    PairFields,
-    check_axis,
-    without_excluded,
+from scitoolkit.potentials.deepmd.descriptors.environment import PairDescriptor, without_excluded
+from scitoolkit.potentials.deepmd.descriptors.se_e2_a_config import (
+    SeE2ADescriptorConfig,
 )
 from scitoolkit.potentials.deepmd.descriptors.trees import (
-    common_from_input,
-    common_from_tree,
     fill_pair,
     pair_tree,
-    sel_from_input,
 )
 from scitoolkit.potentials.deepmd.file import Tree
-from scitoolkit.potentials.deepmd.input_section import Section
 
 CHUNK = 96  # atoms whose activations are held at once in inference
 TABLE_CHUNK = 576  # likewise with a table, which keeps none
-
-
-class SeE2AFields(AxisFields, PairFields):
-    """Settings of se_e2_a."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        check_axis(self.axis_neurons, self.embedding)
-        return self
-
-
-class SeE2ADescriptorConfig(SeE2AFields, PairDescriptorConfig):
-    """Distances and directions of the neighbours, embedded by type."""
-
-    tables: ClassVar[bool] = True
-    deepmd_types: ClassVar[tuple[str, ...]] = ("se_e2_a", "se_a")
-    example: ClassVar[Mapping[str, Any]] = {
-        "cutoff": 4.0, "cutoff_smooth": 1.0, "sel": [12, 24], "embedding": [5, 10, 20],
-        "axis_neurons": 4,
-    }  # fmt: skip
-
-    name: Literal["se_e2_a"] = "se_e2_a"
-
-    @property
-    def num_vectors(self) -> int:
-        """Number of basis functions."""
-        return self.embedding[-1]
-
-    def build(
-        self, num_types: int, generator: torch.Generator, dtype: torch.dtype
-    ) -> SeE2ADescriptor:
-        """Return the descriptor with initial weights."""
-        return SeE2ADescriptor(self, num_types, generator, dtype)
-
-    @classmethod
-    def from_deepmd_input(cls, section: Section) -> dict[str, Any]:
-        """Return our settings of a descriptor section of deepmd-kit's input.json."""
-        return {
-            **common_from_input(section), "sel": sel_from_input(section),
-            "axis_neurons": section.get("axis_neuron", 4),
-            "zero_mean": section.get("set_davg_zero", False),
-        }  # fmt: skip
-
-    @classmethod
-    def from_deepmd_tree(cls, tree: Tree, where: str) -> Self:
-        """Return the configuration of a descriptor in a `.dp` file."""
-        return cls(
-            sel=tree["sel"], zero_mean=tree.get("set_davg_zero", False),
-            axis_neurons=tree["axis_neuron"], **common_from_tree(tree, where),
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -207,7 +148,9 @@ class SeE2ADescriptor(PairDescriptor):
     def compress(self, *, shortest: float, tolerance: float) -> None:
         """Evaluate the embedding from quintic pieces from now on; see `Potential.compress`."""
         if not self.chunked(self.embedding.weight[0]):
-            raise BackendError("a table needs the compiled kernels", fix="scitoolkit doctor")
+            raise BackendError(
+                "a table needs the compiled kernels", fix="scitoolkit doctor --kernels"
+            )
         self._compression, self._constants = {"shortest": shortest, "tolerance": tolerance}, None
         self.constants()
 

@@ -9,10 +9,8 @@ import numpy as np
 import torch
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.potentials.deepmd.descriptors.environment import (
-    EnvironmentFields,
-    PairDescriptor,
-)
+from scitoolkit.potentials.deepmd.descriptors.environment import PairDescriptor
+from scitoolkit.potentials.deepmd.descriptors.fields import EnvironmentFields
 from scitoolkit.potentials.deepmd.file import Tree, fill_networks, network_collection, resnet_dt
 from scitoolkit.potentials.deepmd.input_section import Section
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field, PositiveInt
 from scipy.stats import qmc
 from threadpoolctl import ThreadpoolController
 
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies.base import Feasible, Proposal, Strategy
-from scitoolkit.search.strategies.config import StrategyConfig
 from scitoolkit.search.strategies.evolution import AgingEvolution
 from scitoolkit.search.strategies.gaussian_process.acquisition import (
     Acquisition,
@@ -225,20 +223,3 @@ def _sobol(dimensions: int, seed: int, count: int) -> Array:
     power = max(1, (count - 1).bit_length())
     points = qmc.Sobol(dimensions, scramble=False).random_base2(power)[:count]
     return (points + np.random.default_rng([seed, dimensions]).random(dimensions)) % 1.0
-
-
-class GaussianProcessConfig(StrategyConfig):
-    """Bayesian optimisation by a Gaussian process, then evolution; the default.
-
-    Attributes:
-        start: configurations of a space-filling design before the first model.
-        until: trials after which evolution goes on.
-    """
-
-    name: Literal["gaussian_process"] = "gaussian_process"
-    start: PositiveInt = 8
-    until: int = Field(default=200, ge=1)
-
-    def build_search(self) -> GaussianProcessSearch:
-        """Return the strategy."""
-        return GaussianProcessSearch(self.start, self.until)

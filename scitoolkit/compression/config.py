@@ -1,0 +1,49 @@
+"""The configuration of a compression job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field, PositiveFloat
+
+from scitoolkit.compression.choose import Options
+from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.job_config import JobConfig
+
+
+class FileConfig(Config):
+    """Which variables of which file.
+
+    Attributes:
+        path: .npy, HDF5 or NetCDF.
+        variables: names; all float variables that are no coordinates unless given.
+        missing: values that stand for "missing", beside those that the file itself names.
+    """
+
+    path: DataPath
+    variables: list[str] = Field(default_factory=list)
+    missing: list[float] = Field(default_factory=list)
+
+
+class BoundConfig(Config):
+    """How tightly: `mode` abs, rel, pw_rel or psnr."""
+
+    mode: Literal["abs", "rel", "pw_rel", "psnr"] = "rel"
+    value: PositiveFloat = 1e-2
+
+
+class CompressionConfig(JobConfig, Options):
+    """The configuration of a compression job: that of `Options`, and the keys below.
+
+    Attributes:
+        data: what to compress.
+        bound: how tightly.
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = {
+        "base": "codec", "strictness": "guarantee", "seconds": "train_seconds",
+    }  # fmt: skip
+    domain: Literal["compression"] = "compression"
+    data: FileConfig
+    bound: BoundConfig = BoundConfig()

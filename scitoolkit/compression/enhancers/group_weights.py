@@ -1,0 +1,102 @@
+"""Quantised weights of the group-wise enhancer networks, evaluated by fused C."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from scitoolkit.compression import dyadic
+from scitoolkit.compression.enhancers._network_source import SOURCE
+from scitoolkit.compression.kernel_arguments import extents, folded, pointer, real
+from scitoolkit.core.errors import DataError
+from scitoolkit.ops.codegen import load_library
+
+INPUTS = 32
+
+
+MAX_GROUPS, MAX_HIDDEN = 16, 64
+
+
+@dataclass(frozen=True)
+class GroupWeights:
+    """Quantised weights of all groups.
+
+    Attributes:
+        limits: (G - 1,) ascending float32: a point belongs to the group between two of them.
+        first: (G, H, 32) int8, second: (G, H) int8, bias: (G, H) int8.
+        scales: (3,) float32, the unit of each of the three.
+    """
+
+    limits: np.ndarray
+    first: np.ndarray
+    bias: np.ndarray
+    second: np.ndarray
+    scales: np.ndarray
+
+    def apply(self, decoded: np.ndarray, bound: float, clip: float) -> np.ndarray:
+        """Return the enhanced field; no point moves by more than `clip`."""
+        out, shape = np.empty_like(decoded), folded(decoded.shape)
+        units = self.scales.astype(decoded.dtype)
+        arrays = [
+            np.ascontiguousarray(part.astype(decoded.dtype) * unit)
+            for part, unit in zip((self.first, self.bias, self.second), units, strict=True)
+        ]
+        limits = self.limits.astype(decoded.dtype)
+        groups, hidden = self.bias.shape
+        status = library(decoded.dtype).network_apply(
+            pointer(extents(shape)), pointer(decoded), ctypes.c_double(1 / bound),
+            pointer(limits), ctypes.c_int64(groups), ctypes.c_int64(hidden), pointer(arrays[0]),
+            pointer(arrays[1]), pointer(arrays[2]), ctypes.c_double(clip), pointer(out),
+        )  # fmt: skip
+        if status:
+            raise MemoryError
+        return out
+
+    def to_bytes(self) -> bytes:
+        """Return the little-endian form: extents, scales, limits, weights."""
+        groups, hidden = self.bias.shape
+        parts = (self.scales.astype("<f4"), self.limits.astype("<f4"),
+                 self.first, self.bias, self.second)  # fmt: skip
+        return struct.pack("<BB", groups, hidden) + b"".join(p.tobytes() for p in parts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> GroupWeights:
+        """Return the enhancer that `to_bytes` wrote.
+
+        Raises:
+            DataError: the data does not have the length that its first bytes say.
+        """
+        data = bytes(data)
+        groups, hidden = (data[0], data[1]) if len(data) > 1 else (0, 0)
+        start = 2 + 12 + 4 * (groups - 1)
+        sizes = (groups * hidden * INPUTS, groups * hidden, groups * hidden)
+        fits = 1 <= groups <= MAX_GROUPS and 1 <= hidden <= MAX_HIDDEN
+        if not fits or len(data) != start + sum(sizes):
+            raise DataError("damaged stream: the networks have another length")
+        scales = np.frombuffer(data, "<f4", 3, 2)
+        limits = np.frombuffer(data, "<f4", groups - 1, 14)
+        first, bias, second = np.split(
+            np.frombuffer(data, np.int8, -1, start), np.cumsum(sizes)[:2]
+        )
+        return cls(
+            limits, first.reshape(groups, hidden, INPUTS), bias.reshape(groups, hidden),
+            second.reshape(groups, hidden), scales,
+        )  # fmt: skip
+
+
+@functools.cache
+def _compiled(real: str) -> ctypes.CDLL:
+    fused = {"float": "__builtin_fmaf", "double": "__builtin_fma"}[real]
+    source = f"#define REAL {real}\n#define FUSED {fused}\n{SOURCE}"
+    loaded = load_library(source, dyadic.FLAGS)
+    loaded.network_gather.restype = loaded.network_apply.restype = ctypes.c_int64
+    return loaded
+
+
+def library(dtype: np.dtype) -> ctypes.CDLL:
+    """Return the compiled kernels for values of a dtype."""
+    return _compiled(real(dtype))

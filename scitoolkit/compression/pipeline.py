@@ -1,0 +1,169 @@
+"""Compression into a run directory, and its report with the plain codecs at the same size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from scitoolkit.compression.bounds import Bound
+from scitoolkit.compression.check import verify_file
+from scitoolkit.compression.choose import Options
+from scitoolkit.compression.compare import codecs_at_size, plain_codecs
+from scitoolkit.compression.compress import inspect_stream
+from scitoolkit.compression.config import CompressionConfig
+from scitoolkit.compression.files import (
+    FilePlan,
+    as_hdf5,
+    compress_file,
+    read_array,
+    streams,
+    wanted_variables,
+)
+from scitoolkit.compression.missing import MissingValues
+from scitoolkit.core.config import load_config
+from scitoolkit.core.results import Results, Table, number
+from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.io.formats import format_of
+
+COMPRESSED = "compressed.h5"
+
+
+def plan_of(config: CompressionConfig) -> FilePlan:
+    """Return what `compress_file` takes."""
+    return FilePlan(
+        Bound(config.bound.mode, config.bound.value),
+        dict.fromkeys(config.data.variables),
+        Options(
+            codec=config.codec, enhancer=config.enhancer, guarantee=config.guarantee,
+            train_seconds=config.train_seconds, objective=config.objective,
+        ),
+        MissingValues.of(config.data.missing),
+    )  # fmt: skip
+
+
+def check(config: CompressionConfig) -> Mapping[str, Any]:
+    """Open the file and name what would be compressed; write nothing."""
+    return {"path": str(config.data.path), "variables": wanted_variables(
+        config.data.path, plan_of(config))}  # fmt: skip
+
+
+def train(config: CompressionConfig, run: RunDirectory, *, resume: bool = False) -> None:
+    """Write the compressed file into the run; a resumed run starts anew, as it is short."""
+    records = compress_file(config.data.path, run.path / COMPRESSED, plan_of(config))
+    write_atomic(run.path / "records.json", json.dumps(records, indent=1) + "\n")
+
+
+def evaluate(directory: Path, data: Path | None = None) -> Results:
+    """Verify against the original, and compare with the plain codecs at the same size."""
+    directory = Path(directory)
+    config = load_config(CompressionConfig, directory / "config.yaml")
+    source = config.data.path
+    if data is not None:
+        target = directory / "other.h5"
+        try:
+            compress_file(data, target, plan_of(config))
+            return _results(config, target, data)
+        finally:
+            target.unlink(missing_ok=True)
+    results = _results(config, directory / COMPRESSED, source)
+    results.write(directory)
+    return results
+
+
+def predict(directory: Path, source: Path, output: Path) -> None:
+    """Compress another file as the run's configuration says."""
+    config = load_config(CompressionConfig, Path(directory) / "config.yaml")
+    compress_file(source, output, plan_of(config))
+
+
+def search_trial(
+    config: CompressionConfig, run: RunDirectory, *, resume: bool = False
+) -> Mapping[str, float]:
+    """Compress, measure, and return figures that compare codecs and bounds.
+
+    `accuracy_gain` is log2(standard deviation / RMSE) - bits per value (Lindstrom 2017,
+    "Error distributions of lossy floating-point compressors"), the mean over variables: the
+    bits per value that the compressor saves over coding independent values.
+    """
+    del resume  # too short to be continued
+    train(config, run)
+    target = run.path / COMPRESSED
+    checked = {found["name"]: found for found in verify_file(target, config.data.path)}
+    gains, size = [], 0
+    for name, stream in streams(target):
+        values = _original(config.data.path, name)
+        bits, size = 8 * len(stream) / max(values.size, 1), size + len(stream)
+        missing = MissingValues.from_header(inspect_stream(stream))
+        values = values[~missing.where(values)].astype(np.float64)
+        quality = checked[name]["psnr"]  # 20 log10(range / RMSE)
+        if values.size and np.isfinite(quality):
+            per_range = np.log2(values.std() / np.ptp(values))
+            gains.append(float(per_range + quality / (20 * np.log10(2)) - bits))
+    return {
+        "accuracy_gain": float(np.mean(gains)) if gains else 0.0,
+        "psnr": min(found["psnr"] for found in checked.values()),
+        "bytes": size,
+    }
+
+
+def _results(config: CompressionConfig, compressed: Path, source: Path) -> Results:
+    checked = {record["name"]: record for record in verify_file(compressed, source)}
+    runnable, not_run = plain_codecs()
+    rows: list[list[float | int | str | None]] = []
+    gains = []
+    for name, stream in streams(compressed):
+        original, found = _original(source, name), checked[name]
+        missing = MissingValues.from_header(inspect_stream(stream))
+        peers = codecs_at_size(original, len(stream), missing=missing)
+        gains += [found["psnr"] - max(peers.values())] if peers else []
+        rows.append([
+            name, original.nbytes / len(stream), len(stream), number(found["psnr"]),
+            found["max_error"] / found["allowed"] if found["allowed"] else None,
+            *map(number, peers.values()), number(gains[-1]) if peers else None,
+        ])  # fmt: skip
+    share = max((r["max_error"] / r["allowed"] for r in checked.values() if r["allowed"]),
+                default=0.0)  # fmt: skip
+    ratio = source.stat().st_size / compressed.stat().st_size
+    metrics: dict[str, float | int | str | None] = {
+        "ratio": ratio, "largest_error_over_bound": share,
+        "gain_db_min": number(min(gains)) if gains else None,
+        "variables": len(rows), "broken": sum(not r["holds"] for r in checked.values()),
+    }  # fmt: skip
+    table = Table(
+        title="Each variable, and the plain codecs at the same number of bytes",
+        columns=["variable", "ratio", "bytes", "PSNR (dB)", "max error / bound",
+                 *(f"{peer.upper()} (dB)" for peer in runnable), "gain over the best (dB)"],
+        rows=rows, note=_note(runnable, not_run),
+    )  # fmt: skip
+    return Results(
+        title=f"Compression of {source.name}, {config.bound.mode} {config.bound.value:g}",
+        summary=[
+            f"{len(rows)} variables; the file is {ratio:.1f} times smaller.",
+            f"The largest error is {share:.3f} of the bound, measured on every point.",
+        ],
+        metrics=metrics, units={"gain_db_min": "dB"}, tables=[table],
+    )  # fmt: skip
+
+
+def _note(runnable: Iterable[str], not_run: Mapping[str, str]) -> str:
+    """Return the sentence below the table: how codecs were run, and which could not be."""
+    parts = ["Codecs at their best over a grid of bounds; no value: none fits in that many bytes."]
+    if not list(runnable):
+        parts = ["No other codec is installed to compare with."]
+    if not_run:
+        parts.append("Not run: " + ", ".join(f"{n} ({why})" for n, why in not_run.items()) + ".")
+    return " ".join(parts)
+
+
+def _original(source: Path, name: str) -> np.ndarray:
+    if format_of(source).single_array:
+        return np.asarray(read_array(source))
+    with as_hdf5(source) as file:
+        item = file[name]
+        assert isinstance(item, h5py.Dataset)
+        return item[...]

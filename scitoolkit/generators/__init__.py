@@ -1,0 +1,29 @@
+"""Generators: solvers that make training data whose truth and invariants are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scitoolkit.core.lazy import lazy_names, public_dir
+
+if TYPE_CHECKING:
+    from scitoolkit.generators.base import Check as Check
+    from scitoolkit.generators.base import Generator as Generator
+    from scitoolkit.generators.base import Sample as Sample
+    from scitoolkit.generators.base import generators as generators
+    from scitoolkit.generators.draw import DrawConfig as DrawConfig
+    from scitoolkit.generators.draw import Prior as Prior
+
+_HOMES = {
+    "Check": "base",
+    "DrawConfig": "draw",
+    "Generator": "base",
+    "Prior": "draw",
+    "Sample": "base",
+    "generators": "base",
+}
+__all__ = ["Check", "DrawConfig", "Generator", "Prior", "Sample", "generators"]
+
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

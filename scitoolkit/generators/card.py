@@ -1,0 +1,112 @@
+"""The card of a generated campaign: equations, scheme, seeds, and the invariants reached."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from scitoolkit.core.dataset_card import FILE_NAME, DatasetCard, FileEntry, Provenance, sha256
+from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.generators.config import GenerateConfig
+from scitoolkit.generators.draw import Prior
+from scitoolkit.generators.workers import Record
+
+SAMPLES = "samples.csv"
+
+
+def write_cards(folder: Path, config: GenerateConfig, records: Sequence[Record]) -> None:
+    """Write README.md, dataset.yaml and samples.csv of a campaign.
+
+    Args:
+        folder: the campaign's folder, with the samples' files.
+        config: what was generated.
+        records: of the samples that are there, by number.
+    """
+    write_atomic(folder / SAMPLES, _table(config, records))
+    write_atomic(folder / "README.md", _text(folder, config, records))
+    card = DatasetCard(
+        name=folder.name,
+        title=f"{len(records)} samples of the generator {config.generator.name}",
+        licence="made here; free",
+        provenance=Provenance(
+            source=f"scitoolkit generate, generator {config.generator.name}",
+            citation=config.generator.reference,
+            processing=f"{config.generator.equations}; {config.generator.scheme}",
+        ),
+        make="scitoolkit generate config.yaml, the configuration beside this campaign",
+        files=[FileEntry(path=r.file, sha256=sha256(folder / r.file), size=r.size)
+               for r in records],
+    )  # fmt: skip
+    text = yaml.safe_dump(card.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    write_atomic(folder / FILE_NAME, text)
+
+
+def worst_invariants(records: Iterable[Record]) -> dict[str, float]:
+    """Return the largest drift of each invariant over the samples."""
+    worst: dict[str, float] = {}
+    for record in records:
+        for name, drift in record.invariants.items():
+            worst[name] = max(drift, worst.get(name, 0.0))
+    return worst
+
+
+def _table(config: GenerateConfig, records: Sequence[Record]) -> str:
+    """Return a line a sample: number, file, seed, parameters, drifts, CPU seconds."""
+    drawn, drifts = list(config.draw.parameters), list(worst_invariants(records))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["index", "file", "seed", *drawn, *(f"drift_{d}" for d in drifts), "seconds"])
+    for r in records:
+        writer.writerow([
+            r.index, r.file, r.seed, *(repr(r.parameters[p]) for p in drawn),
+            *(f"{r.invariants[d]:.3g}" for d in drifts), f"{r.seconds:.3f}",
+        ])  # fmt: skip
+    return out.getvalue()
+
+
+def _text(folder: Path, config: GenerateConfig, records: Sequence[Record]) -> str:
+    generator = config.generator
+    drifts = _rows(worst_invariants(records), generator.invariant_bounds())
+    settings = "\n".join(
+        f"| `{key}` | {value} | {generator.parameters.get(key, '')} |"
+        for key, value in generator.model_dump(mode="json").items()
+    )
+    drawn = "\n".join(
+        f"- `{key}` ({generator.parameters[key]}): {_prior(prior)}"
+        for key, prior in config.draw.parameters.items()
+    )
+    notes = "\n".join(f"- sample {r.index}: {note}" for r in records for note in r.notes)
+    return f"""# {folder.name}
+
+{len(records)} samples of `{generator.name}`; one file a sample, `{SAMPLES}` lists them.
+
+- Equations: {generator.equations}
+- Scheme: {generator.scheme} ({generator.reference})
+- Drawn by {config.draw.method}, seed {config.draw.seed}:
+{drawn or "- nothing; samples differ in their seed"}
+
+| setting | value | unit |
+|---|---|---|
+{settings}
+
+Invariants, largest drift over all samples, and what the scheme promises:
+
+| invariant | drift | bound |
+|---|---|---|
+{drifts}
+{f"{chr(10)}Notes{chr(10)}{chr(10)}{notes}{chr(10)}" if notes else ""}"""
+
+
+def _rows(drifts: Mapping[str, float], bounds: Mapping[str, float]) -> str:
+    return "\n".join(f"| {k} | {v:.2g} | {bounds[k]:.2g} |" for k, v in drifts.items())
+
+
+def _prior(prior: Prior | list[float]) -> str:
+    if isinstance(prior, list):
+        return "one of " + ", ".join(f"{v:g}" for v in prior)
+    normal = f", mean {prior.mean:g}, std {prior.std:g}" if prior.distribution == "normal" else ""
+    return f"{prior.distribution.replace('_', '-')} in [{prior.low:g}, {prior.high:g}]{normal}"

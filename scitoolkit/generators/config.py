@@ -1,0 +1,43 @@
+"""Configuration of `scitoolkit generate`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import PositiveInt, model_validator
+
+from scitoolkit.core.config import DataPath
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.plugins import Choice
+from scitoolkit.core.resume import FREE_ON_RESUME
+from scitoolkit.generators.base import Generator, generators
+from scitoolkit.generators.draw import DrawConfig
+
+
+class GenerateConfig(JobConfig):
+    """A campaign of samples of one generator.
+
+    Attributes:
+        generator: what is solved, and the values of parameters that are not drawn.
+        draw: which parameters the samples have.
+        processes: samples that are made at a time.
+        output: folder of the campaign, such as `datasets/NAME`; `campaign` in the run directory
+            unless given.
+    """
+
+    domain: Literal["generate"] = "generate"
+    generator: Annotated[Generator, Choice(generators)]
+    draw: DrawConfig = DrawConfig()
+    processes: Annotated[PositiveInt, FREE_ON_RESUME] = 1
+    output: DataPath | None = None
+
+    @model_validator(mode="after")
+    def _ends_are_valid(self) -> GenerateConfig:
+        """Refuse priors that reach beyond the validity of the equations before anything runs."""
+        for values in self.draw.ends():
+            try:
+                self.generator.with_parameters(values)
+            except ConfigError as error:
+                raise ValueError(f"draw.parameters: {error}") from None
+        return self

@@ -1,0 +1,214 @@
+"""`domain: generate`: draw parameters, make the samples in processes, check them, report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from logging import Logger
+from pathlib import Path
+from typing import Any, ClassVar
+
+from scitoolkit.core.config import dump_config, load_config
+from scitoolkit.core.errors import ConfigError, DataError, NumericalError
+from scitoolkit.core.job import Job
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.results import FIELDS_NAME, Results, Table, number
+from scitoolkit.core.resume import changed_settings, identity
+from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.seeds import derive_seed
+from scitoolkit.generators.base import Generator, generators
+from scitoolkit.generators.card import worst_invariants, write_cards
+from scitoolkit.generators.config import GenerateConfig
+from scitoolkit.generators.workers import RECORDS, Order, Record, finished, make_samples
+
+log: Logger = get_logger(__name__)
+FOLDER = "campaign"
+CONFIG = "config.yaml"
+NAMED_FAILURES = 3
+
+
+class GenerateJob(Job):
+    """Generation of a campaign of samples by a solver."""
+
+    config_class: ClassVar[type[GenerateConfig]] = GenerateConfig
+    generates: ClassVar[bool] = True
+    continues_from: ClassVar[str] = "config.yaml"
+
+    def check(self, config: GenerateConfig) -> Mapping[str, Any]:
+        """Make the first sample in memory; write nothing."""
+        order = orders(config)[0]
+        sample = config.generator.sample(order.parameters, order.seed)
+        return {
+            "generator": config.generator.name, "samples": config.draw.samples,
+            "first_sample": {"parameters": order.parameters, "seed": order.seed,
+                             "drifts": dict(sample.invariants), "notes": list(sample.notes)},
+        }  # fmt: skip
+
+    def train(self, config: GenerateConfig, run: RunDirectory, *, resume: bool = False) -> None:
+        """Make the samples that are not there yet, then write the cards.
+
+        Raises:
+            NumericalError: samples failed; all others are kept, and a resumed run tries again.
+            DataError: the disk is full; what was finished is kept.
+        """
+        folder = campaign_folder(run.path, config)
+        _claim(folder, config, resume)
+        wanted = orders(config)
+        done = finished(folder)
+        _require_same(folder, wanted, done)
+        left = [order for order in wanted if order.index not in done]
+        log.info("%d samples to make, %d there", len(left), len(done))
+        failed = []
+        for record in make_samples(config.generator, left, folder, config.processes):
+            if record.fatal:
+                raise DataError(
+                    record.error, where=f"{folder}: sample {record.index}",
+                    fix="free space, then --resume: finished samples are kept",
+                )  # fmt: skip
+            if record.error:
+                failed.append(record)
+                log.warning("sample %d: %s", record.index, record.error)
+                continue
+            done[record.index] = record
+            for note in record.notes:
+                log.warning("sample %d: %s", record.index, note)
+            run.log_metrics({"seconds": record.seconds}, step=record.index, units={"seconds": "s"})
+        if done:
+            write_cards(folder, config, [done[i] for i in sorted(done)])
+        if failed:
+            raise _failure(folder, failed, len(wanted))
+
+    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
+        """Compare the samples with exact results; or one file of a sample."""
+        directory = Path(directory)
+        config = load_config(GenerateConfig, directory / CONFIG)
+        if data is not None:
+            return _results(config, [_record_of(config.generator, data)], Path(data).parent)[0]
+        folder = campaign_folder(directory, config)
+        done = finished(folder)
+        if not done:
+            raise DataError("no samples", where=str(folder), fix="scitoolkit generate --resume")
+        results, first = _results(config, [done[i] for i in sorted(done)], folder)
+        if config.generator.suffix == ".nc":
+            from scitoolkit.io.fields import write_fields
+
+            write_fields(first, directory / FIELDS_NAME)
+        results.write(directory)
+        return results
+
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """Make the sample of a file again, from the settings and the seed that it states."""
+        config = load_config(GenerateConfig, Path(directory) / CONFIG)
+        _, origin = config.generator.read(source)
+        generator = generators.get(origin.settings["name"]).model_validate(dict(origin.settings))
+        generator.write(generator.sample({}, origin.seed), origin, output)
+
+
+def orders(config: GenerateConfig) -> list[Order]:
+    """Return what is to be made, in the order of the numbers."""
+    return [
+        Order(i, values, derive_seed(config.draw.seed, i))
+        for i, values in enumerate(config.draw.draw())
+    ]
+
+
+def campaign_folder(run: Path, config: GenerateConfig) -> Path:
+    """Return the folder of the samples."""
+    return config.output or Path(run) / FOLDER
+
+
+def _claim(folder: Path, config: GenerateConfig, resume: bool) -> None:
+    """Make the folder, or refuse one that holds another campaign.
+
+    Raises:
+        ConfigError: there are samples of other settings, or the run is not to be resumed.
+    """
+    try:
+        (folder / RECORDS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot be written ({error.strerror})", where=str(folder)) from None
+    stated = folder / RECORDS / CONFIG
+    if stated.exists():
+        changed = changed_settings(identity(load_config(GenerateConfig, stated)), identity(config))
+        if changed or not resume:
+            raise ConfigError(
+                "holds a campaign already" + (": " + "; ".join(changed) if changed else ""),
+                where=str(folder), fix="--resume to continue it, or another output",
+            )  # fmt: skip
+    write_atomic(stated, dump_config(config))
+
+
+def _require_same(folder: Path, wanted: Sequence[Order], done: Mapping[int, Record]) -> None:
+    """Refuse a campaign whose samples have other parameters than would be drawn now."""
+    for order in wanted:
+        there = done.get(order.index)
+        if there and (there.parameters, there.seed) != (order.parameters, order.seed):
+            raise ConfigError(
+                f"sample {order.index} has {there.parameters}, now drawn is {order.parameters}",
+                where=str(folder), fix="undo the change of `draw`, or another output",
+            )  # fmt: skip
+
+
+def _failure(folder: Path, failed: Sequence[Record], number_wanted: int) -> NumericalError:
+    shown = "; ".join(
+        f"sample {r.index} {r.parameters}: {r.error}" for r in failed[:NAMED_FAILURES]
+    )
+    more = f"; and {len(failed) - NAMED_FAILURES} more" if len(failed) > NAMED_FAILURES else ""
+    return NumericalError(
+        f"{len(failed)} of {number_wanted} samples failed: {shown}{more}", where=str(folder),
+        fix="--resume tries them again; the finished samples are kept",
+    )  # fmt: skip
+
+
+def _record_of(generator: Generator, path: Path) -> Record:
+    """Return the record of a file by itself."""
+    _, origin = generator.read(path)
+    return Record(0, dict(origin.parameters), origin.seed, Path(path).name,
+                  invariants=dict(origin.invariants))  # fmt: skip
+
+
+def _results(
+    config: GenerateConfig, records: Sequence[Record], folder: Path
+) -> tuple[Results, Any]:
+    """Return the results, and the frames of the first sample."""
+    generator, first, worst = config.generator, None, 0.0
+    rows: list[list[float | int | str | None]] = []
+    for record in records:
+        frames, origin = generator.read(folder / record.file)
+        made = generators.get(origin.settings["name"]).model_validate(dict(origin.settings))
+        first = frames if first is None else first
+        for check in made.checks(frames):
+            error = abs(check.found - check.exact)
+            worst = max(worst, error / check.tolerance)
+            rows.append([
+                record.index, _shown(record.parameters), check.quantity, number(check.found),
+                check.exact, number(error), check.tolerance,
+            ])  # fmt: skip
+    drifts = worst_invariants(records)
+    bounds = generator.invariant_bounds()
+    tables = [Table(
+        title="Invariants: largest drift over the samples", columns=["invariant", "drift", "bound"],
+        rows=[[name, number(drift), bounds[name]] for name, drift in drifts.items()],
+    )]  # fmt: skip
+    if rows:
+        tables.insert(0, Table(
+            title="Quantities with a known value",
+            columns=["sample", "parameters", "quantity", "found", "exact", "error", "tolerance"],
+            rows=rows,
+        ))  # fmt: skip
+    metrics: dict[str, float | int | str | None] = {"samples": len(records)}
+    metrics |= {f"drift_{name}": number(drift) for name, drift in drifts.items()}
+    if rows:
+        metrics["error_over_tolerance_max"] = number(worst)
+    notes = sum(bool(r.notes) for r in records)
+    return Results(
+        title=f"{generator.name}: {len(records)} samples",
+        summary=[
+            f"{generator.equations}; {generator.scheme}.",
+            *([f"{notes} samples have notes: see README.md of the campaign."] if notes else []),
+        ],
+        metrics=metrics, tables=tables, figures=list(generator.figures(first)),
+    ), first  # fmt: skip
+
+
+def _shown(parameters: Mapping[str, float]) -> str:
+    return ", ".join(f"{key} {value:.5g}" for key, value in parameters.items())

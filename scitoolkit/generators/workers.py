@@ -1,0 +1,162 @@
+"""Making samples in processes: one file and one record a sample, each whole or not there.
+
+A sample that fails, or whose process dies, costs no other sample. What stops everything is a full
+disk, which the next sample would meet too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import abc
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scitoolkit.core.errors import EXIT_DATA, ScitoolkitError
+from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.generators.base import Generator, Origin, generators
+
+RECORDS = ".records"
+
+
+@dataclass(frozen=True)
+class Order:
+    """A sample to make: its number, parameters and seed."""
+
+    index: int
+    parameters: dict[str, float]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """What became of an order.
+
+    Attributes:
+        file: name of the sample's file in the campaign's folder, "" if it failed.
+        size: bytes of the file.
+        seconds: CPU time of the process.
+        error: why it failed, "" otherwise.
+        fatal: the next sample would fail too.
+    """
+
+    index: int
+    parameters: dict[str, float]
+    seed: int
+    file: str = ""
+    size: int = 0
+    seconds: float = 0.0
+    invariants: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    error: str = ""
+    fatal: bool = False
+
+
+def make_sample(settings: Mapping[str, Any], order: Order, folder: Path) -> Record:
+    """Make one sample and write its file, then its record."""
+    generator = generators.get(settings["name"]).model_validate(settings)
+    begin = time.process_time()
+    told = asdict(order)
+    try:
+        sample = generator.sample(order.parameters, order.seed)
+        name = f"sample_{order.index:05d}{generator.suffix}"
+        made = dict(generator.with_parameters(order.parameters))
+        origin = Origin(
+            json.loads(type(generator)(**made).model_dump_json()), order.seed, order.parameters,
+            dict(sample.invariants),
+        )  # fmt: skip
+        generator.write(sample, origin, folder / name)
+        record = Record(
+            **told, file=name, size=(folder / name).stat().st_size,
+            seconds=time.process_time() - begin, invariants=dict(sample.invariants),
+            notes=list(sample.notes),
+        )  # fmt: skip
+        write_atomic(_record_path(folder, order.index), json.dumps(asdict(record)) + "\n")
+    except ScitoolkitError as error:
+        return Record(**told, error=str(error), fatal=error.exit_code == EXIT_DATA)
+    except OSError as error:
+        return Record(**told, error=f"{folder}: {error.strerror or error}", fatal=True)
+    except MemoryError:
+        return Record(**told, error="out of memory")
+    return record
+
+
+def finished(folder: Path) -> dict[int, Record]:
+    """Return the records of a campaign's folder whose files are there in full, by number."""
+    found = {}
+    for path in sorted((folder / RECORDS).glob("*.json")):
+        record = Record(**json.loads(path.read_text(encoding="utf-8")))
+        file = folder / record.file
+        if file.is_file() and file.stat().st_size == record.size:
+            found[record.index] = record
+    return found
+
+
+def make_samples(
+    generator: Generator, orders: Sequence[Order], folder: Path, processes: int
+) -> Iterator[Record]:
+    """Yield a record for each order as it is done, in any order.
+
+    Args:
+        generator: with the values of the parameters that the orders do not set.
+        orders: what to make.
+        folder: the campaign's folder.
+        processes: how many at a time; 1 makes them in this process.
+    """
+    (folder / RECORDS).mkdir(parents=True, exist_ok=True)
+    settings = generator.model_dump(mode="json")
+    if processes == 1:
+        for order in orders:
+            yield make_sample(settings, order, folder)
+    else:
+        yield from _in_processes(settings, list(orders), folder, processes)
+
+
+def _in_processes(
+    settings: dict[str, Any], orders: list[Order], folder: Path, processes: int
+) -> Iterator[Record]:
+    """Keep `processes` samples under way; when a process dies, find out which one killed it."""
+    waiting = list(reversed(orders))
+    while waiting:
+        suspects = yield from _until_one_dies(settings, waiting, folder, processes)
+        for order in suspects:
+            lost = yield from _until_one_dies(settings, [order], folder, 1)
+            if lost:
+                yield Record(**asdict(order), error="its process died (killed, or out of memory)")
+
+
+def _until_one_dies(
+    settings: dict[str, Any], waiting: list[Order], folder: Path, processes: int
+) -> abc.Generator[Record, None, list[Order]]:
+    """Take orders from the end of `waiting`; return those under way when a process died."""
+    import multiprocessing
+    from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+    from concurrent.futures.process import BrokenProcessPool
+
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=_one_thread) as pool:
+        running: dict[Any, Order] = {}
+        while waiting or running:
+            try:
+                while waiting and len(running) < processes:
+                    running[pool.submit(make_sample, settings, waiting[-1], folder)] = waiting[-1]
+                    waiting.pop()
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    record = done.result()
+                    del running[done]
+                    yield record
+            except BrokenProcessPool:
+                return list(running.values())
+    return []
+
+
+def _one_thread() -> None:
+    """Give each process one thread: they share the cores among themselves."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def _record_path(folder: Path, index: int) -> Path:
+    return folder / RECORDS / f"{index:05d}.json"

@@ -1,0 +1,58 @@
+"""Configuration of a potential: the plug-in kind `potential` and its base class."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from scitoolkit.core.config import Config
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.plugins import Kind
+
+if TYPE_CHECKING:
+    from scitoolkit.potentials.model import Potential
+
+
+class ModelConfig(Config, ABC):
+    """Configuration of a potential; a member of the kind `potential` is a subclass.
+
+    A member also has `cutoff` (Å) and `precision`, as fields or properties.
+
+    Attributes:
+        tables: whether `Potential.compress` can replace networks by tables in some models of it.
+        example: settings of a small model, float64; tests and `scitoolkit new` start from it.
+    """
+
+    tables: ClassVar[bool] = False
+    example: ClassVar[Mapping[str, Any]] = {}
+
+    name: str
+
+    if TYPE_CHECKING:  # a field of most members, a property of others
+
+        @property
+        def cutoff(self) -> float: ...
+
+    def resolve_auto_sel(self, graphs: Sequence[Batch], type_map: Sequence[str]) -> Self:
+        """Return the configuration with numbers that are counted in `graphs` where it says `auto`.
+
+        Args:
+            graphs: training configurations with the edges within `cutoff`.
+            type_map: species.
+        """
+        return self
+
+    def summary(self) -> dict[str, Any]:
+        """Return the entries of `validate`'s report on the model."""
+        return {}
+
+    @abstractmethod
+    def build(self, type_map: Sequence[str]) -> Potential:
+        """Return the untrained model; every `auto` is a number by now."""
+
+
+models: Kind[type[ModelConfig]] = Kind(
+    "potential", "energies and forces of atoms", contract="scitoolkit.testing:PotentialContract"
+)
+"""Configuration classes by `name:`."""

@@ -1,0 +1,55 @@
+"""Commands that compute nothing import no torch, which takes longer than all they do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from scitoolkit.core import plugins
+
+ROOT = Path(__file__).resolve().parents[2]
+NEED_TORCH = {"activation store", "kernel backend", "operation"}
+"""Kinds whose members are torch modules and operators; `doctor --kernels` describes them."""
+EQUATIONS = ("rayleigh_benard",)
+"""Workflows whose check evaluates equations on the true data, with derivatives by torch."""
+PROGRAM = """
+import contextlib, io, json, sys
+from scitoolkit.cli.main import run_cli
+commands, left = json.loads(sys.argv[1]), []
+for command in commands:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        code = run_cli(command)
+    if "torch" in sys.modules or code:
+        left = [command, code, text.getvalue()[-300:]]
+        break
+print(json.dumps(left))
+"""
+
+
+def first_to_import_torch(commands: list[list[str]]) -> list[object]:
+    """Return the first command that imported torch or failed, run in turn in a new process."""
+    program = [sys.executable, "-c", PROGRAM, json.dumps(commands)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True, cwd=ROOT)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_listing_and_checking_import_no_torch():
+    kinds = [name for name in plugins.kind_names() if not plugins.kind(name).imports_torch]
+    assert set(plugins.kind_names()) - set(kinds) == NEED_TORCH
+    commands = [["--help"], ["ls"], ["doctor", "--quick"], ["doctor"], *(["ls", k] for k in kinds)]
+    assert first_to_import_torch(commands) == []
+
+
+def test_validate_imports_no_torch():
+    files = sorted((ROOT / "workflows").glob("*/*.yaml"))
+    checked = [str(f) for f in files if f.parent.name not in EQUATIONS]
+    assert first_to_import_torch([["validate", file] for file in checked]) == []
+
+
+def test_inspect_imports_no_torch():
+    files = ["ersst_v5/ersstv5_monthly_2deg_201001-202008.nc", "nyx_small/nyx_z255_32.h5"]
+    commands = [["inspect", str(ROOT / "datasets" / file)] for file in files]
+    assert first_to_import_torch(commands) == []
