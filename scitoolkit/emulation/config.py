@@ -15,7 +15,7 @@ from pydantic import (
 
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
-from scitoolkit.emulation.guards.config import AnyGuard
+from scitoolkit.emulation.guards.base import AnyGuard
 from scitoolkit.emulation.models.config import AnyModel, UNetConfig
 from scitoolkit.emulation.models.padding import Padding
 from scitoolkit.io.campaign.split import CampaignSplit

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.emulation.guards.axes import Grid
-from scitoolkit.emulation.guards.config import GuardConfig, guards
+from scitoolkit.emulation.guards.base import GuardConfig, guards
 
 NX, NZ = 16, 12
 

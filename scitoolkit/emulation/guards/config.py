@@ -2,64 +2,17 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from scitoolkit.core.config import Config
-from scitoolkit.core.plugins import Choice, Kind
+from scitoolkit.emulation.guards.base import Frames, GuardConfig
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import nn
 
     from scitoolkit.emulation.guards.axes import Grid
-
-Frames = Mapping[str, "np.ndarray"]
-
-
-class GuardConfig(Config):
-    """Base of all guards: a map of the state after each step, in training, rollouts and export.
-
-    Attributes:
-        tolerance: largest change that it may make to the data, in units of a variable's typical
-            change in one step; a guard that the data break is refused.
-    """
-
-    name: str
-    tolerance: ClassVar[float] = 0.1
-
-    @abstractmethod
-    def variables(self) -> Sequence[str]:
-        """Return the names of the variables that it reads."""
-
-    def determined(self) -> Sequence[str]:
-        """Return the names of the variables that it computes from others."""
-        return ()
-
-    @abstractmethod
-    def build(self, grid: Grid) -> nn.Module:
-        """Return a module from (new state, old state), {name: (B, *grid)}, to the new state.
-
-        Raises:
-            ConfigError: the grid is none that the guard is made for.
-        """
-
-    @classmethod
-    def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
-        """Return the guards of this kind that hold in (sample, *grid) frames."""
-        del frames, grid
-        return ()
-
-
-guards: Kind[type[GuardConfig]] = Kind(
-    "guard",
-    "holds an emulator's state to an invariant",
-    contract="scitoolkit.testing:GuardContract",
-)
-AnyGuard = Annotated[GuardConfig, Choice(guards)]
 
 
 class SpectralFilter(GuardConfig):
@@ -87,7 +40,7 @@ class SpectralFilter(GuardConfig):
         """Return the module."""
         from scitoolkit.emulation.guards.filters import Filter
 
-        return Filter(self, grid)
+        return Filter(grid, self.order, self.strength, self.dims, self.names)
 
 
 class DivergenceFree(GuardConfig):
@@ -110,14 +63,14 @@ class DivergenceFree(GuardConfig):
         """Return the module."""
         from scitoolkit.emulation.guards.divergence import projection
 
-        return projection(self, grid)
+        return projection(grid, self.velocity)
 
     @classmethod
     def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
         """Return the projection of variables called u, v, w or `velocity_...`, where it holds."""
         from scitoolkit.emulation.guards.proposals import velocities
 
-        return [cls(velocity=v) for v in velocities(frames, grid)]
+        return velocities(frames, grid, lambda velocity: cls(velocity=velocity))
 
 
 class FixedMean(GuardConfig):
@@ -141,7 +94,7 @@ class FixedMean(GuardConfig):
         """Return the module."""
         from scitoolkit.emulation.guards.means import Means
 
-        return Means(self, grid)
+        return Means(grid, self.values, self.over)
 
     @classmethod
     def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
@@ -173,7 +126,7 @@ class WallValues(GuardConfig):
         """Return the module."""
         from scitoolkit.emulation.guards.walls import Walls
 
-        return Walls(self, grid)
+        return Walls(grid, self.values, self.dim, self.dropped)
 
     @classmethod
     def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
@@ -201,7 +154,7 @@ class ValueRange(GuardConfig):
         """Return the module."""
         from scitoolkit.emulation.guards.means import Range
 
-        return Range(self)
+        return Range(self.ranges)
 
     @classmethod
     def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
@@ -243,4 +196,4 @@ class PressureEquation(GuardConfig):
         """Return the module."""
         from scitoolkit.emulation.guards.pressure import Pressure
 
-        return Pressure(self, grid)
+        return Pressure(grid, self.variable, self.velocity, self.force, self.viscosity)

@@ -2,52 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.emulation.guards.axes import Axis, Grid
-from scitoolkit.emulation.guards.config import DivergenceFree
 from scitoolkit.emulation.guards.filters import along
 from scitoolkit.emulation.guards.walls import chebyshev_axis, weighted_projector
 
 State = dict[str, Tensor]
 
 
-def projection(config: DivergenceFree, grid: Grid) -> nn.Module:
+def projection(grid: Grid, velocity: Mapping[str, str]) -> nn.Module:
     """Return the projection for a grid.
 
     Raises:
         ConfigError: the velocity lacks a dim, or there are walls on other grids than two dims.
     """
-    if set(config.velocity) != set(grid.sizes):
+    if set(velocity) != set(grid.sizes):
         raise ConfigError(
-            f"a velocity along {', '.join(config.velocity)}", where="guards.velocity",
+            f"a velocity along {', '.join(velocity)}", where="guards.velocity",
             allowed=f"a component along each of {', '.join(grid.sizes)}",
         )  # fmt: skip
     walled = [d for d in grid.sizes if d not in grid.periodic]
     if not walled:
-        return PeriodicProjection(config, grid)
+        return PeriodicProjection(grid, velocity)
     if len(walled) > 1 or len(grid.sizes) != 2:
         raise ConfigError(
             f"walls at {', '.join(walled)} of {len(grid.sizes)} dims", where="guards",
             allowed="no walls, or two dims of which one has walls",
         )  # fmt: skip
-    return WalledProjection(config, grid, walled[0])
+    return WalledProjection(grid, velocity, walled[0])
 
 
 class PeriodicProjection(nn.Module):
     """u - k (k . u) / k^2 in Fourier space.
 
     Args:
-        config: components of the velocity.
         grid: of the fields, all dims periodic.
+        velocity: {dim: variable}.
     """
 
-    def __init__(self, config: DivergenceFree, grid: Grid) -> None:
+    def __init__(self, grid: Grid, velocity: Mapping[str, str]) -> None:
         super().__init__()
-        self.names: list[str] = [config.velocity[d] for d in grid.sizes]
+        self.names: list[str] = [velocity[d] for d in grid.sizes]
         axes = [grid.axis(d) for d in grid.sizes]
         waves = [2 * np.pi * np.fft.fftfreq(a.size, a.length / a.size) for a in axes]
         waves[-1] = 2 * np.pi * np.fft.rfftfreq(axes[-1].size, axes[-1].length / axes[-1].size)
@@ -76,15 +77,15 @@ class WalledProjection(nn.Module):
     (u's sine, minus w's cosine) are [psi_z; k psi] each.
 
     Args:
-        config: components of the velocity.
         grid: of the fields, two dims.
+        velocity: {dim: variable}.
         wall: the dim between walls.
     """
 
-    def __init__(self, config: DivergenceFree, grid: Grid, wall: str) -> None:
+    def __init__(self, grid: Grid, velocity: Mapping[str, str], wall: str) -> None:
         super().__init__()
         (along_x,) = [d for d in grid.sizes if d != wall]
-        self.u, self.w = config.velocity[along_x], config.velocity[wall]
+        self.u, self.w = velocity[along_x], velocity[wall]
         self.x, self.z = grid.position(along_x), grid.position(wall)
         axis, height = grid.axis(along_x), chebyshev_axis(grid, wall)
         matrix, _ = axis.transform()

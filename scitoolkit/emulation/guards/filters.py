@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.emulation.guards.axes import Grid
-from scitoolkit.emulation.guards.config import SpectralFilter
 
 State = dict[str, Tensor]
 
@@ -16,17 +17,27 @@ class Filter(nn.Module):
     """Products with one symmetric matrix a dim.
 
     Args:
-        config: order, strength, dims and variables.
         grid: of the fields.
+        order: of the exponent.
+        strength: of the damping of the last wave.
+        dims: all unless given.
+        names: variables; all unless given.
     """
 
-    def __init__(self, config: SpectralFilter, grid: Grid) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        order: int,
+        strength: float = 36.0,
+        dims: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
         super().__init__()
-        self.names: list[str] | None = config.names
+        self.names: Sequence[str] | None = names
         self.dims: list[int] = []
-        for dim in config.dims or grid.sizes:
+        for dim in dims or grid.sizes:
             matrix, share = grid.axis(dim).transform()
-            factor = np.exp(-config.strength * share**config.order)
+            factor = np.exp(-strength * share**order)
             smooth = torch.from_numpy(matrix.T @ (factor[:, None] * matrix)).float()
             self.register_buffer(f"matrix{len(self.dims)}", smooth, persistent=False)
             self.dims.append(grid.position(dim))

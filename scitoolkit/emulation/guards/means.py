@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.emulation.guards.axes import Grid
-from scitoolkit.emulation.guards.config import FixedMean, ValueRange
 
 State = dict[str, Tensor]
 
@@ -15,16 +16,19 @@ class Means(nn.Module):
     """Subtracts what a mean differs by.
 
     Args:
-        config: variables, their means, and the dims of these.
         grid: of the fields.
+        values: {variable: its mean, or a text for that of the state before}.
+        over: dims of the mean; all unless given.
     """
 
     weights: Tensor
 
-    def __init__(self, config: FixedMean, grid: Grid) -> None:
+    def __init__(
+        self, grid: Grid, values: Mapping[str, float | str], over: Sequence[str] | None = None
+    ) -> None:
         super().__init__()
-        over = config.over or list(grid.sizes)
-        self.values: dict[str, float | str] = dict(config.values)
+        over = over or list(grid.sizes)
+        self.values: dict[str, float | str] = dict(values)
         self.dims: list[int] = [grid.position(d) for d in over]
         volumes = torch.tensor(grid.weights, dtype=torch.float32)[None]
         self.register_buffer("weights", volumes / volumes.mean(self.dims, True), persistent=False)
@@ -45,12 +49,12 @@ class Range(nn.Module):
     """Clamps variables.
 
     Args:
-        config: their ranges.
+        ranges: {variable: (lowest, highest)}.
     """
 
-    def __init__(self, config: ValueRange) -> None:
+    def __init__(self, ranges: Mapping[str, tuple[float, float]]) -> None:
         super().__init__()
-        self.ranges: dict[str, tuple[float, float]] = dict(config.ranges)
+        self.ranges: dict[str, tuple[float, float]] = dict(ranges)
 
     def forward(self, new: State, old: State) -> State:
         """Return the state within the ranges."""

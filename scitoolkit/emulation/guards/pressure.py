@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.emulation.guards.axes import Axis, Grid
-from scitoolkit.emulation.guards.config import PressureEquation
 from scitoolkit.emulation.guards.filters import along
 from scitoolkit.emulation.guards.walls import chebyshev_axis
 
@@ -22,24 +23,35 @@ class Pressure(nn.Module):
     waves are kept, so that products alias into none of them.
 
     Args:
-        config: names and viscosity.
         grid: of the fields, one periodic dim and one between walls.
+        variable: the pressure.
+        velocity: {dim: variable}.
+        force: {dim: variable that accelerates along it}.
+        viscosity: kinematic.
     """
 
-    def __init__(self, config: PressureEquation, grid: Grid) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        variable: str,
+        velocity: Mapping[str, str],
+        force: Mapping[str, str],
+        viscosity: float,
+    ) -> None:
         super().__init__()
-        walled = [d for d in config.velocity if d not in grid.periodic]
-        if len(walled) != 1 or len(grid.sizes) != 2 or set(config.velocity) != set(grid.sizes):
+        walled = [d for d in velocity if d not in grid.periodic]
+        if len(walled) != 1 or len(grid.sizes) != 2 or set(velocity) != set(grid.sizes):
             raise ConfigError(
-                f"a velocity along {', '.join(config.velocity)} on {', '.join(grid.sizes)}, walls "
+                f"a velocity along {', '.join(velocity)} on {', '.join(grid.sizes)}, walls "
                 f"at {', '.join(walled) or 'none'}", where="guards",
                 allowed="one periodic dim and one between walls",
             )  # fmt: skip
         (wall,) = walled
         (flat,) = [d for d in grid.sizes if d != wall]
-        self.config: PressureEquation = config
-        self.u, self.w = config.velocity[flat], config.velocity[wall]
-        self.force_x, self.force_z = config.force.get(flat), config.force.get(wall)
+        self.variable: str = variable
+        self.viscosity: float = viscosity
+        self.u, self.w = velocity[flat], velocity[wall]
+        self.force_x, self.force_z = force.get(flat), force.get(wall)
         self.x, self.z = grid.position(flat), grid.position(wall)
         for name, matrix in _matrices(grid.axis(flat), chebyshev_axis(grid, wall)).items():
             self.register_buffer(name, torch.from_numpy(matrix), persistent=False)
@@ -48,7 +60,7 @@ class Pressure(nn.Module):
         """Return the state with its pressure."""
         p = self._pressure(new)
         shaped = p.movedim((1, 2), (self.x, self.z)).to(new[self.u].dtype)
-        return {**new, self.config.variable: shaped}
+        return {**new, self.variable: shaped}
 
     def _nodes(self, value: Tensor) -> Tensor:
         """Return (B, x, node) float64."""
@@ -67,7 +79,7 @@ class Pressure(nn.Module):
 
         uw = u * w
         rhs = -(x(x(u * u) + 2 * z(uw)) + z(z(w * w)))
-        slope = self.config.viscosity * z(z(w))
+        slope = self.viscosity * z(z(w))
         if self.force_z is not None:
             force = self._nodes(state[self.force_z])
             rhs, slope = rhs + z(force), slope + force

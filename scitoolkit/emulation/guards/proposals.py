@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.emulation.guards.axes import Grid
-from scitoolkit.emulation.guards.config import DivergenceFree, Frames, GuardConfig, guards
+from scitoolkit.emulation.guards.base import Frames, GuardConfig, guards
 
 ZERO = 1e-4
 """Means that are smaller than this share of a variable's spread are rounding."""
@@ -103,17 +103,20 @@ def wall_values(
     return found
 
 
-def velocities(frames: Frames, grid: Grid) -> list[dict[str, str]]:
-    """Return velocities without divergence among variables with the usual names."""
-    dims, found = list(grid.sizes), []
+def velocities(
+    frames: Frames, grid: Grid, make: Callable[[dict[str, str]], GuardConfig]
+) -> list[GuardConfig]:
+    """Return projections of the velocities without divergence among the usual names."""
+    dims = list(grid.sizes)
+    found: list[GuardConfig] = []
     for velocity in _candidates(frames, dims):
-        guard = DivergenceFree(velocity=velocity)
+        guard = make(velocity)
         try:
             changes = deviation(guard, frames, grid)
         except ConfigError:
             continue
         if max(changes.values()) < GuardConfig.tolerance:
-            found.append(velocity)
+            found.append(guard)
     return found
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.emulation.guards.axes import Axis, Grid
-from scitoolkit.emulation.guards.config import WallValues
 from scitoolkit.emulation.guards.filters import along
 
 State = dict[str, Tensor]
@@ -18,29 +19,33 @@ class Walls(nn.Module):
     """Least squares, in the cells' volumes, on a line plus (1 - s^2) times Chebyshev polynomials.
 
     Args:
-        config: variables and their values at the walls.
         grid: of the fields.
+        values: {variable: (at the first wall, at the last)}.
+        dim: from wall to wall.
+        dropped: highest polynomials left out.
     """
 
     matrix: Tensor
 
-    def __init__(self, config: WallValues, grid: Grid) -> None:
+    def __init__(
+        self, grid: Grid, values: Mapping[str, tuple[float, float]], dim: str, dropped: int
+    ) -> None:
         super().__init__()
-        axis = chebyshev_axis(grid, config.dim)
-        s, count = axis.relative, axis.size - config.dropped
+        axis = chebyshev_axis(grid, dim)
+        s, count = axis.relative, axis.size - dropped
         if count < 1:
             raise ConfigError(
-                f"{axis.size} points along {axis.dim!r} and {config.dropped} polynomials dropped",
+                f"{axis.size} points along {axis.dim!r} and {dropped} polynomials dropped",
                 where="guards", allowed=f"dropped < {axis.size}",
             )  # fmt: skip
         basis = (1 - s**2)[:, None] * np.cos(np.arange(count) * np.arccos(s)[:, None])
         matrix = weighted_projector(basis, np.sqrt(1 - s**2))
         self.register_buffer("matrix", torch.from_numpy(matrix).float(), persistent=False)
-        self.dim: int = grid.position(config.dim)
+        self.dim: int = grid.position(dim)
         shape = [1] * (len(grid.sizes) + 1)
         shape[self.dim] = axis.size
-        self.names: list[str] = list(config.values)
-        for i, (low, high) in enumerate(config.values.values()):
+        self.names: list[str] = list(values)
+        for i, (low, high) in enumerate(values.values()):
             line = 0.5 * (low + high) + 0.5 * (high - low) * s
             tensor = torch.from_numpy(line.reshape(shape)).float()
             self.register_buffer(f"line{i}", tensor, persistent=False)
