@@ -6,15 +6,17 @@ import re
 import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scitoolkit.cli import _options as options
-from scitoolkit.core import dataset_card, plugins
 from scitoolkit.core.content import KINDS, content_root, find_content, list_content
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import nearest_name
+
+if TYPE_CHECKING:
+    from scitoolkit.core import plugins
 
 
 def ls(
@@ -24,6 +26,8 @@ def ls(
     as_json: options.Json = False,
 ) -> None:
     """List the shipped content, or the members of a plug-in kind, as in `ls codecs`."""
+    from scitoolkit.core import plugins
+
     found = _kind_of(kind) if kind else ""
     if found in plugins.kind_names():
         _list_members(found, as_json)
@@ -42,6 +46,8 @@ def ls(
 
 def _kind_of(text: str) -> str:
     """Return the kind of content or of plug-ins that is meant, in the singular or plural."""
+    from scitoolkit.core import plugins
+
     asked = text.strip("/").lower().replace("-", " ").replace("_", " ")
     spelt = {form: k for k in plugins.kind_names() for form in (k, _plural(k))}
     for content in KINDS:
@@ -63,6 +69,8 @@ def plugin_kind(text: str) -> plugins.Kind[Any]:
     Raises:
         ConfigError: there is none of that name.
     """
+    from scitoolkit.core import plugins
+
     names = plugins.kind_names()
     found = _kind_of(text)
     if found not in names:
@@ -81,6 +89,8 @@ def _plural(name: str) -> str:
 
 
 def _list_members(name: str, as_json: bool) -> None:
+    from scitoolkit.core import plugins
+
     kind = plugins.kind(name)
     members = kind.members()
     if as_json:
@@ -99,6 +109,8 @@ def show(
     as_json: options.Json = False,
 ) -> None:
     """Print the card of a dataset, surrogate or workflow."""
+    from scitoolkit.core import dataset_card
+
     folder = _find(name)
     card = (folder / "README.md").read_text(encoding="utf-8")
     is_dataset = (folder / dataset_card.FILE_NAME).is_file()

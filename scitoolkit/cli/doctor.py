@@ -9,13 +9,15 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scitoolkit.cli import _options as options
-from scitoolkit.core import plugins
 from scitoolkit.core.environment import package_version
+
+if TYPE_CHECKING:
+    from scitoolkit.core import plugins
 
 NAME = "doctor"
 _NOT_FOR_USERS = ("all", "dev", "docs")
@@ -42,6 +44,8 @@ def command(
     as_json: options.Json = False,
 ) -> int | None:
     """Say what is installed, which fast paths are on, and why any is off."""
+    from scitoolkit.core import plugins
+
     checks = [*_packages(), *_compilers()]
     members: dict[str, list[plugins.Member]] = {}
     if quick:
@@ -113,6 +117,8 @@ def _plugins(members: dict[str, list[plugins.Member]]) -> Iterator[Check]:
 
 def _figures(members: dict[str, list[plugins.Member]]) -> dict[str, Any]:
     """Return the plug-ins as data: {kind: {member: what is wrong, "" if nothing}}."""
+    from scitoolkit.core import plugins
+
     found = {name: dict.fromkeys(plugins.member_names(name), "") for name in plugins.kind_names()}
     found |= {kind: {row.name: row.problem for row in rows} for kind, rows in members.items()}
     return {"plugins": found}

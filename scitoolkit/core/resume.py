@@ -7,15 +7,13 @@ the newest run of a configuration all compare `identity`, so they cannot disagre
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from scitoolkit.core.config import Config, models_in
+from scitoolkit.core.config import models_in
 
 
 class FreeOnResume:
@@ -42,12 +40,6 @@ def identity(config: BaseModel) -> dict[str, Any]:
         {'domain': 'graphs', 'workflow': 'run'}
     """
     return _without_free(config, config.model_dump(mode="json"))
-
-
-def identity_hash(config: Config) -> str:
-    """Return a digest of `identity`: equal for runs that may continue one another."""
-    text = json.dumps(identity(config), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,21 @@ _SYNONYM_GROUPS = (
     ("steps", "max_steps", "num_steps", "numb_steps", "max_iter"),
     ("weight_decay", "wd", "l2"),
     ("hidden", "hidden_size", "units", "width", "neuron", "hidden_dim", "channels"),
-    ("layers", "num_layers", "depth", "n_layers"),
+    ("channels", "num_channels", "num_features"),
+    ("lmax", "max_ell", "l_max", "lmax_sh"),
+    ("lmax_hidden", "max_l", "hidden_irreps"),
+    ("num_basis", "num_radial_basis", "num_bessels", "num_bessel"),
+    ("envelope", "num_cutoff_basis", "polynomial_cutoff_p"),
+    ("radial_widths", "radial_mlp", "radial_mlp_width"),
+    ("readout_width", "mlp_irreps"),
+    ("layers", "num_layers", "depth", "n_layers", "num_interactions"),
+    ("cutoff_smooth", "rcut_smth", "rcut_smooth"),
+    ("axis_neurons", "axis_neuron", "m2"),
+    ("embedding", "embedding_neuron", "embedding_widths"),
+    ("fitting", "fitting_neuron", "fitting_net", "fitting_widths"),
+    ("frame_parameters", "numb_fparam", "fparam"),
+    ("atom_parameters", "numb_aparam", "aparam"),
+    ("ema_decay", "ema", "swa_decay"),
     ("seed", "random_state", "random_seed"),
     ("accumulate", "accumulate_grad_batches", "gradient_accumulation_steps", "grad_accum"),
     ("clip_norm", "clip", "gradient_clip_val", "max_grad_norm", "grad_clip"),
@@ -32,7 +46,11 @@ _SYNONYM_GROUPS = (
     ("schedule", "scheduler", "lr_scheduler"),
     ("error_bound", "eb", "tolerance", "tol"),
 )
-_SYNONYMS: dict[str, tuple[str, ...]] = {w: group for group in _SYNONYM_GROUPS for w in group}
+_SYNONYMS: dict[str, tuple[str, ...]] = {
+    word: tuple(other for group in _SYNONYM_GROUPS if word in group for other in group)
+    for group in _SYNONYM_GROUPS
+    for word in group
+}
 
 
 def nearest_name(name: str, choices: Iterable[str]) -> str | None:

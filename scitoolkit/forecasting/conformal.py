@@ -72,11 +72,3 @@ def _tails(errors: Array, miss_rate: Array) -> tuple[Array, Array]:
     mirror, mirror_above = count - 1 - below, np.maximum(count - 1 - above, 0)
     high = ordered[mirror, columns] * (1 - share) + ordered[mirror_above, columns] * share
     return low, high
-
-
-def static_intervals(past_errors: Array, level: float = 0.9) -> tuple[Array, Array]:
-    """Return (lead, channel) low and high offsets from validation errors alone."""
-    leads = past_errors.shape[1]
-    miss = np.full(past_errors.shape[2], 1 - level)
-    pairs = [_tails(past_errors[:, lead], miss) for lead in range(leads)]
-    return np.stack([p[0] for p in pairs]), np.stack([p[1] for p in pairs])

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -129,8 +128,3 @@ class RowExchange:
     def add(self, into: Tensor, rows: Tensor) -> Tensor:
         """Add what `start_back` brought to the rows that were sent, in the order of ranks."""
         return into.index_add_(0, self.index, rows)
-
-
-def empty_exchange(size: int) -> RowExchange:
-    """Return the exchange of no rows."""
-    return RowExchange(torch.zeros(0, dtype=torch.int64), (0,) * size, (0,) * size)

@@ -8,6 +8,7 @@ from pydantic import PositiveInt, model_validator
 
 from scitoolkit.core.config import Config, DataPath, refuse_unused
 from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.processes import world_size
 from scitoolkit.graphs.models import GCN, AnyModel
 from scitoolkit.graphs.strategy import GraphTrainingConfig
 
@@ -45,6 +46,11 @@ class PartitionConfig(Config):
     sparse: bool = True
     partition: Literal["metis", "random", "block"] = "metis"
     owner: DataPath | None = None
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return pymetis where it divides the graph among several processes."""
+        asked = self.partition == "metis" and self.owner is None
+        return ("pymetis",) if asked and world_size() > 1 else ()
 
     @model_validator(mode="after")
     def _read(self) -> PartitionConfig:

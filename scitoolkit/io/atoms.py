@@ -21,7 +21,7 @@ from pydantic import Field
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.content import content_root
-from scitoolkit.core.errors import DataError, missing_extra
+from scitoolkit.core.errors import ConfigError, DataError, missing_extra
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.suggest import nearest_name
 
@@ -98,9 +98,13 @@ class AtomsFormat(Protocol):
 
     Attributes:
         described: the files that it reads, for messages.
+        fixed_names: its labels have names that no setting changes.
+        requires: importable packages that it needs.
     """
 
     described: ClassVar[str]
+    fixed_names: ClassVar[bool] = False
+    requires: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def guess(cls, path: Path) -> bool:
@@ -236,17 +240,49 @@ def open_atoms(paths: Path | Sequence[Path], labels: LabelConfig | None = None) 
     """
     labels = labels or LabelConfig()
     paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
-    sources = [s for path in paths for s in _sources(Path(path), labels)]
+    found = [_shipped(Path(path)) for path in paths]
+    sources = [s for path in found for s in _format_of(path).sources(path, labels)]
     return AtomsCollection(sources, labels)
 
 
-def _sources(path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
-    """Yield the sources that a path holds, in the format that claims it."""
+def check_label_names(paths: Sequence[Path], labels: LabelConfig) -> None:
+    """Refuse names of labels where no file of a job has labels that are named.
+
+    Raises:
+        DataError: a path is missing or of no known format.
+        ConfigError: a name differs from its default, and all formats have fixed names.
+    """
+    formats = [_format_of(_shipped(Path(path))) for path in paths]
+    if not all(each.fixed_names for each in formats):
+        return
+    described = ", ".join(dict.fromkeys(each.described for each in formats))
+    for key in ("energy_key", "forces_key", "virial_key"):
+        given = getattr(labels, key)
+        if given != LabelConfig.model_fields[key].default:
+            raise ConfigError(
+                f"{key}={given!r} is not read from {described}, whose labels have fixed names",
+                where=f"data.labels.{key}", fix="leave it out",
+            )  # fmt: skip
+
+
+def packages_for(paths: Sequence[Path]) -> tuple[str, ...]:
+    """Return the packages that reading the files needs; files that are missing are left out."""
+    formats = [_format_of(path) for path in paths if path.exists()]
+    return tuple(dict.fromkeys(package for each in formats for package in each.requires))
+
+
+def _shipped(path: Path) -> Path:
+    """Return the path, in the shipped data where it names these and is not here."""
     shipped = content_root("datasets").parent / path
     if not path.exists() and path.parts[:1] == ("datasets",) and shipped.exists():
         path = shipped
     if not path.exists():
         raise DataError("no such file", where=str(path))
+    return path
+
+
+def _format_of(path: Path) -> type[AtomsFormat]:
+    """Return the format that claims an existing path."""
     members = [atoms_formats.get(name) for name in atoms_formats]
     found = next((member for member in members if member.guess(path)), None)
     if found is None:
@@ -255,7 +291,7 @@ def _sources(path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
             kind if path.is_dir() else f"format {path.suffix!r} not known", where=str(path),
             allowed=", ".join(member.described for member in members),
         )  # fmt: skip
-    yield from found.sources(path, labels)
+    return found
 
 
 def in_standard_units(frame: Configuration, labels: LabelConfig) -> Configuration:

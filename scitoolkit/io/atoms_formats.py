@@ -30,6 +30,8 @@ class DeepmdFormat:
     """deepmd systems: folders with type.raw and set.*/*.npy, or a folder of them."""
 
     described: ClassVar[str] = "a deepmd folder"
+    fixed_names: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def guess(cls, path: Path) -> bool:
@@ -46,6 +48,8 @@ class ExtendedXYZFormat:
     """Extended XYZ, by suffix."""
 
     described: ClassVar[str] = ".xyz or .extxyz"
+    fixed_names: ClassVar[bool] = False
+    requires: ClassVar[tuple[str, ...]] = ("ase",)
 
     @classmethod
     def guess(cls, path: Path) -> bool:
@@ -62,6 +66,7 @@ class AseDatabaseFormat:
     """Databases of ASE, by suffix."""
 
     described: ClassVar[str] = ".db (ASE)"
+    fixed_names: ClassVar[bool] = False
     requires: ClassVar[tuple[str, ...]] = ("ase",)
 
     @classmethod

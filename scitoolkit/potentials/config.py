@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, model_validator
@@ -10,7 +11,7 @@ from pydantic import Field, NonNegativeInt, model_validator
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.plugins import Choice
-from scitoolkit.io.atoms import LabelConfig
+from scitoolkit.io.atoms import LabelConfig, packages_for
 from scitoolkit.potentials.loss_config import LossConfig
 from scitoolkit.potentials.model_config import ModelConfig, models
 from scitoolkit.training.config import TrainingConfig
@@ -43,6 +44,16 @@ class AtomsConfig(Config):
     validation: list[DataPath] | Share = 0.1
     test: list[DataPath] = Field(default_factory=list)
     labels: LabelConfig = LabelConfig()
+
+    @property
+    def files(self) -> list[Path]:
+        """All files that are named."""
+        validation = [] if isinstance(self.validation, float) else self.validation
+        return [*self.path, *validation, *self.test]
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the packages that reading the files needs."""
+        return packages_for(self.files)
 
 
 class PotentialConfig(JobConfig):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from scitoolkit.core.config import load_config
-from scitoolkit.core.job import CHAOTIC, Artifacts
+from scitoolkit.core.job import CHAOTIC, Artifacts, Finding
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.io.atoms import check_label_names
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.training import TrainingJob
 
@@ -19,6 +20,11 @@ class PotentialJob(TrainingJob):
     """Interatomic potentials."""
 
     config_class: ClassVar[type[PotentialConfig]] = PotentialConfig
+
+    def validate(self, config: PotentialConfig) -> Sequence[Finding]:
+        """Refuse names of labels that no file of the configuration has."""
+        check_label_names(config.data.files, config.data.labels)
+        return ()
 
     def check(self, config: PotentialConfig) -> Mapping[str, Any]:
         """Open the data, build the model, run one batch; write nothing."""

@@ -16,7 +16,7 @@ from scitoolkit.core.errors import CheckpointError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
-from scitoolkit.io.atoms import AtomsCollection, Configuration, open_atoms
+from scitoolkit.io.atoms import AtomsCollection, Configuration, check_label_names, open_atoms
 from scitoolkit.potentials import evaluation
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader, GraphSet
@@ -114,6 +114,7 @@ def predict(directory: Path, source: Path, output: Path) -> None:
 
 def prepare(config: PotentialConfig) -> Prepared:
     """Open and check the data, fill in type map and sel, build the model, set its statistics."""
+    check_label_names(config.data.files, config.data.labels)
     files = open_atoms(config.data.path, config.data.labels)
     found = training_frames(files, config.e0, config.type_map)
     frames = found.frames

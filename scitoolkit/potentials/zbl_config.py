@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import PositiveFloat, model_validator
 
 from scitoolkit.core.config import Config
@@ -14,6 +16,8 @@ class ZblConfig(Config):
         inner: Å, up to where it acts in full; half of `outer` unless given.
         outer: Å, from where it is zero; the sum of the pair's covalent radii unless given.
     """
+
+    requires: ClassVar[tuple[str, ...]] = ("ase",)
 
     inner: PositiveFloat | None = None
     outer: PositiveFloat | None = None

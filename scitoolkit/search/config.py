@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from scitoolkit.core.config import Config, ConfigProblems, DataPath
+from scitoolkit.core.config import Config, ConfigProblems, DataPath, refuse_unused
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.plugins import Choice
@@ -107,6 +107,14 @@ class FinalConfig(Config):
     seeds: PositiveInt = 3
     train: bool = True
     settings: list[str] = Field(default=[])
+
+    @model_validator(mode="after")
+    def _every_key_is_read(self) -> FinalConfig:
+        if not self.finalists:
+            refuse_unused(self, "finalists: 0", "seeds")
+        if not self.train:
+            refuse_unused(self, "train: false", "settings")
+        return self
 
 
 class SearchConfig(JobConfig):

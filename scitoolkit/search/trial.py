@@ -11,9 +11,6 @@ from typing import Any, Literal
 from scitoolkit.core.errors import ConfigError
 
 Direction = Literal["min", "max"]
-Failure = Literal[
-    "raised", "time limit", "memory", "not finite", "no result", "worker died", "disk"
-]
 
 
 @dataclass(frozen=True)

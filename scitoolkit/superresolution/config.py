@@ -75,6 +75,8 @@ class PdeConfig(Config):
             raise ValueError(f"weights.{unknown[0]}: no equation of that name")
         if self.weight and not self.equations:
             raise ValueError("weight is set, but there are no equations")
+        if not self.weight:
+            refuse_unused(self, "weight: 0", "weights", "balance", "points", "warmup_steps")
         return self
 
 

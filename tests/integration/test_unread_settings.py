@@ -15,11 +15,21 @@ from scitoolkit.testing.config_reads import record_reads
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = ROOT / "workflows"
 SLOW = pytest.mark.slow
+PREDICTION = ("rollout.predict",)  # read by `predict`, which needs a file of states
 
 CASES = [
     pytest.param("sst_forecast/train.yaml", ["ensemble=1", "harmonics=[2]", "pod.rank=2"]),
     pytest.param("node_classification/train.yaml", ["training.checkpoint.every_epochs=1"]),
     pytest.param("acac_mace/train.yaml", ["model.channels=4", "training.batch_size=20"]),
+    pytest.param(
+        "water_deepmd/train.yaml",
+        [
+            "model.embedding=[4,8]",
+            "model.axis_neurons=4",
+            "model.fitting=[8]",
+            "data.validation=0.1",
+        ],
+    ),
     pytest.param("compress_snapshot/train.yaml", ["data.variables=[native_fields/velocity_x]"]),
     pytest.param("rayleigh_benard/train.yaml", ["crop.per_epoch=4"], marks=SLOW),
     pytest.param("field_surrogate/train.yaml", ["repeats=1", "rollout.evaluate=2"], marks=SLOW),
@@ -72,5 +82,5 @@ def test_no_setting_is_accepted_and_ignored(workflow, settings, small, tmp_path)
     with record_reads() as reads:
         run = api.train(path, settings)
         api.evaluate(run.path)
-    unread = [key for key in reads.unread(config) if key not in ("domain", "rollout.predict")]
+    unread = [key for key in reads.unread(config) if key not in PREDICTION]
     assert [key for key in unread if not is_refused(config, key)] == []

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-import xarray as xr
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError, missing_extra
 from scitoolkit.core.plugins import Kind
 from scitoolkit.io.loader.descriptors import limit_reached, too_many_open
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from scitoolkit.io.loader.rows import Layout, RowReader
 
 Block = tuple[slice | int, ...]
@@ -202,6 +203,7 @@ def format_of(path: Path) -> type[Format]:
     Example:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "u.dat"
+        >>> import xarray as xr
         >>> xr.Dataset({"u": ("x", [1.0])}).to_netcdf(file, engine="h5netcdf")
         >>> format_of(file).name
         'hdf5'

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
-
-import xarray as xr
-from xarray.backends.plugins import list_engines
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.formats.base import Format
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 # Engines of formats that have a member here; `store` opens no paths.
 _OURS = ("h5netcdf", "scipy", "zarr", "store")
@@ -28,6 +28,8 @@ class XarrayEngine(Format):
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Open through the engine."""
+        import xarray as xr
+
         engine = _engine(path)
         if not engine:
             raise DataError("no engine of xarray opens it", where=str(path))
@@ -37,6 +39,8 @@ class XarrayEngine(Format):
 
 
 def _engine(path: Path) -> str:
+    from xarray.backends.plugins import list_engines
+
     for name, engine in list_engines().items():
         if name not in _OURS and engine.guess_can_open(path):
             return str(name)

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import h5netcdf
 import h5py
 import numpy as np
-import xarray as xr
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.formats.base import Block, Format, StreamedVariable, Variable
 from scitoolkit.io.loader.hdf5 import filter_names, hdf5_dims, hdf5_readers
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from scitoolkit.io.loader.rows import Layout, RowReader
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -42,6 +42,8 @@ class Hdf5(Format):
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Open through h5netcdf."""
+        import xarray as xr
+
         return xr.open_dataset(
             path, engine="h5netcdf", decode_cf=decode, decode_timedelta=False, chunks=chunks,
             phony_dims="access",
@@ -92,6 +94,8 @@ class NetCDF4Writer:
     def __init__(
         self, path: Path, coordinates: xr.Dataset, variables: Mapping[str, StreamedVariable]
     ) -> None:
+        import h5netcdf
+
         self.path = path
         self.temporary: Path = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:

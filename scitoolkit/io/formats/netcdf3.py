@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import xarray as xr
-
 from scitoolkit.io._netcdf3 import require_whole_netcdf3
 from scitoolkit.io.formats.base import Format
 from scitoolkit.io.loader.netcdf3 import netcdf3_readers
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from scitoolkit.io.loader.rows import Layout, RowReader
 
 
@@ -38,6 +38,8 @@ class NetCDF3(Format):
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Open through scipy, after checking that the file is as long as its header says."""
+        import xarray as xr
+
         require_whole_netcdf3(path)
         return xr.open_dataset(
             path, engine="scipy", decode_cf=decode, decode_timedelta=False, chunks=chunks

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import xarray as xr
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.formats.base import Format
@@ -15,6 +14,8 @@ from scitoolkit.io.loader.files import DataFile
 from scitoolkit.io.loader.rows import StridedReader, missing_variable
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from scitoolkit.io.loader.rows import Layout, RowReader
 
 VARIABLE = "values"
@@ -37,6 +38,8 @@ class Npy(Format):
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Map the array into memory."""
+        import xarray as xr
+
         dataset = xr.Dataset({VARIABLE: (_dims(mapped := _map(path)), mapped)})
         return dataset if chunks is None else dataset.chunk(chunks)
 

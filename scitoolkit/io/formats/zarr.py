@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import xarray as xr
 
 from scitoolkit.core.errors import missing_extra
 from scitoolkit.io.formats.base import Block, Format, StreamedVariable
 from scitoolkit.io.loader.zarr import zarr_readers
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from scitoolkit.io.loader.rows import Layout, RowReader
 
 MAX_CHUNK_VALUES = 2**22
@@ -39,6 +40,8 @@ class Zarr(Format):
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Open through zarr, without consolidated metadata."""
+        import xarray as xr
+
         return xr.open_dataset(
             path, engine="zarr", decode_cf=decode, decode_timedelta=False, chunks=chunks,
             consolidated=False,

@@ -11,7 +11,7 @@ import xarray as xr
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.io.fields import open_fields
-from scitoolkit.io.formats import Format, engines, format_of, formats, writing_format
+from scitoolkit.io.formats import Format, format_of, formats, writing_format
 from scitoolkit.testing.format import FormatContract, sample_fields
 
 
@@ -53,9 +53,9 @@ def test_what_an_engine_of_xarray_opens_is_read(tmp_path, monkeypatch):
 
     with pytest.raises(DataError, match="not recognised"):
         open_fields(path)
-    monkeypatch.setattr(engines, "list_engines", lambda: {"cfgrib": Engine()})
+    monkeypatch.setattr(xr.backends.plugins, "list_engines", lambda: {"cfgrib": Engine()})
     assert format_of(path) is formats.get(FALLBACK)
-    monkeypatch.setattr(engines.xr, "open_dataset", lambda p, **_: Engine().open_dataset(p))
+    monkeypatch.setattr(xr, "open_dataset", lambda p, **_: Engine().open_dataset(p))
     assert open_fields(path)["u"].shape == (6, 4, 5)
 
 

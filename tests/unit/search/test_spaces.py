@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from scitoolkit import api
+from scitoolkit.core.config import ConfigProblems
 from scitoolkit.core.content import content_root
 from scitoolkit.search import load_history, spaces
+from scitoolkit.search.config import FinalConfig
 from scitoolkit.search.objective import TrainedTrial
 
 SPACES = {
@@ -68,3 +70,15 @@ def test_codecs_are_searched_by_accuracy_gain(tmp_path):
     gains = {t.configuration["codec"]: t.metrics["accuracy_gain"] for t in load_history(run).done}
     assert gains.keys() == {"dyadic", "sz3", "sperr", "zfp"}
     assert min(gains.values()) > 0, "each saves bits over coding values one by one"
+
+
+@pytest.mark.parametrize(
+    ("final", "reason"),
+    [
+        ({"finalists": 0, "seeds": 5}, "seeds: not used with finalists: 0"),
+        ({"train": False, "settings": ["ensemble=3"]}, "settings: not used with train: false"),
+    ],
+)
+def test_settings_of_the_final_training_that_nothing_reads_are_refused(final, reason):
+    with pytest.raises(ConfigProblems, match=reason):
+        FinalConfig(**final)

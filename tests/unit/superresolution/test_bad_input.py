@@ -35,6 +35,7 @@ def low(**_):
         ({"pde": {"equations": {"e": "dif(u,t) - dif(u,x,x)"}, "weight": 0.1},
           "model": {"decoder": {"name": "mlp", "activation": "relu"}}}, "no derivative of order 2"),
         ({"pde": {"equations": {}, "weight": 0.1}}, "there are no equations"),
+        ({"pde": {"weight": 0.0, "points": 8, "warmup_steps": 2}}, "not used with weight: 0"),
         ({"pde": {"equations": {"e": "dif(u,t)"}, "constants": {"c": "speeed*2"}}},
          "did you mean speed"),
         ({"model": {"encoder": {"name": "resunet", "blocks": 2}}}, "resunet takes no stages"),

@@ -1,0 +1,55 @@
+"""Settings of potentials: other programs' names, and names of labels that nothing reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scitoolkit import api
+from scitoolkit.core.config import ConfigProblems
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.io.atoms import LabelConfig, check_label_names
+from scitoolkit.potentials import MaceConfig, NequipConfig, SeE2AConfig, ZblConfig
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize(
+    ("model", "theirs", "ours"),
+    [
+        (MaceConfig, "num_channels", "channels"), (MaceConfig, "max_ell", "lmax"),
+        (MaceConfig, "max_L", "lmax_hidden"), (MaceConfig, "num_interactions", "layers"),
+        (MaceConfig, "num_radial_basis", "num_basis"), (MaceConfig, "r_max", "cutoff"),
+        (NequipConfig, "l_max", "lmax"), (NequipConfig, "num_features", "channels"),
+        (NequipConfig, "num_bessels", "num_basis"), (SeE2AConfig, "rcut_smth", "cutoff_smooth"),
+        (SeE2AConfig, "axis_neuron", "axis_neurons"), (SeE2AConfig, "numb_fparam", "frame_param"),
+    ],
+)  # fmt: skip
+def test_names_of_other_programs_lead_to_ours(model, theirs, ours):
+    with pytest.raises(ConfigProblems, match=ours):
+        model(**{theirs: 3})
+
+
+def test_names_of_labels_are_refused_where_files_have_none():
+    water = [ROOT / "datasets" / "water_deepmd" / "data_0"]
+    frames = [ROOT / "datasets" / "acac" / "train_300K.xyz"]
+    check_label_names(water, LabelConfig())
+    check_label_names([*water, *frames], LabelConfig(forces_key="REF_forces"))
+    with pytest.raises(ConfigError, match="forces_key='REF_forces' is not read from a deepmd"):
+        check_label_names(water, LabelConfig(forces_key="REF_forces"))
+
+
+def test_validate_refuses_names_of_labels_that_nothing_reads():
+    path = ROOT / "workflows" / "water_deepmd"
+    _, found = api.validate(path, ["data.labels.energy_key=REF_energy"])
+    assert [f.level for f in found] == ["error"]
+    assert "data.labels.energy_key" in str(found[0])
+
+
+def test_packages_that_settings_need_are_named():
+    _, config = api.load(ROOT / "workflows" / "acac_mace")
+    assert config.data.required_packages() == ("ase",)
+    _, config = api.load(ROOT / "workflows" / "water_deepmd")
+    assert config.data.required_packages() == ()
+    assert ZblConfig().required_packages() == ("ase",)
