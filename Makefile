@@ -4,14 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PEERS  := .venv-peers
-# What runs on shipped data; mesh_diffusion needs its data made first.
-DEMO   := $(filter-out workflows/mesh_diffusion/,$(wildcard workflows/*/))
 PIP    := pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help install demo test test-slow lint format bench peers docs clean
 
 help:
-	@echo "make demo       train, evaluate and report every domain on shipped data (< 6 min)"
+	@echo "make demo       scitoolkit tour: every domain's small real job beside its rival (< 6 min)"
 	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
 	@echo "make test-slow  the longer campaigns"
 	@echo "make lint       ruff, mypy, import contracts"
@@ -27,10 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(STAMP)
-	@for workflow in $(DEMO); do \
-	  echo "== scitoolkit run $${workflow%/}"; \
-	  $(BIN)/scitoolkit run $${workflow%/} || exit $$?; \
-	done
+	@$(BIN)/scitoolkit tour
 
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -m "not slow and not gpu"
@@ -52,7 +47,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-PEER_NAMES := trainers e3nn mace nequip deepmd loaders optuna
+PEER_NAMES := trainers e3nn mace nequip deepmd loaders optuna numba
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
@@ -63,6 +58,11 @@ $(PEERS)/trainers/.installed: constraints.txt
 $(PEERS)/optuna/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) optuna cmaes scipy torch
+	touch $@
+
+$(PEERS)/numba/.installed:
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check numba numpy
 	touch $@
 
 $(PEERS)/e3nn/.installed: constraints.txt

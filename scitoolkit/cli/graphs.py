@@ -1,4 +1,4 @@
-"""`scitoolkit graphs plan`: what each distributed algorithm would move, before anything runs."""
+"""`scitoolkit graphs`: what each distributed algorithm would move, and graphs in parts on disk."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ import typer
 from scitoolkit.cli import _options as options
 
 app = typer.Typer(help="Distributed full-graph training: look before you launch.")
-
-
-@app.callback()
-def _group() -> None:
-    """Keep `plan` a subcommand while it is the only one."""
 
 
 @app.command("plan")
@@ -68,3 +63,55 @@ def plan(
         f"choice: {rows[0]['algorithm']} (network taken as {latency_us:g} us, {gigabytes:g} GB/s; "
         "work at this machine's measured rate)"
     )
+
+
+@app.command("partition")
+def partition(
+    edges: Annotated[
+        Path,
+        typer.Argument(metavar="EDGES", help="npz, HDF5, npy, CSV, Parquet, or a folder of npy."),
+    ],
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="To be made.")],
+    parts: Annotated[int, typer.Option("--parts", min=1, help="Processes to train on.")] = 4,
+    nodes: Annotated[
+        Path | None, typer.Option("--nodes", help="Features, labels and splits: npz or HDF5.")
+    ] = None,
+    num_nodes: Annotated[
+        int | None, typer.Option("--num-nodes", min=1, help="Where no file tells it.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option("--method", help="auto, metis, clusters, greedy, block.")
+    ] = "auto",
+    owner: Annotated[
+        Path | None, typer.Option("--owner", help="An npy file with the part of each node instead.")
+    ] = None,
+    memory_mib: Annotated[
+        int, typer.Option("--memory-mib", min=32, help="That it may use.")
+    ] = 1024,
+    as_json: options.Json = False,
+) -> None:
+    """Write a graph in parts, in bounded memory; run it again if it was interrupted."""
+    from scitoolkit.graphs.partitioner import partition_edges
+
+    header = partition_edges(
+        edges, out, parts, nodes=nodes, num_nodes=num_nodes, method=method, owner=owner,
+        memory=memory_mib << 20,
+    ).header  # fmt: skip
+    if as_json:
+        options.print_json({**header, "path": str(out)})
+        return
+    total = max(1, header["num_edges"])
+    print(f"{out}: {header['num_nodes']} nodes, {header['num_edges']} edges, {parts} parts")
+    print(
+        f"{header['self_loops']} self-loops and {header['duplicate_edges']} duplicate edges, kept; "
+        f"{header['isolated_nodes']} isolated nodes"
+    )
+    print(
+        f"edges between parts: {header['cut'] / total:.2%} ({header['method']}), "
+        f"{header['cut_of_blocks'] / total:.2%} by blocks of numbers, "
+        f"{header['random_cut'] / total:.2%} at random"
+    )
+    print(f"{'part':<8}{'nodes':>12}{'edges':>14}{'halo':>12}")
+    for number, part in enumerate(header["parts"]):
+        print(f"{number:<8}{part['nodes']:>12}{part['edges']:>14}{part['halo']:>12}")
+    print(f"train with data.path={out} and --nproc {parts}")

@@ -34,6 +34,7 @@ from scitoolkit.cli import (
     report,
     run,
     search,
+    tour,
     train,
     validate,
 )
@@ -85,10 +86,12 @@ def _start(
         raise typer.Exit()
     if context.invoked_subcommand is None:
         print(context.get_help())
-        print("\nStart with: scitoolkit ls, scitoolkit run sst_forecast, scitoolkit doctor")
+        print("\nStart with: scitoolkit tour, scitoolkit run sst_forecast, scitoolkit doctor")
 
 
-for module in (run, train, search, generate, evaluate, predict, export, publish, inspect, report):
+for module in (
+    tour, run, train, search, generate, evaluate, predict, export, publish, inspect, report,
+):  # fmt: skip
     app.command(module.NAME)(module.command)
 app.command("compress")(compress.compress)
 app.command("decompress")(compress.decompress)

@@ -39,6 +39,12 @@ def findings(job: Job, config: Config) -> Iterator[Finding]:
         yield Finding(str(error))
 
 
+def cannot_start(config: Config) -> Iterator[Finding]:
+    """Yield what keeps a run from starting here: data that are not there, missing packages."""
+    yield from _missing_files(config)
+    yield from missing_packages(config)
+
+
 def missing_packages(config: Config) -> Iterator[Finding]:
     """Yield an error for every optional package that the configuration needs and is not there."""
     for key, section in sections(config):

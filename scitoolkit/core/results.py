@@ -9,6 +9,7 @@ later without the model.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -160,19 +161,105 @@ class Diagram(_Part):
 Figure = Annotated[Lines | Maps | Points | Bars | Parallel | Diagram, Field(discriminator="kind")]
 
 
+class Verdict(_Part):
+    """Our figure of merit beside the best rival's: the first line of a report and of the tour.
+
+    Attributes:
+        quantity: what both numbers are, as in "RMSE over 8 leads".
+        ours, rival: the two numbers, None where a rival was not run.
+        rival_name: the rival, as in "damped anomaly".
+        unit: unit of both, "" for a pure number.
+        better: whether the smaller or the larger number is the better one.
+        rate: the numbers may be divided (errors, times), else only subtracted (R², dB, accuracy).
+
+    Example:
+        >>> verdict = Verdict(quantity="RMSE", ours=0.2, rival=0.5, rival_name="persistence",
+        ...                   unit="K")
+        >>> verdict.sentence
+        'RMSE 0.2 K; persistence 0.5 K (2.5 x better).'
+        >>> Verdict(quantity="accuracy", ours=0.81, rival=0.78, rival_name="features alone",
+        ...         better="max", rate=False).margin
+        '+0.03'
+    """
+
+    quantity: str
+    ours: float
+    rival: float | None = None
+    rival_name: str = ""
+    unit: str = ""
+    better: Literal["min", "max"] = "min"
+    rate: bool = True
+
+    @classmethod
+    def among(
+        cls, values: Mapping[str, float | None], ours: str, quantity: str, **settings: Any
+    ) -> Verdict | None:
+        """Return the verdict over the values of several methods, None where ours has none.
+
+        Args:
+            values: the quantity of each method, ours too.
+            ours: the key of ours.
+            quantity: what the values are.
+            settings: other fields of `Verdict`.
+
+        Example:
+            >>> Verdict.among({"net": 1.0, "mean": 3.0, "last": 2.0}, "net", "RMSE").rival_name
+            'last'
+        """
+        known = {name: value for name, value in values.items() if value is not None}
+        if ours not in known:
+            return None
+        own = known.pop(ours)
+        pick = max if settings.get("better") == "max" else min
+        best = pick(known, key=lambda name: known[name]) if known else None
+        return cls(
+            quantity=quantity, ours=own, rival=None if best is None else known[best],
+            rival_name=best or "", **settings,
+        )  # fmt: skip
+
+    @property
+    def margin(self) -> str:
+        """Ratio or difference to the rival, "" without one; above 1 x or 0 is better."""
+        if self.rival is None:
+            return ""
+        worse, good = (self.rival, self.ours) if self.better == "max" else (self.ours, self.rival)
+        if self.rate and self.ours > 0 and self.rival > 0:
+            return f"{good / worse:.3g} x"
+        return f"{good - worse:+.3g}"
+
+    @property
+    def wins(self) -> bool:
+        """Whether ours is the better number, or there is no rival."""
+        if self.rival is None:
+            return True
+        return self.ours < self.rival if self.better == "min" else self.ours > self.rival
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words, with units."""
+        unit = f" {self.unit}" if self.unit else ""
+        text = f"{self.quantity} {self.ours:.4g}{unit}"
+        if self.rival is None:
+            return f"{text}."
+        word = "" if self.margin.startswith(("+", "-")) else " better" if self.wins else ""
+        return f"{text}; {self.rival_name} {self.rival:.4g}{unit} ({self.margin}{word})."
+
+
 class Results(_Part):
     """All that an evaluation found.
 
     Attributes:
         title: one line for the head of the report.
+        verdict: our figure of merit beside the best rival's.
         summary: a few sentences, plain text, each a fact that the tables show.
         metrics: the figures of merit, name -> value, units in the name's suffix or `units`.
         units: unit of each metric that has one.
         tables: shown first in the report.
-        figures: drawn by `scitoolkit.reporting`.
+        figures: drawn by `scitoolkit.reporting`; the first one is to prove the verdict.
     """
 
     title: str
+    verdict: Verdict | None = None
     summary: list[str] = []
     metrics: dict[str, float | int | str | None] = {}
     units: dict[str, str] = {}

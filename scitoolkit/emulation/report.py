@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.results import Figure, Lines, Maps, Panel, Results, Series, Table, number
+from scitoolkit.core.results import (
+    Figure,
+    Lines,
+    Maps,
+    Panel,
+    Results,
+    Series,
+    Table,
+    Verdict,
+    number,
+)
 from scitoolkit.emulation.climate import LongRollout, spectrum_factor
 from scitoolkit.emulation.evaluation import LINEAR, OWN, PERSISTENCE, Evaluation
 from scitoolkit.emulation.variables import Variable
@@ -35,6 +45,7 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
     return Results(
         title=f"{workflow}: {', '.join(found.outputs)} from "
         f"{', '.join(v.name for v in found.layout.inputs)}",
+        verdict=_verdict(found),
         summary=_summary(found, scores),
         metrics=scores,
         units={f"rmse_{v.name}": v.units for v in found.layout.outputs if v.units},
@@ -162,6 +173,27 @@ def _climate_table(found: Evaluation, long: LongRollout) -> Table:
         + f"The truth are the {found.truth_climate.frames} samples of the test part; the first "
         "tenth of the rollout is left out.",
     )
+
+
+def _verdict(found: Evaluation) -> Verdict | None:
+    """Return the verdict on the mean VRMSE of the outputs, at the end of the rollouts if any."""
+    if PERSISTENCE not in found.one_step:
+        return None
+    scales = {name: found.deviation[name] for name in found.outputs if found.deviation[name]}
+    methods = (OWN, PERSISTENCE, LINEAR)
+    if found.has_rollout:
+        rollouts = {m: r for m, r in found.rollouts.items() if m in methods}
+        errors = {m: {n: r[n][-1] for n in scales} for m, r in rollouts.items()}
+        steps = len(found.rollouts[OWN][found.outputs[0]])
+    else:
+        errors = {m: {n: e[n] for n in scales} for m, e in found.one_step.items()}
+        steps = 1
+    values = {}
+    for method, error in errors.items():
+        ratios = [np.nan if (e := error[n]) is None else e / scales[n] for n in scales]
+        values[method] = number(np.mean(ratios))
+    named = ", ".join(scales)
+    return Verdict.among(values, OWN, f"VRMSE, mean of {named}, after {steps} steps")
 
 
 def _after(found: Evaluation) -> str:

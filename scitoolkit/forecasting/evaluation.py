@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, number
+from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, Verdict, number
 from scitoolkit.forecasting import metrics
 from scitoolkit.forecasting.baselines import Forecaster
 from scitoolkit.forecasting.data import FieldData
@@ -54,6 +54,7 @@ class Evaluation:
         scores = self._scores()
         return Results(
             title=f"{workflow}: forecasts of {self.field.name}, {self.windows.leads} steps ahead",
+            verdict=self._verdict(),
             summary=self._summary(scores),
             metrics=scores,
             units={name: self.unit for name in scores if name.startswith(("rmse", "crps"))},
@@ -152,6 +153,12 @@ class Evaluation:
         if overall[best] >= overall[SURROGATE]:
             return []
         return [f"On the test part {best} is better: {overall[best]:.4g}."]
+
+    def _verdict(self) -> Verdict | None:
+        overall = {name: _overall(values) for name, values in self.rmse.items()}
+        return Verdict.among(
+            overall, SURROGATE, f"RMSE over {self.windows.leads} leads", unit=self.unit
+        )
 
     def _title(self, text: str) -> str:
         return f"{text} [{self.unit}]" if self.unit else text

@@ -18,33 +18,32 @@ from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.fast_layers import use_fast_forward
+from scitoolkit.graphs.graph import GraphInputs
 from scitoolkit.graphs.interception import Distributed
-from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.part import Part
 
-EDGE_INPUTS = ("edge_weight", "edge_attr")
 _SEED: ContextVar[int | None] = ContextVar("seed of dropout", default=None)
 
 
-def edge_inputs(model: nn.Module, graph: Any) -> list[str]:
+def edge_inputs(model: nn.Module, inputs: GraphInputs) -> list[str]:
     """Return which of `edge_weight` and `edge_attr` a graph has.
 
     Raises:
         ConfigError: the model's forward does not accept one that it has.
     """
     accepted = inspect.signature(type(model).forward).parameters
-    present = [name for name in EDGE_INPUTS if getattr(graph, name) is not None]
-    for name in present:
+    for name in inputs.of_edges:
         if name not in accepted:
             raise ConfigError(
                 f"the graph has {name}, which {type(model).__name__}.forward does not accept",
                 where="model", allowed=f"models called as model(x, edge_index, {name}={name})",
                 fix="data.edge_inputs=ignore",
             )  # fmt: skip
-    return present
+    return inputs.of_edges
 
 
 def distribute(
-    model: nn.Module, part: GraphPart, fast: Collection[str] = (), *, dropout: bool = True
+    model: nn.Module, part: Part, fast: Collection[str] = (), *, dropout: bool = True
 ) -> nn.Module:
     """Let a model work on this process's part of the graph; `proof.attach` proves it first.
 
@@ -61,6 +60,7 @@ def distribute(
         if name in fast:
             use_fast_forward(module, part)
     inner, calls = model.forward, itertools.count()
+    reads_edges = any(hasattr(m, "propagate") for n, m in model.named_modules() if n not in fast)
 
     def forward(x: Tensor, edge_index: Any = None) -> Tensor:
         del edge_index
@@ -68,9 +68,10 @@ def distribute(
         seed = next(calls) if seed is None else seed
         mode = Distributed(part, seed if dropout else None)
         given = {
-            name: mode.edges(_edge_rows(part, name, x)) for name in edge_inputs(model, part.graph)
+            name: mode.edges(_edge_rows(part, name, x)) for name in edge_inputs(model, part.inputs)
         }
-        x, edges = mode.nodes(x), mode.edge_index()
+        edges = mode.edge_index() if reads_edges else mode.unread_edges()
+        x = mode.nodes(x)
         with mode:
             return inner(x, edges, **given)
 
@@ -78,11 +79,10 @@ def distribute(
     return model
 
 
-def _edge_rows(part: GraphPart, name: str, like: Tensor) -> Tensor:
+def _edge_rows(part: Part, name: str, like: Tensor) -> Tensor:
     import torch
 
-    rows = getattr(part.graph, name)[part.edge_ids.numpy()]
-    return torch.from_numpy(rows).to(like.dtype)
+    return torch.from_numpy(part.edge_input(name)).to(like.dtype)
 
 
 def detach(model: nn.Module) -> nn.Module:

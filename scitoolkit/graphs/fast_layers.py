@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, put_tag, tag_of
 
-FastForward = Callable[[Any, GraphPart, Tensor], Tensor]
+FastForward = Callable[[Any, Part, Tensor], Tensor]
 
 
 def fast_forward(layer: nn.Module) -> FastForward | None:
@@ -25,13 +25,15 @@ def fast_forward(layer: nn.Module) -> FastForward | None:
     return forms.get(type(layer))
 
 
-def is_whole_graph(edge_index: Any, part: GraphPart) -> bool:
+def is_whole_graph(edge_index: Any, part: Part) -> bool:
     """Return whether a tensor is the part's edges, all of them and in their direction."""
+    if edge_index is part.unread_edges:
+        return True
     tag = tag_of(edge_index)
     return tag is not None and tag.role == (SOURCE, TARGET) and tag.ids is part.edge_numbers
 
 
-def use_fast_forward(layer: Any, part: GraphPart) -> None:
+def use_fast_forward(layer: Any, part: Part) -> None:
     """Let a layer multiply with a sparse matrix where it is called with the graph's edges alone."""
     form = fast_forward(layer)
     assert form is not None
@@ -50,25 +52,25 @@ def use_fast_forward(layer: Any, part: GraphPart) -> None:
     layer.forward = forward
 
 
-def _aggregate(part: GraphPart, x: Tensor, weighting: str) -> Tensor:
+def _aggregate(part: Part, x: Tensor, weighting: str) -> Tensor:
     with torch._C.DisableTorchFunction():
         out = part.aggregate(x, weighting)
     return put_tag(out, Tag(0, part.nodes))
 
 
-def _narrow(part: GraphPart, x: Tensor, weight: Tensor, weighting: str) -> Tensor:
+def _narrow(part: Part, x: Tensor, weight: Tensor, weighting: str) -> Tensor:
     """A X W, multiplied first by whichever leaves fewer columns to move and to sum."""
     if weight.shape[0] <= weight.shape[1]:
         return _aggregate(part, x @ weight.t(), weighting)
     return _aggregate(part, x, weighting) @ weight.t()
 
 
-def _gcn(layer: Any, part: GraphPart, x: Tensor) -> Tensor:
+def _gcn(layer: Any, part: Part, x: Tensor) -> Tensor:
     out = _narrow(part, x, layer.lin.weight, "gcn")
     return out if layer.bias is None else out + layer.bias
 
 
-def _sage(layer: Any, part: GraphPart, x: Tensor) -> Tensor:
+def _sage(layer: Any, part: Part, x: Tensor) -> Tensor:
     source = layer.lin(x).relu() if layer.project and hasattr(layer, "lin") else x
     out = _narrow(part, source, layer.lin_l.weight, "mean" if layer.aggr == "mean" else "sum")
     if layer.lin_l.bias is not None:
@@ -78,5 +80,5 @@ def _sage(layer: Any, part: GraphPart, x: Tensor) -> Tensor:
     return nn.functional.normalize(out, p=2.0, dim=-1) if layer.normalize else out
 
 
-def _gin(layer: Any, part: GraphPart, x: Tensor) -> Tensor:
+def _gin(layer: Any, part: Part, x: Tensor) -> Tensor:
     return layer.nn(_aggregate(part, x, "sum") + (1 + layer.eps) * x)

@@ -17,6 +17,27 @@ Array = np.ndarray
 PARTS = ("train", "validation", "test")
 
 
+@dataclass(frozen=True)
+class GraphInputs:
+    """What a graph gives to a model.
+
+    Attributes:
+        num_features: of a node.
+        edge_weight: whether edges have weights.
+        edge_attr: shape of an edge's features; None without.
+    """
+
+    num_features: int
+    edge_weight: bool = False
+    edge_attr: tuple[int, ...] | None = None
+
+    @property
+    def of_edges(self) -> list[str]:
+        """Names of the edges' inputs."""
+        given = {"edge_weight": self.edge_weight, "edge_attr": self.edge_attr is not None}
+        return [name for name, present in given.items() if present]
+
+
 @dataclass
 class Graph:
     """A directed graph; an undirected one has each edge in both directions.
@@ -139,6 +160,12 @@ class Graph:
     def num_edges(self) -> int:
         """Number of directed edges."""
         return len(self.source)
+
+    @property
+    def inputs(self) -> GraphInputs:
+        """What the graph gives to a model."""
+        attr = None if self.edge_attr is None else tuple(self.edge_attr.shape[1:])
+        return GraphInputs(int(self.features.shape[1]), self.edge_weight is not None, attr)
 
     @property
     def known_labels(self) -> Array:

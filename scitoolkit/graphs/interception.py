@@ -31,7 +31,7 @@ from scitoolkit.graphs.collectives import (
     SumOverRanks,
     gather_counts,
 )
-from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.tags import (
     EITHER,
     SOURCE,
@@ -58,11 +58,13 @@ class Distributed(TorchFunctionMode):
             for no dropout.
     """
 
-    def __init__(self, part: GraphPart, seed: int | None) -> None:
+    def __init__(self, part: Part, seed: int | None) -> None:
         super().__init__()
         self._part, self._ranks = part, part.ranks
         self._own = len(part.nodes)
         self._seed, self._calls = seed, 0
+        self._replaces: bool = False
+        self._read_edges: Tensor | None = None
 
     # --- inputs and outputs ---------------------------------------------------------------------
 
@@ -79,10 +81,28 @@ class Distributed(TorchFunctionMode):
         pair = self._part.edges
         return put_tag(pair.view_as(pair), Tag(1, self._part.edge_numbers, (SOURCE, TARGET)))
 
+    def unread_edges(self) -> Tensor:
+        """Return what stands for own edges until an operation reads them."""
+        self._replaces = True
+        return self._part.unread_edges
+
+    def _with_edges(self, given: Any) -> Any:
+        """Put the edges in place of those that were not read yet."""
+        if given is self._part.unread_edges:
+            if self._read_edges is None:
+                self._read_edges = self.edge_index()
+            return self._read_edges
+        if isinstance(given, (tuple, list)) and not isinstance(given, torch.Size):
+            return type(given)([self._with_edges(each) for each in given])
+        return given
+
     # --- dispatch -------------------------------------------------------------------------------
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self._replaces:
+            args = self._with_edges(tuple(args))
+            kwargs = {key: self._with_edges(value) for key, value in kwargs.items()}
         name = getattr(func, "__name__", "")
         if name == "__get__":
             name = getattr(func.__self__, "__name__", "")

@@ -14,7 +14,7 @@ import xarray as xr
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
-from scitoolkit.core.results import Figure, Lines, Results, Series, Table
+from scitoolkit.core.results import Figure, Lines, Results, Series, Table, Verdict
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.graphs import mesh_baselines, sharing
 from scitoolkit.graphs.communicator import SingleProcess, join
@@ -173,9 +173,15 @@ def _results(found: dict[str, dict[str, np.ndarray]], seen: list[str], file: str
         figures.append(
             Lines(title=label, x=x, x_label="step", y_label="RMSE", series=lines, log_y=True)
         )
-    metrics["rollout_error_ratio"] = max(metrics.values())
+    ratios = {mesh: metrics[f"error_ratio_{mesh}"] for mesh in found}
+    metrics["rollout_error_ratio"] = max(ratios.values())
+    worst = max(ratios, key=lambda mesh: ratios[mesh])
     return Results(
         title=f"Rollouts on meshes: {file}",
+        verdict=Verdict.among(
+            {name: float(errors.mean()) for name, errors in found[worst].items()}, "surrogate",
+            f"RMSE of rollouts on {worst}",
+        ),
         summary=["Errors are over all nodes and test trajectories, from the first state alone."],
         metrics=metrics,
         tables=[

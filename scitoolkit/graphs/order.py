@@ -27,6 +27,16 @@ def cache_order(graph: Graph) -> Array | None:
         [3, 0, 1, 2]
     """
     degree = np.bincount(graph.source, minlength=graph.num_nodes) + graph.in_degrees()
-    busiest = np.argsort(-degree, kind="stable")
-    hubs = degree[busiest[: max(1, int(HUB_NODES * graph.num_nodes))]].sum()
-    return busiest if hubs >= HUB_ENDS * degree.sum() else None
+    return np.argsort(-degree, kind="stable") if has_hubs(degree) else None
+
+
+def has_hubs(degree: Array) -> bool:
+    """Return whether few nodes hold many of the edges' ends, by the nodes' degrees."""
+    if not len(degree):
+        return False
+    busiest = np.partition(degree, len(degree) - _few(degree))[len(degree) - _few(degree) :]
+    return bool(busiest.sum() >= HUB_ENDS * degree.sum())
+
+
+def _few(degree: Array) -> int:
+    return max(1, int(HUB_NODES * len(degree)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.communicator import Communicator, RowExchange
-from scitoolkit.graphs.graph import Graph
+from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.layout import LayoutBuilder
 from scitoolkit.graphs.order import cache_order
@@ -20,8 +21,72 @@ from scitoolkit.graphs.weighting import weighted_adjacency
 Array = np.ndarray
 
 
-class GraphPart:
+class Part(ABC):
     """What one process owns of a graph and how it multiplies with the whole of it.
+
+    Attributes:
+        nodes: numbers of the own nodes, in their order, shape (n_own,), int64 tensor.
+        num_nodes: nodes of the whole graph.
+        inputs: features of nodes and edges.
+        grid: how ranks share the products.
+        ranks: the ranks, as this one sees them.
+    """
+
+    nodes: Tensor
+    num_nodes: int
+    inputs: GraphInputs
+    grid: Grid
+    ranks: Communicator
+
+    @property
+    @abstractmethod
+    def edges(self) -> Tensor:
+        """Edges that end at own nodes, (2, E_own), by target: places of own nodes, then halo.
+
+        On a grid other than P x 1 x 1 the sources are -1: no rank can fetch their rows.
+        """
+
+    @property
+    @abstractmethod
+    def edge_numbers(self) -> Tensor:
+        """Number of each edge plus the number of nodes: nodes and edges have different numbers."""
+
+    @property
+    @abstractmethod
+    def num_edges(self) -> int:
+        """Edges that end at own nodes."""
+
+    @functools.cached_property
+    def unread_edges(self) -> Tensor:
+        """Stands for `edges`, (2, E_own), where nobody reads them; holds one number."""
+        return torch.full((1, 1), -1).expand(2, self.num_edges)
+
+    @property
+    @abstractmethod
+    def halo(self) -> RowExchange:
+        """Which own rows other ranks' edges name, and how many rows own edges name of theirs."""
+
+    @property
+    def has_whole_rows(self) -> bool:
+        """Whether a rank holds all edges into its nodes (a grid P x 1 x 1)."""
+        return self.grid.columns == 1 and self.grid.slices == 1
+
+    @abstractmethod
+    def edge_input(self, name: str) -> Array:
+        """Return `edge_weight` or `edge_attr` of own edges."""
+
+    @abstractmethod
+    def aggregate(self, x: Tensor, weighting: str) -> Tensor:
+        """Return the weighted sums over in-neighbours of own nodes, differentiable.
+
+        Args:
+            x: features of own nodes, shape (n_own, F).
+            weighting: as in `weighted_adjacency`.
+        """
+
+
+class GraphPart(Part):
+    """A part of a graph that every process holds whole.
 
     Args:
         graph: the whole graph.
@@ -43,6 +108,7 @@ class GraphPart:
 
     def __init__(self, graph: Graph, owner: Array, grid: Grid, ranks: Communicator) -> None:
         self.graph: Graph = graph
+        self.num_nodes: int = graph.num_nodes
         self._owner = np.asarray(owner)
         self.grid: Grid = grid
         self.ranks: Communicator = ranks
@@ -52,9 +118,9 @@ class GraphPart:
         self.nodes: Tensor = torch.from_numpy(every[self._owner[every] == ranks.rank])
 
     @property
-    def num_nodes(self) -> int:
-        """Nodes of the whole graph."""
-        return self.graph.num_nodes
+    def inputs(self) -> GraphInputs:  # type: ignore[override]
+        """Features of nodes and edges."""
+        return self.graph.inputs
 
     @functools.cached_property
     def edge_index(self) -> Tensor:
@@ -88,6 +154,15 @@ class GraphPart:
         return self.num_nodes + self.edge_ids
 
     @property
+    def num_edges(self) -> int:
+        """Edges that end at own nodes."""
+        return len(self.edge_ids)
+
+    def edge_input(self, name: str) -> Array:
+        """Return `edge_weight` or `edge_attr` of own edges."""
+        return getattr(self.graph, name)[self.edge_ids.numpy()]
+
+    @property
     def edges(self) -> Tensor:
         """Edges `edge_ids` as `edge_index` numbers their ends, neighbours in the graph's order.
 
@@ -108,11 +183,6 @@ class GraphPart:
         if not self.has_whole_rows:
             pair[0] = -1
         return pair
-
-    @property
-    def has_whole_rows(self) -> bool:
-        """Whether a rank holds all edges into its nodes (a grid P x 1 x 1)."""
-        return self.grid.columns == 1 and self.grid.slices == 1
 
     @property
     def halo(self) -> RowExchange:

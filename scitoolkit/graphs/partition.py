@@ -57,7 +57,7 @@ def partition(
     if method == "block":
         middle = np.cumsum(weights) - weights / 2
         return np.minimum((middle * parts / weights.sum()).astype(np.int64), parts - 1)
-    owner = _metis(pattern, parts, weights)
+    owner = metis(pattern, parts, weights)
     return refine(pattern, owner, parts) if refined else owner
 
 
@@ -78,18 +78,34 @@ def check_owner(owner: Any, nodes: int, parts: int) -> Array:
     return owner.astype(np.int64)
 
 
-def _metis(pattern: sp.csr_matrix, parts: int, weights: Array) -> Array:
+def metis(
+    pattern: sp.csr_matrix, parts: int, weights: Array, edge_weights: Array | None = None
+) -> Array:
+    """Return the owner of each node by METIS, balanced by the nodes' weights, shape (N,), int64.
+
+    Args:
+        pattern: neighbours of each node; made symmetric here unless `edge_weights` are given.
+        parts: number of parts.
+        weights: of the nodes, shape (N,).
+        edge_weights: of the nonzeros of a symmetric pattern without a diagonal.
+
+    Raises:
+        ConfigError: pymetis missing.
+    """
     try:
         import pymetis
     except ImportError:
         raise missing_extra("pymetis", "graphs", "graph.partition=metis") from None
-    both = (pattern + pattern.T).tocsr()
-    both.setdiag(0)
-    both.eliminate_zeros()
+    both = pattern
+    if edge_weights is None:
+        both = (pattern + pattern.T).tocsr()
+        both.setdiag(0)
+        both.eliminate_zeros()
     _, owner = pymetis.part_graph(
         parts,
-        pymetis.CSRAdjacency(both.indptr.tolist(), both.indices.tolist()),
-        vweights=weights.tolist(),
+        pymetis.CSRAdjacency(both.indptr.astype(np.int64), both.indices.astype(np.int64)),
+        vweights=weights.astype(np.int64),
+        eweights=None if edge_weights is None else edge_weights.astype(np.int64),
         options=pymetis.Options(seed=0, ufactor=50),
     )
     return np.asarray(owner, dtype=np.int64)

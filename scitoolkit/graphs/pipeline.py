@@ -15,56 +15,56 @@ from torch import nn
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
-from scitoolkit.core.results import Lines, Results, Series, Table
+from scitoolkit.core.results import Lines, Results, Series, Table, Verdict
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.graphs import baselines, sharing
-from scitoolkit.graphs.communicator import SingleProcess, join
+from scitoolkit.graphs.communicator import SingleProcess
 from scitoolkit.graphs.config import GraphConfig
-from scitoolkit.graphs.graph import Graph, read_graph
+from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.own_inputs import OwnInputs, own_inputs, read_whole
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import attach
-from scitoolkit.graphs.task import NodeClassification, PartLoader
+from scitoolkit.graphs.task import NodeClassification
 from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, best_weights, current_rank
-from scitoolkit.training.processes import on_rank_zero
 
 log: Logger = get_logger(__name__)
 
 
 def check(config: GraphConfig) -> Mapping[str, Any]:
     """Read the graph, share it, run one batch; write nothing."""
-    graph = _labelled(config)
-    part, loaders, model = _parts(graph, config)
-    task = NodeClassification(model, part, config.training.seed)
-    loss, _ = task.loss(next(iter(loaders["train"])))
+    own = own_inputs(config)
+    model = _model(config, own)
+    task = NodeClassification(model, own.part, config.training.seed)
+    loss, _ = task.loss(next(iter(own.loaders["train"])))
     return {
-        "nodes": graph.num_nodes,
-        "edges": graph.num_edges,
-        "features": graph.features.shape[1],
-        "classes": graph.num_classes,
-        "parts": {name: len(nodes) for name, nodes in graph.parts.items()},
+        "nodes": own.part.num_nodes,
+        "edges": own.num_edges,
+        "features": own.part.inputs.num_features,
+        "classes": own.num_classes,
+        "parts": own.sizes,
         "parameters": sum(p.numel() for p in model.parameters()),
-        "algorithm": str(part.grid),
+        "algorithm": str(own.part.grid),
         "first_loss": float(loss.detach()),
     }
 
 
 def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> None:
     """Train on all processes; save the weights of the lowest validation loss in `model/`."""
-    graph = _labelled(config)
-    part, loaders, model = _parts(graph, config)
-    log.info("%d own nodes of %d, %s", len(part.nodes), graph.num_nodes, part.grid)
-    task = NodeClassification(model, part, config.training.seed)
+    own = own_inputs(config)
+    part = own.part
+    log.info("%d own nodes of %d, %s", len(part.nodes), part.num_nodes, part.grid)
+    task = NodeClassification(_model(config, own), part, config.training.seed)
     trainer = Trainer(task, config.training, run=run)
-    trainer.fit(loaders["train"], loaders.get("validation"), resume=resume)
+    trainer.fit(own.loaders["train"], own.loaders.get("validation"), resume=resume)
     traffic = part.ranks.traffic
     log.info("received %.1f MB in %d messages", traffic.bytes / 1e6, traffic.messages)
     if current_rank() != 0:
         return
     model_folder = ModelFolder.create(run)
     model_folder.save_weights(best_weights(run.checkpoints))
-    shape = {"features": int(graph.features.shape[1]), "classes": graph.num_classes}
+    shape = {"features": part.inputs.num_features, "classes": own.num_classes}
     record = {**shape, "processes": part.ranks.size, "grid": str(part.grid)}
     model_folder.finish(run, record)
 
@@ -76,7 +76,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     """
     folder = ModelFolder(directory)
     config, record = folder.config(GraphConfig), folder.record()
-    graph = _read(config, config.data.path if data is None else data)
+    graph = read_whole(config.data, config.data.path if data is None else data)
     logits = _logits(config, folder, record, graph)
     results = _results(graph, logits, record, config)
     if folder.in_run and data is None:
@@ -89,7 +89,8 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     """Write class and probabilities of every node of a graph, as a file that xarray opens."""
     folder = ModelFolder(directory)
     config, record = folder.config(GraphConfig), folder.record()
-    probability = _logits(config, folder, record, _read(config, source)).softmax(1).numpy()
+    graph = read_whole(config.data, source)
+    probability = _logits(config, folder, record, graph).softmax(1).numpy()
     dataset = xr.Dataset(
         {
             "class": ("node", probability.argmax(1)),
@@ -101,35 +102,10 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     write_fields(dataset, output)
 
 
-def _read(config: GraphConfig, path: Path) -> Graph:
-    graph = read_graph(path)
-    if config.data.edge_inputs == "ignore":
-        graph.edge_weight = graph.edge_attr = None
-    return graph
-
-
-def _labelled(config: GraphConfig) -> Graph:
-    graph = _read(config, config.data.path)
-    if not len(graph.parts.get("train", ())):
-        raise DataError(
-            "no training nodes", where=str(config.data.path), allowed="a key `train` with nodes"
-        )
-    return graph
-
-
-def _parts(graph: Graph, config: GraphConfig) -> tuple[GraphPart, dict[str, PartLoader], nn.Module]:
-    """Return this process's part, its loaders and the model, equal on all processes."""
-    ranks = join()
-    owner = on_rank_zero(lambda: sharing.choose_owner(graph, config.graph, ranks.size))
-    part = sharing.share(graph, config.graph, ranks, owner)
-    x = sharing.normalised_features(graph, config.data.normalise, part.nodes.numpy())
-    loaders = {
-        name: PartLoader(x, part.nodes, graph.known_labels, nodes)
-        for name, nodes in graph.parts.items()
-        if len(nodes)
-    }
+def _model(config: GraphConfig, own: OwnInputs) -> nn.Module:
+    """Return the model, equal on all processes."""
     torch.manual_seed(config.training.seed)
-    return part, loaders, config.model.build(graph.features.shape[1], graph.num_classes)
+    return config.model.build(own.part.inputs.num_features, own.num_classes)
 
 
 @torch.no_grad()
@@ -174,6 +150,13 @@ def _results(
     )
     return Results(
         title=f"Classes of nodes: {Path(graph.where).name}",
+        verdict=Verdict.among(
+            {row[0]: row[-1] for row in rows},
+            config.model.name,
+            f"accuracy of {config.model.name} on the part {judged}",
+            better="max",
+            rate=False,
+        ),
         summary=[
             f"{graph.num_nodes} nodes, {graph.num_edges} directed edges, "
             f"{graph.num_classes} classes; judged on the part {judged}.",

@@ -146,9 +146,9 @@ def _multiply(matrix: SparseMatrix, x: Tensor, into: Tensor | None = None) -> Te
 
 
 def _multiply_transposed(matrix: SparseMatrix, g: Tensor) -> Tensor:
-    pointer, column, order = matrix.transposed
+    pointer, column = matrix.transposed_pattern
     value = _value(matrix, g)
-    value = None if value is None else value[order]
+    value = None if value is None else value[matrix.transposed[2]]
     g = g.contiguous()
     if runs_kernel(g):
         return run_product(pointer, column, value, g)

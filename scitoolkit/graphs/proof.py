@@ -27,9 +27,9 @@ from scitoolkit.graphs.adapter import detach, distribute, edge_inputs
 from scitoolkit.graphs.collectives import gather_counts
 from scitoolkit.graphs.communicator import Communicator, SingleProcess, Traffic
 from scitoolkit.graphs.fast_layers import fast_forward
-from scitoolkit.graphs.graph import Graph
+from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
-from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.part import GraphPart, Part
 from scitoolkit.graphs.simulated import run_ranks
 
 log: Logger = get_logger(__name__)
@@ -79,7 +79,7 @@ class Proof:
     seconds: float
 
 
-def prove(model: nn.Module, part: GraphPart) -> Proof:
+def prove(model: nn.Module, part: Part) -> Proof:
     """Compare a model on simulated ranks with the plain one: loss, gradients, outputs, buffers.
 
     Args:
@@ -111,9 +111,9 @@ def prove(model: nn.Module, part: GraphPart) -> Proof:
     return Proof(fast, size, off, seconds)
 
 
-def _without_edges(model: nn.Module, part: GraphPart, fast: tuple[str, ...]) -> ConfigError | None:
+def _without_edges(model: nn.Module, part: Part, fast: tuple[str, ...]) -> ConfigError | None:
     """Layers ask an edge_index for the number of nodes, which an empty one does not know."""
-    edges = gather_counts(part.ranks, len(part.edge_ids))
+    edges = gather_counts(part.ranks, part.num_edges)
     layers = [n for n, m in model.named_modules() if hasattr(m, "propagate") and n not in fast]
     if part.ranks.size == 1 or min(edges) > 0 or not layers:
         return None
@@ -123,7 +123,7 @@ def _without_edges(model: nn.Module, part: GraphPart, fast: tuple[str, ...]) -> 
     )  # fmt: skip
 
 
-def attach(model: nn.Module, part: GraphPart) -> nn.Module:
+def attach(model: nn.Module, part: Part) -> nn.Module:
     """Let a model work on this process's part of the graph, once it is proven that it can.
 
     Call the model with own nodes' features; its edges are the part's, whatever is given.
@@ -138,8 +138,8 @@ def attach(model: nn.Module, part: GraphPart) -> nn.Module:
     return distribute(model, part, prove(model, part).fast)
 
 
-def _prove(model: nn.Module, part: GraphPart) -> tuple[tuple[str, ...], int, float]:
-    graph = proof_graph(part.graph)
+def _prove(model: nn.Module, part: Part) -> tuple[tuple[str, ...], int, float]:
+    graph = proof_graph(part.inputs)
     grid = _small(part.grid)
     plain = detach(_double(model))
     reference, fast = _plain(plain, graph)
@@ -169,7 +169,7 @@ def _owners(size: int) -> np.ndarray:
     return np.random.default_rng(3).permutation(np.minimum(owner, size - 1))
 
 
-def proof_graph(like: Graph) -> Graph:
+def proof_graph(inputs: GraphInputs) -> Graph:
     """Return the small graph, with as many features, and edge inputs of the widths, of a graph."""
     r = np.random.default_rng(1)
     # The last node is isolated, one node has two loops, one edge stands twice.
@@ -180,11 +180,11 @@ def proof_graph(like: Graph) -> Graph:
     graph = Graph(
         source[order], target[order], NODES, np.zeros((NODES, 1), np.float32),
     )  # fmt: skip
-    graph.features = r.normal(size=(NODES, like.features.shape[1]))
-    if like.edge_weight is not None:
+    graph.features = r.normal(size=(NODES, inputs.num_features))
+    if inputs.edge_weight:
         graph.edge_weight = r.uniform(0.5, 1.5, EDGES)
-    if like.edge_attr is not None:
-        graph.edge_attr = r.normal(size=(EDGES, *like.edge_attr.shape[1:]))
+    if inputs.edge_attr is not None:
+        graph.edge_attr = r.normal(size=(EDGES, *inputs.edge_attr))
     return graph
 
 
@@ -221,7 +221,7 @@ def _plain(model: nn.Module, graph: Graph) -> tuple[Trace, tuple[str, ...]]:
         if fast_forward(module) is not None:
             module.register_forward_hook(_recorder(calls, name))
     pair = torch.from_numpy(np.stack([graph.source, graph.target]))
-    given = {n: torch.from_numpy(getattr(graph, n)) for n in edge_inputs(model, graph)}
+    given = {n: torch.from_numpy(getattr(graph, n)) for n in edge_inputs(model, graph.inputs)}
     nodes = torch.arange(graph.num_nodes)
 
     def call(x: Tensor) -> Any:

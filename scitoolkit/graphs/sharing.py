@@ -9,6 +9,7 @@ import torch
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.graphs.collectives import SumOverRanks
 from scitoolkit.graphs.communicator import Communicator
 from scitoolkit.graphs.config import PartitionConfig
 from scitoolkit.graphs.graph import Graph
@@ -16,6 +17,7 @@ from scitoolkit.graphs.grid import Grid, all_grids, make_grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partition import check_owner, partition
 from scitoolkit.graphs.plan import Forecast, forecast
+from scitoolkit.graphs.stored_part import StoredPart
 from scitoolkit.graphs.weighting import weighted_adjacency
 
 Array = np.ndarray
@@ -74,16 +76,52 @@ def normalised_features(graph: Graph, how: str, nodes: Array) -> torch.Tensor:
     Raises:
         ConfigError: `standard` without training nodes.
     """
-    x = graph.dense_features(nodes)
+    moments = None
+    if how == "standard":
+        if not len(graph.parts.get("train", ())):
+            raise _no_training_nodes()
+        known = graph.dense_features(graph.parts["train"])
+        moments = known.mean(0), known.std(0)
+    return _normalised(graph.dense_features(nodes), how, moments)
+
+
+def stored_features(part: StoredPart, how: str) -> torch.Tensor:
+    """Return the features of a stored part's own nodes, shape (n_own, F), float32.
+
+    Raises:
+        ConfigError: `standard` without training nodes.
+        DataError: the graph was partitioned without features.
+    """
+    if "x" not in part.files:
+        raise DataError(
+            "the graph was partitioned without features", where=str(part.files.path.parent),
+            fix="scitoolkit graphs partition --nodes FILE",
+        )  # fmt: skip
+    x, moments = part.files.read("x"), None
+    if how == "standard":
+        rows = part.files.read("train") if "train" in part.files else np.zeros(0, np.int64)
+        known = torch.from_numpy(x[rows].astype(np.float64))
+        sums = torch.stack([torch.full((known.shape[1],), float(len(rows))), known.sum(0),
+                            known.square().sum(0)])  # fmt: skip
+        count, first, second = SumOverRanks.apply(sums.double(), part.ranks).numpy()
+        if not count.all():
+            raise _no_training_nodes()
+        mean = first / count
+        moments = mean, np.sqrt(np.maximum(second / count - mean**2, 0))
+    return _normalised(x, how, moments)
+
+
+def _no_training_nodes() -> ConfigError:
+    return ConfigError(
+        "no training nodes to standardise by", where="data.normalise", allowed="none, rows"
+    )
+
+
+def _normalised(x: Array, how: str, moments: tuple[Array, Array] | None) -> torch.Tensor:
     if how == "rows":
         total = x.sum(1, keepdims=True)
         x = x / np.where(total == 0, 1, total)
-    if how == "standard":
-        if not len(graph.parts.get("train", ())):
-            raise ConfigError(
-                "no training nodes to standardise by", where="data.normalise", allowed="none, rows"
-            )
-        known = graph.dense_features(graph.parts["train"])
-        deviation = known.std(0)
-        x = (x - known.mean(0)) / np.where(deviation == 0, 1, deviation)
-    return torch.from_numpy(x.astype(np.float32))
+    if moments is not None:
+        mean, deviation = moments
+        x = (x - mean) / np.where(deviation == 0, 1, deviation)
+    return torch.from_numpy(x.astype(np.float32, copy=False))

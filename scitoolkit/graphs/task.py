@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import CheckpointError
 from scitoolkit.graphs.adapter import distribute, dropout_by_node
-from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.proof import Proof, prove
 
 
@@ -29,12 +29,29 @@ class PartLoader:
     def __init__(self, x: Tensor, nodes: Tensor, labels: np.ndarray, wanted: np.ndarray) -> None:
         own = nodes.numpy()
         place = np.flatnonzero(np.isin(own, wanted))
-        self._batch = {
+        self._set(x, place, labels[own[place]], len(wanted))
+
+    @classmethod
+    def of_places(cls, x: Tensor, place: np.ndarray, label: np.ndarray, total: int) -> PartLoader:
+        """Make the loader of a part of which only own nodes are known.
+
+        Args:
+            x: features of own nodes, shape (n_own, F).
+            place: places of own nodes of the part, shape (n,).
+            label: their labels, shape (n,).
+            total: nodes of the part on all processes.
+        """
+        loader = cls.__new__(cls)
+        loader._set(x, place, label, total)
+        return loader
+
+    def _set(self, x: Tensor, place: np.ndarray, label: np.ndarray, total: int) -> None:
+        self._batch: dict[str, Tensor] = {
             "x": x,
             "place": torch.from_numpy(place),
-            "label": torch.from_numpy(labels[own[place]].astype(np.int64)),
+            "label": torch.from_numpy(label.astype(np.int64)),
         }
-        self._total = len(wanted)
+        self._total = total
         self._epoch, self._done = 0, False
         self._handed_out = 0
 
@@ -94,7 +111,7 @@ class NodeClassification:
         ConfigError: the model differs from the plain one on several processes.
     """
 
-    def __init__(self, model: nn.Module, part: GraphPart, seed: int = 0) -> None:
+    def __init__(self, model: nn.Module, part: Part, seed: int = 0) -> None:
         self.proof: Proof = prove(model, part)
         self.model: nn.Module = distribute(model, part, self.proof.fast)
         self._seed = seed

@@ -11,6 +11,16 @@ from scitoolkit.graphs.graph import Graph
 WEIGHTINGS = ("sum", "mean", "gcn")
 
 
+def check_weighting(weighting: str) -> None:
+    """Refuse an unknown weighting.
+
+    Raises:
+        ConfigError: not one of `WEIGHTINGS`.
+    """
+    if weighting not in WEIGHTINGS:
+        raise ConfigError(f"weighting {weighting!r}", allowed=", ".join(WEIGHTINGS))
+
+
 def weighted_adjacency(
     graph: Graph, weighting: str, dtype: type[np.floating] = np.float32
 ) -> sp.csr_matrix:
@@ -32,8 +42,7 @@ def weighted_adjacency(
         >>> weighted_adjacency(graph, "gcn").toarray().round(2).tolist()
         [[0.5, 0.5], [0.5, 0.5]]
     """
-    if weighting not in WEIGHTINGS:
-        raise ConfigError(f"weighting {weighting!r}", allowed=", ".join(WEIGHTINGS))
+    check_weighting(weighting)
     source, target, size = graph.source, graph.target, graph.num_nodes
     weight = np.ones(len(source), np.float64)
     if weighting == "mean":

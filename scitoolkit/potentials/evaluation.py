@@ -11,7 +11,7 @@ import torch
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Figure, Lines, Results, Series, Table
+from scitoolkit.core.results import Figure, Lines, Results, Series, Table, Verdict
 from scitoolkit.potentials.model import Potential
 
 MILLI = 1e3
@@ -90,9 +90,16 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
         add("virial_per_atom", virial[:, 1] - virial[:, 0], "meV/atom")
     tables.insert(0, _table(metrics, units))
     return Results(
-        title=title, summary=_summary(metrics) + ([note] if note else []), metrics=metrics,
+        title=title, verdict=_verdict(metrics), metrics=metrics,
+        summary=_summary(metrics) + ([note] if note else []),
         units=units, tables=tables, figures=figures,
     )  # fmt: skip
+
+
+def _verdict(metrics: dict[str, Any]) -> Verdict | None:
+    if "force_rmse" not in metrics:
+        return None
+    return Verdict(quantity="force RMSE", ours=metrics["force_rmse"], unit="meV/Å")
 
 
 def _summary(metrics: dict[str, Any]) -> list[str]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Maps
-from scitoolkit.reporting.figures import draw_maps, map_values, plain, scale_norms, style
+from scitoolkit.reporting.maps import draw_maps, map_values, scale_norms
+from scitoolkit.reporting.style import plain, style
 
 if TYPE_CHECKING:
     import xarray as xr

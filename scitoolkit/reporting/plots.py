@@ -8,8 +8,9 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Bars, Diagram, Lines, Parallel, Points, Scale
-from scitoolkit.reporting import figures
-from scitoolkit.reporting.figures import COLOURS
+from scitoolkit.reporting import style
+from scitoolkit.reporting.lines import draw_lines
+from scitoolkit.reporting.style import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,15 +26,15 @@ def draw_plot(spec: Lines | Points | Bars | Parallel | Diagram) -> Figure:
         DataError: its parts do not fit each other.
     """
     if isinstance(spec, Lines):
-        return figures.draw_lines(spec)
+        return draw_lines(spec)
     draw: Any = {Points: _points, Bars: _bars, Parallel: _parallel, Diagram: _diagram}
-    with figures.style():
+    with style.style():
         height = 0.9 + 0.3 * max(3, len(spec.labels)) if isinstance(spec, Bars) else 3.9
-        figure = figures.new_figure(7.2, 2.2 if isinstance(spec, Diagram) else height)
+        figure = style.new_figure(7.2, 2.2 if isinstance(spec, Diagram) else height)
         axes = figure.add_subplot()
-        axes.set_title(figures.plain(spec.title), pad=9)
+        axes.set_title(style.plain(spec.title), pad=9)
         if not draw[type(spec)](figure, axes, spec):
-            figures.say_empty(axes)
+            style.say_empty(axes)
         return figure
 
 
@@ -52,11 +53,11 @@ def _points(figure: Figure, axes: Axes, spec: Points) -> bool:
         line = "-" if series.label in spec.joined else "none"
         axes.plot(
             x, y, linestyle=line, linewidth=1.2, marker="o", markersize=5 if main else 3.5,
-            color=colour, label=figures.plain(series.label), zorder=3 + main,
+            color=colour, label=style.plain(series.label), zorder=3 + main,
         )  # fmt: skip
         drawn |= bool(np.isfinite(x * y).any())
-    axes.set_xlabel(figures.plain(spec.x_label))
-    axes.set_ylabel(figures.plain(spec.y_label))
+    axes.set_xlabel(style.plain(spec.x_label))
+    axes.set_ylabel(style.plain(spec.y_label))
     if drawn and spec.log_x:
         axes.set_xscale("log")
     if drawn and spec.log_y:
@@ -74,8 +75,8 @@ def _bars(figure: Figure, axes: Axes, spec: Bars) -> bool:
         )
     places = np.arange(len(spec.labels))[::-1]
     axes.barh(places, spec.values, color=COLOURS[0], height=0.62)
-    axes.set_yticks(places, [figures.plain(label) for label in spec.labels])
-    axes.set_xlabel(figures.plain(spec.x_label))
+    axes.set_yticks(places, [style.plain(label) for label in spec.labels])
+    axes.set_xlabel(style.plain(spec.x_label))
     axes.grid(axis="y", visible=False)
     return bool(spec.values)
 
@@ -105,14 +106,14 @@ def _parallel(figure: Figure, axes: Axes, spec: Parallel) -> bool:
     for j, scale in enumerate(spec.axes):
         axes.axvline(j, color="0.35", linewidth=0.8, zorder=2)
         for height, text in _ticks(scale, [row[j] for row in spec.rows]):
-            axes.text(j + 0.03, height, figures.plain(text), fontsize=6.5, va="center", zorder=5)
-    names = [figures.plain(scale.label) for scale in spec.axes]
+            axes.text(j + 0.03, height, style.plain(text), fontsize=6.5, va="center", zorder=5)
+    names = [style.plain(scale.label) for scale in spec.axes]
     axes.set_xticks(range(len(names)), names, fontsize=7, rotation=35, ha="right")
     axes.set_yticks([])
     axes.set_ylim(-0.06, 1.06)
     axes.grid(False)
     bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.02)
-    bar.set_label(figures.plain(spec.colour_label))
+    bar.set_label(style.plain(spec.colour_label))
     return True
 
 
@@ -144,7 +145,7 @@ def _ticks(scale: Scale, values: list[float | None]) -> list[tuple[float, str]]:
 def _diagram(figure: Figure, axes: Axes, spec: Diagram) -> bool:
     for place, text in enumerate(spec.boxes):
         axes.text(
-            place, 0, figures.plain(text), ha="center", va="center", fontsize=8.5, zorder=4,
+            place, 0, style.plain(text), ha="center", va="center", fontsize=8.5, zorder=4,
             bbox={"boxstyle": "round,pad=0.45", "facecolor": "white", "edgecolor": COLOURS[0]},
         )  # fmt: skip
     straight: set[int] = set()

@@ -18,6 +18,7 @@ from scitoolkit.core.results import (
     Scale,
     Series,
     Table,
+    Verdict,
     number,
 )
 from scitoolkit.search.history import History
@@ -56,7 +57,8 @@ def search_results(
                    for t in tested.tables]  # fmt: skip
         metrics |= {f"test_{name}": value for name, value in tested.metrics.items()}
     return Results(
-        title=f"Search {title}", summary=_summary(history, space, best, tested is not None),
+        title=f"Search {title}", verdict=_verdict(history),
+        summary=_summary(history, space, best, tested is not None),
         metrics=metrics, tables=tables, figures=figures,
     )  # fmt: skip
 
@@ -84,6 +86,19 @@ def _metrics(history: History, best: Trial | None) -> dict[str, Any]:
         if len(finalists) > 1:
             out["gain_over_second"] = number(finalists[1]["mean"] - finalists[0]["mean"])
     return out
+
+
+def _verdict(history: History) -> Verdict | None:
+    """Return the winner's mean over new seeds beside that of the next finalist."""
+    sign, values = _sign(history), {f["trial"]: f["mean"] for f in history.finalists()}
+    if not values:
+        return None
+    objective = history.objectives[0]
+    named = {f"trial {trial}": number(sign * mean) for trial, mean in values.items()}
+    return Verdict.among(
+        named, next(iter(named)), f"{objective.name} of the winner, mean of new seeds",
+        better=objective.direction, rate=False,
+    )  # fmt: skip
 
 
 def _sign(history: History) -> int:

@@ -11,7 +11,17 @@ import torch
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Lines, Maps, Panel, Results, Role, Series, Table, number
+from scitoolkit.core.results import (
+    Lines,
+    Maps,
+    Panel,
+    Results,
+    Role,
+    Series,
+    Table,
+    Verdict,
+    number,
+)
 from scitoolkit.superresolution import statistics
 from scitoolkit.superresolution.baselines import interpolate
 from scitoolkit.superresolution.checking import check
@@ -78,6 +88,7 @@ def evaluate(
     return Found(
         Results(
             title=f"Super-resolution of {source}",
+            verdict=_verdict(case, found),
             summary=[
                 f"{_size(case.low.shape[1:])} nodes to {_size(case.grid.shape)} "
                 f"({', '.join(case.grid.dims)}) on a simulation that was not trained on.",
@@ -88,6 +99,15 @@ def evaluate(
         ),
         maps,
     )  # fmt: skip
+
+
+def _verdict(case: Case, found: Mapping[str, Array]) -> Verdict | None:
+    scores = {
+        name: [r2 for r2, _ in statistics.summary(case.fields, case.truth, values).values()]
+        for name, values in found.items()
+    }
+    means = {name: number(np.mean(values)) for name, values in scores.items()}
+    return Verdict.among(means, MODEL, "mean R² of the fields", better="max", rate=False)
 
 
 @dataclass(frozen=True)

@@ -59,4 +59,11 @@ def test_the_table_holds_the_stored_results():
     spec = importlib.util.spec_from_file_location("readme", ROOT / "benchmarks" / "readme.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    measured = module.MEASURED.read_text(encoding="utf-8")
     assert module.updated(README) == README, "run: python benchmarks/readme.py"
+    assert module.measured(measured) == measured, "run: python benchmarks/readme.py"
+
+
+def test_the_table_fits_a_screen():
+    rows = re.findall(r"^\| .* \|$", README.split("end of results")[0], flags=re.M)
+    assert 5 < len(rows) <= 11  # with its head

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -113,6 +114,17 @@ class SparseMatrix:
         pointer = torch.zeros(self.num_columns + 1, dtype=torch.int64)
         pointer[1:] = torch.bincount(self.column, minlength=self.num_columns).cumsum(0)
         return pointer, self.rows[order].int(), order
+
+    @functools.cached_property
+    def transposed_pattern(self) -> tuple[Tensor, Tensor]:
+        """CSR of the transpose without values: pointer, column; 4 bytes a nonzero where alone."""
+        if self.value is not None or self.nnz > INT32_MAX or self.column.is_cuda:
+            return self.transposed[:2]
+        ones = np.empty(self.nnz, np.int8)  # scipy needs values; nobody reads them
+        shape = (self.num_rows, self.num_columns)
+        index = (self.column.numpy(), self.pointer.int().numpy())
+        columns = sp.csr_matrix((ones, *index), shape=shape, copy=False).tocsc()
+        return torch.from_numpy(columns.indptr).long(), torch.from_numpy(columns.indices).int()
 
     def with_value(self, value: Tensor | None) -> SparseMatrix:
         """The same pattern with other values, of any graph of derivatives; indices are shared."""

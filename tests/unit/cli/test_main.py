@@ -115,7 +115,7 @@ def test_a_shared_name_shows_the_surrogate_and_says_what_else_has_it(capsys):
 def test_bare_command_and_version(capsys):
     code, out, err = cli(capsys)
     assert (code, err) == (0, "")
-    assert "scitoolkit ls" in out
+    assert "scitoolkit tour" in out
     assert "..." not in out.partition("Commands:")[2]  # every help text is whole
     assert cli(capsys, "--version")[:2] == (0, f"scitoolkit {scitoolkit.__version__}\n")
 

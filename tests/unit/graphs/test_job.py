@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 from scitoolkit import api
+from scitoolkit.cli.main import run_cli
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.graphs.graph import Graph, write_graph
 
@@ -79,11 +80,11 @@ def test_configurations_that_cannot_run(file, tmp_path):
 
 @pytest.mark.multiproc
 def test_two_processes_train_to_the_same_curve(file, tmp_path):
-    def run(nproc, algorithm):
-        folder = tmp_path / f"{nproc}-{algorithm}"
+    def run(nproc, algorithm, data=file):
+        folder = tmp_path / f"{nproc}-{algorithm}-{data.stem}"
         folder.mkdir()
         more = {"graph": {"algorithm": algorithm, "partition": "random"}}
-        path = settings(file, folder, **more)
+        path = settings(data, folder, **more)
         command = [sys.executable, "-m", "scitoolkit", "run", str(path), "--nproc", str(nproc)]
         done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
@@ -93,16 +94,19 @@ def test_two_processes_train_to_the_same_curve(file, tmp_path):
         losses = [row["value"] for row in rows if row["name"] == "train/loss"]
         return losses, answer["metrics"]["test_accuracy"]
 
+    def run_stored():
+        out = tmp_path / "parts"
+        assert run_cli(["graphs", "partition", str(file), str(out), "--parts", "2"]) == 0
+        return run(2, "1d", out)
+
     one = run(1, "1d")
     assert len(one[0]) == 40
-    for two in (run(2, "1d"), run(2, "1.5d")):
+    for two in (run(2, "1d"), run(2, "1.5d"), run_stored()):
         assert np.allclose(one[0], two[0], rtol=2e-4)
         assert one[1] == pytest.approx(two[1], abs=0.01)
 
 
 def test_plan_names_every_grid_and_chooses(file, capsys):
-    from scitoolkit.cli.main import run_cli
-
     assert run_cli(["graphs", "plan", str(file), "--ranks", "4", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert len(answer["algorithms"]) == 12

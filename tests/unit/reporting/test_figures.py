@@ -10,7 +10,10 @@ from PIL import Image
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Lines, Maps, Panel, Series
-from scitoolkit.reporting import animation, figures
+from scitoolkit.reporting import animation
+from scitoolkit.reporting import lines as line_plots
+from scitoolkit.reporting import maps as map_plots
+from scitoolkit.reporting.style import to_png
 
 
 @pytest.fixture
@@ -39,24 +42,24 @@ def meshes(figure):
 
 def test_panels_of_a_scale_share_one_norm_over_all_their_values(fields):
     spec = maps(*(Panel(variable=v, label=v) for v in ("truth", "forecast")))
-    norm = figures.scale_norms(spec, fields)["field"]
+    norm = map_plots.scale_norms(spec, fields)["field"]
     assert norm.vmin == float(fields.truth.min())
     assert norm.vmax == float(fields.forecast.max())
-    drawn = [m for m in meshes(figures.draw_maps(spec, fields)) if m.get_array().size == 30]
+    drawn = [m for m in meshes(map_plots.draw_maps(spec, fields)) if m.get_array().size == 30]
     assert len(drawn) == 2
     assert {(m.norm.vmin, m.norm.vmax) for m in drawn} == {(norm.vmin, norm.vmax)}
 
 
 def test_a_diverging_scale_is_centred_on_zero(fields):
     spec = maps(Panel(variable="error", label="error", scale="error", diverging=True))
-    norm = figures.scale_norms(spec, fields)["error"]
+    norm = map_plots.scale_norms(spec, fields)["error"]
     assert norm.vmin == -norm.vmax == -2
 
 
 def test_missing_cells_are_grey_and_north_is_up(fields):
-    figure = figures.draw_maps(maps(Panel(variable="truth", label="truth")), fields)
+    figure = map_plots.draw_maps(maps(Panel(variable="truth", label="truth")), fields)
     mesh = meshes(figure)[0]
-    assert np.allclose(mesh.cmap.get_bad()[:3], float(figures.LAND))
+    assert np.allclose(mesh.cmap.get_bad()[:3], float(map_plots.LAND))
     values = mesh.get_array()
     assert values.mask.sum() == 1
     assert values.mask[-1, 0]  # the northernmost row is drawn on top
@@ -66,20 +69,22 @@ def test_missing_cells_are_grey_and_north_is_up(fields):
 
 def test_the_order_of_latitude_and_of_dims_does_not_change_a_map(fields):
     spec = maps(Panel(variable="truth", label="truth"))
-    image = figures.to_png(figures.draw_maps(spec, fields))
+    image = to_png(map_plots.draw_maps(spec, fields))
     turned = fields.sortby("lat").transpose("lon", "lat")
-    assert figures.to_png(figures.draw_maps(spec, turned)) == image
+    assert to_png(map_plots.draw_maps(spec, turned)) == image
 
 
 @pytest.mark.parametrize("value", [np.nan, 0.0, 7.0])
 def test_fields_of_one_value_are_drawn(value):
     data = xr.Dataset({"u": (("z", "x"), np.full((1, 3), value))})
     spec = maps(Panel(variable="u", label="u", diverging=True), Panel(variable="u", label="$u"))
-    assert figures.to_png(figures.draw_maps(spec, data))
+    assert to_png(map_plots.draw_maps(spec, data))
 
 
 def test_a_1d_selection_is_a_line(fields):
-    figure = figures.draw_maps(maps(Panel(variable="truth", label="t", select={"lon": 0})), fields)
+    figure = map_plots.draw_maps(
+        maps(Panel(variable="truth", label="t", select={"lon": 0})), fields
+    )
     assert len(figure.axes[0].lines) == 1
 
 
@@ -94,27 +99,27 @@ def test_a_1d_selection_is_a_line(fields):
 )
 def test_a_panel_that_is_not_in_the_file_is_named(fields, panel, word):
     with pytest.raises(DataError, match=word):
-        figures.draw_maps(maps(panel), fields)
+        map_plots.draw_maps(maps(panel), fields)
 
 
 def test_no_panels_and_no_values_are_said(fields):
-    assert figures.to_png(figures.draw_maps(maps(), fields))
+    assert to_png(map_plots.draw_maps(maps(), fields))
     for spec in (lines(), lines(Series(label="a", y=[None, None, None]))):
-        figure = figures.draw_lines(spec)
+        figure = line_plots.draw_lines(spec)
         assert [text.get_text() for text in figure.axes[0].texts] == ["no values"]
 
 
 def test_gaps_and_single_points_are_drawn():
     gap = Series(label="$a", y=[1.0, None, 3.0], low=[0.5, None, 2], high=[2, None, 4])
     point = Series(label="b", y=[None, 2.0, None], role="baseline")
-    figure = figures.draw_lines(lines(gap, point, log_y=True))
-    assert figures.to_png(figure).startswith(b"\x89PNG")
+    figure = line_plots.draw_lines(lines(gap, point, log_y=True))
+    assert to_png(figure).startswith(b"\x89PNG")
     assert any(line.get_marker() == "o" for line in figure.axes[0].lines)
 
 
 def test_a_series_of_another_length_is_refused():
     with pytest.raises(DataError, match="2 values for 3 x"):
-        figures.draw_lines(lines(Series(label="a", y=[1.0, 2.0])))
+        line_plots.draw_lines(lines(Series(label="a", y=[1.0, 2.0])))
 
 
 def test_curves_are_grouped_by_the_name_after_the_slash():
@@ -124,7 +129,7 @@ def test_curves_are_grouped_by_the_name_after_the_slash():
         for name in names
         for step, value in ((2, 0.5), (1, None))
     ]
-    curves = figures.learning_curves(rows)
+    curves = line_plots.learning_curves(rows)
     assert [curve.title for curve in curves] == ["loss", "lr", "seconds"]
     assert [series.label for series in curves[0].series] == ["train", "validation"]
     assert curves[0].series[0].x == [1, 2]
@@ -132,8 +137,51 @@ def test_curves_are_grouped_by_the_name_after_the_slash():
     assert not curves[0].log_y
 
 
+def test_what_never_changed_needs_no_curve():
+    rows = [{"name": "train/lr", "value": 0.1, "unit": "", "step": step} for step in (1, 2)]
+    assert line_plots.learning_curves(rows) == []
+    assert len(line_plots.learning_curves(rows[:1])) == 1
+
+
+def box(attributes=({}, {}), names=("x", "z")):
+    coords = {
+        name: (name, np.linspace(0, 1, n), dict(attrs))
+        for name, n, attrs in zip(names, (4, 3), attributes, strict=True)
+    }
+    return xr.Dataset({"w": (names, np.arange(12.0).reshape(4, 3))}, coords=coords)
+
+
+@pytest.mark.parametrize(
+    ("data", "vertical"),
+    [
+        (box(), "z"),
+        (box(names=("z", "x")), "z"),
+        (box(names=("y", "x")), "y"),
+        (box(({"axis": "Z"}, {"axis": "X"}), ("a", "b")), "a"),
+        (box(({"axis": "X"}, {"positive": "up"}), ("a", "b")), "b"),
+        (box(names=("time", "x")), "time"),
+    ],
+)
+def test_the_upper_direction_is_drawn_upright(data, vertical):
+    figure = map_plots.draw_maps(maps(Panel(variable="w", label="w")), data)
+    axes = figure.axes[0]
+    assert axes.get_ylabel().split()[0] == vertical
+    bottom, top = axes.get_ylim()
+    assert bottom < top
+
+
+def test_depth_grows_downward_and_lengths_have_one_scale():
+    data = box(({"units": "m"}, {"units": "m", "positive": "down"}), ("x", "depth"))
+    axes = map_plots.draw_maps(maps(Panel(variable="w", label="w")), data).axes[0]
+    bottom, top = axes.get_ylim()
+    assert bottom > top
+    assert axes.get_aspect() == 1
+    values = meshes(axes.figure)[0].get_array()
+    assert values[0, 0] == data.w.values[0, -1]  # rows run from the deepest, drawn at the bottom
+
+
 def test_labels_are_moved_apart_and_stay_inside():
-    moved = figures._spread([0.5, 0.5, 0.51, 0.99, 1.0], gap=0.1)
+    moved = line_plots._spread([0.5, 0.5, 0.51, 0.99, 1.0], gap=0.1)
     assert all(b - a > 0.1 - 1e-12 for a, b in itertools.pairwise(moved))
     assert min(moved) >= 0
     assert max(moved) <= 1 + 1e-12
@@ -151,7 +199,7 @@ def moving():
 
 def test_animated_maps_are_one_image_of_all_frames_under_one_scale(monkeypatch):
     seen = []
-    draw = figures.draw_maps
+    draw = map_plots.draw_maps
     monkeypatch.setattr(
         animation, "draw_maps", lambda s, f, norms: seen.append(norms) or draw(s, f, norms)
     )
@@ -188,7 +236,7 @@ def test_what_cannot_be_animated_is_said(variable, dim, said):
 def test_bars_of_two_scales_do_not_lie_on_each_other():
     panels = [Panel(variable=v, label=v, scale=v, select={"t": 0}) for v in ("truth", "error")]
     panels.insert(0, panels[0])
-    figure = figures.draw_maps(Maps(title="u", panels=panels, columns=2), moving())
+    figure = map_plots.draw_maps(Maps(title="u", panels=panels, columns=2), moving())
     figure.canvas.draw()
     one, two = (axes.get_window_extent() for axes in figure.axes[len(panels) :])
     assert not one.overlaps(two)

@@ -7,8 +7,8 @@ import search_cases as cases
 
 from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.core.results import Diagram, Parallel, Points, Results
-from scitoolkit.reporting.figures import to_png
 from scitoolkit.reporting.plots import draw_plot
+from scitoolkit.reporting.style import to_png
 from scitoolkit.search import (
     AgingEvolution,
     History,

@@ -2,7 +2,9 @@
 
 import base64
 import io
+import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -12,9 +14,10 @@ import xarray as xr
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import DataError, ScitoolkitError
-from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table
+from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, Verdict
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.reporting import html, write_report
+from scitoolkit.reporting import page as report_page
+from scitoolkit.reporting import write_report
 
 EVIL = "<script>alert('x')</script>"
 TABLES = [
@@ -42,8 +45,9 @@ def test_the_page_holds_everything_and_links_nowhere(run):
         run.log_metrics({"train/loss": 1 / step, "validation/loss": 2 / step}, step=step)
     write_fields(run)
     results = Results(
-        title=EVIL, summary=["A & B"], metrics={"rmse": 0.5}, tables=TABLES, figures=[LINES, MAPS]
-    )
+        title=EVIL, summary=["A & B"], metrics={"rmse": 0.5}, tables=TABLES, figures=[LINES, MAPS],
+        verdict=Verdict(quantity="RMSE", ours=0.5, rival=1.0, rival_name=EVIL),
+    )  # fmt: skip
     results.write(run.path)
     path = write_report(run.path)
     page = path.read_text(encoding="utf-8")
@@ -54,7 +58,9 @@ def test_the_page_holds_everything_and_links_nowhere(run):
     assert not re.search(r'(?:src|href)="(?!data:)', page)
     assert "http://" not in page
     assert "https://" not in page
-    places = [page.index(text) for text in ("First table", "Second table", "Training", "<img")]
+    places = [
+        page.index(text) for text in ("RMSE 0.5", "<img", "First table", "Second table", "Training")
+    ]
     assert places == sorted(places)
     assert page.count('class="n best"') == 2
     assert page.count("<img alt=") == 3
@@ -116,7 +122,7 @@ def test_a_full_disk_leaves_the_page_that_was_there(run, monkeypatch):
         raise OSError(28, "No space left on device")
 
     Results(title="new").write(run.path)
-    monkeypatch.setattr(html, "write_atomic", full)
+    monkeypatch.setattr(report_page, "write_atomic", full)
     with pytest.raises(ScitoolkitError, match="No space left on device"):
         write_report(run.path)
     assert "<h1>old</h1>" in path.read_text(encoding="utf-8")
@@ -135,3 +141,43 @@ def test_the_import_is_light():
     code = "import sys, scitoolkit.reporting; print(*sorted(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "matplotlib", "xarray"} & set(out.stdout.split())
+
+
+def chromium():
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+PROBE = """<script>document.title = JSON.stringify({
+  height: document.documentElement.scrollHeight, overflow: document.documentElement.scrollWidth
+  - innerWidth, empty: [...document.images].filter(i => !i.naturalWidth).length,
+  lead: document.querySelector(".lead img").getBoundingClientRect().bottom,
+  verdict: document.querySelector(".verdict").getBoundingClientRect().bottom})</script></body>"""
+
+
+@pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_browser_shows_the_verdict_first_and_nothing_overflows(run, tmp_path, width):
+    for step in range(1, 4):
+        run.log_metrics({f"train/{name}": 1 / step for name in "abcdefgh"}, step=step)
+    write_fields(run)
+    verdict = Verdict(quantity="RMSE", ours=0.5, rival=1.0, rival_name="persistence", unit="K")
+    metrics = {f"a_long_name_of_a_figure_of_merit_{i}": i / 7 for i in range(40)}
+    Results(
+        title="A run", summary=["One sentence."], verdict=verdict, metrics=metrics, tables=TABLES,
+        figures=[MAPS, *[LINES] * 20],
+    ).write(run.path)  # fmt: skip
+    page = write_report(run.path).read_text(encoding="utf-8").replace("</body>", PROBE)
+    probe = tmp_path / "probe.html"
+    probe.write_text(page, encoding="utf-8")
+    out = subprocess.run(
+        [chromium(), "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900",
+         f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", probe.as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    found = json.loads(re.search(r"<title>(.*?)</title>", out.stdout)[1])
+    assert found["overflow"] <= 0
+    assert found["empty"] == 0
+    assert found["verdict"] < 400
+    if width == 1280:
+        assert found["height"] <= 4000
+        assert found["lead"] <= 900

@@ -1,0 +1,144 @@
+"""`scitoolkit tour`: every shipped workflow once, one line each, then all verdicts in one table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from scitoolkit.cli import _options as options
+from scitoolkit.core.content import list_content
+from scitoolkit.core.errors import EXIT_FAILURE
+
+NAME = "tour"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What became of one workflow of the tour.
+
+    Attributes:
+        workflow: its name.
+        seconds: wall-clock time, 0 if it was not started.
+        run: its run directory, "" if it failed or was left out.
+        reason: why it was left out or failed.
+        failed: whether it ended with an error.
+    """
+
+    workflow: str
+    seconds: float = 0.0
+    run: str = ""
+    reason: str = ""
+    failed: bool = False
+
+
+def command(
+    workflows: Annotated[
+        list[str] | None, typer.Argument(help="Names of workflows; all that are shipped.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder of the runs and of the index page.")
+    ] = Path("runs"),
+    as_json: options.Json = False,
+) -> int | None:
+    """Run every domain's small real job, and show each result beside its best rival."""
+    names = workflows or list_content("workflows")
+    output.mkdir(parents=True, exist_ok=True)
+    stops = []
+    for place, name in enumerate(names):
+        if not as_json:
+            print(f"[{place + 1}/{len(names)}] {name:22s} ", end="", flush=True)
+        stops.append(_visit(name, output))
+        if not as_json:
+            print(_outcome(stops[-1]))
+    index = _index(stops, output)
+    if as_json:
+        options.print_json({"index": str(index), "stops": [_row(stop) for stop in stops]})
+    else:
+        print(f"\n{_table(stops)}\n\nopen  {index}")
+    return EXIT_FAILURE if any(stop.failed for stop in stops) else None
+
+
+def _visit(name: str, output: Path) -> Stop:
+    """Run one workflow in a process of its own, its log beside the runs."""
+    missing = _missing(name)
+    if missing:
+        return Stop(name, reason=missing)
+    log = output / f"tour-{name}.log"
+    start = time.monotonic()
+    arguments = ["run", name, f"run.root={output.resolve()}", "--json"]
+    with log.open("w", encoding="utf-8") as errors:
+        process = subprocess.run(
+            [sys.executable, "-m", "scitoolkit", *arguments],
+            stdout=subprocess.PIPE, stderr=errors, text=True,
+        )  # fmt: skip
+    seconds = time.monotonic() - start
+    try:
+        found: dict[str, Any] = json.loads(process.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        found = {}
+    if process.returncode or "run" not in found:
+        reason = found.get("error", {}).get("message", f"exit code {process.returncode}")
+        return Stop(name, seconds, reason=f"{reason} (log: {log})", failed=True)
+    return Stop(name, seconds, run=found["run"])
+
+
+def _missing(name: str) -> str:
+    """Return why a workflow cannot run here: data to be made first, or a package, "" if it can."""
+    from scitoolkit import api
+    from scitoolkit.core.findings import cannot_start
+
+    _, config = api.load(name)
+    return next((finding.message for finding in cannot_start(config)), "")
+
+
+def _outcome(stop: Stop) -> str:
+    if stop.failed:
+        return f"failed after {stop.seconds:.0f} s: {stop.reason}"
+    if stop.reason:
+        return f"left out: {stop.reason}"
+    verdict = _results(stop).verdict
+    return f"{stop.seconds:4.0f} s  {verdict.sentence if verdict else 'done'}"
+
+
+def _results(stop: Stop) -> Any:
+    from scitoolkit.core.results import Results
+
+    return Results.read(Path(stop.run))
+
+
+def _row(stop: Stop) -> dict[str, Any]:
+    verdict = _results(stop).verdict if stop.run else None
+    shown = verdict.model_dump() | {"margin": verdict.margin} if verdict else None
+    return {**vars(stop), "verdict": shown}
+
+
+def _table(stops: list[Stop]) -> str:
+    """Return the verdicts as text: the quantity, ours, the best rival and the margin."""
+    from scitoolkit.core.results import Table
+    from scitoolkit.reporting import text_table
+
+    rows: list[list[float | int | str | None]] = []
+    for stop in stops:
+        verdict = _results(stop).verdict if stop.run else None
+        if verdict is not None:
+            unit = f" {verdict.unit}" if verdict.unit else ""
+            rival = "–" if verdict.rival is None else f"{verdict.rival:.4g}{unit}"
+            rows.append([stop.workflow, verdict.quantity, f"{verdict.ours:.4g}{unit}", rival,
+                         verdict.rival_name or "–", verdict.margin or "–"])  # fmt: skip
+    columns = ["workflow", "quantity", "ours", "best rival", "which", "margin"]
+    return text_table(Table(title="", columns=columns, rows=rows))
+
+
+def _index(stops: list[Stop], output: Path) -> Path:
+    from scitoolkit.reporting import write_index
+
+    done = [Path(stop.run) for stop in stops if stop.run]
+    left = {stop.workflow: stop.reason for stop in stops if not stop.run}
+    return write_index(output / "index.html", done, left)

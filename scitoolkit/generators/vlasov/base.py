@@ -1,0 +1,277 @@
+"""What the Vlasov generators share: numerical settings, frames, invariants, rates and figures."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.results import Figure, Lines, Maps, Panel, Series
+from scitoolkit.core.resume import FREE_ON_RESUME
+from scitoolkit.generators.base import Check, Generator, Sample
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from scitoolkit.generators.vlasov.simulation import Simulation, Species, Wall
+
+EDGE_SHARE = 1e-6
+ROUNDING = 1e-12
+LENGTH, TIME, SPEED = "Debye length", "1/plasma frequency", "thermal speed"
+
+
+class VlasovGenerator(Generator):
+    """Base of the 1X1V generators; a subclass says which species there are at the start.
+
+    Attributes:
+        wavenumber: of the perturbation, one wave in the box.
+        amplitude: of the density perturbation.
+        v_max: velocities are cut off there; particles at the edge are told with their share.
+        cells_x: cells of x.
+        cells_v: cells of v, a multiple of 16.
+        degree: p, of the polynomials.
+        basis: serendipity or tensor.
+        field: Ampère or Poisson.
+        flux_v: `penalised` or `central`.
+        duration: of the simulation.
+        frames: states that are kept, the first and the last among them.
+        cfl: share of the largest stable time step.
+        threads: of one simulation.
+    """
+
+    parameters: ClassVar[Mapping[str, str]] = {
+        "wavenumber": f"1/{LENGTH}",
+        "amplitude": "1",
+    }
+    equations: ClassVar[str] = (
+        "f_t + v f_x + (q/m) E f_v = 0, E_t = -J (Vlasov-Ampère, 1X1V; ions at rest)"
+    )
+    scheme: ClassVar[str] = (
+        "alias-free modal discontinuous Galerkin, exact integrals, upwind in x, SSP-RK3"
+    )
+    reference: ClassVar[str] = (
+        "Juno, Hakim et al. 2018, J. Comput. Phys. 353, 110; Hakim, Juno SC20"
+    )
+    random: ClassVar[bool] = False
+    rate_name: ClassVar[str] = "growth rate"
+
+    wavenumber: Annotated[PositiveFloat, Field(le=10)] = 0.5
+    amplitude: Annotated[PositiveFloat, Field(lt=1)] = 1e-4
+    v_max: PositiveFloat = 6.0
+    cells_x: Annotated[int, Field(ge=2)] = 32
+    cells_v: Annotated[int, Field(ge=16, multiple_of=16)] = 128
+    degree: Annotated[int, Field(ge=1, le=3)] = 2
+    basis: Literal["serendipity", "tensor"] = "serendipity"
+    field: Literal["ampere", "poisson"] = "ampere"
+    flux_v: Literal["penalised", "central"] = "penalised"
+    duration: PositiveFloat = 20.0
+    frames: Annotated[int, Field(ge=2)] = 41
+    cfl: Annotated[PositiveFloat, Field(le=1)] = 0.9
+    threads: Annotated[PositiveInt, FREE_ON_RESUME] = 1
+
+    @abstractmethod
+    def species(self) -> Sequence[Species]:
+        """Return the species at the start; the charges of the first may be those of electrons."""
+
+    def beams(self) -> Sequence[Any]:
+        """Return the Maxwellians of the unperturbed plasma, for the dispersion relation."""
+        return ()
+
+    def exact_root(self) -> complex | None:
+        """Return the frequency and growth rate of the wave, None where theory has none."""
+        return None
+
+    def length(self) -> float:
+        """Return the length of the box."""
+        import math
+
+        return 2 * math.pi / self.wavenumber
+
+    def walls(self) -> Wall:
+        """Return the kind of both walls."""
+        return "periodic"
+
+    def simulation(self) -> Simulation:
+        """Return the simulation at its start."""
+        from scitoolkit.generators.vlasov.simulation import Grid, Simulation
+
+        grid = Grid(
+            self.length(), self.cells_x, self.cells_v, self.degree, self.basis,
+            self.walls(), self.walls(), self.field, self.flux_v,
+        )  # fmt: skip
+        return Simulation(self.species(), grid, threads=self.threads, cfl=self.cfl)
+
+    def generate(self, seed: int) -> Sample:
+        """Return f(time, x, v), E and moments, and the drifts of mass and energy."""
+        import itertools
+
+        import numpy as np
+
+        del seed  # nothing is random
+        simulation = self.simulation()
+        start = _totals(simulation)
+        times = np.linspace(0, self.duration, self.frames)
+        kept = [_frame(simulation)]
+        for before, after in itertools.pairwise(times):
+            simulation.advance(after - before)
+            kept.append(_frame(simulation))
+        end = _totals(simulation)
+        bounds = self.invariant_bounds()
+        drifts = {key: abs(end[key] / start[key] - 1) for key in start if key in bounds}
+        share = simulation.edge_share()
+        notes = [
+            f"{share:.1g} of a species is in the outermost cells of v: v_max {self.v_max:g} is too "
+            "small"
+        ] if share > EDGE_SHARE else []  # fmt: skip
+        return Sample(self._dataset(simulation, times, kept), drifts, notes)
+
+    def invariant_bounds(self) -> Mapping[str, float]:
+        """Return the bounds: mass to rounding, energy to the error of RK3 where it is conserved."""
+        if self.walls() == "absorbing":
+            return {}
+        exact = self.field == "ampere" and self.degree >= 2
+        return {"mass": ROUNDING, "energy": 1e-6 if exact else 1e-2}
+
+    def checks(self, frames: Any) -> Sequence[Check]:
+        """Return the rate of the wave beside that of linear theory; none of too short a run."""
+        exact = self.exact_root()
+        if self._window(frames["step"].values, frames["field_energy"].values, exact) is None:
+            return ()
+        assert exact is not None
+        found = self.measured_rate(frames)
+        unit = "plasma frequency"
+        return [Check(self.rate_name, found, exact.imag, self.rate_tolerance(), unit)]
+
+    def rate_tolerance(self) -> float:
+        """Return the largest error of the rate that these settings promise."""
+        return 2e-3
+
+    def measured_rate(self, frames: Any) -> float:
+        """Return the growth rate that the field energy of a sample shows."""
+        from scitoolkit.generators.vlasov.rates import growth_rate
+
+        return growth_rate(frames["step"].values, frames["field_energy"].values)
+
+    def figures(self, frames: Any) -> Sequence[Figure]:
+        """Return the field energy beside linear theory, and maps of f."""
+        import numpy as np
+
+        t, energy = frames["step"].values, frames["field_energy"].values
+        every = max(1, t.size // 1000)
+        series = [Series(label="field energy", y=energy[::every].tolist())]
+        exact = self.exact_root()
+        chosen = self._window(t, energy, exact)
+        if exact is not None and chosen is not None:
+            offset = np.median(np.log(energy[chosen]) - 2 * exact.imag * t[chosen])
+            line = np.exp(np.minimum(offset + 2 * exact.imag * t, 300.0))[::every]
+            shown = [float(v) if v <= 2 * energy.max() else None for v in line]
+            series.append(Series(label=f"root: {self.rate_name} {exact.imag:.5f}", y=shown,
+                                 role="reference"))  # fmt: skip
+        picked = np.unique(np.linspace(0, frames.sizes["time"] - 1, 3).astype(int))
+        panels = [
+            Panel(variable="f", select={"time": int(i)},
+                  label=f"f at time {float(frames['time'][i]):g}")
+            for i in picked
+        ]  # fmt: skip
+        return [
+            Lines(title=f"{self.name}: field energy, first sample", x=t[::every].tolist(),
+                  x_label=f"time ({TIME})", y_label="field energy", log_y=True, series=series),
+            Maps(title=f"{self.name}: phase space, first sample", panels=panels),
+        ]  # fmt: skip
+
+    def _window(
+        self, t: np.ndarray, energy: np.ndarray, exact: complex | None
+    ) -> np.ndarray | None:
+        """Return where the line of linear theory is put through the measured energy."""
+        from scitoolkit.generators.vlasov.rates import window
+
+        try:
+            return None if exact is None else window(t, energy, exact.imag > 0)
+        except DataError:  # too short a simulation for a rate still has its figure
+            return None
+
+    @model_validator(mode="after")
+    def _drifts_are_inside(self) -> VlasovGenerator:
+        """Refuse a plasma that the box of velocities cannot hold."""
+        need = self.fastest()
+        if self.v_max <= need:
+            raise ValueError(f"v_max {self.v_max:g}: particles reach {need:g}")
+        return self
+
+    def fastest(self) -> float:
+        """Return the speed of a thermal particle of the fastest beam."""
+        return 1.0
+
+    def _dataset(
+        self, simulation: Simulation, times: np.ndarray, kept: Sequence[Mapping[str, np.ndarray]]
+    ) -> Any:
+        import numpy as np
+        import xarray as xr
+
+        density = f"1/({LENGTH} {SPEED})"
+        about = {
+            "f": (("time", "x", "v"), density, "distribution of the first species, cell averages"),
+            "E": (("time", "x"), "field unit", "electric field, cell averages"),
+            "n": (("time", "x"), f"1/{LENGTH}", "density"),
+            "u": (("time", "x"), SPEED, "mean velocity"),
+            "T": (("time", "x"), f"({SPEED})2", "temperature over mass"),
+        }  # fmt: skip
+        data: dict[str, Any] = {
+            name: (dims, np.array([frame[name] for frame in kept]),
+                   {"units": unit, "long_name": text})
+            for name, (dims, unit, text) in about.items()
+        }  # fmt: skip
+        data["field_energy"] = ("step", np.array(simulation.field_energies), {"units": "1"})
+        coordinates = {
+            "time": ("time", times, {"units": TIME}),
+            "x": ("x", simulation.centres_x(), {"units": LENGTH}),
+            "v": ("v", simulation.centres_v(), {"units": SPEED}),
+            "step": ("step", np.array(simulation.times), {"units": TIME}),
+        }
+        return xr.Dataset(data, coordinates)
+
+
+def perturbed(
+    shape: Callable[[Any], Any], wavenumber: float, amplitude: float
+) -> Callable[[Any, Any], Any]:
+    """Return (1 + amplitude cos(wavenumber x)) shape(v)."""
+
+    def initial(x: Any, v: Any) -> Any:
+        import numpy as np
+
+        return (1 + amplitude * np.cos(wavenumber * x)) * shape(v)
+
+    return initial
+
+
+def maxwellian(v: Any, drift: float = 0.0, thermal: float = 1.0) -> Any:
+    """Return the normal distribution of v.
+
+    Example:
+        >>> round(float(maxwellian(0.0)), 4)
+        0.3989
+    """
+    import numpy as np
+
+    return np.exp(-(((v - drift) / thermal) ** 2) / 2) / (np.sqrt(2 * np.pi) * thermal)
+
+
+def _totals(simulation: Simulation) -> dict[str, float]:
+    return {
+        "mass": float(simulation.mass().sum()),
+        "energy": simulation.kinetic_energy() + simulation.field_energy(),
+    }
+
+
+def _frame(simulation: Simulation) -> dict[str, np.ndarray]:
+    import numpy as np
+
+    density, flux, square = simulation.moments()[:, :, 0] / np.sqrt(2)
+    velocity = flux / density
+    return {
+        "f": simulation.averages().copy(), "E": simulation.field_averages().copy(), "n": density,
+        "u": velocity, "T": square / density - velocity**2,
+    }  # fmt: skip

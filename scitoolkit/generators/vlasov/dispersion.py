@@ -1,0 +1,87 @@
+"""Roots of the dispersion relation of Maxwellian beams: exact damping and growth rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+MOST_ITERATIONS = 60
+RESIDUAL = 1e-10
+
+
+@dataclass(frozen=True)
+class Beam:
+    """A Maxwellian; `strength` is density x charge² / mass, its plasma frequency squared."""
+
+    strength: float
+    drift: float
+    thermal: float
+
+
+def relation(omega: np.ndarray | complex, k: float, beams: Sequence[Beam]) -> np.ndarray:
+    """Return the dielectric function 1 - sum_b strength_b Z'(zeta_b) / (2 k² thermal_b²).
+
+    Source: Fried and Conte 1961, The Plasma Dispersion Function; Z by the Faddeeva function.
+    """
+    from scipy.special import wofz
+
+    total = np.ones_like(np.asarray(omega, complex))
+    for beam in beams:
+        zeta = (np.asarray(omega, complex) / k - beam.drift) / (np.sqrt(2) * beam.thermal)
+        z = 1j * np.sqrt(np.pi) * wofz(zeta)
+        total = total + beam.strength * (1 + zeta * z) / (k * beam.thermal) ** 2
+    return total
+
+
+def root(k: float, beams: Sequence[Beam], guess: complex) -> complex:
+    """Return the root near a guess, by the secant method.
+
+    Example:
+        >>> omega = root(0.5, [Beam(1.0, 0.0, 1.0)], 1.4 - 0.15j)
+        >>> round(omega.real, 6), round(omega.imag, 6)
+        (1.415662, -0.153359)
+    """
+    a, b = guess, guess * (1 + 1e-4) + 1e-4j
+    fa, fb = complex(relation(a, k, beams)), complex(relation(b, k, beams))
+    for _ in range(MOST_ITERATIONS):
+        if fb == fa or abs(fb) < 1e-15:
+            break
+        a, b, fa = b, b - fb * (b - a) / (fb - fa), fb
+        fb = complex(relation(b, k, beams))
+    return b
+
+
+def least_damped(k: float, beams: Sequence[Beam], *, oscillating: bool = False) -> complex:
+    """Return the root with the largest growth rate, of the non-negative frequencies.
+
+    Args:
+        k: wave number.
+        beams: the plasma.
+        oscillating: leave out roots without a frequency.
+
+    Raises:
+        ValueError: none was found.
+
+    Example:
+        >>> omega = least_damped(0.2, [Beam(0.5, 3.0, 1.0), Beam(0.5, -3.0, 1.0)])
+        >>> round(omega.imag, 5)
+        0.28451
+    """
+    total = np.sqrt(sum(beam.strength for beam in beams))
+    fastest = max(abs(beam.drift) + beam.thermal for beam in beams)
+    real = np.linspace(0, 1.5 * total + 2.5 * k * fastest, 25)
+    imag = np.linspace(-0.8, 0.8, 17) * total
+    guesses = (real[:, None] + 1j * imag).ravel()
+    with np.errstate(all="ignore"):
+        sizes = np.abs(relation(guesses, k, beams))
+        found = [root(k, beams, complex(g)) for g in guesses[np.argsort(sizes)[:60]]]
+        roots = [
+            w for w in found
+            if np.isfinite(w) and abs(complex(relation(w, k, beams))) < RESIDUAL
+            and w.real > (1e-3 * total if oscillating else -1e-6 * total)
+        ]  # fmt: skip
+    if not roots:
+        raise ValueError(f"no root of the dispersion relation at k = {k:g}")
+    return max(roots, key=lambda w: w.imag)

@@ -1,0 +1,182 @@
+"""The Vlasov generators: waves and instabilities whose linear rates are known, and a sheath."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PositiveFloat
+
+from scitoolkit.generators.base import Check
+from scitoolkit.generators.vlasov.base import SPEED, VlasovGenerator, maxwellian, perturbed
+
+if TYPE_CHECKING:
+    from scitoolkit.generators.vlasov.simulation import Species, Wall
+
+LINEAR = 1e-3
+"""Amplitude beyond which a wave traps particles and is not damped as theory says."""
+WAVE = VlasovGenerator.parameters
+
+
+class Landau(VlasovGenerator):
+    """Landau damping of a Langmuir wave in a Maxwellian plasma."""
+
+    name: Literal["vlasov_landau"] = "vlasov_landau"
+    rate_name: ClassVar[str] = "damping rate"
+
+    def species(self) -> Sequence[Species]:
+        """Return electrons with a wave of density."""
+        from scitoolkit.generators.vlasov.simulation import Species
+
+        return [Species(perturbed(maxwellian, self.wavenumber, self.amplitude), self.v_max)]
+
+    def exact_root(self) -> complex | None:
+        """Return the least damped root."""
+        from scitoolkit.generators.vlasov.dispersion import Beam, least_damped
+
+        return least_damped(self.wavenumber, [Beam(1.0, 0.0, 1.0)], oscillating=True)
+
+    def measured_rate(self, frames: Any) -> float:
+        """Return the rate from the peaks of the field energy."""
+        from scitoolkit.generators.vlasov.rates import damping_rate
+
+        return damping_rate(frames["step"].values, frames["field_energy"].values)[1]
+
+    def checks(self, frames: Any) -> Sequence[Check]:
+        """Return damping rate and frequency, in the linear regime."""
+        from scitoolkit.generators.vlasov.rates import damping_rate
+
+        found, exact = list(super().checks(frames)), self.exact_root()
+        if not found or exact is None or self.amplitude > LINEAR:
+            return ()
+        frequency, _ = damping_rate(frames["step"].values, frames["field_energy"].values)
+        return [*found, Check("frequency", frequency, exact.real, 1e-2, "plasma frequency")]
+
+
+class TwoStream(VlasovGenerator):
+    """Two-stream instability of two equal, opposite electron beams, up to saturation.
+
+    Attributes:
+        drift: speed of each beam.
+        thermal: spread of each beam.
+    """
+
+    name: Literal["vlasov_two_stream"] = "vlasov_two_stream"
+    parameters: ClassVar[Mapping[str, str]] = {**WAVE, "drift": SPEED, "thermal": SPEED}
+
+    wavenumber: Annotated[PositiveFloat, Field(le=10)] = 0.2
+    amplitude: Annotated[PositiveFloat, Field(lt=1)] = 1e-7
+    v_max: PositiveFloat = 10.0
+    duration: PositiveFloat = 80.0
+    drift: PositiveFloat = 3.0
+    thermal: PositiveFloat = 1.0
+
+    def species(self) -> Sequence[Species]:
+        """Return electrons in two beams."""
+        from scitoolkit.generators.vlasov.simulation import Species
+
+        def beams(v: Any) -> Any:
+            one, other = (maxwellian(v, s * self.drift, self.thermal) for s in (1, -1))
+            return (one + other) / 2
+
+        return [Species(perturbed(beams, self.wavenumber, self.amplitude), self.v_max)]
+
+    def exact_root(self) -> complex | None:
+        """Return the root of largest growth, None where there is no instability."""
+        from scitoolkit.generators.vlasov.dispersion import Beam, least_damped
+
+        beams = [Beam(0.5, s * self.drift, self.thermal) for s in (1, -1)]
+        found = least_damped(self.wavenumber, beams)
+        return found if found.imag > 0.02 else None
+
+    def fastest(self) -> float:
+        """Return the speed of a beam's thermal particles."""
+        return self.drift + self.thermal
+
+
+class BumpOnTail(VlasovGenerator):
+    """Bump-on-tail instability: a weak fast beam feeds a Langmuir wave.
+
+    Attributes:
+        drift: speed of the beam.
+        thermal: spread of the beam.
+        share: of the electrons that are in the beam.
+    """
+
+    name: Literal["vlasov_bump_on_tail"] = "vlasov_bump_on_tail"
+    parameters: ClassVar[Mapping[str, str]] = {
+        **WAVE, "drift": SPEED, "thermal": SPEED, "share": "1",
+    }  # fmt: skip
+
+    wavenumber: Annotated[PositiveFloat, Field(le=10)] = 0.25
+    amplitude: Annotated[PositiveFloat, Field(lt=1)] = 1e-6
+    v_max: PositiveFloat = 9.0
+    duration: PositiveFloat = 60.0
+    drift: PositiveFloat = 4.5
+    thermal: PositiveFloat = 0.5
+    share: Annotated[PositiveFloat, Field(lt=1)] = 0.1
+
+    def species(self) -> Sequence[Species]:
+        """Return electrons at rest and in the beam."""
+        from scitoolkit.generators.vlasov.simulation import Species
+
+        def both(v: Any) -> Any:
+            beam = maxwellian(v, self.drift, self.thermal)
+            return (1 - self.share) * maxwellian(v) + self.share * beam
+
+        return [Species(perturbed(both, self.wavenumber, self.amplitude), self.v_max)]
+
+    def exact_root(self) -> complex | None:
+        """Return the root of largest growth."""
+        from scitoolkit.generators.vlasov.dispersion import Beam, least_damped
+
+        beams = [Beam(1 - self.share, 0.0, 1.0), Beam(self.share, self.drift, self.thermal)]
+        return least_damped(self.wavenumber, beams)
+
+    def fastest(self) -> float:
+        """Return the speed of the beam's thermal particles."""
+        return self.drift + self.thermal
+
+
+class Sheath(VlasovGenerator):
+    """Sheath of electrons and ions between absorbing walls that charge up.
+
+    Attributes:
+        size: distance of the walls.
+        mass_ratio: of ions to electrons.
+        ion_temperature: over that of the electrons.
+    """
+
+    name: Literal["vlasov_sheath"] = "vlasov_sheath"
+    parameters: ClassVar[Mapping[str, str]] = {
+        "size": "Debye length", "mass_ratio": "1", "ion_temperature": "1",
+    }  # fmt: skip
+    equations: ClassVar[str] = (
+        "f_t + v f_x + (q/m) E f_v = 0 for electrons and ions, E_t = -J, absorbing walls"
+    )
+
+    size: PositiveFloat = 64.0
+    mass_ratio: Annotated[float, Field(ge=1)] = 100.0
+    ion_temperature: PositiveFloat = 1.0
+    cells_x: Annotated[int, Field(ge=2)] = 64
+    cells_v: Annotated[int, Field(ge=16, multiple_of=16)] = 64
+    duration: PositiveFloat = 50.0
+
+    def species(self) -> Sequence[Species]:
+        """Return electrons and ions of uniform density."""
+        from scitoolkit.generators.vlasov.simulation import Species
+
+        slow = (self.ion_temperature / self.mass_ratio) ** 0.5
+        return [
+            Species(lambda x, v: maxwellian(v) + 0 * x, self.v_max),
+            Species(lambda x, v: maxwellian(v, 0.0, slow) + 0 * x, self.v_max * slow,
+                    charge=1.0, mass=self.mass_ratio),
+        ]  # fmt: skip
+
+    def length(self) -> float:
+        """Return the distance of the walls."""
+        return self.size
+
+    def walls(self) -> Wall:
+        """Return absorbing walls."""
+        return "absorbing"

@@ -1,0 +1,74 @@
+"""Growth and damping rates of waves from the time series of the field energy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+
+SMALL, LARGE = 1e-7, 1e-4
+"""Energies over the largest one between which an instability is past its transients and linear."""
+TRANSIENT = 0.15
+NOISE = 1e-20
+
+
+def window(t: np.ndarray, energy: np.ndarray, growing: bool) -> np.ndarray:
+    """Return the indices at which a rate is measured.
+
+    Args:
+        t: times, (steps,).
+        energy: of the field, (steps,).
+        growing: between SMALL and LARGE of the first maximum; or the peaks of a damped wave after
+            the transient, above the noise.
+
+    Raises:
+        DataError: the series is too short.
+    """
+    if growing:
+        share = energy / energy.max()
+        top = int(np.argmax(share > LARGE))
+        below = np.flatnonzero(share[:top] < SMALL)
+        first = int(below[-1]) + 1 if below.size else 0
+        chosen = np.arange(first, top)
+    else:
+        inner = energy[1:-1]
+        peaks = np.flatnonzero((inner > energy[:-2]) & (inner >= energy[2:])) + 1
+        kept = (t[peaks] > TRANSIENT * t[-1]) & (energy[peaks] > NOISE * energy.max())
+        chosen = peaks[kept]
+    if chosen.size < 3:
+        raise DataError("too few points to measure a rate", fix="a longer duration")
+    return chosen
+
+
+def growth_rate(t: np.ndarray, energy: np.ndarray) -> float:
+    """Return the rate of an instability: half the slope of the logarithm of the field energy.
+
+    Example:
+        >>> t = np.linspace(0, 40, 2001)
+        >>> wave = np.exp(2 * 0.3 * t) / (1 + np.exp(2 * 0.3 * (t - 35)))
+        >>> round(growth_rate(t, wave), 3)
+        0.3
+    """
+    chosen = window(t, energy, True)
+    return float(np.polyfit(t[chosen], np.log(energy[chosen]), 1)[0]) / 2
+
+
+def damping_rate(t: np.ndarray, energy: np.ndarray) -> tuple[float, float]:
+    """Return (frequency, growth rate) of a damped standing wave, from the peaks of its energy.
+
+    A parabola through the logarithm around each peak places it between the steps.
+
+    Example:
+        >>> t = np.linspace(0, 30, 3001)
+        >>> frequency, rate = damping_rate(t, np.exp(-0.2 * t) * np.cos(1.4 * t) ** 2)
+        >>> round(frequency, 4), round(rate, 5)
+        (1.4, -0.1)
+    """
+    peaks = window(t, energy, False)
+    logs = np.log(energy)
+    low, mid, high = logs[peaks - 1], logs[peaks], logs[peaks + 1]
+    shift = 0.5 * (low - high) / (low - 2 * mid + high)
+    places = t[peaks] + shift * (t[peaks + 1] - t[peaks])
+    heights = mid - 0.25 * (low - high) * shift
+    rate = float(np.polyfit(places, heights, 1)[0]) / 2
+    return float(np.pi / np.diff(places).mean()), rate

@@ -1,0 +1,330 @@
+"""Vlasov-Ampère and Vlasov-Poisson simulations in 1X1V: state, time steps, moments, restart.
+
+Units: time in inverse plasma frequencies, length in Debye lengths, v in thermal speeds of the
+species whose charge, mass and density are 1; the permittivity is 1.
+
+Example:
+    >>> import numpy as np
+    >>> k = 0.5
+    >>> electrons = Species(lambda x, v: (1 + 0.01 * np.cos(k * x)) * np.exp(-v**2 / 2)
+    ...                     / np.sqrt(2 * np.pi), v_max=6.0)
+    >>> simulation = Simulation([electrons], Grid(2 * np.pi / k, 8, 32))
+    >>> simulation.advance(1.0)
+    >>> bool(abs(simulation.mass()[0] / (2 * np.pi / k) - 1) < 1e-8)
+    True
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError, NumericalError
+from scitoolkit.generators.vlasov.basis import Kind, evaluate, integrals
+from scitoolkit.generators.vlasov.source import PAD, generate
+from scitoolkit.ops.codegen import load_generated
+
+Wall = Literal["periodic", "reflecting", "absorbing"]
+Field = Literal["ampere", "poisson", "given"]
+WALLS = {"periodic": 0, "reflecting": 1, "absorbing": 2}
+FIELDS = {"ampere": 0, "poisson": 1, "given": 2}
+LANES = 16  # cells of v come in halves of whole vectors, on any machine
+QUADRATURE = 8
+HEADROOM = 1.05
+MOST_STEPS = 4096
+
+
+@dataclass(frozen=True)
+class Species:
+    """Particles of one kind.
+
+    Attributes:
+        initial: f(x, v) at the start, of broadcast arrays.
+        v_max: velocities are cut off at -v_max and v_max, where nothing flows out.
+        charge: of a particle.
+        mass: of a particle.
+    """
+
+    initial: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    v_max: float
+    charge: float = -1.0
+    mass: float = 1.0
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells, basis and walls.
+
+    Attributes:
+        length: of x, from 0.
+        cells_x: cells of x.
+        cells_v: cells of v, a multiple of 16, so that a face lies at v = 0 on every machine.
+        degree: p, of the polynomials.
+        basis: serendipity, or the larger tensor basis.
+        left: wall at x = 0.
+        right: wall at x = length.
+        field: `ampere` (dE/dt = -J, conserves energy), `poisson`, or `given`: it stays as it is.
+        flux_v: `penalised` adds half of the jump times the largest |a| to the mean of both sides;
+            `central` keeps f² as well, and steep f oscillate.
+    """
+
+    length: float
+    cells_x: int
+    cells_v: int
+    degree: int = 2
+    basis: Kind = "serendipity"
+    left: Wall = "periodic"
+    right: Wall = "periodic"
+    field: Field = "ampere"
+    flux_v: Literal["penalised", "central"] = "penalised"
+
+    def __post_init__(self) -> None:
+        """Refuse what the kernels cannot do."""
+        if self.cells_v % LANES or self.cells_v < LANES:
+            raise ConfigError(
+                f"cells_v {self.cells_v}", allowed=f"a multiple of {LANES}",
+                fix=f"cells_v={max(LANES, round(self.cells_v / LANES) * LANES)}",
+            )  # fmt: skip
+        if self.cells_x < 2 or not self.length > 0 or self.degree not in (1, 2, 3):
+            raise ConfigError(
+                f"cells_x {self.cells_x}, length {self.length:g}, degree {self.degree}",
+                allowed="at least 2 cells, a positive length, degree 1, 2 or 3",
+            )
+        if (self.left == "periodic") != (self.right == "periodic"):
+            raise ConfigError(
+                f"walls {self.left} and {self.right}", allowed="both periodic, or neither"
+            )
+
+
+class Simulation:
+    """State of all species and the field.
+
+    Args:
+        species: at least one.
+        grid: see `Grid`.
+        threads: the bits of the result do not depend on their number.
+        cfl: share of the largest stable time step.
+    """
+
+    def __init__(
+        self, species: Sequence[Species], grid: Grid, *, threads: int = 1, cfl: float = 0.9
+    ) -> None:
+        if not 0 < cfl <= 1:
+            raise ConfigError(f"cfl {cfl:g}: unstable", allowed="0 < cfl <= 1")
+        self.species: tuple[Species, ...] = tuple(species)
+        self.grid: Grid = grid
+        self.cfl: float = cfl
+        self.time: float = 0.0
+        self.times: list[float] = []
+        self.field_energies: list[float] = []
+        self.integrals = integrals(grid.degree, grid.basis)
+        self._library: Any = load_generated(generate, str(grid.degree), grid.basis)
+        self._library.advance.restype = ctypes.c_int64
+        self._threads = threads
+        shape = (grid.cells_x, self.integrals.num, grid.cells_v + 2 * PAD)
+        faces = self.integrals.faces
+        self._buffers = [np.zeros(shape) for _ in range(3 * len(self.species))]
+        self._fields = [np.zeros((grid.cells_x, faces)) for _ in range(3)]
+        self._current = np.zeros((2, grid.cells_x, faces))
+        self._ghosts = np.zeros((2, *shape[1:]))
+        self._scratch = np.zeros((threads, faces * (3 * grid.cells_v + 2 * PAD)))
+        self._centres = [self.centres_v(s) for s in range(len(self.species))]
+        self._about = np.array(
+            [[self.half_v(s), k.charge / k.mass, k.charge, k.v_max]
+             for s, k in enumerate(self.species)]
+        )  # fmt: skip
+        for s in range(len(self.species)):
+            self.modes(s)[...] = self.project(self.species[s].initial, s)
+        self.solve_poisson()
+
+    @property
+    def half_x(self) -> float:
+        """Half the width of a cell of x."""
+        return self.grid.length / self.grid.cells_x / 2
+
+    def half_v(self, species: int) -> float:
+        """Half the width of a cell of v."""
+        return self.species[species].v_max / self.grid.cells_v
+
+    def centres_x(self) -> np.ndarray:
+        """Centres of the cells of x."""
+        return self.half_x * (2 * np.arange(self.grid.cells_x) + 1)
+
+    def centres_v(self, species: int = 0) -> np.ndarray:
+        """Centres of the cells of v."""
+        cells = np.arange(self.grid.cells_v)
+        return self.half_v(species) * (2 * cells + 1) - self.species[species].v_max
+
+    def modes(self, species: int = 0) -> np.ndarray:
+        """Return the modes of f, (cells_x, N, cells_v): a view that may be written to."""
+        return self._buffers[3 * species][:, :, PAD:-PAD]
+
+    def field_modes(self) -> np.ndarray:
+        """Return the modes of E, (cells_x, p + 1): a view that may be written to."""
+        return self._fields[0]
+
+    def project(self, function: Callable[..., np.ndarray], species: int = 0) -> np.ndarray:
+        """Return the modes of a function of x and v, by Gauss quadrature."""
+        nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE)
+        psi = evaluate(self.grid.degree, self.grid.basis, *np.meshgrid(nodes, nodes, indexing="ij"))
+        x = self.centres_x()[:, None] + self.half_x * nodes
+        v = self._centres[species][:, None] + self.half_v(species) * nodes
+        values = function(x[:, :, None, None], v[None, None])
+        values = np.broadcast_to(values, (*x.shape, *v.shape))
+        return np.einsum("xavb,a,b,mab->xmv", values, weights, weights, psi, optimize=True)
+
+    def advance(self, duration: float, *, time_step: float | None = None) -> None:
+        """Advance by a time, in equal steps as large as `cfl` allows unless `time_step` is given.
+
+        Raises:
+            ConfigError: `time_step` violates the stability limit.
+            NumericalError: f or E is not finite.
+        """
+        end = self.time + duration
+        while end - self.time > 1e-12 * max(1.0, abs(end)):
+            limit = self.stable_step()
+            if time_step is not None and time_step > limit * HEADROOM:
+                raise ConfigError(
+                    f"time_step {time_step:g} is unstable", where=f"time {self.time:g}",
+                    allowed=f"at most {limit:.4g}", fix=f"time_step={0.9 * limit:.3g}",
+                )  # fmt: skip
+            left = end - self.time
+            wanted = time_step or self.cfl * limit / HEADROOM
+            steps = math.ceil(left / wanted - 1e-9)
+            self._steps(left / steps, min(steps, MOST_STEPS))
+
+    def stable_step(self) -> float:
+        """Return the largest stable time step in the present field."""
+        edge = float((np.abs(self._fields[0]) @ self.integrals.edge).max())
+        rates = [
+            k.v_max / (2 * self.half_x) + abs(k.charge / k.mass) * edge / (2 * self.half_v(s))
+            for s, k in enumerate(self.species)
+        ]
+        limit = 1 / ((2 * self.grid.degree + 1) * max(rates))
+        if not math.isfinite(limit):
+            raise NumericalError("the field is not finite", where=f"time {self.time:g}")
+        return limit
+
+    def _steps(self, dt: float, steps: int) -> None:
+        """Make steps until one would be unstable; what was made is kept."""
+        energies = np.empty(steps)
+        sizes, numbers = self._sizes(steps), np.array([self.half_x, dt, self._penalty()])
+        done = self._library.advance(
+            _p(sizes), _p(numbers), _p(self._about), _pointers(self._buffers),
+            _pointers(self._centres), _pointers(self._fields), _p(self._current),
+            _p(self._ghosts), _p(self._scratch), _p(energies),
+        )  # fmt: skip
+        if done % 2:
+            for s in range(0, len(self._buffers), 3):
+                self._buffers[s : s + 2] = self._buffers[s + 1], self._buffers[s]
+            self._fields[:2] = self._fields[1], self._fields[0]
+        if not np.isfinite(energies[:done]).all():
+            raise NumericalError(
+                "the field is not finite", where=f"time {self.time:g}",
+                fix="a smaller cfl, a finer grid or a larger v_max",
+            )  # fmt: skip
+        if not done:
+            raise NumericalError("no stable time step", where=f"time {self.time:g}")
+        self.times += [self.time + dt * (i + 1) for i in range(done)]
+        self.time = self.times[-1]
+        self.field_energies += energies[:done].tolist()
+
+    def solve_poisson(self) -> None:
+        """Set E to the field of the charges, neutral by a background unless a wall absorbs."""
+        sizes, numbers = self._sizes(0), np.array([self.half_x, 0.0, 0.0])
+        self._library.solve_poisson(
+            _p(sizes), _p(numbers), _p(self._about), _pointers(self._buffers[::3]),
+            _p(self._fields[0]), _p(self._current),
+        )  # fmt: skip
+
+    def moments(self, species: int = 0) -> np.ndarray:
+        """Return the modes of density, momentum / mass and 2 energy / mass, (3, cells_x, p + 1)."""
+        f, h, v = self.modes(species), self.half_v(species), self._centres[species]
+        plain, linear, square = (
+            np.einsum("km,xmv->xkv", m, f, optimize=True) for m in self.integrals.moments
+        )
+        return h * np.stack([
+            plain.sum(-1), plain @ v + h * linear.sum(-1),
+            plain @ v**2 + 2 * h * (linear @ v) + h**2 * square.sum(-1),
+        ])  # fmt: skip
+
+    def mass(self) -> np.ndarray:
+        """Return the particles of each species."""
+        return np.array([self._total(self.moments(s)[0]) for s in range(len(self.species))])
+
+    def momentum(self) -> float:
+        """Return the momentum of all particles."""
+        return sum(k.mass * self._total(self.moments(s)[1]) for s, k in enumerate(self.species))
+
+    def kinetic_energy(self) -> float:
+        """Return the kinetic energy of all particles."""
+        return sum(
+            0.5 * k.mass * self._total(self.moments(s)[2]) for s, k in enumerate(self.species)
+        )
+
+    def field_energy(self) -> float:
+        """Return the energy of the field."""
+        return 0.5 * self.half_x * float((self._fields[0] ** 2).sum())
+
+    def square(self, species: int = 0) -> float:
+        """Return the integral of f²: it falls by the numerical dissipation alone."""
+        return self.half_x * self.half_v(species) * float((self.modes(species) ** 2).sum())
+
+    def edge_share(self) -> float:
+        """Return the largest share of a species in the outermost cells of v, where f is cut off."""
+        shares = []
+        for s in range(len(self.species)):
+            cells = np.abs(self.modes(s)[:, 0]).sum(0)
+            shares.append((cells[0] + cells[-1]) / cells.sum())
+        return float(max(shares))
+
+    def averages(self, species: int = 0) -> np.ndarray:
+        """Return the cell averages of f, (cells_x, cells_v)."""
+        return self.modes(species)[:, 0] / 2
+
+    def field_averages(self) -> np.ndarray:
+        """Return the cell averages of E, (cells_x,)."""
+        return self._fields[0][:, 0] / math.sqrt(2)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return all that `restore` needs to go on bit for bit."""
+        state = {f"f_{s}": self.modes(s).copy() for s in range(len(self.species))}
+        return {
+            **state, "E": self._fields[0].copy(), "time": np.array(self.time),
+            "times": np.array(self.times), "energies": np.array(self.field_energies),
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Go back to a state of a simulation of the same species and grid."""
+        for s in range(len(self.species)):
+            self.modes(s)[...] = state[f"f_{s}"]
+        self._fields[0][...] = state["E"]
+        self.time = float(state["time"])
+        self.times, self.field_energies = state["times"].tolist(), state["energies"].tolist()
+
+    def _total(self, modes: np.ndarray) -> float:
+        return float(modes[:, 0].sum() * self.half_x * math.sqrt(2))
+
+    def _penalty(self) -> float:
+        return float(self.grid.flux_v == "penalised")
+
+    def _sizes(self, steps: int) -> np.ndarray:
+        g = self.grid
+        return np.array(
+            [len(self.species), g.cells_x, g.cells_v, WALLS[g.left], WALLS[g.right],
+             FIELDS[g.field], self._threads, steps],
+            np.int64,
+        )  # fmt: skip
+
+
+def _p(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def _pointers(arrays: Sequence[np.ndarray]) -> Any:
+    return (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))

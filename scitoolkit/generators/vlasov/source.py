@@ -1,0 +1,187 @@
+"""C source of the 1X1V kernels, generated from the exact integrals of a basis.
+
+A lane is a cell of v, so nothing is transposed. A face is reduced to its p + 1 trace modes, which
+are computed once for the two cells that share it: the right faces of a column are the left ones of
+the next, the faces in v of a column are kept in a buffer. One pass reads f, writes the stage and
+sums the current.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from scitoolkit.generators.vlasov.basis import Integrals, Kind, integrals
+from scitoolkit.ops.codegen.compile import read
+from scitoolkit.ops.codegen.emit import banner, indented
+from scitoolkit.ops.codegen.vectors import prelude
+
+PAD = 8
+"""Values before and after the cells of v in memory: one vector of doubles of AVX-512."""
+
+
+def generate(p: str, kind: Kind) -> str:
+    """Return the C source for polynomial degree `p` (as text) and a kind of basis.
+
+    Example:
+        >>> "advance(" in generate("1", "tensor")
+        True
+    """
+    k = integrals(int(p), kind)
+    parts = [
+        banner(f"Vlasov 1X1V, modal {kind} basis, p = {p}: {k.num} modes a cell"),
+        "#ifdef _OPENMP\n#include <omp.h>\n#endif",
+        prelude("double"),
+        f"#define N {k.num}\n#define M {k.faces}\n#define DEGREE {p}\n#define PAD {PAD}",
+        "#define LOAD(p) (*(const vecu *)(p))\n#define STORE(p, v) (*(vecu *)(p) = (v))",
+        "static inline real across(vec v) {\nreal sum = 0;\n"
+        "for (int l = 0; l < LANES; l++) sum += v[l];\nreturn sum;\n}",
+        f"static const real EDGE[M] = {{{_values(k.edge)}}};",
+        f"static const real PARITY[N] = {{{_values(k.parity.prod(1))}}};",
+        "static const real RISE[M][M] = {" + ", ".join(f"{{{_values(r)}}}" for r in k.rise) + "};",
+        indented(_x_faces(k)), indented(_v_faces(k)), indented(_cells(k)), indented(_density(k)),
+        read(__file__, "vlasov.c"),
+    ]  # fmt: skip
+    return "\n".join(parts)
+
+
+def _x_faces(k: Integrals) -> str:
+    """Return the function of v times the upwind trace at the lower faces of a column."""
+    both = {
+        side: _loads(k.num, f"{row} + {{m}} * S + i")
+        + [f"t{n} = {_sum(k.trace_x[side][n], 'f{}')};" for n in range(k.faces)]
+        for side, row in ((1, "low"), (-1, "high"))
+    }
+    stores = [
+        f"STORE(F + {n} * nv + i, {' + '.join([f'c * t{n}', *_scaled('hv', k.times[n], 't{}')])});"
+        for n in range(k.faces)
+    ]
+    return _function(
+        "x_faces",
+        "const real *restrict low, const real *restrict high, const real *restrict vc, real hv, "
+        "i64 nv, i64 S, real *restrict F",
+        [
+            "const vec c = LOAD(vc + i);",
+            "vec " + ", ".join(f"t{n}" for n in range(k.faces)) + ";",
+            banner("a face lies at v = 0 and a vector on one side of it: upwinding is a branch"),
+            "if (vc[i] > 0) {", *both[1], "} else {", *both[-1], "}", *stores,
+        ],
+    )  # fmt: skip
+
+
+def _v_faces(k: Integrals) -> str:
+    """Return the function of the flux a f at the lower faces in v, zero at both ends."""
+    lines = []
+    for name, side, place in (("low", 1, "i - 1"), ("high", -1, "i")):
+        lines += [f"vec {', '.join(f'{name}{n}' for n in range(k.faces))};", "{"]
+        lines += _loads(k.num, f"f + {{m}} * S + {place}")
+        lines += [f"{name}{n} = {_sum(k.trace_v[side][n], 'f{}')};" for n in range(k.faces)]
+        lines.append("}")
+    lines += [f"const vec s{n} = low{n} + high{n};" for n in range(k.faces)]
+    for out in range(k.faces):
+        parts = [
+            term for n in range(k.faces) for term in _scaled(f"a[{n}]", k.triple[n, :, out], "s{}")
+        ]
+        value = f"0.5 * ({' + '.join(parts)}) - (0.5 * tau) * (high{out} - low{out})"
+        lines.append(f"STORE(F + {out} * S + i, {value});")
+    return _function(
+        "v_faces",
+        "const real *restrict f, const real *restrict a, real tau, i64 nv, i64 S, real *restrict F",
+        lines,
+        after=["for (int k = 0; k < M; k++) F[k * S] = F[k * S + nv] = 0;"],
+    )
+
+
+def _cells(k: Integrals) -> str:
+    """Return the function that updates a column and sums its current."""
+    faces = range(k.faces)
+    lines = ["const vec c = LOAD(vc + i);", *_loads(k.num, "f + {m} * S + i")]
+    for axis, low, high in (
+        ("x", "left + {n} * nv + i", "right + {n} * nv + i"),
+        ("v", "v + {n} * S + i", "v + {n} * S + i + 1"),
+    ):
+        for n in faces:
+            lines += [
+                f"const vec {axis}l{n} = LOAD({low.format(n=n)}), "
+                f"{axis}h{n} = LOAD({high.format(n=n)}), "
+                f"{axis}s{n} = {axis}l{n} + {axis}h{n}, {axis}d{n} = {axis}l{n} - {axis}h{n};"
+            ]
+    for m in range(k.num):
+        along_x = [
+            *_scaled("c", k.advect[m]), *_scaled("hv", k.advect_eta[m]),
+            *_faces("x", k.trace_x, m),
+        ]  # fmt: skip
+        along_v = [t for n in faces for t in _scaled(f"a[{n}]", k.accelerate[m, n])]
+        along_v += _faces("v", k.trace_v, m)
+        rate = f"rx * ({' + '.join(along_x)}) + rv * ({' + '.join(along_v)})"
+        value = f"ca * LOAD(base + {m} * S + i) + cb * f{m} + {rate}"
+        lines.append(f"STORE(out + {m} * S + i, {value});")
+    lines += [
+        f"j{n} += {' + '.join(_scaled('c', k.moments[0, n]) + _scaled('hv', k.moments[1, n]))};"
+        for n in faces
+    ]
+    return _function(
+        "cells",
+        "const real *restrict base, const real *restrict f, real *restrict out, "
+        "const real *restrict a, const real *restrict left, const real *restrict right, "
+        "const real *restrict v, const real *restrict vc, real rx, real rv, real hv, real ca, "
+        "real cb, i64 nv, i64 S, real *restrict J",
+        lines,
+        before=["vec " + ", ".join(f"j{n} = Z" for n in faces) + ";"],
+        after=[f"J[{n}] = hv * across(j{n});" for n in faces],
+    )
+
+
+def _density(k: Integrals) -> str:
+    """Return the function that adds a species' charge density to the modes of a column."""
+    return _function(
+        "density",
+        "const real *restrict f, real charge, i64 nv, i64 S, real *restrict rho",
+        [
+            *_loads(k.num, "f + {m} * S + i"),
+            *(f"j{n} += {_sum(k.moments[0, n], 'f{}')};" for n in range(k.faces)),
+        ],
+        before=["vec " + ", ".join(f"j{n} = Z" for n in range(k.faces)) + ";"],
+        after=[f"rho[{n}] += charge * across(j{n});" for n in range(k.faces)],
+    )
+
+
+def _function(
+    name: str, parameters: str, body: list[str],
+    before: list[str] | None = None, after: list[str] | None = None,
+) -> str:  # fmt: skip
+    """Return a function with a loop over vectors of cells of v."""
+    return "\n".join([
+        f"static void {name}({parameters}) {{", "const vec Z = {0};", *(before or []),
+        "for (i64 i = 0; i < nv; i += LANES) {", *body, "}", *(after or []), "}",
+    ])  # fmt: skip
+
+
+def _loads(num: int, place: str) -> list[str]:
+    return [f"const vec f{m} = LOAD({place.format(m=m)});" for m in range(num)]
+
+
+def _faces(axis: str, trace: Mapping[int, np.ndarray], mode: int) -> list[str]:
+    """Return the flux into a mode through both faces; its traces are equal but for a sign."""
+    low, high = trace[-1][:, mode], trace[1][:, mode]
+    even = np.allclose(low, high)
+    return _terms(low, f"{axis}d{{}}" if even else f"{axis}s{{}}")
+
+
+def _terms(row: np.ndarray, name: str) -> list[str]:
+    """Return `constant * name` of the nonzero constants."""
+    return [f"{float(c)!r} * {name.format(i)}" for i, c in enumerate(row) if c]
+
+
+def _scaled(factor: str, row: np.ndarray, name: str = "f{}") -> list[str]:
+    """Return the product of a factor and the sum of a row, no term where the row is zero."""
+    return [f"{factor} * ({_sum(row, name)})"] if row.any() else []
+
+
+def _sum(row: np.ndarray, name: str) -> str:
+    return " + ".join(_terms(row, name)) or "Z"
+
+
+def _values(row: np.ndarray) -> str:
+    return ", ".join(repr(float(v)) for v in row)

@@ -1,0 +1,267 @@
+"""Edge lists read in blocks, whatever file holds them, checked as they are read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, NamedTuple, NoReturn
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError, missing_extra
+from scitoolkit.graphs.arrays_on_disk import ArrayFile, ArrayStream
+
+Array = np.ndarray
+BLOCK = 1 << 20  # edges
+
+
+class EdgeBlock(NamedTuple):
+    """Some edges: ends, and weights and features where the file has them."""
+
+    source: Array
+    target: Array
+    weight: Array | None
+    attr: Array | None
+
+
+class EdgeFile(ABC):
+    """An edge list that is read from front to back any number of times.
+
+    Attributes:
+        suffixes: of the files that a class reads.
+        num_nodes: where the file tells it.
+        weighted: whether edges have weights.
+        attr_shape: shape of an edge's features; None without.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]]
+
+    def __init__(self, path: Path) -> None:
+        self.path: Path = Path(path)
+        self.num_nodes: int | None = None
+        self.weighted: bool = False
+        self.attr_shape: tuple[int, ...] | None = None
+        if not self.path.exists():
+            raise DataError("no such file", where=str(path))
+
+    @abstractmethod
+    def _blocks(self) -> Iterator[EdgeBlock]:
+        """Yield the edges as the file has them."""
+
+    def blocks(self) -> Iterator[EdgeBlock]:
+        """Yield the edges in the file's order, ends as whole numbers of at least 0.
+
+        Raises:
+            DataError: an end that is no node's number, or a weight or feature that is not finite.
+        """
+        first = 0
+        for block in self._blocks():
+            ends = [self._nodes(a, first) for a in (block.source, block.target)]
+            for name, values in (("edge_weight", block.weight), ("edge_attr", block.attr)):
+                if values is not None and not np.isfinite(values).all():
+                    bad = first + int(
+                        np.argmin(np.isfinite(values).reshape(len(values), -1).all(1))
+                    )
+                    self._refuse(f"{name} of edge {bad} is NaN or Inf", "finite numbers")
+            yield EdgeBlock(ends[0], ends[1], block.weight, block.attr)
+            first += len(ends[0])
+
+    def _nodes(self, ends: Array, first: int) -> Array:
+        if ends.dtype.kind not in "iu":
+            whole = ends.astype(np.int64) if ends.dtype.kind == "f" else None
+            if whole is None or not np.array_equal(whole, ends):
+                self._refuse(f"ends of edges are {ends.dtype}, such as {ends[:1]}", "whole numbers")
+            ends = whole
+        if len(ends) and ends.min() < 0:
+            edge = first + int(np.argmax(ends < 0))
+            self._refuse(f"edge {edge} ends at node {ends.min()}", "numbers from 0")
+        if self.num_nodes is not None and len(ends) and ends.max() >= self.num_nodes:
+            edge = first + int(np.argmax(ends >= self.num_nodes))
+            self._refuse(
+                f"edge {edge} ends at node {ends[edge - first]}", f"0 to {self.num_nodes - 1}"
+            )
+        return ends
+
+    def _refuse(self, what: str, allowed: str, fix: str = "") -> NoReturn:
+        raise DataError(what, where=str(self.path), allowed=allowed, fix=fix)
+
+
+class EdgeArrays(EdgeFile):
+    """Arrays of an .npz or HDF5 file or a folder of .npy files, or a single .npy file.
+
+    `edge_index` (2, E) or (E, 2), source first; or CSR, row = target: `adj_indptr` and
+    `adj_indices`, or `indptr` and `indices`. Beside them `edge_weight` and `edge_attr`.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = (".npz", ".h5", ".hdf5", ".npy", "")
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        single = self.path.suffix == ".npy"
+        self._file = ArrayFile(self.path.parent if single else self.path)
+        self._index = self.path.stem if single else "edge_index"
+        self._pointer: Array | None = None
+        if not single:
+            self.weighted = "edge_weight" in self._file
+            if "edge_attr" in self._file:
+                self.attr_shape = self._file.shape("edge_attr")[1:]
+            for pointer, columns in (("adj_indptr", "adj_indices"), ("indptr", "indices")):
+                if pointer in self._file and columns in self._file:
+                    self._use_rows(pointer, columns)
+        if self._pointer is None:
+            self._check_pairs()
+
+    def _use_rows(self, pointer: str, columns: str) -> None:
+        self._pointer, self._index = self._file.read(pointer).astype(np.int64), columns
+        count = self._file.shape(columns)[0]
+        rises = len(self._pointer) and (np.diff(self._pointer) >= 0).all()
+        if not rises or self._pointer[0] != 0 or self._pointer[-1] != count:
+            self._refuse(f"{pointer} does not rise from 0 to the {count} edges", "CSR pointers")
+        self.num_nodes = len(self._pointer) - 1
+
+    def _check_pairs(self) -> None:
+        if self._index not in self._file:
+            self._refuse(
+                "no edges in the file",
+                "edge_index, adj_indptr and adj_indices, or indptr and indices",
+            )
+        shape = self._file.shape(self._index)
+        if len(shape) != 2 or 2 not in shape:
+            self._refuse(f"{self._index} of shape {shape}", "(2, edges) or (edges, 2)")
+
+    def _blocks(self) -> Iterator[EdgeBlock]:
+        more = [
+            self._file.blocks(name, BLOCK) if present else None
+            for name, present in (
+                ("edge_weight", self.weighted), ("edge_attr", self.attr_shape is not None)
+            )
+        ]  # fmt: skip
+        for source, target in self._pairs():
+            weight, attr = (None if part is None else next(part, None) for part in more)
+            for name, values in (("edge_weight", weight), ("edge_attr", attr)):
+                if values is not None and len(values) != len(source):
+                    self._refuse(f"{name} has fewer rows than there are edges", "a row for each")
+            yield EdgeBlock(source, target, weight, attr)
+
+    def _pairs(self) -> Iterator[tuple[Array, Array]]:
+        if self._pointer is not None:
+            first = 0
+            for source in self._file.blocks(self._index, BLOCK):
+                numbers = np.arange(first, first + len(source))
+                yield source, np.searchsorted(self._pointer, numbers, side="right") - 1
+                first += len(source)
+            return
+        shape = self._file.shape(self._index)
+        if shape[0] == 2:
+            yield from self._halves(shape[1])
+            return
+        for pair in self._file.blocks(self._index, BLOCK):
+            yield pair[:, 0], pair[:, 1]
+
+    def _halves(self, edges: int) -> Iterator[tuple[Array, Array]]:
+        """The two rows of a (2, E) array, side by side."""
+        if self.path.suffix in (".h5", ".hdf5"):
+            import h5py
+
+            with h5py.File(self.path) as file:
+                for a in range(0, edges, BLOCK):
+                    yield tuple(file[self._index][:, a : a + BLOCK])
+            return
+        streams: list[ArrayStream] = [
+            self._file.stream(self._index).seek(edges * row) for row in (0, 1)
+        ]
+        for a in range(0, edges, BLOCK):
+            source, target = (s.take(min(BLOCK, edges - a)) for s in streams)
+            yield source, target
+
+
+class EdgeTable(EdgeFile):
+    """Comma- or tab-separated text: columns `source` and `target`, and `weight` if there is one.
+
+    Without a header the first two columns are the ends and a third one the weight.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv", ".txt")
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        with self.path.open(encoding="utf-8") as file:
+            first = file.readline().strip()
+        self._separator = next((c for c in (",", "\t", ";") if c in first), r"\s+")
+        names = first.split(self._separator if len(self._separator) == 1 else None)
+        self._header = not all(_is_number(name) for name in names)
+        columns = [n.strip().lower() for n in names] if self._header else ["source", "target"]
+        if not self._header and len(names) > 2:
+            columns.append("weight")
+        self._columns = columns
+        if not {"source", "target"} <= set(columns):
+            self._refuse(f"columns {', '.join(columns)}", "source, target and, if any, weight")
+        self.weighted = "weight" in columns
+
+    def _blocks(self) -> Iterator[EdgeBlock]:
+        import pandas as pd
+
+        try:
+            reader = pd.read_csv(
+                self.path, sep=self._separator, header=0 if self._header else None,
+                names=self._columns, usecols=range(len(self._columns)), chunksize=BLOCK,
+            )  # fmt: skip
+            for table in reader:
+                weight = table["weight"].to_numpy(np.float64) if self.weighted else None
+                yield EdgeBlock(
+                    table["source"].to_numpy(), table["target"].to_numpy(), weight, None
+                )
+        except (ValueError, pd.errors.ParserError) as error:
+            self._refuse(f"not a table of edges ({error})", "columns source, target, weight")
+
+
+class EdgeParquet(EdgeFile):
+    """A Parquet file with columns `source` and `target`, and `weight` if there is one."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        try:
+            import pyarrow.parquet as parquet
+        except ImportError:
+            raise missing_extra("pyarrow", "graphs", "edges in Parquet") from None
+        self._file = parquet.ParquetFile(self.path)
+        names = set(self._file.schema_arrow.names)
+        if not {"source", "target"} <= names:
+            self._refuse(
+                f"columns {', '.join(sorted(names))}", "source, target and, if any, weight"
+            )
+        self.weighted = "weight" in names
+
+    def _blocks(self) -> Iterator[EdgeBlock]:
+        columns = ["source", "target", *(["weight"] if self.weighted else [])]
+        for batch in self._file.iter_batches(BLOCK, columns=columns):
+            arrays = [batch.column(name).to_numpy(zero_copy_only=False) for name in columns]
+            yield EdgeBlock(arrays[0], arrays[1], arrays[2] if self.weighted else None, None)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def open_edges(path: Path) -> EdgeFile:
+    """Open an edge list by its suffix; a folder holds .npy files.
+
+    Raises:
+        DataError: no such file, an unknown suffix, or contents that are no edges.
+    """
+    path = Path(path)
+    for kind in (EdgeArrays, EdgeTable, EdgeParquet):
+        if path.suffix.lower() in kind.suffixes and (path.suffix or path.is_dir()):
+            return kind(path)
+    known = [s for kind in (EdgeArrays, EdgeTable, EdgeParquet) for s in kind.suffixes if s]
+    raise DataError(
+        "no such file" if not path.exists() else f"suffix {path.suffix!r}", where=str(path),
+        allowed=f"{', '.join(known)}, or a folder of .npy files",
+    )  # fmt: skip

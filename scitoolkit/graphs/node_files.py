@@ -1,0 +1,120 @@
+"""Features, labels and splits of nodes, read in blocks of rows from .npz or HDF5 files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.graphs.arrays_on_disk import ArrayFile
+
+Array = np.ndarray
+SPLIT_NAMES = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
+SPARSE = ("x_indptr", "x_indices", "x_data", "n_feat")
+
+
+class NodeFile:
+    """The keys `x` (or sparse ones), `y`, `labelled`, `train`, `val` and `test` of `read_graph`.
+
+    Args:
+        path: .npz, HDF5 or a folder of .npy files.
+        num_nodes: of the graph.
+
+    Attributes:
+        width: number of features, 0 without.
+        dtype: of the features, float32 or float64.
+        labels: as `Graph.labels`; None without.
+        splits: nodes of train, validation and test.
+
+    Raises:
+        DataError: shapes that do not fit, labels that are no classes, or splits that overlap.
+    """
+
+    def __init__(self, path: Path, num_nodes: int) -> None:
+        # Imported here: the checks of a whole graph are those of its parts.
+        from scitoolkit.graphs.graph import Graph
+
+        self._file, self.num_nodes = ArrayFile(path), num_nodes
+        self.path: Path = Path(path)
+        self._sparse: bool = all(name in self._file for name in SPARSE)
+        self.width, self.dtype = self._shape()
+        named = {s: self._file.read(n) for n, s in SPLIT_NAMES.items() if n in self._file}
+        labels = self._file.read("y") if "y" in self._file else None
+        if labels is not None and "labelled" in self._file:
+            known = self._file.read("labelled").astype(bool)
+            if known.shape == labels.shape[:1]:
+                labels = np.where(known.reshape(-1, *[1] * (labels.ndim - 1)), labels, -1)
+        none = np.zeros((num_nodes, 0), np.float32)
+        no_edges = np.zeros(0, np.int64)
+        checked = Graph(no_edges, no_edges, num_nodes, none, labels, named, str(path))
+        self.labels: Array | None = checked.labels
+        self.splits: dict[str, Array] = checked.parts
+
+    def _shape(self) -> tuple[int, np.dtype]:
+        if self._sparse:
+            nodes, dtype = self._file.shape("x_indptr")[0] - 1, self._file.dtype("x_data")
+            shape: tuple[int, ...] = (nodes, int(self._file.read("n_feat")))
+        elif "x" in self._file:
+            shape, dtype = self._file.shape("x"), self._file.dtype("x")
+        else:
+            return 0, np.dtype(np.float32)
+        if len(shape) != 2 or shape[0] != self.num_nodes:
+            raise DataError(
+                f"features of shape {shape}", where=str(self.path),
+                allowed=f"({self.num_nodes}, any width)",
+            )  # fmt: skip
+        return shape[1], np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+    def features(self, rows: int) -> Iterator[Array]:
+        """Yield the features of all nodes, at most `rows` nodes at a time.
+
+        Raises:
+            DataError: a feature is NaN or Inf.
+        """
+        first = 0
+        for block in self._sparse_blocks(rows) if self._sparse else self._file.blocks("x", rows):
+            block = np.asarray(block, dtype=self.dtype)
+            bad = ~np.isfinite(block).all(1)
+            if bad.any():
+                raise DataError(
+                    f"{bad.sum()} nodes, such as {first + int(bad.argmax())}, have features that "
+                    "are NaN or Inf", where=str(self.path), allowed="finite features",
+                )  # fmt: skip
+            yield block
+            first += len(block)
+
+    def _sparse_blocks(self, rows: int) -> Iterator[Array]:
+        pointer = self._file.read("x_indptr").astype(np.int64)
+        for first in range(0, self.num_nodes, rows):
+            last = min(first + rows, self.num_nodes)
+            begin, end = int(pointer[first]), int(pointer[last])
+            columns, values = (self._file.rows(name, begin, end) for name in SPARSE[1:3])
+            block = np.zeros((last - first, self.width), self.dtype)
+            place = np.repeat(np.arange(last - first), np.diff(pointer[first : last + 1]))
+            np.add.at(block, (place, columns), values)
+            yield block
+
+
+def has_node_data(path: Path) -> Any:
+    """Return whether an edge file holds data of nodes, too."""
+    if Path(path).suffix not in (".npz", ".h5", ".hdf5") and not Path(path).is_dir():
+        return False
+    file = ArrayFile(path)
+    found = any(name in file for name in ("x", "y", "x_indptr"))
+    file.close()
+    return found
+
+
+def num_nodes_of(path: Path) -> int:
+    """Return the number of nodes that a file has data of."""
+    file = ArrayFile(path)
+    sizes = [file.shape(name)[0] for name in ("x", "y") if name in file]
+    if "x_indptr" in file:
+        sizes.append(file.shape("x_indptr")[0] - 1)
+    file.close()
+    if not sizes:
+        raise DataError("no data of nodes", where=str(path), allowed="keys x, y")
+    return sizes[0]

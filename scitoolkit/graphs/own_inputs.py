@@ -1,0 +1,93 @@
+"""What a process trains on: its part of a graph that all read, or its own files of a stored one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.graphs import sharing
+from scitoolkit.graphs.communicator import Communicator, join
+from scitoolkit.graphs.config import GraphConfig, GraphDataConfig
+from scitoolkit.graphs.graph import Graph, read_graph
+from scitoolkit.graphs.part import Part
+from scitoolkit.graphs.partitioned import SPLITS, PartitionedGraph
+from scitoolkit.graphs.stored_part import StoredPart, whole_graph
+from scitoolkit.graphs.task import PartLoader
+from scitoolkit.training.processes import on_rank_zero
+
+
+@dataclass(frozen=True)
+class OwnInputs:
+    """A process's part of a graph with its labelled nodes.
+
+    Attributes:
+        part: the part.
+        loaders: of train, validation and test.
+        num_edges: of the whole graph.
+        num_classes: of the whole graph.
+        sizes: nodes of train, validation and test, on all processes.
+    """
+
+    part: Part
+    loaders: dict[str, PartLoader]
+    num_edges: int
+    num_classes: int
+    sizes: dict[str, int]
+
+
+def read_whole(config: GraphDataConfig, path: Path) -> Graph:
+    """Read a graph into memory, a partitioned one too; edge inputs as configured."""
+    path = Path(path)
+    graph = whole_graph(PartitionedGraph.open(path)) if path.is_dir() else read_graph(path)
+    if config.edge_inputs == "ignore":
+        graph.edge_weight = graph.edge_attr = None
+    return graph
+
+
+def own_inputs(config: GraphConfig) -> OwnInputs:
+    """Return this process's part, as `data.path` has it.
+
+    Raises:
+        ConfigError: another number of processes than the graph was partitioned for.
+        DataError: no training nodes, or files that do not fit.
+    """
+    ranks = join()
+    path = config.data.path
+    own = _of_stored(config, ranks) if Path(path).is_dir() else _of_file(config, ranks)
+    if not own.sizes.get("train"):
+        raise DataError("no training nodes", where=str(path), allowed="a key `train` with nodes")
+    return own
+
+
+def _of_file(config: GraphConfig, ranks: Communicator) -> OwnInputs:
+    graph = read_whole(config.data, config.data.path)
+    sizes = {name: len(nodes) for name, nodes in graph.parts.items()}
+    owner = on_rank_zero(lambda: sharing.choose_owner(graph, config.graph, ranks.size))
+    part = sharing.share(graph, config.graph, ranks, owner)
+    x = sharing.normalised_features(graph, config.data.normalise, part.nodes.numpy())
+    loaders = {
+        name: PartLoader(x, part.nodes, graph.known_labels, nodes)
+        for name, nodes in graph.parts.items()
+        if len(nodes)
+    }
+    return OwnInputs(part, loaders, graph.num_edges, graph.num_classes, sizes)
+
+
+def _of_stored(config: GraphConfig, ranks: Communicator) -> OwnInputs:
+    graph = PartitionedGraph.open(config.data.path)
+    part = StoredPart(graph, ranks)
+    if config.data.edge_inputs == "ignore":
+        part.inputs = replace(part.inputs, edge_weight=False, edge_attr=None)
+    x = sharing.stored_features(part, config.data.normalise)
+    labels = part.files.read("y") if "y" in part.files else np.zeros(0)
+    loaders = {}
+    for name in SPLITS:
+        if graph.header["splits"].get(name):
+            place = part.files.read(name)
+            total = graph.header["splits"][name]
+            loaders[name] = PartLoader.of_places(x, place, labels[place], total)
+    header = graph.header
+    return OwnInputs(part, loaders, header["num_edges"], header["num_classes"], header["splits"])

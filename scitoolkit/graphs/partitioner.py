@@ -1,0 +1,474 @@
+"""Partitions a graph on disk in bounded memory: external sort by node, placement, one part a rank.
+
+Stages, each of which is skipped when a run that was interrupted is started again:
+
+1. count     degrees and a hash of the edges, in one pass
+2. sort      edges to files of a range of targets each (and of sources, where neighbours are needed)
+3. place     which part owns which node (`placement.py`)
+4. emit      each part's rows, in the order of targets
+5. finish    places instead of numbers, exchange lists, data of nodes, hashes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from logging import Logger
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.graphs.arrays_on_disk import ArrayWriter, write_array
+from scitoolkit.graphs.edge_files import EdgeFile, open_edges
+from scitoolkit.graphs.node_files import NodeFile, has_node_data, num_nodes_of
+from scitoolkit.graphs.partition import check_owner
+from scitoolkit.graphs.partitioned import FORMAT, HEADER, VERSION, PartitionedGraph
+from scitoolkit.graphs.placement import METHODS, Rows, blocks, choose_method, group_pairs, place
+
+Array = np.ndarray
+log: Logger = get_logger(__name__)
+
+MEMORY = 1 << 30
+MOST_FILES = 400
+NODE_BYTES = 1 << 25  # of features read at a time
+
+
+def partition_edges(
+    edges: Path, out: Path, parts: int, *, nodes: Path | None = None, num_nodes: int | None = None,
+    method: str = "auto", owner: Path | None = None, memory: int = MEMORY,
+) -> PartitionedGraph:  # fmt: skip
+    """Write a graph in parts, reading its edges in blocks.
+
+    An interrupted call is continued by the same call.
+
+    Args:
+        edges: an edge list, as `open_edges` reads it.
+        out: the folder to make.
+        parts: number of parts, one a process.
+        nodes: features, labels and splits; those in `edges`, if any, by default.
+        num_nodes: number of nodes, where no file tells it.
+        method: one of `placement.METHODS`.
+        owner: an .npy file with the part of each node instead.
+        memory: bytes that may be used, about.
+
+    Raises:
+        ConfigError: fewer nodes than parts, an unknown method, or another call's folder.
+        DataError: files that cannot be read or whose contents do not fit.
+    """
+    if method not in METHODS:
+        raise ConfigError(f"method {method!r}", allowed=", ".join(METHODS))
+    if nodes is None and has_node_data(edges):
+        nodes = edges
+    return _Partitioner(
+        Path(edges), Path(out), parts, nodes, num_nodes, method, owner, memory
+    ).run()
+
+
+class _Partitioner:
+    """The state of one partition, and its stages."""
+
+    def __init__(
+        self, edges: Path, out: Path, parts: int, nodes: Path | None, num_nodes: int | None,
+        method: str, owner: Path | None, memory: int,
+    ) -> None:  # fmt: skip
+        self.out, self.parts, self.memory, self.owner_file = out, parts, memory, owner
+        self.work = out / "work"
+        self.edges: EdgeFile = open_edges(edges)
+        self.nodes_file = nodes
+        known = num_nodes if nodes is None else num_nodes_of(nodes)
+        if known is not None:
+            if self.edges.num_nodes not in (None, known):
+                raise DataError(
+                    f"{self.edges.num_nodes} nodes in the edges' file, {known} in the nodes'",
+                    where=str(nodes or edges), allowed="one number",
+                )  # fmt: skip
+            self.edges.num_nodes = known
+        self.settings = {
+            "edges": _identity(edges), "nodes": None if nodes is None else _identity(nodes),
+            "parts": parts, "num_nodes": num_nodes, "method": method, "memory": memory,
+            "owner": None if owner is None else _identity(owner), "version": VERSION,
+        }  # fmt: skip
+        self.method = method
+        self.state: dict[str, Any] = {"settings": self.settings, "done": [], "facts": {}}
+
+    # --- stages ---------------------------------------------------------------------------------
+
+    def run(self) -> PartitionedGraph:
+        """Run the stages that are not done."""
+        self._open()
+        stages = {"count": self._count, "sort": self._sort, "place": self._place,
+                  "emit": self._emit, "finish": self._finish}  # fmt: skip
+        for name, stage in stages.items():
+            if name not in self.state["done"]:
+                log.info("partition: %s", name)
+                stage()
+                self.state["done"].append(name)
+                self._save()
+        shutil.rmtree(self.work)
+        return PartitionedGraph.open(self.out)
+
+    def _open(self) -> None:
+        if (self.out / HEADER).exists() and not self.work.exists():
+            raise ConfigError(
+                "the folder holds a partitioned graph", where=str(self.out),
+                fix="remove it, or give another folder",
+            )  # fmt: skip
+        self.work.mkdir(parents=True, exist_ok=True)
+        path = self.work / "state.json"
+        if not path.exists():
+            return
+        state = json.loads(path.read_text(encoding="utf-8"))
+        if state["settings"] != self.settings:
+            changed = [k for k, v in self.settings.items() if state["settings"].get(k) != v]
+            raise ConfigError(
+                f"the folder holds an unfinished partition of other {', '.join(changed)}",
+                where=str(self.out), fix="remove it, or give another folder",
+            )  # fmt: skip
+        self.state = state
+        log.info("partition: continued after %s", ", ".join(state["done"]) or "nothing")
+
+    def _save(self) -> None:
+        scratch = self.work / "state.tmp"
+        scratch.write_text(json.dumps(self.state), encoding="utf-8")
+        os.replace(scratch, self.work / "state.json")
+
+    def _count(self) -> None:
+        known = self.edges.num_nodes or 0
+        inward, outward = np.zeros(known, np.int64), np.zeros(known, np.int64)
+        digest, edges, loops = hashlib.sha256(), 0, 0
+        for block in self.edges.blocks():
+            inward = _add(inward, np.bincount(block.target, minlength=len(inward)))
+            outward = _add(outward, np.bincount(block.source, minlength=len(outward)))
+            digest.update(np.stack([block.source, block.target], 1).astype("<i8").tobytes())
+            edges, loops = (
+                edges + len(block.source),
+                loops + int((block.source == block.target).sum()),
+            )
+        size = max(len(inward), len(outward))
+        inward, outward = (_add(np.zeros(size, np.int64), a) for a in (inward, outward))
+        self._check_size(size)
+        np.save(self.work / "inward.npy", inward.astype(np.int32))
+        np.save(self.work / "outward.npy", outward.astype(np.int32))
+        degrees = inward + outward
+        self.state["facts"] = {
+            "num_nodes": size, "num_edges": edges, "self_loops": loops,
+            "isolated_nodes": int((degrees == 0).sum()), "edges_sha256": digest.hexdigest(),
+            "method": self._chosen(degrees),
+        }  # fmt: skip
+
+    def _chosen(self, degrees: Array) -> str:
+        if self.owner_file is not None:
+            return "owner"
+        return choose_method(degrees, self.memory) if self.method == "auto" else self.method
+
+    def _check_size(self, nodes: int) -> None:
+        if not 1 <= self.parts <= nodes:
+            raise ConfigError(
+                f"{self.parts} parts of a graph of {nodes} nodes", allowed=f"1 to {nodes} parts"
+            )
+        if nodes > np.iinfo(np.int32).max:
+            raise DataError(
+                f"{nodes} nodes", where=str(self.edges.path), allowed="at most 2^31 - 1"
+            )
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return self.state["facts"]
+
+    def _degrees(self) -> tuple[Array, Array]:
+        return np.load(self.work / "inward.npy"), np.load(self.work / "outward.npy")
+
+    @property
+    def _needs_neighbours(self) -> bool:
+        return self.parts > 1 and self._facts["method"] in ("metis", "greedy", "clusters")
+
+    def _sort(self) -> None:
+        """Write edges to the file of their target's range, and of their source's."""
+        inward, outward = self._degrees()
+        degrees = inward.astype(np.int64) + outward
+        total = int(degrees.sum())
+        ranges = min(MOST_FILES, max(1, total * 8 * 32 // self.memory))
+        of_node = blocks(degrees, ranges).astype(np.uint16)
+        self._facts["bounds"] = np.searchsorted(of_node, np.arange(ranges + 1)).tolist()
+        halves = blocks(degrees, self.parts).astype(np.uint16)
+        cut = 0
+        with ExitStack() as stack:
+            files = {
+                (kind, r): stack.enter_context(self._bucket(kind, r).open("wb"))
+                for kind in self._kinds()
+                for r in range(ranges)
+            }
+            for block in self.edges.blocks():
+                source, target = block.source, block.target
+                _scatter(files, "in", of_node[target], _pairs(target, source))
+                for kind, values in (("weight", block.weight), ("attr", block.attr)):
+                    if values is not None:
+                        values = _real(values)
+                        self._facts[f"{kind}_dtype"] = values.dtype.str
+                        _scatter(files, kind, of_node[target], values)
+                if self._needs_neighbours:
+                    _scatter(files, "out", of_node[source], _pairs(source, target))
+                cut += int((halves[source] != halves[target]).sum())
+        self._facts["cut_of_blocks"] = cut
+
+    def _kinds(self) -> list[str]:
+        given = {"out": self._needs_neighbours, "weight": self.edges.weighted,
+                 "attr": self.edges.attr_shape is not None}  # fmt: skip
+        return ["in", *(kind for kind, present in given.items() if present)]
+
+    def _bucket(self, kind: str, number: int) -> Path:
+        return self.work / f"{kind}-{number:04d}.bin"
+
+    def _ranges(self) -> Iterator[tuple[int, int, int]]:
+        bounds = self._facts["bounds"]
+        for number, (begin, end) in enumerate(itertools.pairwise(bounds)):
+            yield number, begin, end
+
+    def _place(self) -> None:
+        inward, outward = self._degrees()
+        degrees = inward + outward
+        if self.owner_file is not None:
+            try:
+                given = np.load(self.owner_file, allow_pickle=False)
+            except (OSError, ValueError) as error:
+                where = str(self.owner_file)
+                raise DataError(f"not a readable npy file ({error})", where=where) from None
+            owner = check_owner(given, len(degrees), self.parts).astype(np.int32)
+        else:
+            owner = place(self._neighbours, degrees, self.parts, self._facts["method"])
+        empty = np.flatnonzero(np.bincount(owner, minlength=self.parts) == 0)
+        if len(empty):
+            raise ConfigError(
+                f"part {empty[0]} has no node", where=str(self.out), fix="fewer parts"
+            )
+        np.save(self.work / "owner.npy", owner)
+
+    def _neighbours(self) -> Iterator[Rows]:
+        inward, outward = self._degrees()
+        for number, begin, end in self._ranges():
+            pairs = [np.fromfile(self._bucket(kind, number), np.int32) for kind in ("in", "out")]
+            counts = inward[begin:end].astype(np.int64) + outward[begin:end]
+            yield group_pairs(np.concatenate(pairs).reshape(-1, 2), begin, counts)
+
+    def _emit(self) -> None:
+        """Append the rows of each part, and note which foreign nodes its edges come from."""
+        inward, owner = self._degrees()[0], np.load(self.work / "owner.npy")
+        needed = _Needed(self.parts, len(owner))
+        cut = duplicates = 0
+        far = np.zeros(self.parts, np.int64)
+        with ExitStack() as stack:
+            files = {
+                (kind, p): stack.enter_context((self.work / f"{kind}-of-{p:04d}.bin").open("wb"))
+                for kind in self._kinds()
+                if kind != "out"
+                for p in range(self.parts)
+            }
+            for number, begin, end in self._ranges():
+                rows, source, order = self._sorted(number, begin, inward[begin:end], len(owner))
+                same = (source[1:] == source[:-1]) & (rows[1:] == rows[:-1])
+                duplicates += int(same.sum())
+                part = owner[begin + rows]
+                foreign = owner[source] != part
+                cut += int(foreign.sum())
+                far += np.bincount(part[foreign], minlength=self.parts)
+                needed.add(part[foreign], source[foreign])
+                _scatter(files, "in", part, source)
+                for kind in ("weight", "attr"):
+                    if (kind, 0) in files:
+                        _scatter(files, kind, part, self._values(kind, number)[order])
+        needed.save(self.work / "needed.npy")
+        self._facts.update(cut=cut, duplicate_edges=duplicates, far=far.tolist())
+
+    def _sorted(
+        self, number: int, begin: int, counts: Array, nodes: int
+    ) -> tuple[Array, Array, Array | None]:
+        """Row and source of the edges of a range, by target, then source."""
+        pairs = np.fromfile(self._bucket("in", number), np.int32).reshape(-1, 2)
+        key = (pairs[:, 0].astype(np.int64) - begin) * nodes + pairs[:, 1]
+        order = None
+        if self.edges.weighted or self.edges.attr_shape is not None:
+            order = np.argsort(key, kind="stable")
+            key = key[order]
+        else:
+            key.sort()
+        rows = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        return rows, (key - rows.astype(np.int64) * nodes).astype(np.int32), order
+
+    def _values(self, kind: str, number: int) -> Array:
+        shape = () if kind == "weight" else self.edges.attr_shape or ()
+        dtype = np.dtype(self._facts[f"{kind}_dtype"])
+        return np.fromfile(self._bucket(kind, number), dtype).reshape(-1, *shape)
+
+    def _finish(self) -> None:
+        inward, owner = self._degrees()[0], np.load(self.work / "owner.npy")
+        needed = _Needed.load(self.work / "needed.npy")
+        nodes = None if self.nodes_file is None else NodeFile(self.nodes_file, len(owner))
+        place = np.empty(len(owner), np.int32)
+        for p in range(self.parts):
+            own = owner == p
+            place[own] = np.arange(int(own.sum()))
+        records = []
+        for p in range(self.parts):
+            folder = self.out / f"part-{p:04d}"
+            folder.mkdir(exist_ok=True)
+            records.append(self._write_part(p, folder, inward, owner, place, needed))
+            if nodes is not None:
+                self._write_labels(folder, records[-1], nodes, owner == p, place)
+        if nodes is not None and nodes.width:
+            self._write_features(nodes, owner, records)
+        self._write_header(records, nodes)
+
+    def _write_part(
+        self, p: int, folder: Path, inward: Array, owner: Array, place: Array, needed: _Needed
+    ) -> dict[str, Any]:
+        own, halo = np.flatnonzero(owner == p), needed.of(p)
+        halo = halo[np.argsort(owner[halo], kind="stable")]
+        first = np.cumsum(inward, dtype=np.int64) - inward
+        pointer = np.concatenate([[0], np.cumsum(inward[own], dtype=np.int64)])
+        sends = [ids[owner[ids] == p] for ids in map(needed.of, range(self.parts))]
+        lookup = place.copy()
+        lookup[halo] = len(own) + np.arange(len(halo))
+        files = {
+            f"{name}.npy": write_array(folder / f"{name}.npy", array)
+            for name, array in {
+                "nodes": own, "pointer": pointer, "first": first[own], "halo": halo,
+                "send": place[np.concatenate(sends)].astype(np.int64),
+            }.items()
+        }  # fmt: skip
+        edges = int(pointer[-1])
+        files["column.npy"] = self._copy("in", p, folder / "column.npy", edges, lookup)
+        for kind, name in (("weight", "edge_weight"), ("attr", "edge_attr")):
+            if kind in self._kinds():
+                files[f"{name}.npy"] = self._copy(kind, p, folder / f"{name}.npy", edges, None)
+        return {
+            "nodes": len(own), "edges": edges, "halo": len(halo),
+            "far_edges": self._facts["far"][p],
+            "received": np.bincount(owner[halo], minlength=self.parts).tolist(),
+            "sent": [len(ids) for ids in sends], "files": files,
+        }  # fmt: skip
+
+    def _copy(
+        self, kind: str, p: int, path: Path, edges: int, lookup: Array | None
+    ) -> dict[str, Any]:
+        """Copy a part's column from the scratch file, node numbers replaced by places."""
+        shape = () if kind != "attr" else self.edges.attr_shape or ()
+        dtype = np.dtype(np.int32 if kind == "in" else self._facts[f"{kind}_dtype"])
+        count = (1 << 20) * int(np.prod(shape)) * dtype.itemsize
+        scratch = self.work / f"{kind}-of-{p:04d}.bin"
+        with ArrayWriter(path, dtype, (edges, *shape)) as writer, scratch.open("rb") as file:
+            while len(block := np.frombuffer(file.read(count), dtype)):
+                writer.write(block if lookup is None else lookup[block])
+            return writer.finish()
+
+    def _write_labels(
+        self, folder: Path, record: dict[str, Any], nodes: NodeFile, own: Array, place: Array
+    ) -> None:
+        arrays = {} if nodes.labels is None else {"y": nodes.labels[own]}
+        arrays |= {s: place[ids[own[ids]]].astype(np.int64) for s, ids in nodes.splits.items()}
+        for name, array in arrays.items():
+            record["files"][f"{name}.npy"] = write_array(folder / f"{name}.npy", array)
+
+    def _write_features(self, nodes: NodeFile, owner: Array, records: list[dict[str, Any]]) -> None:
+        first, rows = 0, max(1, NODE_BYTES // (nodes.width * nodes.dtype.itemsize))
+        with ExitStack() as stack:
+            writers = [
+                stack.enter_context(
+                    ArrayWriter(
+                        self.out / f"part-{p:04d}" / "x.npy", nodes.dtype,
+                        (record["nodes"], nodes.width),
+                    )
+                )
+                for p, record in enumerate(records)
+            ]  # fmt: skip
+            for block in nodes.features(rows):
+                of_rows = owner[first : first + len(block)]
+                for p, writer in enumerate(writers):
+                    writer.write(block[of_rows == p])
+                first += len(block)
+            for record, writer in zip(records, writers, strict=True):
+                record["files"]["x.npy"] = writer.finish()
+
+    def _write_header(self, records: list[dict[str, Any]], nodes: NodeFile | None) -> None:
+        facts = {k: v for k, v in self._facts.items() if k not in ("bounds", "far")}
+        facts["random_cut"] = self._facts["num_edges"] * (1 - 1 / self.parts)
+        header = {
+            "format": FORMAT, "version": VERSION, **facts,
+            "num_features": 0 if nodes is None else nodes.width,
+            "num_classes": 0 if nodes is None or nodes.labels is None
+            else int(nodes.labels.max(initial=-1)) + 1,
+            "splits": {} if nodes is None else {s: len(ids) for s, ids in nodes.splits.items()},
+            "edge_weight": self.edges.weighted,
+            "edge_attr": None if self.edges.attr_shape is None else list(self.edges.attr_shape),
+            "parts": records,
+        }  # fmt: skip
+        scratch = self.work / HEADER
+        scratch.write_text(json.dumps(header), encoding="utf-8")
+        os.replace(scratch, self.out / HEADER)
+
+
+class _Needed:
+    """Which nodes each part's edges come from: a bit a part and node."""
+
+    def __init__(self, parts: int, nodes: int) -> None:
+        self.bits: Array = np.zeros(((parts + 7) // 8, nodes), np.uint8)
+
+    def add(self, part: Array, nodes: Array) -> None:
+        for p in np.unique(part):
+            here = nodes[part == p]
+            self.bits[p // 8, here] |= np.uint8(1 << (p % 8))
+
+    def of(self, part: int) -> Array:
+        """Return the nodes that a part needs, rising."""
+        return np.flatnonzero(self.bits[part // 8] & np.uint8(1 << (part % 8)))
+
+    def save(self, path: Path) -> None:
+        np.save(path, self.bits)
+
+    @classmethod
+    def load(cls, path: Path) -> _Needed:
+        needed = cls(0, 0)
+        needed.bits = np.load(path)
+        return needed
+
+
+def _identity(path: Path) -> list[Any]:
+    """Return what tells a file from another one, and from itself once changed."""
+    path = Path(path).resolve()
+    files = sorted(path.glob("*.npy")) if path.is_dir() else [path]
+    return [[str(p), p.stat().st_size, p.stat().st_mtime_ns] for p in files]
+
+
+def _add(total: Array, more: Array) -> Array:
+    if len(more) <= len(total):
+        total[: len(more)] += more
+        return total
+    more[: len(total)] += total
+    return more
+
+
+def _pairs(first: Array, second: Array) -> Array:
+    return np.stack([first, second], 1).astype(np.int32)
+
+
+def _real(values: Array) -> Array:
+    return values.astype(np.float64 if values.dtype == np.float64 else np.float32)
+
+
+def _scatter(files: dict[tuple[str, int], Any], kind: str, place: Array, values: Array) -> None:
+    """Append each row of values to the file of its place, in order."""
+    place = place.astype(np.uint16)
+    order = np.argsort(place, kind="stable")
+    values, ends = values[order], np.cumsum(np.bincount(place))
+    begin = 0
+    for number, end in enumerate(ends):
+        if end > begin:
+            files[kind, number].write(np.ascontiguousarray(values[begin:end]))
+        begin = end

@@ -1,0 +1,182 @@
+"""One process's part of a partitioned graph, read from its own files alone."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.graphs.arrays_on_disk import ArrayFile
+from scitoolkit.graphs.communicator import Communicator, RowExchange
+from scitoolkit.graphs.graph import Graph, GraphInputs
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.layout import Layout
+from scitoolkit.graphs.part import Part
+from scitoolkit.graphs.partitioned import SPLITS, PartFiles, PartitionedGraph
+from scitoolkit.graphs.product import Product
+from scitoolkit.graphs.weighting import check_weighting
+from scitoolkit.ops.spmm import SparseMatrix
+
+Array = np.ndarray
+ROWS = 1 << 16  # read at a time
+
+
+class StoredPart(Part):
+    """The part of a partitioned graph that belongs to this rank.
+
+    Rows of the weighted products are scaled instead of their nonzeros, so that a nonzero is a
+    column and, for the gradient, a row: 8 bytes.
+
+    Args:
+        graph: as many parts as there are ranks.
+        ranks: the ranks, as this one sees them.
+        verify: compare the files' SHA-256 with the header's.
+
+    Raises:
+        ConfigError: another number of parts than of ranks.
+        DataError: files that are not those that were written.
+    """
+
+    def __init__(
+        self, graph: PartitionedGraph, ranks: Communicator, *, verify: bool = True
+    ) -> None:
+        if graph.num_parts != ranks.size:
+            raise ConfigError(
+                f"{ranks.size} processes for a graph of {graph.num_parts} parts",
+                where=str(graph.path), allowed=f"{graph.num_parts} processes",
+                fix=f"--nproc {graph.num_parts}, or partition it again",
+            )  # fmt: skip
+        self.files: PartFiles = graph.part(ranks.rank, verify=verify)
+        self.ranks, self.grid, self.num_nodes = ranks, Grid(ranks.size), graph.num_nodes
+        attr, record = graph.header["edge_attr"], self.files.record
+        self.inputs = GraphInputs(
+            graph.header["num_features"], graph.header["edge_weight"],
+            None if attr is None else tuple(attr),
+        )  # fmt: skip
+        self.nodes = torch.from_numpy(self.files.read("nodes"))
+        self._num_edges = int(record["edges"])
+        pointer = self.files.read("pointer")
+        near, far, loops = _split(self.files, pointer)
+        exchange = RowExchange(
+            torch.from_numpy(self.files.read("send")),
+            tuple(record["sent"]), tuple(record["received"]),
+        )  # fmt: skip
+        none = torch.zeros(0, dtype=torch.int64)
+        nothing = RowExchange(none, (0,) * ranks.size, (0,) * ranks.size)
+        layout = Layout(
+            self.grid, ranks.rank, self.nodes.numpy(), (len(self.nodes),), near, far, exchange,
+            nothing, slice(0, len(self.nodes)), none,
+        )  # fmt: skip
+        self._product = Product(layout, ranks)
+        self._degree = torch.from_numpy(np.diff(pointer))
+        self._loops = torch.from_numpy(loops)
+
+    @property
+    def num_edges(self) -> int:
+        """Edges that end at own nodes."""
+        return self._num_edges
+
+    @functools.cached_property
+    def edges(self) -> Tensor:
+        """Edges that end at own nodes, (2, E_own), by target, then source."""
+        source = torch.from_numpy(self.files.read("column")).long()
+        target = torch.repeat_interleave(torch.arange(len(self.nodes)), self._degree)
+        return torch.stack([source, target])
+
+    @functools.cached_property
+    def edge_numbers(self) -> Tensor:
+        """Number of each edge in the whole graph plus the number of nodes, shape (E_own,)."""
+        first = torch.from_numpy(self.files.read("first") - self.files.read("pointer")[:-1])
+        shift = torch.repeat_interleave(first, self._degree)
+        return self.num_nodes + shift + torch.arange(self.num_edges)
+
+    @property
+    def halo(self) -> RowExchange:
+        """Which own rows other ranks' edges name, and how many rows own edges name of theirs."""
+        return self._product.layout.gather
+
+    def edge_input(self, name: str) -> Array:
+        """Return `edge_weight` or `edge_attr` of own edges."""
+        return self.files.read(name)
+
+    def aggregate(self, x: Tensor, weighting: str) -> Tensor:
+        """Return the weighted sums over in-neighbours of own nodes, differentiable.
+
+        Args:
+            x: features of own nodes, shape (n_own, F).
+            weighting: as in `weighted_adjacency`.
+        """
+        check_weighting(weighting)
+        if weighting == "sum":
+            return self._product(x)
+        if weighting == "mean":
+            return self._product(x) / self._degree.clamp(min=1).to(x.dtype)[:, None]
+        # A node's own loops are replaced by exactly one of weight 1.
+        scale = (self._degree - self._loops + 1).to(x.dtype).rsqrt()[:, None]
+        scaled = x * scale
+        return (self._product(scaled) + (1 - self._loops).to(x.dtype)[:, None] * scaled) * scale
+
+
+def _split(files: PartFiles, pointer: Array) -> tuple[SparseMatrix, SparseMatrix, Array]:
+    """Read the columns block by block: own ones, the halo's, and the loops of each node."""
+    own, halo = files.record["nodes"], files.record["halo"]
+    num_far = int(files.record["far_edges"])
+    columns = [np.empty(int(pointer[-1]) - num_far, np.int32), np.empty(num_far, np.int32)]
+    pointers = [np.zeros(own + 1, np.int64) for _ in columns]
+    loops = np.zeros(own, np.int64)
+    file = ArrayFile(files.path)
+    for begin in range(0, own, ROWS):
+        end = min(begin + ROWS, own)
+        first, last = int(pointer[begin]), int(pointer[end])
+        block = file.rows("column", first, last)
+        rows = pointer[begin : end + 1] - first
+        for number, (kept, shift) in enumerate(((block < own, 0), (block >= own, own))):
+            ends = np.concatenate([[0], np.cumsum(kept)])[rows] + pointers[number][begin]
+            pointers[number][begin : end + 1] = ends
+            columns[number][ends[0] : ends[-1]] = block[kept] - shift
+        of_edges = np.repeat(np.arange(begin, end, dtype=np.int32), np.diff(rows))
+        loops += np.bincount(of_edges[block == of_edges], minlength=own)
+    file.close()
+    near, far = (
+        SparseMatrix.from_csr(p, c, None, width)
+        for p, c, width in zip(pointers, columns, (own, halo), strict=True)
+    )
+    return near, far, loops
+
+
+def whole_graph(graph: PartitionedGraph) -> Graph:
+    """Put the parts together in memory, edges by target, then source."""
+    parts = [graph.part(number) for number in range(graph.num_parts)]
+    source, target = [], []
+    for part in parts:
+        nodes, pointer = part.read("nodes"), part.read("pointer")
+        source.append(np.concatenate([nodes, part.read("halo")])[part.read("column")])
+        target.append(np.repeat(nodes, np.diff(pointer)))
+    order = np.argsort(np.concatenate(target), kind="stable")
+
+    def of_edges(name: str) -> Array | None:
+        present = name in parts[0]
+        return np.concatenate([p.read(name) for p in parts])[order] if present else None
+
+    def of_nodes(name: str) -> Array | None:
+        if name not in parts[0]:
+            return None
+        rows = np.concatenate([p.read(name) for p in parts])
+        out = np.empty_like(rows)
+        out[np.concatenate([p.read("nodes") for p in parts])] = rows
+        return out
+
+    splits = {
+        s: np.sort(np.concatenate([p.read("nodes")[p.read(s)] for p in parts]))
+        for s in SPLITS
+        if s in parts[0]
+    }
+    x = of_nodes("x")
+    return Graph(
+        np.concatenate(source)[order], np.concatenate(target)[order], graph.num_nodes,
+        np.zeros((graph.num_nodes, 0)) if x is None else x, of_nodes("y"), splits,
+        str(graph.path), of_edges("edge_weight"), of_edges("edge_attr"),
+    )  # fmt: skip

@@ -1,0 +1,44 @@
+"""One page that links the reports of several runs, each with its verdict and first figure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from scitoolkit.core.results import Results
+from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.reporting.page import template
+
+
+def write_index(target: Path, runs: Sequence[Path], left_out: Mapping[str, str]) -> Path:
+    """Write an index page; its links are relative, so the folder can be moved or served.
+
+    Args:
+        target: the page to write; the runs are below its folder, or anywhere on this machine.
+        runs: run directories with results.json and report/index.html.
+        left_out: reason of each workflow that was not run.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        DataError: a run has no results.
+    """
+    entries = []
+    for run in runs:
+        results = Results.read(run)
+        images = sorted((run / "report").glob("01-*.png"))
+        entries.append({
+            "title": results.title,
+            "verdict": results.verdict.sentence if results.verdict else "",
+            "report": _link(run / "report" / "index.html", target),
+            "image": _link(images[0], target) if images else "",
+        })  # fmt: skip
+    write_atomic(target, template("index.html").render(entries=entries, left_out=left_out))
+    return target
+
+
+def _link(path: Path, page: Path) -> str:
+    return quote(Path(os.path.relpath(path.resolve(), page.resolve().parent)).as_posix())

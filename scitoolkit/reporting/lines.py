@@ -1,0 +1,241 @@
+"""Lines over a common x axis, and the curves of a training as small multiples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.results import Lines, Series, number
+from scitoolkit.reporting.style import COLOURS, new_figure, plain, say_empty, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANELS_A_ROW = 3
+_DASHES = ((4, 2), (1, 1.5), (6, 2, 1, 2), (2, 2), (8, 2), (3, 1, 1, 1, 1, 1))
+_GREYS = ("0.35", "0.5", "0.42", "0.58")
+
+
+def learning_curves(rows: Iterable[Mapping[str, Any]]) -> list[Lines]:
+    """Describe the curves of a metrics log: one figure for all parts of one quantity.
+
+    `train/loss` and `validation/loss` share a figure, `train/lr` has its own. The y axis is
+    logarithmic when all values are positive and span more than a factor of 20.
+
+    Args:
+        rows: lines of metrics.jsonl: `name`, `value` (None where not finite), `unit`, `step`.
+
+    Example:
+        >>> rows = [{"name": "train/loss", "value": 1 / s, "unit": "", "step": s}
+        ...         for s in (1, 10, 100)]
+        >>> [(figure.title, figure.log_y) for figure in learning_curves(rows)]
+        [('loss', True)]
+    """
+    grouped: dict[str, dict[str, list[tuple[float, float | None]]]] = {}
+    units: dict[str, str] = {}
+    for row in rows:
+        part, _, quantity = str(row["name"]).rpartition("/")
+        value = None if row["value"] is None else number(row["value"])
+        curve = grouped.setdefault(quantity, {}).setdefault(part or quantity, [])
+        curve.append((float(row["step"]), value))
+        units[quantity] = str(row.get("unit") or "")
+    # The loss is what is looked at first; the rest keeps the order of the log.
+    names = sorted(grouped, key=lambda quantity: quantity != "loss")
+    return [_curve(n, grouped[n], units[n]) for n in names if not _is_constant(grouped[n])]
+
+
+def _is_constant(parts: Mapping[str, list[tuple[float, float | None]]]) -> bool:
+    """Return whether a quantity was logged more than once and never changed: it needs no panel."""
+    values = [value for points in parts.values() for _, value in points]
+    return len(values) > 1 and len(set(values)) == 1 and values[0] is not None
+
+
+def draw_lines(spec: Lines) -> Figure:
+    """Draw lines over a common x axis, each labelled at its right end.
+
+    None and NaN leave a gap; a single point is drawn as a marker; without any value the figure
+    says so.
+
+    Raises:
+        DataError: a series is not as long as its x.
+    """
+    with style():
+        figure = new_figure(7.2, 3.7)
+        _draw_on(figure.add_subplot(), spec)
+        return figure
+
+
+def draw_multiples(specs: Sequence[Lines]) -> Figure:
+    """Draw several quantities over one axis as small panels, three a row, with one legend each."""
+    rows = max(1, -(-len(specs) // PANELS_A_ROW))
+    with style():
+        figure = new_figure(3.4 * PANELS_A_ROW, 2.1 * rows)
+        for place, spec in enumerate(specs):
+            axes = figure.add_subplot(rows, PANELS_A_ROW, place + 1)
+            _draw_on(axes, spec, labelled=False)
+            axes.set_ylabel("")
+            if len(spec.series) > 1 and axes.lines:
+                axes.legend(fontsize=7)
+        return figure
+
+
+def _draw_on(axes: Axes, spec: Lines, labelled: bool = True) -> None:
+    """Draw a `Lines` on axes, its series labelled at their right ends."""
+    ends: list[tuple[float, float, str, str]] = []
+    counts = {"main": 0, "baseline": 0, "reference": 0}
+    # What is drawn last lies on top.
+    order = {"reference": 0, "baseline": 1, "main": 2}
+    for series in sorted(spec.series, key=lambda s: order[s.role]):
+        end = _draw_series(axes, series, spec, counts[series.role])
+        counts[series.role] += 1
+        ends += [end] if end else []
+    axes.set_title(plain(spec.title), pad=9)
+    axes.set_xlabel(plain(spec.x_label))
+    axes.set_ylabel(plain(spec.y_label))
+    if not ends:
+        say_empty(axes)
+        return
+    _set_scales(axes, spec)
+    if labelled and len(spec.series) > 1:
+        _label_ends(axes, ends)
+
+
+def _curve(
+    quantity: str, parts: Mapping[str, list[tuple[float, float | None]]], unit: str
+) -> Lines:
+    series = [
+        Series(
+            label=part,
+            x=[step for step, _ in sorted(points, key=_step)],
+            y=_values(points),
+        )
+        for part, points in parts.items()
+    ]
+    values = [v for one in series for v in one.y if v is not None]
+    log_y = bool(values) and min(values) > 0 and max(values) > 20 * min(values)
+    label = f"{quantity} ({unit})" if unit else quantity
+    return Lines(title=quantity, x=[], x_label="step", y_label=label, series=series, log_y=log_y)
+
+
+def _step(point: tuple[float, float | None]) -> float:
+    return point[0]
+
+
+def _values(points: list[tuple[float, float | None]]) -> list[float | None]:
+    return [value for _, value in sorted(points, key=_step)]
+
+
+def _array(values: Iterable[float | None]) -> np.ndarray:
+    return np.array([np.nan if v is None else v for v in values], dtype=float)
+
+
+def _draw_series(
+    axes: Axes, series: Series, spec: Lines, index: int
+) -> tuple[float, float, str, str] | None:
+    """Draw one series; return its last point, label and colour, or None if it has no value."""
+    x = _array(spec.x if series.x is None else series.x)
+    y = _array(series.y)
+    if x.shape != y.shape:
+        raise DataError(
+            f"series {series.label!r} has {y.size} values for {x.size} x",
+            where=f"figure {spec.title!r}",
+            allowed="as many values as x, null where there is none",
+        )
+    hidden = ~np.isfinite(y) | ~np.isfinite(x)
+    hidden |= (y <= 0) if spec.log_y else False
+    hidden |= (x <= 0) if spec.log_x else False
+    y = np.where(hidden, np.nan, y)
+    if hidden.all():
+        return None
+    look = _look(series.role, index)
+    if series.style == "points":
+        axes.scatter(x, y, s=6, alpha=0.5, linewidths=0, color=look["color"], zorder=look["zorder"])
+        return None
+    # Few points are measurements and are shown as such; one point has no line at all.
+    few = (~hidden).sum() <= 1 or (series.role == "main" and (~hidden).sum() <= 16)
+    if (~hidden).sum() > 150:
+        look["linewidth"] *= 0.6  # a noisy curve of many steps would become a ribbon
+    axes.plot(x, y, marker="o" if few else None, markersize=4, label=plain(series.label), **look)
+    if series.low is not None and series.high is not None:
+        low, high = _array(series.low), _array(series.high)
+        axes.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
+    last = np.flatnonzero(~hidden)[-1]
+    return float(x[last]), float(y[last]), series.label, look["color"]
+
+
+def _look(role: str, index: int) -> dict[str, Any]:
+    if role == "main":
+        return {"color": COLOURS[index % len(COLOURS)], "linewidth": 2.0, "zorder": 4}
+    if role == "reference":
+        return {"color": "0.1", "linewidth": 0.9, "zorder": 2}
+    dashes = (0, _DASHES[index % len(_DASHES)])
+    colour = _GREYS[index % len(_GREYS)]
+    return {"color": colour, "linewidth": 1.1, "linestyle": dashes, "zorder": 3}
+
+
+def _set_scales(axes: Axes, spec: Lines) -> None:
+    if spec.log_x:
+        axes.set_xscale("log")
+    if spec.log_y:
+        axes.set_yscale("log")
+    steps = spec.x and all(float(x).is_integer() for x in spec.x)
+    if steps and not spec.log_x:
+        from matplotlib.ticker import MaxNLocator
+
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True))
+
+
+def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
+    """Write each label beside the end of its line, moved apart where they would overlap."""
+    axes.margins(x=0.02)
+    axes.autoscale_view()
+    to_axes = axes.transData + axes.transAxes.inverted()
+    points = sorted((float(to_axes.transform((x, y))[1]), x, y, t, c) for x, y, t, c in ends)
+    heights = _spread([point[0] for point in points], gap=min(0.065, 1.0 / len(points)))
+    for height, (_, x, y, label, colour) in zip(heights, points, strict=True):
+        axes.annotate(
+            plain(label),
+            xy=(x, y),
+            xytext=(1.035, height),
+            textcoords="axes fraction",
+            color=colour,
+            va="center",
+            fontsize=8.5,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.5,
+                "alpha": 0.5,
+                "relpos": (0, 0.5),
+            },
+            annotation_clip=False,
+        )
+
+
+def _spread(heights: list[float], gap: float) -> list[float]:
+    """Move sorted heights apart to at least `gap`, as little as that allows, within 0..1.
+
+    Neighbours that collide are merged into a block that is centred on its members' mean.
+    """
+    blocks: list[list[float]] = []
+    for height in heights:
+        blocks.append([height])
+        while len(blocks) > 1 and _bottom(blocks[-1], gap) < _top(blocks[-2], gap) + gap:
+            last = blocks.pop()
+            blocks[-1] += last
+    return [
+        _bottom(block, gap) + gap * position for block in blocks for position in range(len(block))
+    ]
+
+
+def _bottom(block: list[float], gap: float) -> float:
+    span = gap * (len(block) - 1)
+    return min(max(sum(block) / len(block) - span / 2, 0.0), max(1.0 - span, 0.0))
+
+
+def _top(block: list[float], gap: float) -> float:
+    return _bottom(block, gap) + gap * (len(block) - 1)

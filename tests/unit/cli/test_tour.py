@@ -1,0 +1,59 @@
+"""The tour: one line a workflow, the verdicts in one table, one page that links the reports."""
+
+import json
+
+import pytest
+
+from scitoolkit.cli import tour
+from scitoolkit.cli.main import run_cli
+from scitoolkit.core.config import Config
+from scitoolkit.core.results import Results, Verdict
+from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.reporting import write_report
+
+
+@pytest.fixture
+def visits(tmp_path, monkeypatch):
+    """Three workflows without their minutes: one with a rival, one left out, one that fails."""
+    verdict = Verdict(quantity="RMSE", ours=0.5, rival=1.0, rival_name="persistence", unit="K")
+    run = RunDirectory.create(tmp_path / "runs", "first", Config())
+    Results(title="First <run>", verdict=verdict).write(run.path)
+    write_report(run.path)
+    found = {
+        "first": tour.Stop("first", 12.0, run=str(run.path)),
+        "second": tour.Stop("second", reason="no such file: a.h5"),
+        "third": tour.Stop("third", 1.0, reason="exit code 3", failed=True),
+    }
+    monkeypatch.setattr(tour, "_visit", lambda name, output: found[name])
+    return tmp_path / "runs"
+
+
+def test_each_workflow_is_a_line_and_its_verdict_a_row(visits, capsys):
+    assert run_cli(["tour", "first", "second", "-o", str(visits)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("[1/2] first")
+    assert "RMSE 0.5 K; persistence 1 K (2 x better)." in lines[0]
+    assert lines[1].endswith("left out: no such file: a.h5")
+    assert any(line.split()[0] == "first" and line.endswith("2 x") for line in lines[3:] if line)
+    page = (visits / "index.html").read_text(encoding="utf-8")
+    assert "First &lt;run&gt;" in page
+    assert "second: no such file: a.h5" in page
+    (link,) = [part.split('"')[0] for part in page.split('<a href="')[1:]]
+    assert (visits / link).is_file()
+
+
+def test_a_failed_workflow_is_an_exit_code(visits, capsys):
+    assert run_cli(["tour", "first", "third", "-o", str(visits), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [stop["failed"] for stop in found["stops"]] == [False, True]
+    assert found["stops"][0]["verdict"]["margin"] == "2 x"
+
+
+def test_a_workflow_whose_data_must_be_made_first_is_left_out_with_the_reason(tmp_path, capsys):
+    assert run_cli(["tour", "mesh_diffusion", "-o", str(tmp_path)]) == 0
+    assert "left out: no such file" in capsys.readouterr().out
+
+
+def test_an_unknown_workflow_is_a_usage_error(tmp_path, capsys):
+    assert run_cli(["tour", "sst_forcast", "-o", str(tmp_path)]) == 2
+    assert "sst_forecast" in capsys.readouterr().err

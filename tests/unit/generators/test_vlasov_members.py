@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.generators.vlasov.dispersion import Beam, least_damped
+from scitoolkit.generators.vlasov.members import BumpOnTail, Landau, Sheath, TwoStream
+from scitoolkit.testing import GeneratorContract
+
+SMALL = {"cells_x": 8, "cells_v": 64, "frames": 3}
+
+
+class TestLandau(GeneratorContract):
+    @pytest.fixture
+    def generator(self):
+        return Landau(**SMALL)
+
+
+class TestTwoStream(GeneratorContract):
+    @pytest.fixture
+    def generator(self):
+        return TwoStream(**{**SMALL, "cells_x": 16}, amplitude=1e-6, duration=65.0)
+
+
+class TestBumpOnTail(GeneratorContract):
+    @pytest.fixture
+    def generator(self):
+        return BumpOnTail(**SMALL, duration=5.0)
+
+
+class TestSheath(GeneratorContract):
+    @pytest.fixture
+    def generator(self):
+        return Sheath(cells_x=16, cells_v=32, frames=3, duration=5.0, size=16.0)
+
+
+def test_landau_damping_is_that_of_the_root():
+    landau = Landau(duration=25.0, frames=2)
+    frames = landau.generate(0).frames
+    assert landau.exact_root().imag == pytest.approx(-0.153359, abs=1e-6)
+    assert landau.measured_rate(frames) == pytest.approx(-0.153359, abs=1e-4)
+
+
+def test_two_streams_grow_as_the_root_says():
+    streams = TwoStream(frames=2, cells_x=16, cells_v=64)
+    assert streams.exact_root().imag == pytest.approx(0.28451, abs=1e-5)
+    found = streams.measured_rate(streams.generate(0).frames)
+    assert found == pytest.approx(0.28451, rel=1e-3)
+
+
+def test_a_bump_on_the_tail_grows_as_the_root_says():
+    bump = BumpOnTail(frames=2, duration=80.0)
+    (check,) = bump.checks(bump.generate(0).frames)
+    assert check.found == pytest.approx(check.exact, rel=5e-3)
+
+
+def test_stable_beams_have_no_rate():
+    assert TwoStream(drift=0.5).exact_root() is None
+
+
+def test_roots_of_the_literature():
+    # Two-species ion-acoustic and cold limits: omega^2 = 1 + 3 k^2 at small k
+    omega = least_damped(0.1, [Beam(1.0, 0.0, 1.0)], oscillating=True)
+    assert omega.real == pytest.approx(np.sqrt(1 + 3 * 0.01 + 6e-4), rel=2e-3)
+    assert abs(omega.imag) < 1e-8
+
+
+def test_a_sheath_charges_the_walls_negatively():
+    frames = Sheath(duration=20.0, frames=2).generate(0).frames
+    field, density = frames["E"].values[-1], frames["n"].values[-1]
+    assert field[0] < -0.5
+    assert field[-1] == pytest.approx(-field[0], rel=1e-9)
+    assert abs(field[32]) < 0.01
+    assert density[0] < 0.4 < 0.95 < density[32]
+
+
+def test_too_small_a_box_of_velocities_is_told_with_the_share():
+    (note,) = Landau(**SMALL, v_max=3.5, duration=1.0).generate(0).notes
+    assert "v_max 3.5 is too small" in note
+    with pytest.raises(ConfigError, match="particles reach 4"):
+        TwoStream(v_max=3.9)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"wavenumber": 0.0}, {"amplitude": 1.0}, {"cells_v": 40}, {"cfl": 1.5}]
+)
+def test_settings_out_of_validity_are_refused(settings):
+    with pytest.raises(ConfigError):
+        Landau(**settings)

@@ -1,0 +1,249 @@
+"""A graph in parts on disk: equal to the whole one, restartable, and refused when damaged."""
+
+import dataclasses
+import json
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.graphs import partitioner
+from scitoolkit.graphs.communicator import Traffic
+from scitoolkit.graphs.graph import Graph, write_graph
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.partitioned import PartitionedGraph
+from scitoolkit.graphs.partitioner import partition_edges
+from scitoolkit.graphs.simulated import run_ranks
+from scitoolkit.graphs.stored_part import StoredPart, whole_graph
+
+
+@pytest.fixture
+def file(graph, tmp_path):
+    path = tmp_path / "graph.npz"
+    write_graph(graph, path)
+    return path
+
+
+def sorted_edges(graph):
+    order = np.lexsort((graph.source, graph.target))
+    return np.stack([graph.source, graph.target])[:, order]
+
+
+@pytest.mark.parametrize("method", ["auto", "clusters", "greedy", "block"])
+def test_the_parts_are_the_graph(graph, file, tmp_path, method):
+    stored = partition_edges(file, tmp_path / "parts", 3, method=method, memory=1 << 25)
+    again = whole_graph(stored)
+    np.testing.assert_array_equal(np.stack([again.source, again.target]), sorted_edges(graph))
+    np.testing.assert_array_equal(again.features, graph.features)
+    np.testing.assert_array_equal(again.labels, graph.labels)
+    for name, nodes in graph.parts.items():
+        np.testing.assert_array_equal(again.parts[name], np.sort(nodes))
+    loops = (graph.source == graph.target).sum()
+    duplicates = graph.num_edges - len(set(zip(graph.source, graph.target, strict=True)))
+    header = stored.header
+    assert (header["self_loops"], header["duplicate_edges"]) == (loops, duplicates)
+    assert header["isolated_nodes"] >= 2
+    assert not (tmp_path / "parts" / "work").exists()
+
+
+@pytest.mark.parametrize("weighting", ["sum", "mean", "gcn"])
+def test_products_of_stored_parts_equal_those_of_the_graph(graph, file, tmp_path, weighting):
+    stored = partition_edges(file, tmp_path / "parts", 3, method="greedy")
+    x = torch.randn(graph.num_nodes, 4, dtype=torch.float64)
+    upstream = torch.randn(graph.num_nodes, 4, dtype=torch.float64)
+
+    def work(ranks, make):
+        part = make(ranks)
+        own = x[part.nodes].requires_grad_()
+        out = part.aggregate(own, weighting)
+        out.backward(upstream[part.nodes])
+        return part.nodes, out.detach(), own.grad
+
+    def collected(size, make):
+        found = [torch.empty_like(x), torch.empty_like(x)]
+        for nodes, *rows in run_ranks(size, lambda ranks: work(ranks, make), Traffic):
+            for whole, part in zip(found, rows, strict=True):
+                whole[nodes] = part
+        return found
+
+    one = np.zeros(graph.num_nodes, np.int64)
+    plain = collected(1, lambda ranks: GraphPart(graph, one, Grid(1), ranks))
+    for ours, wanted in zip(collected(3, lambda r: StoredPart(stored, r)), plain, strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_edge_numbers_do_not_depend_on_the_parts(file, tmp_path):
+    found = []
+    for size in (2, 3):
+        stored = partition_edges(file, tmp_path / f"{size}", size, method="greedy")
+        parts = run_ranks(size, lambda r, s=stored: StoredPart(s, r), Traffic)
+        pairs = {}
+        for part in parts:
+            known = np.concatenate([part.nodes.numpy(), part.files.read("halo")])
+            for number, (s, t) in zip(part.edge_numbers.tolist(), part.edges.T, strict=True):
+                pairs[number] = (known[s], known[t])
+        found.append(pairs)
+    assert found[0] == found[1]
+
+
+def interrupted(partitioner):
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_partition_is_continued(file, tmp_path, monkeypatch):
+    wanted = partition_edges(file, tmp_path / "at once", 3, method="clusters").header
+    for stage in ("_sort", "_place", "_emit", "_finish"):
+        folder = tmp_path / stage
+        with monkeypatch.context() as patch:
+            patch.setattr(partitioner._Partitioner, stage, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                partition_edges(file, folder, 3, method="clusters")
+        with pytest.raises(DataError, match=r"not finished|no such graph"):
+            PartitionedGraph.open(folder)
+        with monkeypatch.context() as patch:
+            patch.setattr(partitioner._Partitioner, "_count", None)
+            assert partition_edges(file, folder, 3, method="clusters").header == wanted
+
+
+def test_an_unfinished_partition_of_another_call_is_refused(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(partitioner._Partitioner, "_emit", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        partition_edges(file, tmp_path / "parts", 3)
+    with pytest.raises(ConfigError, match="unfinished partition of other parts"):
+        partition_edges(file, tmp_path / "parts", 2)
+
+
+@pytest.fixture
+def stored(file, tmp_path):
+    return partition_edges(file, tmp_path / "parts", 2)
+
+
+def test_damaged_files_are_refused(stored):
+    column = stored.path / "part-0001" / "column.npy"
+    whole = column.read_bytes()
+    column.write_bytes(whole[:-4])
+    with pytest.raises(DataError, match="truncated"):
+        stored.part(1, verify=False)
+    column.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    stored.part(1, verify=False)
+    with pytest.raises(DataError, match=r"not those of graph\.json"):
+        stored.part(1)
+    column.unlink()
+    with pytest.raises(DataError, match="no such file"):
+        stored.part(1)
+
+
+def test_other_versions_and_numbers_of_processes_are_refused(stored):
+    run = [lambda ranks: StoredPart(stored, ranks)]
+    with pytest.raises(ConfigError, match="3 processes for a graph of 2 parts"):
+        run_ranks(3, run[0], Traffic)
+    with pytest.raises(ConfigError, match="holds a partitioned graph"):
+        partition_edges(stored.path.parent / "graph.npz", stored.path, 2)
+    header = stored.path / "graph.json"
+    header.write_text(json.dumps({**stored.header, "version": 2}))
+    with pytest.raises(DataError, match="version 2"):
+        PartitionedGraph.open(stored.path)
+
+
+def weighted(graph):
+    r = np.random.default_rng(0)
+    return dataclasses.replace(
+        graph, edge_weight=r.random(graph.num_edges), edge_attr=r.random((graph.num_edges, 2))
+    )
+
+
+def as_npy(graph, folder):
+    np.save(folder / "edges.npy", np.stack([graph.source, graph.target], 1).astype(np.int32))
+    return folder / "edges.npy"
+
+
+def as_rows(graph, folder):
+    (folder / "csr").mkdir()
+    order = np.argsort(graph.target, kind="stable")
+    np.save(folder / "csr" / "indices.npy", graph.source[order])
+    np.save(folder / "csr" / "indptr.npy", np.r_[0, np.cumsum(graph.in_degrees())])
+    np.save(folder / "csr" / "edge_weight.npy", graph.edge_weight[order])
+    np.save(folder / "csr" / "edge_attr.npy", graph.edge_attr[order])
+    return folder / "csr"
+
+
+def as_hdf5(graph, folder):
+    with h5py.File(folder / "g.h5", "w") as file:
+        file["edge_index"] = np.stack([graph.source, graph.target])
+        file["edge_weight"], file["edge_attr"] = graph.edge_weight, graph.edge_attr
+    return folder / "g.h5"
+
+
+def as_csv(graph, folder):
+    rows = zip(graph.source, graph.target, graph.edge_weight, strict=True)
+    lines = ["source,target,weight", *(f"{s},{t},{float(w)!r}" for s, t, w in rows)]
+    (folder / "g.csv").write_text("\n".join(lines))
+    return folder / "g.csv"
+
+
+@pytest.mark.parametrize("write", [as_npy, as_rows, as_hdf5, as_csv])
+def test_every_edge_file_gives_the_same_parts(graph, file, tmp_path, write, monkeypatch):
+    monkeypatch.setattr("scitoolkit.graphs.edge_files.BLOCK", 64)
+    graph = weighted(graph)
+    path = write(graph, tmp_path)
+    again = whole_graph(partition_edges(path, tmp_path / "parts", 2, nodes=file))
+    np.testing.assert_array_equal(np.stack([again.source, again.target]), sorted_edges(graph))
+    order = np.lexsort((graph.source, graph.target))
+    for name in ("edge_weight", "edge_attr"):
+        if getattr(again, name) is not None:
+            kept = getattr(graph, name)[order]
+            # Equal edges keep the order of the file.
+            np.testing.assert_allclose(getattr(again, name), kept, rtol=1e-6)
+    assert (again.edge_weight is None) == (write is as_npy)
+
+
+def test_parquet(graph, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as parquet
+
+    table = pa.table({"source": graph.source, "target": graph.target})
+    parquet.write_table(table, tmp_path / "g.parquet")
+    again = whole_graph(partition_edges(tmp_path / "g.parquet", tmp_path / "p", 2, num_nodes=50))
+    np.testing.assert_array_equal(np.stack([again.source, again.target]), sorted_edges(graph))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([[0, 1], [-1, 2]], "edge 1 ends at node -1"),
+        ([[0, 1], [1, 9]], "edge 1 ends at node 9"),
+        ([[0.0, 1.5], [1.0, 2.0]], "float64"),
+    ],
+)
+def test_ends_that_are_no_nodes_are_refused(tmp_path, pairs, message):
+    np.save(tmp_path / "e.npy", np.array([*pairs, [0, 1]]))
+    with pytest.raises(DataError, match=message):
+        partition_edges(tmp_path / "e.npy", tmp_path / "p", 2, num_nodes=4)
+
+
+def test_values_that_are_not_finite_are_refused(graph, tmp_path):
+    graph = weighted(graph)
+    graph.edge_weight[7] = np.nan
+    with pytest.raises(DataError, match="edge_weight of edge 7 is NaN"):
+        partition_edges(as_hdf5(graph, tmp_path), tmp_path / "p", 2)
+    np.savez(tmp_path / "x.npz", x=np.full((50, 2), np.inf))
+    path = as_npy(graph, tmp_path)
+    with pytest.raises(DataError, match="50 nodes, such as 0"):
+        partition_edges(path, tmp_path / "q", 2, nodes=tmp_path / "x.npz")
+
+
+def test_parts_that_do_not_fit_are_refused(graph, file, tmp_path):
+    with pytest.raises(ConfigError, match="51 parts of a graph of 50 nodes"):
+        partition_edges(file, tmp_path / "p", 51)
+    with pytest.raises(ConfigError, match="method 'best'"):
+        partition_edges(file, tmp_path / "p", 2, method="best")
+    np.save(tmp_path / "owner.npy", np.zeros(50, int))
+    with pytest.raises(ConfigError, match="part 1 has no node"):
+        partition_edges(file, tmp_path / "q", 2, owner=tmp_path / "owner.npy")
+    small = Graph([0], [1], 2, np.zeros((2, 1)))
+    write_graph(small, tmp_path / "small.npz")
+    with pytest.raises(DataError, match="one number"):
+        partition_edges(file, tmp_path / "r", 2, nodes=tmp_path / "small.npz")
