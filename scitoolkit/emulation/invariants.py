@@ -15,6 +15,8 @@ from scitoolkit.emulation.guards.proposals import deviation, proposals, written
 from scitoolkit.io.campaign.split import Parts, divide
 
 MAX_FRAMES = 8
+JUMP = 4.0
+"""Changes across the ends of a periodic dim are those between neighbours, up to this factor."""
 
 
 def frames_of(data: Data, blocks: Sequence[range], lead: int) -> dict[str, np.ndarray]:
@@ -81,11 +83,12 @@ def unread_walls(config: EmulationConfig, data: Data, blocks: Sequence[range]) -
     for position, dim in enumerate(data.layout.grid, start=1):
         if config.boundary.get(dim) != "circular":
             continue
-        jumps = [_jump(np.moveaxis(v, position, -1)) for v in frames.values()]
-        if jumps and min(jumps) > 4:
+        jumps = {n: _jump(np.moveaxis(v, position, -1)) for n, v in frames.items()}
+        name = max(jumps, key=lambda n: jumps[n], default="")
+        if name and jumps[name] > JUMP:
             message = (
-                f"declared circular, but between the last point and the first every field jumps "
-                f"at least {min(jumps):.1f} times as far as between neighbours: a wall?"
+                f"declared circular, but between the last point and the first {name} jumps "
+                f"{jumps[name]:.1f} times as far as between neighbours: a wall?"
             )
             found.append(Finding(message, f"boundary.{dim}", "warning"))
     return found
