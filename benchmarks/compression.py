@@ -56,7 +56,7 @@ def compared(x: np.ndarray, **options) -> dict[str, float]:
     from scitoolkit.compression.compare import codecs_at_size
 
     start = time.process_time()
-    stream = compress(x, rel=1e-2, **options)
+    stream = compress(x, rel=1e-2, objective="quality", **options)
     seconds = time.process_time() - start
     about, y = inspect_stream(stream), decompress(stream)
     peers = codecs_at_size(x, len(stream), grid=GRID)
@@ -80,7 +80,7 @@ def never_worse(x: np.ndarray, rel: float) -> tuple[float, int]:
     from scitoolkit.compression import compress, decompress, psnr
     from scitoolkit.compression.compare import codecs_at_size
 
-    stream = compress(x, rel=rel)
+    stream = compress(x, rel=rel, objective="quality")
     y = decompress(stream)
     bound = rel * (float(x.max()) - float(x.min()))
     broken = int((np.abs(x.astype(np.float64) - y) > bound).sum())

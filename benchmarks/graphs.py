@@ -12,12 +12,14 @@ import time
 import warnings
 from pathlib import Path
 
+import _graph_stored
 import h5py
 import numpy as np
 import torch
 from _graph_data import grid_mesh, rmat
 from _graph_models import constructible, runs_plainly
 from _graph_ranks import run_models
+from _graph_stored import write_mesh, write_rmat
 from _measure import alternate, machine, medians
 
 from scitoolkit import api
@@ -28,6 +30,7 @@ from scitoolkit.graphs.grid import Grid, all_grids, make_grid
 from scitoolkit.graphs.models import GAT, GCN, SAGE
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partition import partition
+from scitoolkit.graphs.partitioner import partition_edges
 from scitoolkit.graphs.plan import forecast
 from scitoolkit.graphs.refine import received_rows
 from scitoolkit.graphs.sharing import normalised_features
@@ -44,6 +47,8 @@ EPOCHS, SEEDS = 50, 10
 EQUALITY_WIDTH = 64  # columns of Cora's features; all of its nodes and edges
 WIDTHS = (128, 64, 16)
 PROCESSES = (1, 2, 4)  # of the catalogue of models
+MESH_SIDE = 1500  # nodes of a mesh's side
+BASE_MIB = 300  # of a process without a graph
 EXACT = 1e-10  # relative, float64
 
 
@@ -58,6 +63,7 @@ def run() -> dict:
     out |= _kernels(large)
     out |= _epochs(large)
     out |= _scaling()
+    out |= {**_stored_power_law(), **_stored_mesh(), **_training_peak()}
     out |= _cora(cora)
     out |= _rollout()
     out["machine"] = machine()
@@ -355,6 +361,67 @@ def _scaling() -> dict:
         "two_process_scaling": min(seconds[1]) / min(seconds[2]),
         "process_seconds": {str(k): v for k, v in seconds.items()},
     }
+
+
+# --- larger than a process --------------------------------------------------------------------
+
+
+def _stored(edges: Path, memory: int, method: str = "auto") -> dict:
+    """Partition in a process apart, so that its memory and transfers are those of the work."""
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    with tempfile.TemporaryDirectory(dir=edges.parent) as folder:
+        record = Path(folder) / "record.json"
+        arguments = ["partition", edges, Path(folder) / "parts", memory, method, record]
+        if launch(1, [str(a) for a in arguments], module="_graph_stored"):
+            raise AssertionError(f"no partition of {edges.name}")
+        return json.loads(record.read_text())
+
+
+def _stored_power_law() -> dict:
+    """An R-MAT of 100 million edges, partitioned within a GiB."""
+    with tempfile.TemporaryDirectory() as folder:
+        edges = Path(folder) / "rmat.npy"
+        write_rmat(edges, 22, 100_000_000)
+        found = _stored(edges, 1024)
+    return {f"partition_{name}": value for name, value in found.items()}
+
+
+def _stored_mesh() -> dict:
+    """Meshes numbered by rows and at random, in too little memory for METIS, against METIS."""
+    ratios, cuts = [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        for shuffled in (False, True):
+            edges = Path(folder) / "mesh.npy"
+            write_mesh(edges, MESH_SIDE, shuffled=shuffled)
+            found = {m: _stored(edges, 64, m) for m in ("auto", "metis")}
+            if found["auto"]["method"] == "metis":
+                raise AssertionError("METIS fits: the mesh is too small")
+            ratios.append(found["auto"]["cut"] / found["metis"]["cut"])
+            name = "shuffled" if shuffled else "by rows"
+            cuts[name] = {m: each["cut"] for m, each in found.items()}
+    return {"mesh_cut_over_metis": max(ratios), "mesh_cuts": cuts}
+
+
+def _training_peak() -> dict:
+    """The largest of (peak - 300 MiB) / share over four processes that train from their parts."""
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    with tempfile.TemporaryDirectory() as folder:
+        edges, parts = Path(folder) / "mesh.npy", Path(folder) / "parts"
+        write_mesh(edges, MESH_SIDE, shuffled=False)
+        r, nodes = np.random.default_rng(0), MESH_SIDE**2
+        labels = r.integers(_graph_stored.WIDTHS[-1], size=nodes)
+        x = r.standard_normal((nodes, _graph_stored.WIDTHS[0]), dtype=np.float32)
+        np.savez(Path(folder) / "nodes.npz", x=x, y=labels, train=np.arange(nodes))
+        partition_edges(edges, parts, _graph_stored.PARTS, nodes=Path(folder) / "nodes.npz")
+        del x
+        if launch(_graph_stored.PARTS, ["train", str(parts), folder], module="_graph_stored"):
+            raise AssertionError("training from parts failed")
+        found = [
+            json.loads((Path(folder) / f"{rank}.json").read_text())
+            for rank in range(_graph_stored.PARTS)
+        ]
+    ratio = max((each["peak_mib"] - BASE_MIB) / each["share_mib"] for each in found)
+    return {"training_peak_over_share": ratio, "training_memory": found}
 
 
 # --- accuracy ---------------------------------------------------------------------------------

@@ -257,13 +257,16 @@ def predict(directory: Path | str, source: Path, output: Path, steps: int | None
     return Path(output)
 
 
-def export(directory: Path | str, output: Path | str, batch: int = 1) -> Mapping[str, Any]:
-    """Write a run or surrogate as one file for other programs, checked against the model.
+def export(
+    directory: Path | str, output: Path | str, options: Sequence[str] = ()
+) -> Mapping[str, Any]:
+    """Write a run or surrogate for other programs, checked against the model.
 
     Args:
         directory: a run directory, `surrogates/NAME`, or NAME of a shipped surrogate.
-        output: a file whose suffix says which kind, as `.pt2` or `.onnx`.
-        batch: samples of a call.
+        output: of an emulator a file whose suffix says which kind, `.pt2` or `.onnx`; of a
+            potential the folder of a C library.
+        options: `key=value` options of the domain, as `precision=float32`.
 
     Raises:
         ConfigError: the domain of this surrogate writes no such files.
@@ -271,7 +274,7 @@ def export(directory: Path | str, output: Path | str, batch: int = 1) -> Mapping
     job, path = _job_of(directory)
     if not isinstance(job, Exporter):
         raise ConfigError("a surrogate of this kind cannot be exported", where=str(path))
-    return job.export(path, Path(output), batch)
+    return job.export(path, Path(output), read_document(None, options).validate(job.export_options))
 
 
 def publish(directory: Path | str, destination: Path | str) -> Path:

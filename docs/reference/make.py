@@ -22,7 +22,7 @@ def page() -> str:
         contract = f"; contract suite `{kind.contract}`" if kind.contract else ""
         parts.append(f"{kind.summary}. Entry-point group `{kind.group}`{contract}.\n")
         rows = [row for row in kind.members() if row.origin.startswith("scitoolkit")]
-        parts.append("| name | what it is |\n|---|---|")
+        parts.append("| name | summary |\n|---|---|")
         parts += [f"| `{row.name}` | {row.summary or '-'} |" for row in rows]
         parts[-1] += "\n"
     return "\n".join(parts)

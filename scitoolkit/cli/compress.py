@@ -39,7 +39,7 @@ def compress(
     ] = 0.0,
     objective: Annotated[
         str, typer.Option("--for", help="size (fewest bytes) or quality (PSNR for its bytes).")
-    ] = "quality",
+    ] = "size",
     missing: Annotated[
         list[float] | None,
         typer.Option(help="A value that stands for missing; may be given several times."),

@@ -1,4 +1,4 @@
-"""`scitoolkit export`: a run or surrogate as one file that C++, Fortran or ONNX tools call."""
+"""`scitoolkit export`: a run or surrogate for C, C++, Fortran, LAMMPS or ONNX tools."""
 
 from __future__ import annotations
 
@@ -15,21 +15,28 @@ NAME = "export"
 
 def command(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or surrogates/NAME.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="model.pt2 or model.onnx.")],
-    batch: Annotated[int, typer.Option("--batch", help="Samples of a call.")] = 1,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="model.pt2, model.onnx, or a folder."),
+    ],
+    options_given: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the domain.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option("--batch", help="Samples of a call.")] = None,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Write a model for solvers: compiled (.pt2) or ONNX, and check what was written."""
+    """Write a model for solvers, and check it: compiled (.pt2), ONNX, or a C library."""
     from scitoolkit import api
 
     setup_logging(verbose=verbose)
-    found = dict(api.export(directory, output, batch))
+    given = [*(options_given or ()), *([] if batch is None else [f"batch={batch}"])]
+    found = dict(api.export(directory, output, given))
     if as_json:
         options.print_json(found)
         return
     for kind in ("inputs", "outputs"):
-        for entry in found[kind]:
+        for entry in found.get(kind, ()):
             dims = ", ".join(f"{d} {n}" for d, n in zip(entry["dims"], entry["shape"], strict=True))
             print(f"{kind[:-1]:<7} {entry['name']:<10} ({dims}) float32 {entry['units']}".rstrip())
     print(f"checked: differs from the surrogate by {found['largest_difference']:.1g}")

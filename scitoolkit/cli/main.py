@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 
 from scitoolkit import __version__
 from scitoolkit.cli import (
+    codec,
     compress,
     content,
     doctor,
@@ -27,6 +28,7 @@ from scitoolkit.cli import (
     generate,
     graphs,
     inspect,
+    lammps,
     new,
     ops,
     predict,
@@ -102,7 +104,9 @@ app.command("cp")(content.cp)
 app.command(new.NAME)(new.command)
 app.command(validate.NAME)(validate.command)
 app.command(doctor.NAME)(doctor.command)
+app.add_typer(codec.app, name="codec")
 app.add_typer(graphs.app, name="graphs")
+app.add_typer(lammps.app, name="lammps")
 app.add_typer(ops.app, name="ops")
 
 

@@ -66,7 +66,7 @@ def command(
 
 
 def _visit(name: str, output: Path) -> Stop:
-    """Run one workflow in a process of its own, its log beside the runs."""
+    """Run one workflow in a separate process, with a log beside the runs."""
     missing = _missing(name)
     if missing:
         return Stop(name, reason=missing)

@@ -2,7 +2,7 @@
 
 `abs`: |x - x'| <= value. `rel`: value times the range (max - min) of the finite values. `pw_rel`:
 |x - x'| <= value * |x| at every point, by coding log|x| with sign and zeros beside it. `psnr`: at
-least that many dB, with 20 log10(range / rmse); the error then has no pointwise bound of its own.
+least that many dB, with 20 log10(range / rmse); the error then has no pointwise bound.
 """
 
 from __future__ import annotations

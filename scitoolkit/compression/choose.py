@@ -30,6 +30,8 @@ OVERHEAD = 100
 DEFAULT_EXCHANGE = 7.0
 # Drop candidates more than 1.4x the smallest: users of an error bound want small files.
 MAX_GROWTH = 1.4
+# Larger fields have their codec chosen on a block of about so many points.
+SAMPLED_POINTS = 1 << 21
 
 
 class Options(Config):
@@ -43,7 +45,8 @@ class Options(Config):
             to at most twice the bound.
         train_seconds: training time of enhancers that are trained; 0 leaves them out of `auto`.
         objective: `size` writes the smallest stream that keeps the bound, `quality` the one of the
-            highest PSNR for its bytes, up to 1.4 times the smallest.
+            highest PSNR for its bytes, up to 1.4 times the smallest. A bound in dB is always met
+            by `quality`.
 
     Example:
         >>> Options(codec="sz3", guarantee="relaxed").codec
@@ -56,7 +59,7 @@ class Options(Config):
     )
     guarantee: Literal["strict", "relaxed"] = "strict"
     train_seconds: float = Field(default=0.0, ge=0)
-    objective: Literal["size", "quality"] = "quality"
+    objective: Literal["size", "quality"] = "size"
 
     def tried_codecs(self) -> list[ErrorBoundedCodec]:
         """Return the codecs to try on a field, with their settings."""
@@ -109,6 +112,12 @@ class CandidateSelection:
         near = [e for e in self.candidates if e[0].num_bytes + OVERHEAD <= MAX_GROWTH * least]
         return [e for e, _ in sorted(near, key=self._value, reverse=True)]
 
+    def keep_enhanced(self, options: Options) -> None:
+        """Drop candidates without enhancer where one without training was asked for by name."""
+        if isinstance(options.enhancer, Enhancer) and not options.enhancer.trained:
+            enhanced = [e for e in self.candidates if "enhancer" in e[0].header]
+            self.candidates = enhanced or self.candidates
+
     def measure_rate(self) -> None:
         """Measure dB per doubling of the size from two candidates of a monotone codec."""
         pair = [e for e in self.candidates if codec_of(e[0]).monotone][:2]
@@ -129,7 +138,7 @@ class CandidateSelection:
             error = x[start : start + block].astype(np.float64)
             error -= y[start : start + block]
             total += float(error @ error)
-        if total == 0:
+        if total == 0 or self.extent == 0:
             return 1000.0
         return 10 * math.log10(self.extent**2 * x.size / total)
 
@@ -161,9 +170,7 @@ def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded:
     for enhancer in options.tried_enhancers():
         for found in _enhanced(enhancer, leading, values, bound, options):
             final.add(found)
-    if isinstance(options.enhancer, Enhancer) and not options.enhancer.trained:
-        enhanced = [e for e in final.candidates if "enhancer" in e[0].header]
-        final.candidates = enhanced or final.candidates
+    final.keep_enhanced(options)
     if not final.candidates:
         raise BackendError("no codec keeps the bound")
     best = final.by_value()[0]
@@ -175,22 +182,42 @@ def _smallest(values: np.ndarray, bound: float, options: Options) -> Encoded:
     """Return the smallest coded field whose every point keeps the bound.
 
     Corrections count, so candidates are compared with theirs; an enhancer only pays where it saves
-    more corrections than its own bytes.
+    more corrections than its own bytes. On a large field the codec is chosen on a block of it.
     """
+    if options.codec == "auto" and values.size > SAMPLED_POINTS:
+        sample = _smallest(middle_block(values), bound, options)
+        (codec,) = (c for c in options.tried_codecs() if isinstance(c, codec_of(sample)))
+        options = options.model_copy(update={"codec": codec})
     final, plain = CandidateSelection(values, "size"), list(_plain(values, bound, options))
     if not plain:
         raise _no_codec(values, bound, options)
     for encoded in plain:
         final.add(_strict(encoded, values, bound))
-    leading = sorted(plain, key=lambda e: e.num_bytes)[:2]
-    for enhancer in options.tried_enhancers():
-        for found in _enhanced(enhancer, leading, values, bound, options):
+    least = min((e.num_bytes for e, _ in final.candidates), default=0)
+    leading = [e for e in sorted(plain, key=lambda e: e.num_bytes) if _may_gain(e, least, options)]
+    for enhancer in options.tried_enhancers() if leading else []:
+        for found in _enhanced(enhancer, leading[:2], values, bound, options):
             final.add(found)
+    final.keep_enhanced(options)
     if not final.candidates:
         raise BackendError("no codec keeps the bound")
     best = final.by_value()[0]
     log.info("%s", _description(best))
     return best
+
+
+def _may_gain(encoded: Encoded, least: int, options: Options) -> bool:
+    """Whether an enhancer may make a stream the smallest: it saves corrections, nothing else."""
+    wanted = isinstance(options.enhancer, Enhancer) or options.guarantee == "relaxed"
+    return wanted or (not codec_of(encoded).pointwise and encoded.num_bytes < least)
+
+
+def middle_block(values: np.ndarray) -> np.ndarray:
+    """Return a contiguous block from the middle of a field, of at most `SAMPLED_POINTS` points."""
+    side = int(SAMPLED_POINTS ** (1 / max(sum(n > 1 for n in values.shape), 1)))
+    starts = [max(n - side, 0) // 2 for n in values.shape]
+    inner = tuple(slice(i, i + side) for i in starts)
+    return np.ascontiguousarray(values[inner])
 
 
 def _no_codec(values: np.ndarray, bound: float, options: Options) -> BackendError:

@@ -22,7 +22,7 @@ SPAN = 1.35
 
 
 def plain_codecs() -> tuple[dict[str, ErrorBoundedCodec], dict[str, str]]:
-    """Return the codecs that keep a bound by themselves, and why others of them cannot run here.
+    """Return the codecs that ours are compared with, and why others of them cannot run here.
 
     Example:
         >>> found, not_run = plain_codecs()
@@ -30,7 +30,7 @@ def plain_codecs() -> tuple[dict[str, ErrorBoundedCodec], dict[str, str]]:
         False
     """
     members = {name: codecs.get(name) for name in codecs}
-    members = {name: member for name, member in members.items() if member.pointwise}
+    members = {name: member for name, member in members.items() if member.reference}
     not_run = {name: why for name, member in members.items() if (why := member.unavailable())}
     return {name: m() for name, m in members.items() if name not in not_run}, not_run
 

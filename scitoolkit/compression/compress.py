@@ -53,7 +53,7 @@ def compress(
     guarantee: Literal["strict", "relaxed"] = "strict",
     missing: Missing = None,
     train_seconds: float = 0.0,
-    objective: Literal["size", "quality"] = "quality",
+    objective: Literal["size", "quality"] = "size",
 ) -> bytes:
     """Return the array as one self-describing, checksummed stream.
 

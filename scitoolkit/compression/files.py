@@ -53,7 +53,7 @@ class FilePlan:
     """What to compress, and how tightly.
 
     Args:
-        bound: for every variable that has none of its own.
+        bound: for every variable without a separate one.
         variables: name (or path inside the file) -> bound or None; empty means all float
             variables of at least 1024 values that are not coordinates.
         options: codec, enhancer, guarantee.

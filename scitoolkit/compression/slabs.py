@@ -1,6 +1,6 @@
 """Arrays larger than memory, slab by slab along the first dim.
 
-A slab is a stream of its own, so slabs can be checked and decoded one at a time; the range that a
+A slab is a complete stream, so slabs can be checked and decoded one at a time; the range that a
 relative bound refers to is that of the whole array, found in a first pass.
 """
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_chec
 from scitoolkit.core.processes import one_process
 
 if TYPE_CHECKING:
+    from scitoolkit.core.config import Config
     from scitoolkit.core.job_config import JobConfig
     from scitoolkit.core.results import Results
     from scitoolkit.core.run_directory import RunDirectory
@@ -136,10 +137,20 @@ class Job(ABC):
 
 @runtime_checkable
 class Exporter(Protocol):
-    """A job whose surrogates can be written as one file that other programs call."""
+    """A job whose surrogates can be written for other programs to call.
 
-    def export(self, directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
-        """Write a run's or surrogate's model; return what a caller has to know of it."""
+    Attributes:
+        export_options: schema of the options of an export.
+    """
+
+    export_options: ClassVar[type[Config]]
+
+    def export(self, directory: Path, output: Path, options: Any) -> Mapping[str, Any]:
+        """Write a run's or surrogate's model; return what a caller has to know of it.
+
+        The mapping has `path` and `largest_difference`, from the surrogate; `inputs` and
+        `outputs`, if any, list arrays by name, dims, shape and units.
+        """
 
 
 @runtime_checkable

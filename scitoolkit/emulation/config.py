@@ -84,7 +84,7 @@ class SymmetryConfig(Config):
 class DiagnosticConfig(Config):
     """Outputs that follow from the other outputs of the same moment, by a network of their own.
 
-    A pressure is one: it has no past of its own. It is learned from the true state first, and
+    A pressure is one: it has no memory. It is learned from the true state first, and
     from the emulator's own state in the part of the training that `rollout.begin` starts.
 
     Attributes:
@@ -225,3 +225,13 @@ class EmulationConfig(JobConfig):
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+
+class ExportOptions(Config):
+    """How an emulator is exported.
+
+    Attributes:
+        batch: samples of a call, fixed in the file.
+    """
+
+    batch: PositiveInt = 1

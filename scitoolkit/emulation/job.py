@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from scitoolkit.core.job import CHAOTIC, Artifacts, Finding
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.config import EmulationConfig, ExportOptions
 from scitoolkit.training import TrainingJob
 
 
@@ -17,6 +17,7 @@ class EmulationJob(TrainingJob):
     """Emulators of named variables."""
 
     config_class: ClassVar[type[EmulationConfig]] = EmulationConfig
+    export_options: ClassVar[type[ExportOptions]] = ExportOptions
 
     def validate(self, config: EmulationConfig) -> Sequence[Finding]:
         """Return what the data say of the guards and boundaries, and which invariants hold."""
@@ -52,6 +53,7 @@ class EmulationJob(TrainingJob):
 
         pipeline.predict(directory, source, output)
 
+<<<<<<< HEAD
     def predict_steps(self, directory: Path, source: Path, output: Path, steps: int) -> None:
         """Go `steps` steps beyond the last sample of a file; 0 maps every sample instead."""
         from scitoolkit.emulation import pipeline
@@ -59,10 +61,13 @@ class EmulationJob(TrainingJob):
         pipeline.predict(directory, source, output, steps)
 
     def export(self, directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
+=======
+    def export(self, directory: Path, output: Path, options: ExportOptions) -> Mapping[str, Any]:
+>>>>>>> main
         """Write a compiled `.pt2`, or `.onnx`, and compare it with the emulator."""
         from scitoolkit.emulation import pipeline
 
-        return pipeline.export(directory, output, batch)
+        return pipeline.export(directory, output, options.batch)
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the whole model folder; a repetition on another processor ends elsewhere."""

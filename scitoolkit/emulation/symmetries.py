@@ -35,7 +35,7 @@ class Symmetries:
         self.sizes: dict[str, int] = layout.grid
 
     def draw(self, batch: Batch) -> Batch:
-        """Return every sample of (B, step, *dims) under transformations of its own."""
+        """Return every sample of (B, step, *dims) under a transformation drawn for it."""
         if not self.config.shift and not self.config.mirror:
             return batch
         names = [n for n in self.dims if n in batch]

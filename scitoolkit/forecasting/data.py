@@ -21,7 +21,7 @@ from scitoolkit.io.time_axis import decimal_years, read_time_axis
 
 @dataclass(frozen=True)
 class FieldData:
-    """A field in memory as (time, cell), and the way back to its grid.
+    """A field in memory as (time, cell), and the inverse map to its grid.
 
     Attributes:
         series: values (time, cell) of the unmasked cells, and decimal years.

@@ -42,7 +42,7 @@ def prepared(
         data = read_field(config.data)
         parts = divide(data, config)
         _kept.clear()
-        # The seed is that of the networks; the decomposition has one of its own.
+        # The seed is that of the networks; the decomposition has another.
         same = config.model_copy(update={"seed": 0})
         _kept[key] = (data, parts, *fitting.prepare(data, parts, same))
     data, parts, surrogate, choice, pod = _kept[key]

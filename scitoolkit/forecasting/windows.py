@@ -1,7 +1,7 @@
 """Series, windows and the true calendar: the plain data every forecaster works on.
 
 A series is (time, channel), a channel being a POD mode or a grid cell, with the decimal year of
-every step. The season of a step is the fraction of its own year that has passed, read from the
+every step. The season of a step is the fraction of its year that has passed, read from the
 calendar; it is never obtained by counting steps, because real records have breakpoints and leap
 days.
 """

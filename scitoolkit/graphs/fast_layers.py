@@ -1,4 +1,4 @@
-"""GCN, SAGE and GIN layers as sparse products, which move fewer numbers and store no messages."""
+"""GCN, SAGE, GIN and linear propagation as sparse products, which store no messages."""
 
 from __future__ import annotations
 
@@ -19,10 +19,15 @@ def fast_forward(layer: nn.Module) -> FastForward | None:
 
     Whether it equals the layer as it is configured is for the proof to find out.
     """
-    from torch_geometric.nn import GCNConv, GINConv, SAGEConv
+    from torch_geometric.nn import APPNP, GCNConv, GINConv, SAGEConv, SGConv
 
-    forms: dict[type, FastForward] = {GCNConv: _gcn, SAGEConv: _sage, GINConv: _gin}
-    return forms.get(type(layer))
+    forms: dict[type, FastForward] = {
+        GCNConv: _gcn, SAGEConv: _sage, GINConv: _gin, APPNP: _appnp, SGConv: _simple,
+    }  # fmt: skip
+    # The proof drops nothing and runs a model once: it sees neither of these.
+    drops_edges = isinstance(layer, APPNP) and layer.dropout > 0
+    keeps_sums = isinstance(layer, SGConv) and layer.cached
+    return None if drops_edges or keeps_sums else forms.get(type(layer))
 
 
 def is_whole_graph(edge_index: Any, part: Part) -> bool:
@@ -78,6 +83,23 @@ def _sage(layer: Any, part: Part, x: Tensor) -> Tensor:
     if layer.root_weight:
         out = out + layer.lin_r(x)
     return nn.functional.normalize(out, p=2.0, dim=-1) if layer.normalize else out
+
+
+def _appnp(layer: Any, part: Part, x: Tensor) -> Tensor:
+    start = x
+    for _ in range(layer.K):
+        x = (1 - layer.alpha) * _aggregate(part, x, "gcn") + layer.alpha * start
+    return x
+
+
+def _simple(layer: Any, part: Part, x: Tensor) -> Tensor:
+    weight, bias = layer.lin.weight, layer.lin.bias
+    wide = weight.shape[0] > weight.shape[1]
+    x = x if wide else x @ weight.t()
+    for _ in range(layer.K):
+        x = _aggregate(part, x, "gcn")
+    x = x @ weight.t() if wide else x
+    return x if bias is None else x + bias
 
 
 def _gin(layer: Any, part: Part, x: Tensor) -> Tensor:

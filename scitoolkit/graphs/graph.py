@@ -45,11 +45,11 @@ class Graph:
     Attributes:
         source, target: nodes of each edge, shape (E,), int64; messages run source -> target.
         num_nodes: number of nodes; some may have no edge.
-        features: shape (N, F), float32, or a scipy CSR matrix of that shape.
+        features: shape (N, F), float32 (float64 stays), or a scipy CSR matrix of that shape.
         labels: class of each node, shape (N,), int64, -1 where unknown; or None.
         parts: nodes of the parts train, validation and test, int64 arrays.
-        edge_weight: of each edge, shape (E,), float32; or None.
-        edge_attr: features of each edge, shape (E,) or (E, D), float32; or None.
+        edge_weight: of each edge, shape (E,), float32 (float64 stays); or None.
+        edge_attr: features of each edge, shape (E,) or (E, D), likewise; or None.
 
     Raises:
         DataError: an index out of range, lengths that differ, NaN, a labelled part without labels.
@@ -112,7 +112,7 @@ class Graph:
         for name in ("edge_weight", "edge_attr"):
             if getattr(self, name) is None:
                 continue
-            values = np.asarray(getattr(self, name), dtype=np.float32)
+            values = _real(getattr(self, name))
             dimensions = (1,) if name == "edge_weight" else (1, 2)
             if values.ndim not in dimensions or len(values) != len(self.source):
                 self._refuse(
@@ -133,7 +133,7 @@ class Graph:
 
     def _check_features(self) -> None:
         if not sp.issparse(self.features):
-            self.features = np.asarray(self.features, dtype=np.float32)
+            self.features = _real(self.features)
         if self.features.ndim != 2 or self.features.shape[0] != self.num_nodes:
             self._refuse(
                 f"features of shape {self.features.shape}", f"({self.num_nodes}, any width)"
@@ -191,6 +191,11 @@ class Graph:
         """Features of some nodes, shape (len(nodes), F), float32."""
         rows = self.features[nodes]
         return np.asarray(rows.todense() if sp.issparse(rows) else rows, dtype=np.float32)
+
+
+def _real(values: Any) -> Array:
+    values = np.asarray(values)
+    return values if values.dtype == np.float64 else values.astype(np.float32)
 
 
 def read_graph(path: Path) -> Graph:

@@ -26,7 +26,7 @@ class Layout:
         near: the block's columns that the fibre owns, over rows R_i.
         far: the block's columns that come from other ranks, in the order they come in.
         gather: rows of X that go to ranks (., j, k).
-        reduce: for rows of the fibre, the exchange whose way BACK brings in partial sums:
+        reduce: for rows of the fibre, the exchange whose backward direction adds partial sums:
             forward it would spread this rank's rows over (i, ., k).
         own_rows: place of the fibre's rows in R_i.
         spread_rows: place in R_i of the rows whose partial sums go to others, in sending order.

@@ -193,7 +193,7 @@ class GraphPart(Part):
     def _need_whole_rows(self) -> None:
         if not self.has_whole_rows:
             raise ConfigError(
-                f"a layer with messages of its own cannot run on the grid {self.grid}",
+                f"a layer that computes its messages itself cannot run on the grid {self.grid}",
                 where="graph.algorithm", allowed="1d for attention and other message layers",
                 fix="graph.algorithm=1d",
             )  # fmt: skip

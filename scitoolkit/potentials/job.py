@@ -13,6 +13,7 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.io.atoms import check_label_names
 from scitoolkit.potentials.config import PotentialConfig
+from scitoolkit.potentials.export.options import LibraryOptions
 from scitoolkit.training import TrainingJob
 
 
@@ -20,6 +21,7 @@ class PotentialJob(TrainingJob):
     """Interatomic potentials."""
 
     config_class: ClassVar[type[PotentialConfig]] = PotentialConfig
+    export_options: ClassVar[type[LibraryOptions]] = LibraryOptions
 
     def validate(self, config: PotentialConfig) -> Sequence[Finding]:
         """Refuse names of labels that no file of the configuration has."""
@@ -52,6 +54,12 @@ class PotentialJob(TrainingJob):
         from scitoolkit.potentials import pipeline
 
         pipeline.predict(directory, source, output)
+
+    def export(self, directory: Path, output: Path, options: LibraryOptions) -> Mapping[str, Any]:
+        """Write, compile and check the C library of a model; see `potentials.export`."""
+        from scitoolkit.potentials import pipeline
+
+        return pipeline.export(directory, output, options)
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return weights and the model's own configuration, which has the type map filled in."""

@@ -20,6 +20,7 @@ from scitoolkit.io.atoms import AtomsCollection, Configuration, check_label_name
 from scitoolkit.potentials import evaluation
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader, GraphSet
+from scitoolkit.potentials.export.options import LibraryOptions
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.prediction import write_predictions
@@ -110,6 +111,16 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     """Write energies and forces of a file's configurations, as .nc (xarray) or .xyz (ASE)."""
     model, config, _ = load_model(directory)
     write_predictions(model, open_atoms(source, config.data.labels), output)
+
+
+def export(directory: Path, output: Path, options: LibraryOptions) -> Mapping[str, Any]:
+    """Write, compile and check the C library of a model; see `potentials.export`."""
+    from scitoolkit.potentials.export.write import export_library
+
+    model, config, _ = load_model(directory, options.precision)
+    if options.compress:
+        model.compress()
+    return export_library(model, config.model, Path(output))
 
 
 def prepare(config: PotentialConfig) -> Prepared:

@@ -1,6 +1,6 @@
 """The manager of a search: asks, issues, collects, records; nothing is lost and nothing repeated.
 
-Each turn of its loop takes in what has finished, asks for as many new trials as workers are
+Each turn of its loop collects what has finished, asks for as many new trials as workers are
 free, writes all of that to the log in one flush, and only then hands the new trials out.
 """
 

@@ -126,7 +126,7 @@ class TrialLog:
 
 
 class _Flusher:
-    """Flushes a file to the disk whenever that is wanted, in a thread of its own."""
+    """Flushes a file to the disk whenever that is wanted, in a separate thread."""
 
     def __init__(self, file: int) -> None:
         self._file, self._end = file, False

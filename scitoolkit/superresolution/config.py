@@ -28,7 +28,7 @@ class FieldsConfig(Config):
         fields: names of the variables.
         dims: names of the dims in the order to use; the first field's unless stated.
         periodic: {dim: its length} of periodic dims.
-        walled: dims that end at walls, so that a place along them has a meaning of its own.
+        walled: dims that end at walls, so that the position along them matters.
         max_memory_mib: files up to this size are held in memory, larger ones read crop by crop.
     """
 

@@ -186,7 +186,7 @@ def pool(x: Tensor, dims: Sequence[bool]) -> Tensor:
 
 
 def unpool(x: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Return nodes repeated in pairs up to `sizes`: the way back from `pool`."""
+    """Return nodes repeated in pairs up to `sizes`: the inverse of `pool`."""
     for dim, size in enumerate(sizes):
         if x.shape[dim + 2] != size:
             x = x.repeat_interleave(2, dim + 2).narrow(dim + 2, 0, size)

@@ -106,7 +106,7 @@ class JobContract:
         return Path(json.loads(done.out)["run"])
 
     def test_the_domain_is_listed(self) -> None:
-        """It can be imported, has what it needs, and says in a sentence what it is."""
+        """It can be imported, has what it needs, and has a summary of one sentence."""
         member = domains.member(self.domain)
         assert not member.problem
         assert member.summary

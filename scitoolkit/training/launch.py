@@ -74,7 +74,7 @@ def _ranks(
     try:
         for rank in range(nproc):
             env = {**base, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            # A session of its own: Ctrl-C reaches a rank once, through us, and not twice.
+            # A separate session: Ctrl-C reaches a rank once, through us, and not twice.
             ranks.append(
                 subprocess.Popen(
                     command, env=env, start_new_session=True, preexec_fn=_die_with_parent

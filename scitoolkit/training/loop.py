@@ -55,7 +55,7 @@ class TrainingLoop:
         self._pending: Exception | None = None
 
     def run(self) -> None:
-        """Train; save the last step; callbacks are told of the start and, in any case, the end."""
+        """Train; save the last step; callbacks see the start and, in any case, the end."""
         try:
             self._notify("on_fit_start")
             self._epochs()

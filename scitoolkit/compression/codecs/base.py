@@ -52,6 +52,7 @@ class ErrorBoundedCodec(Config):
         automatic: `codec: auto` tries it; such streams cannot be read without its package.
         monotone: fewer bytes for a larger bound without exception, so that two bounds measure
             how many dB a byte is worth.
+        reference: reports and benchmarks compare ours with it.
 
     Example:
         >>> from scitoolkit.compression.codecs import codecs
@@ -67,6 +68,7 @@ class ErrorBoundedCodec(Config):
     pointwise: ClassVar[bool] = True
     automatic: ClassVar[bool] = False
     monotone: ClassVar[bool] = False
+    reference: ClassVar[bool] = True
 
     @abstractmethod
     def encode(self, values: np.ndarray, error_bound: float) -> bytes:

@@ -29,6 +29,7 @@ class Dyadic(ErrorBoundedCodec):
     pointwise: ClassVar[bool] = False
     automatic: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
+    reference: ClassVar[bool] = False
 
     @classmethod
     def unavailable(cls) -> str:

@@ -18,7 +18,7 @@ from scitoolkit.emulation.models.layers import Conv, Padding
 
 
 class SpectralMixing(nn.Module):
-    """Mixes channels by a matrix of its own for every low mode (Li et al. 2021, arXiv:2010.08895).
+    """Mixes channels by one matrix per low mode (Li et al. 2021, arXiv:2010.08895).
 
     Args:
         channels: in and out.

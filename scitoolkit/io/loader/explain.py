@@ -40,7 +40,7 @@ def explained(loader: Explainable) -> dict[str, Any]:
         `amplification` (bytes read over bytes of the samples handed out): [first epoch, later];
         `without_plan`: amplification of reading every sample by itself; `memory`: bytes for the
         buffer, read-ahead, decoding and batches, and their `total`; with blocks also `mates`,
-        the samples of its own block that a sample meets in a batch.
+        the samples of the same block that a sample meets in a batch.
     """
     source = loader.files
     epochs, largest = _predicted(loader)

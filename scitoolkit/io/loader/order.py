@@ -52,7 +52,7 @@ class Blocks:
         return by_block[np.lexsort((draws[by_block], windows))]
 
     def mates(self, permutation: np.ndarray, batch_size: int) -> float:
-        """Return how many samples of its own block a sample meets in its batch, on average."""
+        """Return how many samples of the same block a sample meets in its batch, on average."""
         batch = np.arange(len(permutation)) // batch_size
         _, counts = np.unique(batch * self.count + self.of[permutation], return_counts=True)
         return float((counts * (counts - 1)).sum() / len(permutation))

@@ -158,7 +158,7 @@ class EpochPass(Protocol):
 
 
 def batch_shares(order: EpochOrder, num_ranks: int) -> np.ndarray:
-    """Return how many samples every rank takes in every step, shape (steps, ranks), int64.
+    """Return how many samples every rank draws in every step, shape (steps, ranks), int64.
 
     Example:
         >>> batch_shares(EpochOrder(num_samples=7, batch_size=4), 2).tolist()

@@ -1,13 +1,13 @@
 """The plan for chunked files: one read brings a whole chunk, of which the best samples are kept.
 
 Reading single samples at random from chunks of k samples moves k times the bytes. A planner that
-knows the order keeps, of every chunk read, the samples that are needed next and lets go of those
+knows the order keeps, of every chunk read, the samples that are needed next and drops those
 needed last, whatever chunk they came from (Belady's rule over samples, not over chunks), so a
 buffer of a quarter of the set brings sixteen-fold reading down to about two-fold while every
 batch stays exactly what the order says.
 
 With several ranks a sample goes to the rank that holds it, a chunk is read by the rank with the
-most room in the step, and no rank keeps more samples for one future step than it takes in it:
+most room in the step, and no rank keeps more samples for one future step than it draws in it:
 local batches stay equal. Over an epoch one rank's reads exceed the mean by a few per cent, by up
 to a fifth with half the set in memory; single steps differ more, which reading ahead evens out.
 Holding the ranks equal in every step was tried, and costs more reads than it saves waiting.
@@ -174,7 +174,7 @@ class _Sweep:
         seen = seen[self.holder[seen] < 0]
         end = min((step + 1) * self.size, self.used)
         later = self.first[seen]
-        # What another rank takes in this very step is that rank's to keep.
+        # What another rank draws in this very step is that rank's to keep.
         in_batch = (later >= step * self.size) & (later < end)
         seen = np.concatenate([mine, seen[~in_batch]])
         later = self.first[seen]

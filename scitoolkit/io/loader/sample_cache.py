@@ -100,7 +100,7 @@ class SampleCache:
         replacements: SampleFallbacks,
         where: str,
     ) -> dict[str, np.ndarray]:
-        """Return a step's samples, then let go of and take in what the plan says.
+        """Return a step's samples, then drop and keep what the plan says.
 
         Args:
             samples: samples of the batch.

@@ -12,6 +12,7 @@ an edge have R = 0 and therefore add nothing to any sum.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from scitoolkit.ops.codegen import vectors
@@ -38,8 +39,8 @@ def activation_vectors(spec: EnvironmentSpec, *, training: bool) -> int:
     return 2 * (sum(spec.widths) if training else spec.widths[-1])
 
 
-def generate(spec: EnvironmentSpec, real: str) -> str:
-    """Return the C source for `real` (float or double)."""
+def generate(spec: EnvironmentSpec, real: str, *, training: bool = True) -> str:
+    """Return the C source for `real` (float or double), without training's derivatives if asked."""
     widths = spec.widths
     sizes = (1, *widths)
     offsets, total = [], 0
@@ -72,18 +73,25 @@ def generate(spec: EnvironmentSpec, real: str) -> str:
         f"#define NUM_CHUNKS {NUM_CHUNKS}",
         read(vectors.__file__, "vtanh.c"),
         read(__file__, "panels.c"),
-        *(
-            read(__file__, name).replace("@MB@", str(mb))
-            for name in ("micro.c", "weight_gradient.c")
-            for mb in sorted({_rows(w) for w in widths})
-        ),
+        *_tiles("micro.c", widths),
         _pack(widths, offsets, forward_at, backward_at),
         _embed(widths, offsets, forward_at, above),
-        _embed_gradient(widths, offsets, backward_at, above),
         read(__file__, "kernels.c"),
         read(__file__, "table.c"),
     ]
+    if training:
+        lines += [
+            *_tiles("weight_gradient.c", widths),
+            _embed_gradient(widths, offsets, backward_at, above),
+            read(__file__, "training.c"),
+        ]
     return "\n".join(lines)
+
+
+def _tiles(name: str, widths: Sequence[int]) -> list[str]:
+    """Return the functions of a C file for each height of a register tile that occurs."""
+    text = read(__file__, name)
+    return [text.replace("@MB@", str(mb)) for mb in sorted({_rows(w) for w in widths})]
 
 
 def _rows(width: int) -> int:

@@ -2,7 +2,7 @@
 
 An edge's basis functions are polynomials in x = s - start of its piece; coefficients lie in groups
 of 2 LANES basis functions, [piece][group][power][function], so one edge reads whole cache lines in
-order. Beyond the table's end the network itself is evaluated, as a piece of its own whose constant
+order. Beyond the table's end the network itself is evaluated, as another piece whose constant
 and linear coefficients are value and slope there: no range is clamped or extrapolated.
 */
 

@@ -5,9 +5,6 @@
 #define DEPTH 96 /* of a product at once: tile and panel stay in the first cache */
 #define GROUP 30  /* panels at once: they stay in the second */
 
-int64_t rows_of_a_panel(void) { return ROWS; }
-int64_t depth_of_a_panel(void) { return DEPTH; }
-
 #define MICRO(NV)                                                                        \
   static void micro##NV(int depth, const REAL *restrict w, const vec *restrict x,         \
                         vec *restrict out) {                                             \
@@ -127,6 +124,28 @@ int64_t packed_size(void) {
   int64_t total = WIDEST + 1;
   for (int l = 0; l < LAYERS; l++) total += layer_size(l);
   return total;
+}
+
+/* Packed parameters of flat ones: of each layer its weights (in, out), bias and step, then the
+   linear output and its offset. Panels are filled with zeros. */
+void pack_parameters(const REAL *flat, REAL *packed) {
+  memset(packed, 0, sizeof(REAL) * packed_size());
+  for (int l = 0; l < LAYERS; l++) {
+    int in = SIZE[l], out = SIZE[l + 1];
+    for (int k0 = 0; k0 < UP(in); k0 += DEPTH) {
+      int here = UP(in) - k0 < DEPTH ? UP(in) - k0 : DEPTH;
+      for (int p = 0; p < UP(out); p += ROWS)
+        for (int k = k0; k < k0 + here; k++)
+          for (int r = 0; r < ROWS; r++, packed++)
+            if (k < in && p + r < out) *packed = flat[(int64_t)k * out + p + r];
+    }
+    flat += (int64_t)in * out;
+    memcpy(packed, flat, sizeof(REAL) * 2 * out);
+    flat += 2 * out;
+    packed += 2 * out;
+  }
+  memcpy(packed, flat, sizeof(REAL) * SIZE[LAYERS]);
+  packed[WIDEST] = flat[SIZE[LAYERS]];
 }
 
 /* The descriptor is made and used DEPTH inputs at a time, and so is its derivative. */

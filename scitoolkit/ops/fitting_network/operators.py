@@ -8,13 +8,20 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.codegen import REAL, call, differentiable, load_library
 from scitoolkit.ops.fitting_network import cpu
 from scitoolkit.ops.fitting_network.reference import Layer
 from scitoolkit.ops.fitting_network.spec import NONE, FittingSpec, shortcut
+
+
+def refusal(spec: FittingSpec) -> str:
+    """Return why there is no kernel for a spec, empty if there is one."""
+    # A first layer as wide as the whole descriptor has a shortcut past the folded inputs.
+    if shortcut(spec.basis * spec.axis, spec.widths[0]) != NONE:
+        return "there is no kernel for a shortcut past the first layer"
+    return ""
 
 
 @functools.lru_cache(maxsize=64)
@@ -24,12 +31,11 @@ def kernels(spec: FittingSpec, dtype: torch.dtype) -> ctypes.CDLL:
     Raises:
         BackendError: a spec without kernels, no compiler, or one that fails.
     """
-    # A first layer as wide as the whole descriptor has a shortcut past the folded inputs.
-    if shortcut(spec.basis * spec.axis, spec.widths[0]) != NONE:
-        raise BackendError("there is no kernel for a shortcut past the first layer")
+    reason = refusal(spec)
+    if reason:
+        raise BackendError(reason)
     library = load_library(cpu.generate(spec, REAL[dtype]))
-    for name in ("rows_of_a_panel", "depth_of_a_panel", "packed_size"):
-        getattr(library, name).restype = ctypes.c_int64
+    library.packed_size.restype = ctypes.c_int64
     return library
 
 
@@ -64,17 +70,23 @@ def network(
 
 def _packed(spec: FittingSpec, layers: Sequence[Layer]) -> Tensor:
     """Return the parameters in the order in which the kernel reads them."""
-    library = kernels(spec, layers[0][0].dtype)
-    panel, parts = (library.rows_of_a_panel(), library.depth_of_a_panel()), []
+    library, flat = kernels(spec, layers[0][0].dtype), flat_parameters(spec, layers)
+    packed = flat.new_empty(library.packed_size())
+    call(library.pack_parameters, flat, packed)
+    return packed
+
+
+def flat_parameters(spec: FittingSpec, layers: Sequence[Layer]) -> Tensor:
+    """Return the parameters of a network in one row, before the kernel packs them.
+
+    Of each layer weights (in, out), bias and step; then the linear output and its offset. The
+    first layer's rows are those of the different entries of the descriptor.
+    """
+    parts = []
     for number, (weight, bias, step) in enumerate(layers[:-1]):
         weight = weight if number else _folded(spec, weight)
-        scale = torch.ones_like(bias) if step is None else step
-        parts += [_panels(weight.T, *panel), bias, scale]
-    output, offset, _ = layers[-1]
-    parts += [pad(output.flatten(), (0, max(spec.widths) - len(output))), offset.flatten()]
-    packed = torch.cat([part.flatten() for part in parts])
-    assert len(packed) == library.packed_size()
-    return packed
+        parts += [weight, bias, torch.ones_like(bias) if step is None else step]
+    return torch.cat([part.flatten() for part in (*parts, *layers[-1][:2])])
 
 
 def _folded(spec: FittingSpec, weight: Tensor) -> Tensor:
@@ -85,10 +97,3 @@ def _folded(spec: FittingSpec, weight: Tensor) -> Tensor:
         rows.append(square[a:, a].clone())
         rows[-1][1 : spec.axis - a] += square[a, a + 1 :]
     return torch.cat(rows)
-
-
-def _panels(weight: Tensor, rows: int, depth: int) -> Tensor:
-    """Return weights (out, in) as panels [in / depth][out / rows][depth][rows], zeros added."""
-    out, fan_in = weight.shape
-    padded = pad(weight, (0, -fan_in % rows, 0, -out % rows)).unflatten(0, (-1, rows))
-    return torch.cat([part.transpose(1, 2).flatten() for part in padded.split(depth, dim=2)])

@@ -88,7 +88,7 @@ class _Writer:
             self.lines.append("}")
 
     def backward(self, node: Node, depth: int = 0) -> None:
-        """Declare h<depth>, the sum below this prefix, and add to gx on the way back."""
+        """Declare h<depth>, the sum below this prefix, and add to gx in the backward pass."""
         if depth:
             total = _plus(f"c[{row}]*g[{component}]" for row, component in node.rows)
             self.lines.append(f"vec h{depth} = {total};")
@@ -173,7 +173,7 @@ def _tables(spec: ContractionSpec) -> str:
     return counts + "\n".join(lines)
 
 
-def _bodies(spec: ContractionSpec) -> str:
+def _bodies(spec: ContractionSpec, training: bool) -> str:
     """The functions of one node and one block of channels."""
     functions = []
 
@@ -194,8 +194,10 @@ def _bodies(spec: ContractionSpec) -> str:
     x, d, c = "const vec *restrict x", "const vec *restrict d", "const vec *restrict c"
     g, gx, gc = "const vec *restrict g", "vec *restrict gx", "vec *restrict gc"
     add(f"values({x}, {c}, vec *restrict z)", sums(False))
-    add(f"slopes({x}, {d}, {c}, vec *restrict z)", sums(True))
     add(f"gradients({x}, {c}, {g}, {gx})", lambda w: w.backward(w.tree))
+    if not training:
+        return "\n".join(functions)
+    add(f"slopes({x}, {d}, {c}, vec *restrict z)", sums(True))
     add(f"curvatures({x}, {d}, {c}, {g}, {gx})", lambda w: w.double(w.tree))
     add(f"weigh({x}, {g}, {gc})", lambda w: w.coefficients(w.tree))
     add(f"weigh_slopes({x}, {d}, {g}, {gc})", lambda w: w.coefficients(w.tree, tangent=True))
@@ -233,12 +235,13 @@ LOAD_D = "vec d[IN]; load_all(d, DX + n*IN*C + at, IN, C, width);"
 STORE_GX = "store_all(GX + n*IN*C + at, gx, IN, C, width);"
 
 
-def generate(spec: ContractionSpec, real: str) -> str:
+def generate(spec: ContractionSpec, real: str, *, training: bool = True) -> str:
     """Return the C source of the kernels of `spec`.
 
     Args:
         spec: irreps and correlation.
         real: float or double.
+        training: with the gradients of weights and the second derivatives.
 
     Example:
         >>> "void forward(" in generate(ContractionSpec.build("0e", "0e", 2), "float")
@@ -261,6 +264,8 @@ def generate(spec: ContractionSpec, real: str) -> str:
             f"{LOAD_G} {clear} gradients(x, c, g, gx); {STORE_GX}",
             "",
         ),
+    ]
+    derivatives = [
         _function(
             "backward_weight",
             "const real *G, real *GW",
@@ -285,8 +290,11 @@ def generate(spec: ContractionSpec, real: str) -> str:
             END_WEIGHTS,
         ),
     ]
+    functions += derivatives if training else []
     head = PRELUDE.format(real=real, element=real, integer=integer)
     sides = [" + ".join(map(str, side)) for side in (spec.irreps_in, spec.irreps_out)]
     order = f"correlation {spec.correlation}"
     title = banner(f"symmetric contraction of {sides[0]} into {sides[1]}, {order}, {real}")
-    return indented("\n".join([title, head, _tables(spec), HELPERS, _bodies(spec), *functions]))
+    return indented(
+        "\n".join([title, head, _tables(spec), HELPERS, _bodies(spec, training), *functions])
+    )

@@ -30,7 +30,8 @@ from scitoolkit.ops.symmetric_contraction.spec import ContractionSpec, polynomia
 
 # The source is straight lines of vector operations by the thousand: passes that look for more in
 # them take as long as all others together and gain nothing.
-LIGHT_FLAGS = ("-O1", "-fno-tree-fre", "-fno-tree-dse", "-fno-dse", *FLAGS[1:])
+LIGHT_PASSES = ("-O1", "-fno-tree-fre", "-fno-tree-dse", "-fno-dse")
+LIGHT_FLAGS = (*LIGHT_PASSES, *FLAGS[1:])
 LAUNCH = {"num_warps": 1, "enable_fp_fusion": True}
 
 

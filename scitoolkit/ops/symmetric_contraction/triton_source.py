@@ -116,7 +116,7 @@ def _below(lines: _Lines, node: Node) -> str:
 
 
 def _gradients(lines: _Lines, node: Node, prefix: tuple[int, ...] = ()) -> None:
-    """Assign h<depth>, the sum below this prefix, and add to gx on the way back."""
+    """Assign h<depth>, the sum below this prefix, and add to gx in the backward pass."""
     depth = len(prefix)
     if depth:
         lines.add(f"h{depth} = {_below(lines, node)}")

@@ -39,7 +39,7 @@ class Edges:
     Make one per neighbour list and use it for every layer, forward and backward. Edges may come
     in any order, fastest is ordered by receiver. Receivers are cut into chunks of about equal
     numbers of edges, a number that depends on the number of edges alone. A chunk adds gradients
-    of senders to rows of its own, one slot for each sender that it meets, and hands them over in
+    of senders to its private rows, one slot for each sender that it meets, and hands them over in
     its turn. All orders are stable, so equal input gives bit-equal output.
 
     Attributes:

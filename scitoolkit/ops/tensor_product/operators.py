@@ -21,8 +21,8 @@ from scitoolkit.ops.tensor_product.graph import Graph
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
 # Vectors are written out, so -O3 gains little beyond these and takes much longer.
-GCC_PASSES = ("-fexpensive-optimizations", "-fschedule-insns2", "-funswitch-loops")
-QUICK_FLAGS = ("-O1", *GCC_PASSES, *FLAGS[1:])
+QUICK_PASSES = ("-O1", "-fexpensive-optimizations", "-fschedule-insns2", "-funswitch-loops")
+QUICK_FLAGS = (*QUICK_PASSES, *FLAGS[1:])
 
 
 @functools.lru_cache(maxsize=1024)

@@ -23,12 +23,12 @@ from scitoolkit.ops.tensor_product.triton_terms import (
 
 
 def inputs(term: Term) -> Channels:
-    """The input channels of a path, numbered by a variable of its own."""
+    """The input channels of a path, numbered by a separate variable."""
     return Channels(f"u{term.index}", term.sides[0].mul, TILE[0])
 
 
 def outputs(term: Term) -> Channels:
-    """The output channels of a path, numbered by a variable of its own."""
+    """The output channels of a path, numbered by a separate variable."""
     return Channels(f"q{term.index}", term.sides[2].mul, TILE[1])
 
 
@@ -144,7 +144,7 @@ def edges(
     add: Callable[[Body, Channels, int, int, str], None],
     add_features: Callable[[Body, Channels, int, str], None] | None = None,
 ) -> None:
-    """Hand one edge's gradients of attributes to `add`; store those of weights of its own.
+    """Hand one edge's gradients of attributes to `add`; store those of per-edge weights.
 
     `add(body, channels, j, v, value)` takes vectors over input channels, inside their loop;
     `add_features(body, channels, i, value)` gets the gradient of features, if it is given.

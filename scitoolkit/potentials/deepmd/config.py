@@ -46,6 +46,7 @@ class FittingFields(ModelConfig):
 
     renamed: ClassVar[Mapping[str, str]] = {"fitting_step": "fitting_resnet_dt"}
     tables: ClassVar[bool] = True
+    library: ClassVar[str] = "scitoolkit.potentials.deepmd.library:deep_potential_library"
 
     fitting: list[PositiveInt] = Field(default=[240, 240, 240], min_length=1)
     fitting_resnet_dt: ResnetSteps = "same_width"

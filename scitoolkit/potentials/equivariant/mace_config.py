@@ -56,6 +56,7 @@ class MaceConfig(ModelConfig):
     renamed: ClassVar[Mapping[str, str]] = {
         "harmonics_degree": "lmax", "hidden_degree": "lmax_hidden",
     }  # fmt: skip
+    library: ClassVar[str] = "scitoolkit.potentials.equivariant.library:mace_library"
     example: ClassVar[Mapping[str, Any]] = {
         "cutoff": 4.0, "channels": 4, "lmax": 2, "lmax_hidden": 1, "radial_widths": [8],
         "precision": "float64",

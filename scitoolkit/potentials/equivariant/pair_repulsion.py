@@ -41,6 +41,17 @@ class PairRepulsion(nn.Module):
         }.items():  # fmt: skip
             self.register_buffer(name, value.double())
 
+    def pair_table(self) -> tuple[Tensor, Tensor]:
+        """Return e² Z Z', 1/a, 0 and the switch's end of each pair, (4, T, T), and the c_k."""
+        charges, radii, amplitudes, power, prefactor = (
+            self.get_buffer(name)
+            for name in ("charges", "radii", "amplitudes", "power", "prefactor")
+        )
+        powers = charges**power
+        inverse = (powers[:, None] + powers[None, :]) / (prefactor * BOHR)
+        product = COULOMB * charges[:, None] * charges[None, :]
+        return torch.stack([product, inverse, torch.zeros_like(radii), radii]), amplitudes
+
     def forward(self, graph: Batch, vectors: Tensor) -> Tensor:
         """Return atomic energies in eV (N,), float64; both directions of a pair are edges."""
         charges, radii, amplitudes, power, prefactor = (

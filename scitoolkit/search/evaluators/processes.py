@@ -181,7 +181,7 @@ class Processes(Evaluator):
 
 
 class _Worker:
-    """A process of the pool and what it is doing."""
+    """A process of the pool and its current trial."""
 
     process: Any
     pipe: Connection

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from scitoolkit.compression import choose, dyadic
+from scitoolkit.compression.native import library
 from scitoolkit.core.errors import BackendError, DataError
 
 
@@ -73,6 +74,7 @@ def test_why_the_codec_cannot_be_compiled_is_the_reason_given(monkeypatch):
         raise BackendError("kernel cache /full cannot be used: No space left on device")
 
     monkeypatch.setattr(dyadic, "_library", refuse)
+    monkeypatch.setattr(library, "unavailable", lambda: "No space left on device")
     for package in ("pysz", "zfpy", "hdf5plugin"):
         monkeypatch.setitem(sys.modules, package, None)
     dyadic.unavailable.cache_clear()

@@ -131,6 +131,11 @@ def test_layers_are_sparse_products_where_they_are_equal(graph):
     assert prove(nn.ModuleDict({"a": pyg.GCNConv(6, 3)})["a"], part).fast == ("",)
     assert prove(pyg.GCNConv(6, 3, aggr="max"), part).fast == ()
     assert prove(pyg.GraphSAGE(6, 8, 2, 3), part).fast == ("convs.0", "convs.1")
+    for linear in (pyg.APPNP(3, 0.1), pyg.SGConv(6, 3, K=2), pyg.SGConv(6, 9, K=2)):
+        assert prove(linear, part).fast == ("",)
+    for other in (pyg.APPNP(3, 0.1, dropout=0.5), pyg.SGConv(6, 3, K=2, cached=True),
+                  pyg.SGConv(6, 3, add_self_loops=False)):  # fmt: skip
+        assert prove(other, part).fast == ()
 
 
 class Embedding(nn.Module):
@@ -203,6 +208,17 @@ def test_a_float64_model_is_exact_in_float64(graph):
     part = to_prove(graph, 1)
     x = torch.from_numpy(graph.features).double()
     plain = model(x, torch.from_numpy(np.stack([graph.source, graph.target])))
+    error = (attach(model, part)(x[part.nodes]) - plain[part.nodes]).abs().max()
+    assert error < 1e-13
+
+
+def test_edge_weights_of_float64_stay_exact(graph):
+    graph.edge_weight = np.random.default_rng(0).uniform(size=graph.num_edges)
+    graph.__post_init__()
+    model, part = pyg.GCNConv(6, 3).double(), to_prove(graph, 1)
+    x = torch.from_numpy(graph.features).double()
+    edges = torch.from_numpy(np.stack([graph.source, graph.target]))
+    plain = model(x, edges, torch.from_numpy(graph.edge_weight))
     error = (attach(model, part)(x[part.nodes]) - plain[part.nodes]).abs().max()
     assert error < 1e-13
 

@@ -1,0 +1,49 @@
+"""The table of docs/how-to/which-bound.md, written from the results of `compression_size`."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "how-to" / "which-bound.md"
+RESULTS = ROOT / "benchmarks" / "results" / "compression_size.json"
+BEGIN = "<!-- sizes: written by `python benchmarks/readme.py` -->"
+END = "<!-- end of sizes -->"
+KINDS = {"shipped": "tuned on", "fresh": "fresh", "lines": "unordered lines"}
+
+
+def table() -> str:
+    """Return the table, empty when nothing is stored."""
+    if not RESULTS.exists():
+        return ""
+    figures = json.loads(RESULTS.read_text(encoding="utf-8"))
+    lines = [
+        "Bytes of our stream over the smallest of SZ3 (best of four settings), SPERR and ZFP, from "
+        f"`python benchmarks/run.py compression_size` on {figures['date']}:",
+        "",
+        "| fields | bound | median | worst | worst field |",
+        "|---|---|---|---|---|",
+    ]
+    for kind, text in KINDS.items():
+        rows = figures[kind]
+        for rel in sorted({key.split()[1] for key in rows}, key=float, reverse=True):
+            ratios = {
+                key.split()[0]: row["over_smallest"]
+                for key, row in rows.items()
+                if key.split()[1] == rel
+            }
+            worst = max(ratios, key=lambda name: ratios[name])
+            lines.append(
+                f"| {text} | rel {rel} | {statistics.median(ratios.values()):.2f} | "
+                f"{ratios[worst]:.2f} | {worst} |"
+            )
+    return "\n".join(lines)
+
+
+def updated(page: str) -> str:
+    """Return the page with its table written anew."""
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n{table()}\n{END}{tail}"

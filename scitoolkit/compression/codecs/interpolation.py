@@ -1,0 +1,63 @@
+"""Closed-loop interpolation with fitted weights as a codec; the coder is the C library `native`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from scitoolkit.compression.codecs.base import CodedField, ErrorBoundedCodec, Shape
+from scitoolkit.compression.native import library
+
+# Fields up to this size are coded by every method; larger ones by the best on a block of them.
+THOROUGH_POINTS = 1 << 18
+
+
+class Interpolation(ErrorBoundedCodec):
+    """Interpolation from coarse to fine with weights fitted to the field, context mixing.
+
+    Every point is predicted from decoded ones, and the residual is quantised in steps of two
+    bounds, so that the bound holds without corrections; see docs/format/interpolation.md.
+
+    Source:
+        doi:10.1109/ICDE51399.2021.00145 (interpolation in a closed loop); the weights are fitted
+        by least squares to what the decoder sees, as in doi:10.1145/3617327 (averages over axes).
+    """
+
+    name: Literal["interpolation"] = "interpolation"
+    dims: ClassVar[tuple[int, int]] = (1, 3)
+    automatic: ClassVar[bool] = True
+    reference: ClassVar[bool] = False
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Return why the library cannot be compiled, "" if it can."""
+        return library.unavailable()
+
+    def refusal(self, values: np.ndarray, error_bound: float) -> str:
+        """Return why this codec cannot take these values, "" if it can."""
+        return self.unavailable() or super().refusal(values, error_bound)
+
+    def encode(self, values: np.ndarray, error_bound: float) -> bytes:
+        """Return the coded field."""
+        return library.encode(values, error_bound, thorough=values.size <= THOROUGH_POINTS)[0]
+
+    def decode(self, data: bytes, shape: Shape, dtype: np.dtype, error_bound: float) -> np.ndarray:
+        """Return the values."""
+        return library.decode(data, shape, dtype, error_bound)
+
+    def code(self, values: np.ndarray, error_bound: float, factor: float = 1.0) -> CodedField:
+        """Return the coded field; it needs the bound of the stream and nothing else."""
+        thorough = values.size <= THOROUGH_POINTS
+        data, decoded = library.encode(values, error_bound * factor, thorough=thorough)
+        return CodedField(data, decoded, {"name": self.name, **_other_bound(factor)})
+
+    def restore(
+        self, header: dict[str, Any], data: memoryview, shape: Shape, dtype: np.dtype, bound: float
+    ) -> np.ndarray:
+        """Return the values that `code` coded."""
+        return library.decode(data, shape, dtype, bound * header.get("factor", 1.0))
+
+
+def _other_bound(factor: float) -> dict[str, float]:
+    return {} if factor == 1.0 else {"factor": factor}

@@ -1,0 +1,1 @@
+"""Codecs in C: one library for Python, HDF5 and Zarr."""

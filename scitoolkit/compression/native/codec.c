@@ -1,0 +1,214 @@
+/* Encoder and decoder of one field; included twice as predict.c is. See docs/format. */
+
+/* The share of the bound that quantisation uses, in units of 2^-20; the rest is for rounding. */
+static double NAME(inner)(double bound, int margin) {
+    return bound * ((double)(1048574 - 256 * margin) / 1048576.0);
+}
+static int NAME(margin)(const grid *g, const REAL *values, const uint8_t *mask, double bound) {
+    double largest = 0;
+    for (int64_t i = 0; i < g->count; i++)
+        if (!(mask && mask[i]) && fabs((double)values[i]) > largest) largest = fabs((double)values[i]);
+    const double rounding = ldexp(largest, sizeof(REAL) == 4 ? -24 : -50) / bound;
+    const double wanted = ceil(rounding * 4096 - 1e-3);
+    return wanted < 0 ? 0 : wanted > 255 ? 255 : (int)wanted;
+}
+
+static int NAME(allocate)(NAME(state) *f, NAME(samples) *s) {
+    f->q = malloc(sizeof *f->q * (size_t)f->g.count);
+    f->escaped = malloc(sizeof(REAL) * (size_t)f->g.count);
+    if (s) {
+        s->v = malloc(sizeof(double) * MAX_GROUPS * (NAME(SAMPLES) + 1));
+        s->target = malloc(sizeof(double) * (NAME(SAMPLES) + 1));
+    }
+    return f->q && f->escaped && (!s || (s->v && s->target));
+}
+static void NAME(release)(NAME(state) *f, NAME(samples) *s) {
+    free(f->q);
+    free(f->escaped);
+    if (s) { free(s->v); free(s->target); }
+}
+
+/* Integers of a line: order 0, 1 or 2 of differences of the quantised values. */
+static void NAME(code_series)(NAME(state) *f, int order, double offset, double step) {
+    int64_t last = 0, before = 0;
+    for (int64_t i = 0; i < f->g.count; i++) {
+        const int64_t p = order == 0 ? 0 : order == 1 ? last : 2 * last - before;
+        int64_t k = p;
+        if (f->mask && f->mask[i]) {
+            f->q[i] = 0;
+            f->decoded[i] = (REAL)(offset + (double)p * step);
+        } else if (f->values) {
+            const double value = f->values[i], w = rint((value - offset) / step);
+            f->q[i] = SCK_ESCAPE;
+            if (fabs(w) < SCK_ESCAPE / 8) {
+                const REAL v = (REAL)(offset + w * step);
+                if (fabs((double)v - value) <= f->bound) {
+                    k = (int64_t)w;
+                    f->q[i] = (int32_t)(k - p);
+                    f->decoded[i] = v;
+                }
+            }
+            if (f->q[i] == SCK_ESCAPE) f->decoded[i] = f->escaped[f->num_escaped++] = f->values[i];
+        } else if (f->q[i] == SCK_ESCAPE || f->q[i] == -SCK_ESCAPE) {
+            if (f->num_escaped >= f->max_escaped) { f->bad = 1; return; }
+            f->decoded[i] = f->escaped[f->num_escaped++];
+        } else {
+            k = p + f->q[i];
+            /* An encoder stays within these limits; beyond them integers could overflow. */
+            if (k > SCK_ESCAPE || k < -SCK_ESCAPE) { f->bad = 1; return; }
+            f->decoded[i] = (REAL)(offset + (double)k * step);
+        }
+        before = last;
+        last = k;
+    }
+}
+
+/* One candidate: method 0..3 is interpolation by a pair, 4..6 a line of differences. */
+static int64_t NAME(encode_by)(NAME(state) *f, NAME(samples) *s, int method, int margin,
+                               uint8_t *out, int64_t cap) {
+    writer w = {out, out + cap, 0};
+    const double inner = NAME(inner)(f->bound, margin);
+    f->num_escaped = 0;
+    write_byte(&w, method);
+    write_byte(&w, margin);
+    if (method < NUM_PAIRS) {
+        NAME(code_field)(f, inner, method, &w, NULL, s);
+    } else {
+        double sum = 0;
+        int64_t count = 0;
+        for (int64_t i = 0; i < f->g.count; i++)
+            if (!(f->mask && f->mask[i])) { sum += (double)f->values[i]; count++; }
+        const float offset = count ? (float)(sum / (double)count) : 0;
+        uint32_t word;
+        memcpy(&word, &offset, 4);
+        write_word(&w, word, 4);
+        NAME(code_series)(f, method - NUM_PAIRS, offset, 2 * inner);
+    }
+    write_varint(&w, (uint64_t)f->num_escaped);
+    for (int64_t i = 0; i < f->num_escaped; i++)
+        write_word(&w, NAME(bits)(f->escaped[i]), sizeof(REAL));
+    if (w.bad) return SCK_SPACE;
+    const int64_t head = w.at - out, used = code_integers(&f->g, f->mask, f->q, w.at, w.end - w.at,
+                                                          method >= NUM_PAIRS, 0);
+    return used < 0 ? used : head + used;
+}
+
+/* A block from the middle of a large field, on which methods are compared. */
+static REAL *NAME(middle)(const grid *g, const REAL *values, const uint8_t *mask, int64_t *shape,
+                          uint8_t **block_mask) {
+    const int dims = (g->n[0] > 1) + (g->n[1] > 1) + (g->n[2] > 1);
+    const int64_t side = dims == 3 ? 48 : dims == 2 ? 320 : 1 << 17;
+    int64_t from[3], count = 1;
+    for (int d = 0; d < 3; d++) {
+        shape[d] = g->n[d] < side ? g->n[d] : side;
+        from[d] = (g->n[d] - shape[d]) / 2;
+        count *= shape[d];
+    }
+    REAL *block = malloc(sizeof(REAL) * (size_t)count), *to = block;
+    uint8_t *m = *block_mask = mask ? malloc((size_t)count) : NULL;
+    if (!block || (mask && !m)) { free(block); free(m); return NULL; }
+    for (int64_t z = 0; z < shape[0]; z++)
+        for (int64_t y = 0; y < shape[1]; y++, to += shape[2]) {
+            const int64_t at = ((from[0] + z) * g->n[1] + from[1] + y) * g->n[2] + from[2];
+            memcpy(to, values + at, sizeof(REAL) * (size_t)shape[2]);
+            if (mask) memcpy(m + (to - block), mask + at, (size_t)shape[2]);
+        }
+    return block;
+}
+
+static int64_t NAME(best_method)(const int64_t *shape, const REAL *values, const uint8_t *mask,
+                                 double bound, uint8_t *out, int64_t cap, REAL *decoded,
+                                 int *method) {
+    NAME(state) f = {.g = grid_of(shape), .values = values, .mask = mask, .decoded = decoded,
+                     .bound = bound};
+    NAME(samples) s;
+    int64_t best = SCK_MEMORY;
+    const int margin = NAME(margin)(&f.g, values, mask, bound);
+    const int methods = f.g.n[0] == 1 && f.g.n[1] == 1 ? NUM_PAIRS + 3 : NUM_PAIRS;
+    if (NAME(allocate)(&f, &s))
+        for (int k = 0; k < methods; k++) {
+            const int64_t used = NAME(encode_by)(&f, &s, k, margin, out, cap);
+            if (used >= 0 && (best < 0 || used < best)) { best = used; *method = k; }
+        }
+    NAME(release)(&f, &s);
+    return best;
+}
+
+/* Bytes that always suffice for `count` values. */
+int64_t NAME(sck_capacity)(int64_t count) { return (1 << 14) + count * (8 + (int64_t)sizeof(REAL)); }
+
+/* Encode a field within an absolute bound; what it decodes to goes to `decoded`.
+ * Every value that `mask` (may be NULL) does not name must be finite; masked ones must be as well,
+ * and decode to anything. `thorough` tries all methods on the whole field, not on a block of it.
+ * Returns the bytes written to `out`, or a negative SCK_ code. */
+int64_t NAME(sck_encode)(const int64_t *shape, const REAL *values, const uint8_t *mask, double bound,
+                         int64_t thorough, uint8_t *out, int64_t cap, REAL *decoded) {
+    NAME(state) f = {.g = grid_of(shape), .values = values, .mask = mask, .decoded = decoded,
+                     .bound = bound};
+    NAME(samples) s;
+    int method = 0;
+    int64_t block_shape[3], found;
+    uint8_t *block_mask = NULL;
+    if (thorough) {
+        found = NAME(best_method)(shape, values, mask, bound, out, cap, decoded, &method);
+    } else {
+        REAL *block = NAME(middle)(&f.g, values, mask, block_shape, &block_mask);
+        found = block ? NAME(best_method)(block_shape, block, block_mask, bound, out, cap, decoded,
+                                          &method) : SCK_MEMORY;
+        free(block);
+        free(block_mask);
+    }
+    if (found < 0) return found;
+    if (NAME(allocate)(&f, &s))
+        found = NAME(encode_by)(&f, &s, method, NAME(margin)(&f.g, values, mask, bound), out, cap);
+    else
+        found = SCK_MEMORY;
+    NAME(release)(&f, &s);
+    return found;
+}
+
+static void NAME(skip_weights)(const grid *g, reader *r) {
+    const int64_t top = top_level(g);
+    for (int64_t s = top; s >= 1; s /= 2)
+        for (int o = 1; o < 8; o++) {
+            stencil st;
+            if (points_of(g, ORDER[o], s) < NAME(FITTED_POINTS)) continue;
+            make_stencil(&st, g, ORDER[o]);
+            if (read_byte(r)) for (int k = 0; k < st.groups; k++) read_varint(r);
+        }
+}
+
+/* Decode what `sck_encode` wrote; returns 0, or a negative SCK_ code. Any bytes are safe. */
+int64_t NAME(sck_decode)(const int64_t *shape, const uint8_t *mask, double bound,
+                         const uint8_t *data, int64_t size, REAL *decoded) {
+    NAME(state) f = {.g = grid_of(shape), .mask = mask, .decoded = decoded, .bound = bound};
+    reader r = {data, data + size, 0};
+    const int method = read_byte(&r), margin = read_byte(&r);
+    if (r.bad || method >= NUM_PAIRS + 3) return SCK_DAMAGED;
+    if (!NAME(allocate)(&f, NULL)) { NAME(release)(&f, NULL); return SCK_MEMORY; }
+    const uint8_t *head = r.at;
+    float offset = 0;
+    if (method < NUM_PAIRS) {
+        /* The weights come before the integers: skip them now, read them again below. */
+        NAME(skip_weights)(&f.g, &r);
+    } else {
+        const uint32_t word = (uint32_t)read_word(&r, 4);
+        memcpy(&offset, &word, 4);
+    }
+    const uint64_t escapes = read_varint(&r);
+    if (r.bad || escapes > (uint64_t)f.g.count ||
+        escapes > (uint64_t)(r.end - r.at) / sizeof(REAL)) f.bad = 1;
+    for (uint64_t i = 0; !f.bad && i < escapes; i++)
+        f.escaped[f.max_escaped++] = NAME(real)(read_word(&r, sizeof(REAL)));
+    int64_t status = f.bad ? SCK_DAMAGED : code_integers(&f.g, mask, f.q, (uint8_t *)r.at,
+                                                         r.end - r.at, method >= NUM_PAIRS, 1);
+    if (status >= 0) {
+        const double inner = NAME(inner)(bound, margin);
+        reader again = {head, r.at, 0};
+        if (method < NUM_PAIRS) NAME(code_field)(&f, inner, method, NULL, &again, NULL);
+        else NAME(code_series)(&f, method - NUM_PAIRS, offset, 2 * inner);
+        status = f.bad || again.bad || f.num_escaped != f.max_escaped ? SCK_DAMAGED : 0;
+    }
+    NAME(release)(&f, NULL);
+    return status;
+}

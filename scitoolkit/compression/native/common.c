@@ -1,0 +1,154 @@
+/* Shared by all parts of the codec library: the grid of a field, its levels and its classes.
+ *
+ * A field has three extents (z, y, x); missing ones are 1. Level s (a power of two) holds the
+ * points whose coordinates are multiples of s; the class of such a point is the parity of its
+ * coordinates in units of s, bit 2 for z, bit 1 for y, bit 0 for x. docs/format/interpolation.md
+ * is the specification of everything here that a decoder needs.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SCK_DAMAGED = -1, SCK_MEMORY = -2, SCK_SPACE = -3 };
+/* A coded integer of this magnitude stands for a value that is stored as it is. */
+enum { SCK_ESCAPE = 1 << 29 };
+enum { MAX_GROUPS = 24, MAX_TAPS = 8, UNIT = 256, MAX_WEIGHT = 1023, NUM_PAIRS = 4 };
+
+/* Order in which the classes of a level are coded. */
+static const int ORDER[8] = {0, 1, 2, 4, 3, 5, 6, 7};
+static const int PLACE[8] = {0, 1, 2, 4, 3, 5, 6, 7};
+/* Bound of level s = 2^l: the bound over min(ALPHA^l, BETA). */
+static const double ALPHA[NUM_PAIRS] = {1, 1.25, 1.5, 2}, BETA[NUM_PAIRS] = {1, 2, 3, 4};
+
+typedef struct { int64_t n[3], stride[3], count; } grid;
+
+static grid grid_of(const int64_t *shape) {
+    grid g;
+    for (int d = 0; d < 3; d++) g.n[d] = shape[d];
+    g.stride[2] = 1;
+    g.stride[1] = g.n[2];
+    g.stride[0] = g.n[1] * g.n[2];
+    g.count = g.n[0] * g.stride[0];
+    return g;
+}
+
+static int64_t top_level(const grid *g) {
+    int64_t s = 1;
+    while (2 * s < g->n[0] || 2 * s < g->n[1] || 2 * s < g->n[2]) s *= 2;
+    return s;
+}
+
+static int64_t first(int cls, int axis, int64_t s) { return cls >> (2 - axis) & 1 ? s : 0; }
+
+static int64_t points_along(const grid *g, int cls, int axis, int64_t s) {
+    const int64_t start = first(cls, axis, s);
+    return start < g->n[axis] ? (g->n[axis] - start + 2 * s - 1) / (2 * s) : 0;
+}
+
+static int64_t points_of(const grid *g, int cls, int64_t s) {
+    return points_along(g, cls, 0, s) * points_along(g, cls, 1, s) * points_along(g, cls, 2, s);
+}
+
+/* ---- stencils: sets of mirrored neighbours that share one weight ---- */
+typedef struct { int count, off[MAX_TAPS][3], causal; } group;
+typedef struct {
+    int groups, weight[MAX_GROUPS], num_odd, odd[3];
+    group g[MAX_GROUPS];
+} stencil;
+
+/* Is the point at an offset (in units of s) decoded before the points of the class? */
+static int decoded_before(int cls, const int *off) {
+    int other = cls;
+    for (int d = 0; d < 3; d++) if (off[d] & 1) other ^= 4 >> d;
+    if (other == cls) return off[0] < 0 || (off[0] == 0 && (off[1] < 0 || (!off[1] && off[2] < 0)));
+    return PLACE[other] < PLACE[cls];
+}
+
+/* Add the offsets +-steps[i] along axes[i], all signs, as far as they are decoded before. */
+static void add_group(stencil *st, int cls, int num, const int *axes, const int *steps) {
+    group *g = &st->g[st->groups];
+    g->count = 0;
+    for (int signs = 0; signs < 1 << num; signs++) {
+        int off[3] = {0, 0, 0};
+        for (int i = 0; i < num; i++)
+            off[axes[i]] = signs >> (num - 1 - i) & 1 ? steps[i] : -steps[i];
+        if (decoded_before(cls, off)) memcpy(g->off[g->count++], off, sizeof off);
+    }
+    g->causal = num == 1 && !(steps[0] & 1);
+    if (g->count) st->groups++;
+}
+
+/* The groups of a class, in the order in which weights are stored and products are added. */
+static void make_stencil(stencil *st, const grid *g, int cls) {
+    memset(st, 0, sizeof *st);
+    int even[3], num_even = 0;
+    for (int d = 0; d < 3; d++) {
+        if (cls & 4 >> d) st->odd[st->num_odd++] = d;
+        else if (g->n[d] > 1) even[num_even++] = d;
+    }
+    const int one[3] = {1, 1, 1}, three[1] = {3}, two[1] = {2}, one_two[2] = {1, 2};
+    for (int i = 0; i < st->num_odd; i++) {
+        add_group(st, cls, 1, &st->odd[i], one);
+        add_group(st, cls, 1, &st->odd[i], three);
+    }
+    for (int i = 0; i < st->num_odd; i++)
+        for (int j = i + 1; j < st->num_odd; j++)
+            add_group(st, cls, 2, (int[2]){st->odd[i], st->odd[j]}, one);
+    if (st->num_odd == 3) add_group(st, cls, 3, st->odd, one);
+    for (int i = 0; i < st->num_odd; i++)
+        for (int j = 0; j < num_even; j++) {
+            add_group(st, cls, 2, (int[2]){st->odd[i], even[j]}, one);
+            add_group(st, cls, 2, (int[2]){st->odd[i], even[j]}, one_two);
+        }
+    for (int d = 0; d < 3; d++) if (g->n[d] > 1) add_group(st, cls, 1, &d, two);
+}
+
+/* Cubic interpolation along each odd axis, averaged: (-1, 9, 9, -1) / 16. */
+static void cubic_weights(stencil *st) {
+    for (int k = 0; k < st->groups; k++) {
+        const int *o = st->g[k].off[0];
+        const int far = abs(o[0]) == 3 || abs(o[1]) == 3 || abs(o[2]) == 3;
+        st->weight[k] = far ? -(UNIT / 8 + st->num_odd / 2) / st->num_odd : 0;
+    }
+}
+
+/* ---- bytes of the payload's head ---- */
+typedef struct { const uint8_t *at, *end; int bad; } reader;
+typedef struct { uint8_t *at, *end; int bad; } writer;
+
+static int read_byte(reader *r) {
+    if (r->at < r->end) return *r->at++;
+    r->bad = 1;
+    return 0;
+}
+static void write_byte(writer *w, int byte) {
+    if (w->at < w->end) *w->at++ = (uint8_t)byte;
+    else w->bad = 1;
+}
+static uint64_t read_varint(reader *r) {
+    uint64_t v = 0;
+    for (int shift = 0; shift < 63; shift += 7) {
+        const int byte = read_byte(r);
+        v |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) return v;
+    }
+    r->bad = 1;
+    return 0;
+}
+static void write_varint(writer *w, uint64_t v) {
+    for (; v >= 128; v >>= 7) write_byte(w, (int)(v & 127) | 128);
+    write_byte(w, (int)v);
+}
+/* Little-endian words of 4 or 8 bytes, on any machine. */
+static uint64_t read_word(reader *r, int bytes) {
+    uint64_t v = 0;
+    for (int i = 0; i < bytes; i++) v |= (uint64_t)read_byte(r) << (8 * i);
+    return v;
+}
+static void write_word(writer *w, uint64_t v, int bytes) {
+    for (int i = 0; i < bytes; i++) write_byte(w, (int)(v >> (8 * i) & 255));
+}

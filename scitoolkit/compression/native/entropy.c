@@ -1,0 +1,319 @@
+/* Integers to bytes: every binary decision is coded with a probability mixed from six adaptive
+ * counters, which are selected by the magnitudes of integers coded before (Mahoney 2005, PAQ).
+ * Only integer arithmetic steers the coder, so that all machines decode alike.
+ */
+
+/* ---- binary arithmetic coder: 32-bit range, 16-bit probabilities ---- */
+typedef struct { uint32_t low, high, x; uint8_t *buf; int64_t pos, cap; int decoding; } coder;
+
+static inline uint32_t next_byte(coder *c) {
+    const uint32_t byte = c->pos < c->cap ? c->buf[c->pos] : 0;
+    c->pos++;
+    return byte;
+}
+static inline void put_byte(coder *c, uint32_t byte) {
+    if (c->pos < c->cap) c->buf[c->pos] = (uint8_t)byte;
+    c->pos++;
+}
+static inline int code_bit(coder *c, int bit, uint32_t p1) {
+    const uint32_t mid = c->low + (uint32_t)(((uint64_t)(c->high - c->low) * p1) >> 16);
+    if (c->decoding) bit = c->x <= mid;
+    if (bit) c->high = mid; else c->low = mid + 1;
+    while (((c->low ^ c->high) & 0xff000000u) == 0) {
+        if (c->decoding) c->x = c->x << 8 | next_byte(c);
+        else put_byte(c, c->high >> 24);
+        c->low <<= 8;
+        c->high = c->high << 8 | 255;
+    }
+    return bit;
+}
+static coder start_coder(uint8_t *buf, int64_t cap, int decoding) {
+    coder c = {0, 0xffffffffu, 0, buf, 0, cap, decoding};
+    if (decoding) for (int i = 0; i < 4; i++) c.x = c.x << 8 | next_byte(&c);
+    return c;
+}
+/* Two bytes settle the last interval; the decoder reads zeros past the end. */
+static int64_t end_coder(coder *c) {
+    put_byte(c, c->high >> 24);
+    put_byte(c, c->high >> 16 & 255);
+    int64_t used = c->pos;
+    while (used > 0 && used <= c->cap && c->buf[used - 1] == 0) used--;
+    return used;
+}
+
+/* ---- probabilities ---- */
+enum { INPUTS = 6, REACH = 3072, KNOT = 32, KINDS = 3, SETS = 28, CONTEXTS = 32 * 16 * 16 };
+/* 65536 / (1 + exp(-x / 256)) at x = -3072, -3040, ..., 3072. */
+static const uint16_t KNOTS[2 * REACH / KNOT + 1] = {
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 5, 6, 6, 7, 8, 9, 10, 12, 13, 15,
+    17, 19, 22, 25, 28, 32, 36, 41, 47, 53, 60, 68, 77, 87, 98, 111, 126, 143, 162, 184, 208, 236,
+    267, 302, 342, 387, 439, 497, 562, 636, 720, 815, 922, 1042, 1179, 1333, 1506, 1701, 1921,
+    2168, 2446, 2758, 3108, 3500, 3938, 4427, 4971, 5577, 6249, 6992, 7812, 8714, 9702, 10782,
+    11955, 13226, 14595, 16062, 17625, 19282, 21025, 22849, 24743, 26695, 28693, 30723, 32768,
+    34813, 36843, 38841, 40793, 42687, 44511, 46254, 47911, 49474, 50941, 52310, 53581, 54754,
+    55834, 56822, 57724, 58544, 59287, 59959, 60565, 61109, 61598, 62036, 62428, 62778, 63090,
+    63368, 63615, 63835, 64030, 64203, 64357, 64494, 64614, 64721, 64816, 64900, 64974, 65039,
+    65097, 65149, 65194, 65234, 65269, 65300, 65328, 65352, 65374, 65393, 65410, 65425, 65438,
+    65449, 65459, 65468, 65476, 65483, 65489, 65495, 65500, 65504, 65508, 65511, 65514, 65517,
+    65519, 65521, 65523, 65524, 65526, 65527, 65528, 65529, 65530, 65530, 65531, 65532, 65532,
+    65533, 65533, 65533, 65534, 65534, 65534, 65534, 65535, 65535, 65535, 65535, 65535, 65535,
+    65535, 65535, 65535, 65535, 65535};
+static uint16_t squash_table[2 * REACH + 1];
+static int16_t stretch_table[4096];
+
+__attribute__((constructor)) static void make_tables(void) {
+    for (int i = 0; i < 2 * REACH; i++) {
+        const uint32_t f = (uint32_t)i % KNOT;
+        squash_table[i] = (uint16_t)((KNOTS[i / KNOT] * (KNOT - f) + KNOTS[i / KNOT + 1] * f
+                                      + KNOT / 2) / KNOT);
+    }
+    squash_table[2 * REACH] = KNOTS[2 * REACH / KNOT];
+    int next = 0;
+    for (int i = -2047; i <= 2047; i++)
+        for (const int v = squash_table[i + REACH] >> 4; next <= v; next++)
+            stretch_table[next] = (int16_t)i;
+    for (; next < 4096; next++) stretch_table[next] = 2047;
+}
+
+typedef struct {
+    uint32_t *counters[INPUTS], *at[INPUTS];
+    int32_t weights[KINDS * SETS][INPUTS + 1], *w;
+    int st[INPUTS + 1], p16;
+} model;
+
+/* 65536 / (n + 2), rounded down: the rate of a counter that has seen n bits. */
+static const uint16_t RATE[32] = {32768, 21845, 16384, 13107, 10922, 9362, 8192, 7281, 6553, 5957,
+    5461, 5041, 4681, 4369, 4096, 3855, 3640, 3449, 3276, 3120, 2978, 2849, 2730, 2621, 2520, 2427,
+    2340, 2259, 2184, 2114, 2048, 1985};
+
+static inline void predict_bit(model *m, const uint32_t *ctx, int set) {
+    int64_t dot = 0;
+    m->w = m->weights[set];
+    for (int i = 0; i < INPUTS; i++) {
+        m->at[i] = m->counters[i] + ctx[i];
+        m->st[i] = stretch_table[*m->at[i] >> 20];
+        dot += (int64_t)m->w[i] * m->st[i];
+    }
+    m->st[INPUTS] = 256;
+    dot += (int64_t)m->w[INPUTS] * 256;
+    dot >>= 16;
+    m->p16 = squash_table[(dot > REACH ? REACH : dot < -REACH ? -REACH : dot) + REACH];
+}
+static inline void learn(model *m, int bit, uint32_t limit) {
+    const int error = ((bit << 16) - m->p16) >> 4;
+    for (int i = 0; i <= INPUTS; i++) m->w[i] += (m->st[i] * error * 6 + 0x2000) >> 14;
+    for (int i = 0; i < INPUTS; i++) {
+        const uint32_t c = *m->at[i], n = c & 1023;
+        int64_t p = c >> 10;
+        const int64_t target = bit ? 4194303 : 0;
+        p += ((target - p) * (n < 32 ? RATE[n] : 65536 / (n + 2))) >> 16;
+        *m->at[i] = (uint32_t)(p << 10) | (n < limit ? n + 1 : n);
+    }
+}
+static inline int code_mixed(model *m, coder *c, int bit, const uint32_t *ctx, int set,
+                             uint32_t limit) {
+    predict_bit(m, ctx, set);
+    bit = code_bit(c, bit, (uint32_t)m->p16);
+    learn(m, bit, limit);
+    return bit;
+}
+
+static void free_models(model *models) {
+    if (models) free(models[0].counters[0]);
+    free(models);
+}
+static model *make_models(void) {
+    model *models = malloc(sizeof(model) * KINDS);
+    uint32_t *pool = malloc(sizeof(uint32_t) * KINDS * INPUTS * CONTEXTS);
+    if (!models || !pool) { free(models); free(pool); return NULL; }
+    for (int64_t i = 0; i < KINDS * INPUTS * CONTEXTS; i++) pool[i] = 1u << 31;
+    for (int k = 0; k < KINDS; k++) {
+        for (int i = 0; i < INPUTS; i++) models[k].counters[i] = pool + (k * INPUTS + i) * CONTEXTS;
+        for (int j = 0; j < KINDS * SETS; j++)
+            for (int i = 0; i <= INPUTS; i++) models[k].weights[j][i] = i < INPUTS ? 18000 : 0;
+    }
+    return models;
+}
+
+/* ---- contexts ---- */
+static const uint8_t BINS[64] = {0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 7, 7, 7, 7, 8, 8, 8, 8, 8, 8,
+    9, 9, 9, 9, 9, 9, 9, 9, 9, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 11, 11,
+    11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11};
+static inline uint32_t bin16(uint32_t v) {
+    return v < 64 ? BINS[v] : v < 96 ? 12 : v < 160 ? 13 : v < 320 ? 14 : 15;
+}
+static inline uint32_t at_most(uint32_t v, uint32_t top) { return v < top ? v : top; }
+/* Twice the binary logarithm of v + 1, at most 31. */
+static inline uint32_t log_bin(uint32_t v) {
+    v++;
+    const int e = 31 - __builtin_clz(v);
+    return at_most(2 * (uint32_t)e + (e > 0 ? v >> (e - 1) & 1 : 0), 31);
+}
+static inline uint32_t mag_at(const grid *g, const uint16_t *mag, int64_t z, int64_t y, int64_t x) {
+    if ((uint64_t)z >= (uint64_t)g->n[0] || (uint64_t)y >= (uint64_t)g->n[1] ||
+        (uint64_t)x >= (uint64_t)g->n[2]) return 0;
+    return mag[z * g->stride[0] + y * g->stride[1] + x];
+}
+
+typedef struct { uint32_t ctx[INPUTS], near, total; int set; } context;
+
+/* Magnitudes coded before around (z, y, x): of the class, of the other classes, of the parent. */
+static inline void level_context(context *out, const grid *g, const uint16_t *mag, int64_t z,
+                                 int64_t y, int64_t x, int64_t s, int cls, int level) {
+    const int64_t S = 2 * s, row = g->stride[1], slab = g->stride[0];
+    uint32_t W, N, U, A, B, P, D;
+    if (z >= 2 * S && y >= 2 * S && x >= 2 * S && z + S < g->n[0] && y + S < g->n[1] &&
+        x + S < g->n[2]) {
+        const uint16_t *m = mag + z * slab + y * row + x;
+        W = m[-S]; N = m[-S * row]; U = m[-S * slab];
+        A = m[-S * row - S] + m[-S * row + S] + m[-S * slab - S] + m[-S * slab + S]
+            + m[-S * slab - S * row] + m[-S * slab + S * row];
+        D = m[-2 * S] + m[-2 * S * row] + m[-2 * S * slab];
+        B = 2 * (m[-s] + m[s] + m[-s * row] + m[s * row] + m[-s * slab] + m[s * slab]);
+        B += m[-s * row - s] + m[-s * row + s] + m[s * row - s] + m[s * row + s];
+        B += m[-s * slab - s] + m[-s * slab + s] + m[s * slab - s] + m[s * slab + s];
+        B += m[-s * slab - s * row] + m[-s * slab + s * row] + m[s * slab - s * row]
+            + m[s * slab + s * row];
+    } else {
+#define M(i, j, k) mag_at(g, mag, z + (i), y + (j), x + (k))
+        W = M(0, 0, -S); N = M(0, -S, 0); U = M(-S, 0, 0);
+        A = M(0, -S, -S) + M(0, -S, S) + M(-S, 0, -S) + M(-S, 0, S) + M(-S, -S, 0) + M(-S, S, 0);
+        D = M(0, 0, -2 * S) + M(0, -2 * S, 0) + M(-2 * S, 0, 0);
+        B = 2 * (M(0, 0, -s) + M(0, 0, s) + M(0, -s, 0) + M(0, s, 0) + M(-s, 0, 0) + M(s, 0, 0));
+        for (int i = -1; i <= 1; i += 2)
+            for (int j = -1; j <= 1; j += 2)
+                B += M(0, i * s, j * s) + M(i * s, 0, j * s) + M(i * s, j * s, 0);
+#undef M
+    }
+    P = mag_at(g, mag, z / (2 * S) * (2 * S) + (cls & 4 ? S : 0),
+               y / (2 * S) * (2 * S) + (cls & 2 ? S : 0), x / (2 * S) * (2 * S) + (cls & 1 ? S : 0));
+    const uint32_t near = 2 * (W + N + U) + A, lg = (uint32_t)(level < 3 ? level : 3);
+    const uint32_t band = lg * 8 + (uint32_t)cls;
+    out->near = near;
+    out->total = near + B + D;
+    out->set = (cls ? cls - 1 : 0) * 4 + (int)lg;
+    out->ctx[0] = (band * 16 + bin16(near)) * 4 + at_most(P, 3);
+    out->ctx[1] = (band * 16 + bin16(B)) * 4 + at_most(P, 3);
+    out->ctx[2] = ((lg ? 1 : 0) * 16 + bin16(near + D)) * 64 + bin16(B) * 4 + bin16(P) / 2 % 4;
+    out->ctx[3] = (uint32_t)cls
+                  + 8 * (at_most(W, 3) + 4 * at_most(N, 3) + 16 * at_most(U, 3) + 64 * at_most(A, 2));
+    out->ctx[4] = (band * 16 + bin16((near + B + 2 * P) / 2)) * 4 + at_most(D, 3);
+    out->ctx[5] = (band * 16 + bin16(near + B + 2 * D + 2 * P)) * 16 + bin16(P);
+}
+
+/* Contexts of a line of integers: the four before. */
+static inline void line_context(context *out, const uint16_t *mag, int64_t i) {
+    const uint32_t a = i > 0 ? mag[i - 1] : 0, b = i > 1 ? mag[i - 2] : 0;
+    const uint32_t c = (i > 2 ? mag[i - 3] : 0) + (i > 3 ? mag[i - 4] : 0u);
+    out->near = 2 * a + b;
+    out->total = 2 * (a + b) + c;
+    out->set = 0;
+    out->ctx[0] = log_bin(a);
+    out->ctx[1] = log_bin(a + b);
+    out->ctx[2] = 0;
+    out->ctx[3] = at_most(a, 15) * 16 + at_most(b, 15);
+    out->ctx[4] = log_bin(out->total);
+    out->ctx[5] = log_bin(a) * 32 + log_bin(b);
+}
+
+/* ---- one integer: zero?, sign, above 1?, then exponent and mantissa of the rest ---- */
+static inline int32_t code_rest(model *m, coder *c, int32_t v, const context *x) {
+    const uint32_t u = (uint32_t)v + 1, a = log_bin(x->total), b = log_bin(x->near);
+    const uint32_t set = (uint32_t)x->set;
+    uint32_t ctx[INPUTS];
+    const int bits = c->decoding ? 0 : 31 - __builtin_clz(u);
+    int e = 0;
+    for (; e < 29; e++) {
+        const uint32_t place = at_most((uint32_t)e, 15);
+        ctx[0] = place * 32 + a;
+        ctx[1] = place * 32 + b;
+        ctx[2] = place;
+        ctx[3] = place * 32 + set;
+        ctx[4] = (place * 16 + at_most(a / 2, 15)) * 16 + at_most(b / 2, 15);
+        ctx[5] = place * 32 + log_bin(x->total - x->near);
+        if (!code_mixed(m, c, e < bits, ctx, 2 * SETS + x->set, 255)) break;
+    }
+    uint32_t got = 1;
+    for (int i = e - 1; i >= 0; i--) {
+        int bit = (int)(u >> i & 1);
+        if (e - 1 - i < 3) {
+            const uint32_t place = 1 + at_most((uint32_t)e, 15) * 8 + (got & 7);
+            const uint32_t base = 16 * 32 + place * 33;
+            ctx[0] = base + a;
+            ctx[1] = base + b;
+            ctx[2] = 16 + place;
+            ctx[3] = base + set;
+            ctx[4] = 4096 + place;
+            ctx[5] = base;
+            bit = code_mixed(m, c, bit, ctx, 2 * SETS + x->set, 500);
+        } else {
+            bit = code_bit(c, bit, 32768);
+        }
+        got = got * 2 + (uint32_t)bit;
+    }
+    return (int32_t)(got - 1);
+}
+static inline int32_t code_integer(model *models, coder *c, int32_t q, const context *x) {
+    const int negative = q < 0;
+    if (negative) q = -q;
+    if (!code_mixed(&models[0], c, q != 0, x->ctx, x->set, 1000)) return 0;
+    const int sign = code_bit(c, negative, 32768);
+    const int more = code_mixed(&models[1], c, q > 1, x->ctx, SETS + x->set, 500);
+    q = more ? 2 + code_rest(&models[2], c, q - 2, x) : 1;
+    return sign ? -q : q;
+}
+
+static inline uint16_t magnitude(int32_t q) {
+    const uint32_t m = q < 0 ? (uint32_t)-q : (uint32_t)q;
+    return (uint16_t)at_most(m, 65535);
+}
+
+/* The integers of all levels, coarse to fine; masked points (mask may be NULL) are zero and free. */
+static void code_levels(model *models, coder *c, const grid *g, const uint8_t *mask, int32_t *q,
+                        uint16_t *mag) {
+    int level = 0;
+    const int64_t top = top_level(g);
+    for (int64_t s = top; s > 1; s /= 2) level++;
+    for (int64_t s = top; s >= 1; s /= 2, level--)
+        for (int o = s == top ? 0 : 1; o < 8; o++) {
+            const int cls = ORDER[o];
+            for (int64_t z = first(cls, 0, s); z < g->n[0]; z += 2 * s)
+            for (int64_t y = first(cls, 1, s); y < g->n[1]; y += 2 * s)
+            for (int64_t x = first(cls, 2, s); x < g->n[2]; x += 2 * s) {
+                const int64_t i = z * g->stride[0] + y * g->stride[1] + x;
+                context ctx;
+                if (mask && mask[i]) { q[i] = 0; continue; }
+                level_context(&ctx, g, mag, z, y, x, s, cls, level);
+                q[i] = code_integer(models, c, q[i], &ctx);
+                mag[i] = magnitude(q[i]);
+            }
+        }
+}
+static void code_line(model *models, coder *c, int64_t count, const uint8_t *mask, int32_t *q,
+                      uint16_t *mag) {
+    for (int64_t i = 0; i < count; i++) {
+        context ctx;
+        if (mask && mask[i]) { q[i] = 0; continue; }
+        line_context(&ctx, mag, i);
+        q[i] = code_integer(models, c, q[i], &ctx);
+        mag[i] = magnitude(q[i]);
+    }
+}
+
+/* Code or decode all integers; returns the bytes used, negative on failure. */
+static int64_t code_integers(const grid *g, const uint8_t *mask, int32_t *q, uint8_t *buf,
+                             int64_t cap, int as_line, int decoding) {
+    uint16_t *mag = calloc((size_t)g->count, sizeof *mag);
+    model *models = make_models();
+    int64_t used = SCK_MEMORY;
+    if (mag && models) {
+        coder c = start_coder(buf, cap, decoding);
+        if (as_line) code_line(models, &c, g->count, mask, q, mag);
+        else code_levels(models, &c, g, mask, q, mag);
+        used = decoding ? c.pos : end_coder(&c);
+        if (decoding ? used > cap + 8 : used > cap) used = decoding ? SCK_DAMAGED : SCK_SPACE;
+    }
+    free(mag);
+    free_models(models);
+    return used;
+}

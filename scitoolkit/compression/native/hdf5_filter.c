@@ -1,0 +1,160 @@
+/* The HDF5 filter. It links to no HDF5 library and needs no headers of one.
+ *
+ * A process may hold several HDF5 libraries (the wheels of h5py and netCDF4 each bring one), whose
+ * identifiers mean nothing to each other. So the functions that a callback needs are looked up in
+ * the library that CALLED it, found by the return address, at every call.
+ */
+#include <dlfcn.h>
+#include <stddef.h>
+
+typedef int64_t hid_t;
+typedef unsigned long long hsize_t;
+enum { FILTER_ID = 33793, REVERSE = 0x100, FLOAT_CLASS = 1, LITTLE = 0, BIG = 1, USER_FILL = 2 };
+enum { MOST_WORDS = FIXED_WORDS + MAX_RANK };
+
+static void *caller_symbol(void *address, const char *name) {
+    Dl_info info;
+    if (!dladdr(address, &info) || !info.dli_fname) return NULL;
+    void *handle = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (!handle) handle = dlopen(NULL, RTLD_LAZY);  /* HDF5 linked into the executable */
+    if (!handle) return NULL;
+    void *found = dlsym(handle, name);
+    dlclose(handle);
+    return found;
+}
+static void complain(void *caller, const char *what) {
+    int (*push)(hid_t, const char *, const char *, unsigned, hid_t, hid_t, hid_t, const char *, ...)
+        = caller_symbol(caller, "H5Epush2");
+    const hid_t *cls = caller_symbol(caller, "H5E_ERR_CLS_g");
+    const hid_t *major = caller_symbol(caller, "H5E_PLINE_g");
+    const hid_t *minor = caller_symbol(caller, "H5E_CANTFILTER_g");
+    if (push && cls && major && minor)
+        push(0, "scitoolkit", "filter", 0, *cls, *major, *minor, "scitoolkit filter: %s", what);
+}
+
+static int takes_type(void *caller, hid_t type) {
+    int (*get_class)(hid_t) = caller_symbol(caller, "H5Tget_class");
+    size_t (*get_size)(hid_t) = caller_symbol(caller, "H5Tget_size");
+    int (*get_order)(hid_t) = caller_symbol(caller, "H5Tget_order");
+    if (!get_class || !get_size || !get_order || get_class(type) != FLOAT_CLASS) return 0;
+    const int order = get_order(type);
+    return (get_size(type) == 4 || get_size(type) == 8) && (order == LITTLE || order == BIG);
+}
+static int can_apply(hid_t dcpl, hid_t type, hid_t space) {
+    (void)dcpl; (void)space;
+    return takes_type(__builtin_return_address(0), type);
+}
+
+/* Write type, bound, fill value and the chunk's extents into the filter's parameters: reading
+ * needs nothing else. h5py and netCDF set filters as optional, and for those a refusal by can_apply
+ * is ignored, so that everything is refused here (again). */
+static int set_local(hid_t dcpl, hid_t type, hid_t space) {
+    void *caller = __builtin_return_address(0);
+    int (*get_filter)(hid_t, int, unsigned *, size_t *, unsigned *, size_t, char *, unsigned *)
+        = caller_symbol(caller, "H5Pget_filter_by_id2");
+    int (*modify)(hid_t, int, unsigned, size_t, const unsigned *)
+        = caller_symbol(caller, "H5Pmodify_filter");
+    int (*num_dims)(hid_t) = caller_symbol(caller, "H5Sget_simple_extent_ndims");
+    int (*get_dims)(hid_t, hsize_t *, hsize_t *) = caller_symbol(caller, "H5Sget_simple_extent_dims");
+    size_t (*get_size)(hid_t) = caller_symbol(caller, "H5Tget_size");
+    int (*get_order)(hid_t) = caller_symbol(caller, "H5Tget_order");
+    int (*fill_state)(hid_t, int *) = caller_symbol(caller, "H5Pfill_value_defined");
+    int (*get_fill)(hid_t, hid_t, void *) = caller_symbol(caller, "H5Pget_fill_value");
+    if (!takes_type(caller, type)) {
+        complain(caller, "only float32 and float64 can be compressed");
+        return -1;
+    }
+    if (!get_filter || !modify || !num_dims || !get_dims) return -1;
+
+    unsigned flags = 0, given[64] = {0}, config, words[MOST_WORDS] = {0};
+    size_t num = 64;
+    if (get_filter(dcpl, FILTER_ID, &flags, &num, given, 0, NULL, &config) < 0) return -1;
+    /* h5repack and nccopy hand back what was written here. */
+    const unsigned *bound = num > FIXED_WORDS && given[0] == PARAMETERS ? given + 2 : given;
+    if (num != 2 && bound == given) {
+        complain(caller, "give the absolute bound as one double in two words, low first");
+        return -1;
+    }
+    const int rank = num_dims(space);
+    hsize_t dims[MAX_RANK];
+    if (rank < 1 || rank > MAX_RANK || get_dims(space, dims, NULL) < 0) {
+        complain(caller, "a chunk must have 1 to 32 dimensions");
+        return -1;
+    }
+    words[0] = PARAMETERS;
+    words[1] = (get_size(type) == 8 ? IS_DOUBLE : 0) | (get_order(type) == BIG ? IS_BIG : 0);
+    words[2] = bound[0];
+    words[3] = bound[1];
+    int state = 0;
+    uint8_t fill[8] = {0};
+    if (fill_state && get_fill && fill_state(dcpl, &state) >= 0 && state == USER_FILL &&
+        get_fill(dcpl, type, fill) >= 0) {
+        uint64_t raw = 0;
+        const int size = (int)get_size(type), big = get_order(type) == BIG;
+        for (int i = 0; i < size; i++) raw |= (uint64_t)fill[big ? size - 1 - i : i] << (8 * i);
+        words[1] |= HAS_FILL;
+        words[4] = (unsigned)raw;
+        words[5] = (unsigned)(raw >> 32);
+    }
+    words[6] = (unsigned)rank;
+    for (int i = 0; i < rank; i++) {
+        if (dims[i] > 0xffffffffu) { complain(caller, "a chunk is too large"); return -1; }
+        words[FIXED_WORDS + i] = (unsigned)dims[i];
+    }
+    chunk c;
+    if (!read_parameters(&c, words, FIXED_WORDS + (size_t)rank)) {
+        complain(caller, "the bound must be a positive number, a chunk below 2^31 values");
+        return -1;
+    }
+    return modify(dcpl, FILTER_ID, flags, FIXED_WORDS + (size_t)rank, words);
+}
+
+/* Both directions; on failure 0 is returned and *buf is untouched. Encoding only fails for memory. */
+static size_t filter(unsigned flags, size_t num, const unsigned words[], size_t nbytes,
+                     size_t *buf_size, void **buf) {
+    void *caller = __builtin_return_address(0);
+    void *(*allocate)(size_t, int) = caller_symbol(caller, "H5allocate_memory");
+    int (*release)(void *) = caller_symbol(caller, "H5free_memory");
+    chunk c;
+    if (!read_parameters(&c, words, num)) {
+        complain(caller, "the filter's parameters are damaged");
+        return 0;
+    }
+    const int64_t whole = c.count * c.size, reading = flags & REVERSE;
+    const int64_t room = reading ? whole : sck_chunk_capacity(whole);
+    if (!reading && (int64_t)nbytes != whole) {
+        complain(caller, "a chunk has another size than its parameters say");
+        return 0;
+    }
+    uint8_t *out = malloc((size_t)room);
+    const int64_t used = !out ? SCK_MEMORY
+        : reading ? sck_chunk_decode(words, num, *buf, (int64_t)nbytes, out, whole)
+                  : sck_chunk_encode(words, num, *buf, whole, out, room);
+    const size_t made = reading ? (size_t)whole : (size_t)used;
+    void *taken = used < 0 ? NULL : allocate && release ? allocate(made, 0) : malloc(made);
+    if (!taken) {
+        complain(caller, used == SCK_DAMAGED ? "a chunk is damaged" : "out of memory");
+        free(out);
+        return 0;
+    }
+    memcpy(taken, out, made);
+    free(out);
+    if (allocate && release) release(*buf);
+    else free(*buf);
+    *buf = taken;
+    *buf_size = made;
+    return made;
+}
+
+typedef struct {
+    int version, id;
+    unsigned encoder_present, decoder_present;
+    const char *name;
+    int (*can_apply)(hid_t, hid_t, hid_t);
+    int (*set_local)(hid_t, hid_t, hid_t);
+    size_t (*filter)(unsigned, size_t, const unsigned *, size_t, size_t *, void **);
+} filter_class;
+static const filter_class CLASS = {1, FILTER_ID, 1, 1, "scitoolkit: interpolation within a bound",
+                                   can_apply, set_local, filter};
+__attribute__((visibility("default"))) int H5PLget_plugin_type(void) { return 0; }
+__attribute__((visibility("default"))) const void *H5PLget_plugin_info(void) { return &CLASS; }

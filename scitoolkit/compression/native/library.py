@@ -1,0 +1,171 @@
+"""The C library of our codecs: its source as one text, compiled on first use, and its functions.
+
+The C files here are the one implementation that Python, the HDF5 filter and the Zarr codecs share;
+docs/format/ is the specification of what they write.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+
+import numpy as np
+
+from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.core.errors import BackendError, ConfigError, DataError
+from scitoolkit.ops.codegen import load_library
+from scitoolkit.ops.codegen.compile import read
+
+# Contraction off: encoder and decoder must round alike wherever they run.
+FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
+_TYPES = {"f4": ("float", "32"), "f8": ("double", "64")}
+_DAMAGED, _MEMORY = -1, -2
+# Of a chunk's parameters, see docs/format/chunk.md.
+PARAMETERS, _DOUBLE, _BIG, _FILL = 0x53434B01, 1, 2, 4
+
+
+@functools.cache
+def source() -> str:
+    """Return the C source of the codecs for both types of value.
+
+    Example:
+        >>> "sck_decode" in source()
+        True
+    """
+    parts = [read(__file__, "common.c"), read(__file__, "entropy.c")]
+    for real, bits in _TYPES.values():
+        parts += [f"#define REAL {real}\n#define NAME(x) x##_{bits}\n"]
+        parts += [read(__file__, "predict.c"), read(__file__, "codec.c")]
+        parts += ["#undef REAL\n#undef NAME\n"]
+    return "\n".join([*parts, read(__file__, "chunk.c")])
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = load_library(source(), FLAGS)
+    for _, bits in _TYPES.values():
+        for name in ("sck_capacity", "sck_encode", "sck_decode"):
+            getattr(library, f"{name}_{bits}").restype = ctypes.c_int64
+    for name in ("sck_chunk_capacity", "sck_chunk_encode", "sck_chunk_decode"):
+        getattr(library, name).restype = ctypes.c_int64
+    return library
+
+
+@functools.cache
+def unavailable() -> str:
+    """Return why the library cannot be compiled here, empty if it can.
+
+    Example:
+        >>> unavailable()
+        ''
+    """
+    try:
+        _library()
+    except BackendError as error:
+        return f"interpolation, compiled on first use, is not available: {error}"
+    return ""
+
+
+def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, np.ndarray]:
+    """Return the coded field and what it decodes to.
+
+    Args:
+        values: finite C-contiguous float32 or float64 array, any dims.
+        bound: largest |x - x'|, absolute, > 0; it holds at every point.
+        thorough: compare the methods on the whole field and not on a block of it.
+    """
+    dims, decoded = folded(values.shape), np.empty_like(values)
+    out = np.empty(_call("sck_capacity", values.dtype, ctypes.c_int64(values.size)), np.uint8)
+    used = _call(
+        "sck_encode", values.dtype, pointer(extents(dims)), pointer(values), None,
+        ctypes.c_double(bound), ctypes.c_int64(thorough), pointer(out), ctypes.c_int64(out.size),
+        pointer(decoded),
+    )  # fmt: skip
+    _check(used)
+    return out[:used].tobytes(), decoded
+
+
+def decode(
+    data: bytes | memoryview, shape: tuple[int, ...], dtype: np.dtype, bound: float
+) -> np.ndarray:
+    """Return the field, bit for bit what `encode` said that it decodes to.
+
+    Raises:
+        DataError: the bytes contradict themselves.
+    """
+    packed, decoded = np.frombuffer(data, np.uint8), np.empty(shape, dtype)
+    _check(_call(
+        "sck_decode", dtype, pointer(extents(folded(shape))), None, ctypes.c_double(bound),
+        pointer(packed), ctypes.c_int64(packed.size), pointer(decoded),
+    ))  # fmt: skip
+    return decoded
+
+
+def chunk_parameters(
+    shape: tuple[int, ...], dtype: np.dtype, bound: float, fill: float | None = None
+) -> np.ndarray:
+    """Return the parameters (uint32) of chunks of an array, as HDF5 stores them.
+
+    Args:
+        shape: of a chunk, at least one dim.
+        dtype: float32 or float64, either byte order.
+        bound: absolute error bound.
+        fill: a value that is kept bit for bit wherever it occurs.
+    """
+    if dtype.kind != "f" or dtype.itemsize not in (4, 8):
+        raise ConfigError(f"a chunk of {dtype}", allowed="float32 or float64")
+    if not (bound > 0 and np.isfinite(bound)):
+        raise ConfigError(f"bound {bound!r}", allowed="a positive number")
+    flags = _DOUBLE * (dtype.itemsize == 8) | _BIG * (dtype.byteorder == ">")
+    flags |= _FILL * (fill is not None)
+    little = dtype.newbyteorder("<")
+    raw = np.array(fill or 0.0, little).tobytes().ljust(8, b"\0")
+    shape = shape or (1,)
+    words = [PARAMETERS, flags, *struct.unpack("<II", struct.pack("<d", bound)),
+             *struct.unpack("<II", raw), len(shape), *shape]  # fmt: skip
+    return np.array(words, np.uint32)
+
+
+def encode_chunk(values: np.ndarray, parameters: np.ndarray) -> bytes:
+    """Return one framed chunk; special values are kept, the rest is within the bound.
+
+    Args:
+        values: C-contiguous, of the shape and type that the parameters say.
+        parameters: see `chunk_parameters`.
+    """
+    out = np.empty(_library().sck_chunk_capacity(ctypes.c_int64(values.nbytes)), np.uint8)
+    used = _library().sck_chunk_encode(
+        pointer(parameters), ctypes.c_size_t(parameters.size), pointer(values),
+        ctypes.c_int64(values.nbytes), pointer(out), ctypes.c_int64(out.size),
+    )  # fmt: skip
+    _check(used)
+    return out[:used].tobytes()
+
+
+def decode_chunk(
+    data: bytes | memoryview, shape: tuple[int, ...], dtype: np.dtype, parameters: np.ndarray
+) -> np.ndarray:
+    """Return the values of a framed chunk.
+
+    Raises:
+        DataError: a checksum does not match, or the bytes contradict the parameters.
+    """
+    packed, values = np.frombuffer(data, np.uint8), np.empty(shape, dtype)
+    _check(_library().sck_chunk_decode(
+        pointer(parameters), ctypes.c_size_t(parameters.size), pointer(packed),
+        ctypes.c_int64(packed.size), pointer(values), ctypes.c_int64(values.nbytes),
+    ))  # fmt: skip
+    return values
+
+
+def _call(name: str, dtype: np.dtype, *arguments: object) -> int:
+    bits = _TYPES[dtype.str[1:]][1]
+    return int(getattr(_library(), f"{name}_{bits}")(*arguments))
+
+
+def _check(status: int) -> None:
+    if status == _MEMORY:
+        raise MemoryError
+    if status < 0:
+        raise DataError("damaged stream: a checksum or the coded integers contradict it")

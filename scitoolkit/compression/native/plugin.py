@@ -1,0 +1,90 @@
+"""The HDF5 filter as a shared library in a folder of plug-ins, built from the C source.
+
+The library links to no HDF5; any HDF5 of 1.10 or newer finds it through HDF5_PLUGIN_PATH or
+`h5py.h5pl.prepend`, so that h5dump, h5repack, netCDF and h5py read and write such datasets.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from scitoolkit.compression.native.library import source
+from scitoolkit.core.errors import BackendError
+from scitoolkit.ops.codegen.compile import find_compiler, read
+
+FILTER_ID = 33793
+"""Of the range that HDF5 leaves to filters that are not registered (32768 to 65535)."""
+LIBRARY = "libscitoolkit_codec.so"
+# For any processor of the family: the folder may be shared by nodes of several kinds.
+FLAGS = (
+    "-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off",
+    "-fno-math-errno", "-fno-trapping-math", "-w",
+)  # fmt: skip
+
+
+def plugin_source() -> str:
+    """Return the C source of the filter, complete in one text.
+
+    Example:
+        >>> "H5PLget_plugin_info" in plugin_source()
+        True
+    """
+    return source() + read(__file__, "hdf5_filter.c")
+
+
+def filter_options(bound: float) -> dict[str, Any]:
+    """Return the arguments of `h5py.Group.create_dataset` that compress within a bound.
+
+    Args:
+        bound: absolute, in the unit of the data.
+
+    Example:
+        >>> filter_options(1e-3)["compression"]
+        33793
+    """
+    words = struct.unpack("<II", struct.pack("<d", bound))
+    return {"compression": FILTER_ID, "compression_opts": words}
+
+
+def install(directory: Path | str, *, flags: tuple[str, ...] = FLAGS) -> Path:
+    """Build the filter into a folder and return the path of the library.
+
+    Args:
+        directory: made if it is not there.
+        flags: of the C compiler.
+
+    Raises:
+        BackendError: no compiler, one that fails, or a folder that cannot be written.
+    """
+    target = Path(directory) / LIBRARY
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as scratch:
+            built = _build(Path(scratch), flags)
+            os.replace(built, target)
+    except OSError as error:
+        raise BackendError(
+            f"the filter cannot be written: {error}",
+            where=str(target.parent),
+            fix="choose a folder that you may write, with some MB of free space",
+        ) from error
+    return target
+
+
+def _build(scratch: Path, flags: tuple[str, ...]) -> Path:
+    code, built = scratch / "codec.c", scratch / LIBRARY
+    code.write_text(plugin_source(), encoding="utf-8")
+    command = [*shlex.split(find_compiler()), *flags, str(code), "-o", str(built), "-lm", "-ldl"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode or not built.exists():
+        raise BackendError(
+            f"the C compiler could not build the filter: {done.stderr.strip()[-300:]}",
+            fix="set CC to gcc >= 9 or clang >= 12",
+        )
+    return built

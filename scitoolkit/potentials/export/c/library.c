@@ -1,0 +1,330 @@
+/* Weights file, choice of the kernels' variant, and the call that does everything. */
+#include "stk_internal.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- SHA-256 (FIPS 180-4) ---- */
+
+typedef struct {
+  uint32_t state[8];
+  uint8_t block[64];
+  uint64_t length;
+} sha256;
+
+static const uint32_t SHA_K[64] = {
+  0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+  0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+  0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+  0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+  0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+  0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+  0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+  0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+static uint32_t turn(uint32_t x, int n) { return x >> n | x << (32 - n); }
+
+static void sha_block(sha256 *s) {
+  uint32_t w[64], v[8];
+  for (int i = 0; i < 16; i++)
+    w[i] = (uint32_t)s->block[4 * i] << 24 | s->block[4 * i + 1] << 16 | s->block[4 * i + 2] << 8 |
+           s->block[4 * i + 3];
+  for (int i = 16; i < 64; i++)
+    w[i] = w[i - 16] + w[i - 7] + (turn(w[i - 15], 7) ^ turn(w[i - 15], 18) ^ w[i - 15] >> 3) +
+           (turn(w[i - 2], 17) ^ turn(w[i - 2], 19) ^ w[i - 2] >> 10);
+  memcpy(v, s->state, sizeof v);
+  for (int i = 0; i < 64; i++) {
+    const uint32_t a = v[0], e = v[4];
+    const uint32_t t = v[7] + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) +
+                       ((e & v[5]) ^ (~e & v[6])) + SHA_K[i] + w[i];
+    const uint32_t u = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) +
+                       ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
+    memmove(v + 1, v, 7 * sizeof *v);
+    v[4] += t;
+    v[0] = t + u;
+  }
+  for (int i = 0; i < 8; i++) s->state[i] += v[i];
+}
+
+static void sha_add(sha256 *s, const uint8_t *bytes, int64_t many) {
+  while (many > 0) {
+    const int64_t at = s->length % 64, here = many < 64 - at ? many : 64 - at;
+    memcpy(s->block + at, bytes, here);
+    s->length += here, bytes += here, many -= here;
+    if (s->length % 64 == 0) sha_block(s);
+  }
+}
+
+static void sha_end(sha256 *s, uint8_t digest[32]) {
+  static const uint8_t padding[64] = {0x80};
+  uint8_t bits[8];
+  for (int i = 0; i < 8; i++) bits[i] = (uint8_t)(8 * s->length >> (56 - 8 * i));
+  sha_add(s, padding, 1 + (119 - s->length % 64) % 64);
+  sha_add(s, bits, 8);
+  for (int i = 0; i < 32; i++) digest[i] = (uint8_t)(s->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+/* ---- the weights file; docs/format/potential-weights.md ---- */
+
+enum { HEADER = 96, CHECKSUM_AT = 64 };
+
+typedef struct {
+  char magic[8];
+  int32_t version, real_bytes;
+  int64_t file_bytes;
+  int32_t num_arrays, reserved;
+  uint8_t model[32], checksum[32];
+} header;
+
+typedef struct {
+  char name[40];
+  int64_t offset, count;
+  int32_t number_bytes, reserved;
+} entry;
+
+static const char *const NAMES[] = {
+#define STK_NAME_OF(name, count, type) #name,
+  STK_ARRAYS(STK_NAME_OF)};
+static const int64_t COUNTS[] = {
+#define STK_COUNT_OF(name, count, type) count,
+  STK_ARRAYS(STK_COUNT_OF)};
+static const int32_t BYTES[] = {
+#define STK_BYTES_OF(name, count, type) sizeof(type),
+  STK_ARRAYS(STK_BYTES_OF)};
+static const char *const SPECIES[] = {STK_SPECIES};
+
+/* Return what is wrong with the contents of a weights file, or NULL. */
+static const char *wrong(const uint8_t *file, int64_t size, const void **arrays) {
+  const header *head = (const header *)file;
+  static const uint8_t model[32] = {STK_MODEL};
+  uint8_t digest[32];
+  sha256 sum = {{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab,
+                 0x5be0cd19}};
+  if (size < HEADER || memcmp(head->magic, "STKPOTW\n", 8)) return "it is no weights file";
+  if (head->version != STK_ABI) return "it has another version: export the model again";
+  if (head->file_bytes != size) return "it is truncated, or longer than it says";
+  sha_add(&sum, file, CHECKSUM_AT);
+  sha_add(&sum, file + HEADER, size - HEADER);
+  sha_end(&sum, digest);
+  if (memcmp(digest, head->checksum, 32)) return "its checksum is wrong: the file is damaged";
+  if (memcmp(head->model, model, 32) || head->num_arrays != STK_NUM_ARRAYS)
+    return "it is of another model than this library: export both again";
+  for (int i = 0; i < STK_NUM_ARRAYS; i++) {
+    const entry *e = (const entry *)(file + HEADER) + i;
+    if (strncmp(e->name, NAMES[i], sizeof e->name) || e->count != COUNTS[i] ||
+        e->number_bytes != BYTES[i] || e->offset < 0 || e->offset % 64 ||
+        e->offset > size - e->count * e->number_bytes)
+      return "its arrays are not those of this library";
+    arrays[i] = file + e->offset;
+  }
+  return NULL;
+}
+
+static uint8_t *contents(const char *name, int64_t *size) {
+  FILE *file = fopen(name, "rb");
+  if (!file) return NULL;
+  uint8_t *found = NULL;
+  if (!fseek(file, 0, SEEK_END) && (*size = ftell(file)) >= 0 && !fseek(file, 0, SEEK_SET)) {
+    found = aligned_alloc(64, STK_ROUND(*size + 1));
+    if (found && fread(found, 1, *size, file) != (size_t)*size) free(found), found = NULL;
+  }
+  fclose(file);
+  return found;
+}
+
+/* ---- variants ---- */
+
+#define STK_EXTERN(name) extern const stk_variant stk_variant_##name;
+STK_VARIANTS(STK_EXTERN)
+
+#if defined(__x86_64__)
+static int runs_v3(void) {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("bmi2");
+}
+static int runs_v4(void) {
+  return runs_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+}
+#endif
+static inline int runs_base(void) { return 1; }
+
+/* Variants are listed from the narrowest to the widest instructions. */
+static const stk_variant *choose(void) {
+  const stk_variant *best = NULL;
+  const char *wanted = getenv("STK_VARIANT");
+#define STK_TRY(name)                                                                   \
+  if (runs_##name() && (!wanted || !strcmp(wanted, #name))) best = &stk_variant_##name;
+  STK_VARIANTS(STK_TRY)
+  return best;
+}
+
+int32_t stk_abi(void) { return STK_ABI; }
+
+stk_model *stk_open(const char *weights_file, char *message, int64_t message_size) {
+  int64_t size = 0;
+  stk_model *model = calloc(1, sizeof *model);
+  uint8_t *file = contents(weights_file, &size);
+  const char *problem = !model || !file ? "it cannot be read" : wrong(file, size, model->arrays);
+  if (!problem) {
+    model->file = file;
+    model->info = (stk_info){.abi = STK_ABI, .num_species = STK_NUM_SPECIES,
+                             .widest_row = STK_WIDEST_ROW, .real_bytes = sizeof(real),
+                             .cutoff = STK_CUTOFF, .species = SPECIES};
+    model->variant = choose();
+    if (!model->variant) problem = "this processor has none of the instructions it was built for";
+    else if (!(model->prepared = model->variant->prepare(model))) problem = "no memory is left";
+    else model->info.instructions = model->variant->instructions;
+  }
+  if (!problem) return model;
+  if (message && message_size > 0)
+    snprintf(message, message_size, "%s: %s", weights_file, problem);
+  free(file), free(model);
+  return NULL;
+}
+
+void stk_close(stk_model *model) {
+  if (!model) return;
+  model->variant->release(model->prepared);
+  free(model->file), free(model);
+}
+
+const stk_info *stk_about(const stk_model *model) { return &model->info; }
+
+int64_t stk_workspace(const stk_model *model, int64_t owned, int64_t all, int64_t edges,
+                      int32_t threads) {
+  return model->variant->workspace(model, owned, all, edges, threads < 1 ? 1 : threads);
+}
+
+static int good(const stk_graph *g) {
+  if (g->owned < 0 || g->all < g->owned || g->ptr[0] != 0) return 0;
+  for (int64_t i = 0; i < g->owned; i++)
+    if (g->ptr[i + 1] < g->ptr[i]) return 0;
+  for (int64_t j = 0; j < g->all; j++)
+    if (g->species[j] < -1 || g->species[j] >= STK_NUM_SPECIES) return 0;
+  for (int64_t e = 0; e < g->ptr[g->owned]; e++)
+    if (g->sender[e] < 0 || g->sender[e] >= g->all) return 0;
+  return 1;
+}
+
+stk_run *stk_begin(const stk_model *model, const stk_graph *graph, void *workspace,
+                   int32_t threads, double *energy, double *gradient) {
+  if (!good(graph)) return NULL;
+  memset(gradient, 0, sizeof(double) * 3 * graph->ptr[graph->owned]);
+  return model->variant->begin(model, graph, workspace, threads < 1 ? 1 : threads, energy,
+                               gradient);
+}
+
+int32_t stk_advance(stk_run *run, stk_exchange *wanted) {
+  const int32_t state = run->model->variant->advance(run, wanted);
+  if (state != STK_DONE) return state;
+  for (int64_t i = 0; i < run->graph.owned; i++)
+    if (!isfinite(run->energy[i])) return STK_NOT_FINITE;
+  return STK_DONE;
+}
+
+/* ---- one process ---- */
+
+int64_t neighbour_list(int64_t atoms, int64_t types, const double *positions, const int64_t *kind,
+                       const double *cell, const double *inverse, const double *height,
+                       const int64_t *periodic, const double *cutoff, int64_t capacity,
+                       int64_t *centre, int64_t *neighbour, double *shift, int64_t *segments,
+                       double *closest);
+
+typedef struct {
+  int64_t *ptr, *centre, *neighbour, *segments, *kind;
+  int32_t *sender, *species;
+  double *shift, *vector, *gradient, *energy;
+  void *workspace;
+} arrays;
+
+static void release(arrays *a) {
+  free(a->ptr), free(a->centre), free(a->neighbour), free(a->segments), free(a->kind);
+  free(a->sender), free(a->species), free(a->shift), free(a->vector), free(a->gradient);
+  free(a->energy), free(a->workspace);
+}
+
+/* The inverse of a cell and the distances between its opposite faces; 0 for a singular cell. */
+static int invert(const double *c, double *inverse, double *height) {
+  for (int i = 0; i < 3; i++)
+    for (int j = 0; j < 3; j++) {
+      const int a = (j + 1) % 3, b = (j + 2) % 3, p = (i + 1) % 3, q = (i + 2) % 3;
+      inverse[3 * i + j] = c[3 * a + p] * c[3 * b + q] - c[3 * a + q] * c[3 * b + p];
+    }
+  const double volume = c[0] * inverse[0] + c[1] * inverse[3] + c[2] * inverse[6];
+  if (!(fabs(volume) > 1e-12)) return 0;
+  for (int k = 0; k < 9; k++) inverse[k] /= volume;
+  for (int j = 0; j < 3; j++)
+    height[j] = 1 / sqrt(inverse[j] * inverse[j] + inverse[3 + j] * inverse[3 + j] +
+                         inverse[6 + j] * inverse[6 + j]);
+  return 1;
+}
+
+/* Fill the arrays of the graph; the number of edges, or < 0. */
+static int64_t list(arrays *a, int64_t atoms, const double *positions, const int32_t *species,
+                    const double *cell, const int32_t *periodic) {
+  static const double unit[9] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
+  const int64_t pbc[3] = {periodic && periodic[0], periodic && periodic[1],
+                          periodic && periodic[2]};
+  const double cutoff = STK_CUTOFF, *c = cell && (pbc[0] || pbc[1] || pbc[2]) ? cell : unit;
+  double inverse[9], height[3], closest[3];
+  if (!invert(c, inverse, height)) return STK_BAD_GRAPH;
+  a->kind = malloc(8 * (atoms + 1));
+  a->segments = malloc(8 * (atoms * STK_NUM_SPECIES + 1));
+  for (int64_t i = 0; i < atoms; i++) {
+    if (species[i] < 0 || species[i] >= STK_NUM_SPECIES) return STK_BAD_GRAPH;
+    a->kind[i] = species[i];
+    for (int k = 0; k < 3; k++)
+      if (!isfinite(positions[3 * i + k])) return STK_NOT_FINITE;
+  }
+  for (int64_t room = 64 * atoms + 64, edges;; room = edges) {
+    a->centre = malloc(8 * room), a->neighbour = malloc(8 * room), a->shift = malloc(24 * room);
+    edges = neighbour_list(atoms, STK_NUM_SPECIES, positions, a->kind, c, inverse, height, pbc,
+                           &cutoff, room, a->centre, a->neighbour, a->shift, a->segments, closest);
+    if (edges <= room) return edges;
+    free(a->centre), free(a->neighbour), free(a->shift);
+  }
+}
+
+int32_t stk_compute(const stk_model *model, int64_t atoms, const double *positions,
+                    const int32_t *species, const double *cell, const int32_t *periodic,
+                    int32_t threads, double *energy, double *atomic_energy, double *forces,
+                    double *virial) {
+  arrays a = {0};
+  const int64_t edges = list(&a, atoms, positions, species, cell, periodic);
+  if (edges < 0) return release(&a), (int32_t)edges;
+  a.ptr = malloc(8 * (atoms + 1)), a.sender = malloc(4 * (edges + 1));
+  a.vector = malloc(24 * (edges + 1)), a.gradient = malloc(24 * (edges + 1));
+  a.energy = malloc(8 * (atoms + 1));
+  for (int64_t i = 0; i <= atoms; i++) a.ptr[i] = a.segments[i * STK_NUM_SPECIES];
+  for (int64_t e = 0; e < edges; e++) {
+    const int64_t i = a.centre[e], j = a.neighbour[e];
+    a.sender[e] = (int32_t)j;
+    for (int k = 0; k < 3; k++)
+      a.vector[3 * e + k] = positions[3 * j + k] - positions[3 * i + k] + a.shift[3 * e + k];
+  }
+  a.workspace = aligned_alloc(64, STK_ROUND(stk_workspace(model, atoms, atoms, edges, threads)));
+  const stk_graph graph = {atoms, atoms, a.ptr, a.sender, a.vector, species};
+  stk_run *run = stk_begin(model, &graph, a.workspace, threads, a.energy, a.gradient);
+  stk_exchange none;
+  int32_t state = STK_BAD_GRAPH;
+  if (run)
+    do state = stk_advance(run, &none);
+    while (state > 0);
+  if (state < 0) return release(&a), state;
+  *energy = 0;
+  for (int64_t i = 0; i < atoms; i++) *energy += a.energy[i];
+  if (atomic_energy) memcpy(atomic_energy, a.energy, 8 * atoms);
+  memset(forces, 0, 24 * atoms);
+  if (virial) memset(virial, 0, 72);
+  for (int64_t e = 0; e < edges; e++)
+    for (int k = 0; k < 3; k++) {
+      const double g = a.gradient[3 * e + k];
+      forces[3 * a.centre[e] + k] += g;
+      forces[3 * (int64_t)a.sender[e] + k] -= g;
+      for (int d = 0; virial && d < 3; d++) virial[3 * d + k] -= a.vector[3 * e + d] * g;
+    }
+  return release(&a), 0;
+}

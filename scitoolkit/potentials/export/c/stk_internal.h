@@ -1,0 +1,47 @@
+/* What the parts of an exported potential share; not for callers. */
+#ifndef STK_INTERNAL_H
+#define STK_INTERNAL_H
+#include "settings.h"
+#include "stk_model.h"
+
+/* One translation unit a kernel and variant: names get the variant as a suffix. */
+#define STK_PASTE_(a, b) a##_##b
+#define STK_PASTE(a, b) STK_PASTE_(a, b)
+#define STK_OF(name) STK_PASTE(name, STK_VARIANT)
+#define STK_TEXT_(a) #a
+#define STK_TEXT(a) STK_TEXT_(a)
+#define STK_ROUND(bytes) (((int64_t)(bytes) + 63) / 64 * 64)
+
+typedef STK_REAL real;
+
+/* The arrays of the weights file, as STK_ARRAYS lists them: X(name, count, type). */
+#define STK_NUMBER_OF(name, count, type) STK_ARRAY_##name,
+enum { STK_ARRAYS(STK_NUMBER_OF) STK_NUM_ARRAYS };
+
+/* The functions of one set of instructions. */
+typedef struct {
+  const char *instructions;
+  void *(*prepare)(const stk_model *); /* packed parameters, NULL on failure */
+  void (*release)(void *prepared);
+  int64_t (*workspace)(const stk_model *, int64_t, int64_t, int64_t, int32_t);
+  stk_run *(*begin)(const stk_model *, const stk_graph *, void *, int32_t, double *, double *);
+  int32_t (*advance)(stk_run *, stk_exchange *);
+} stk_variant;
+
+struct stk_model {
+  stk_info info;
+  const stk_variant *variant;
+  const void *arrays[STK_NUM_ARRAYS];
+  void *file, *prepared;
+};
+
+/* Every run begins with this, so that stk_advance finds its variant. */
+struct stk_run {
+  const stk_model *model;
+  stk_graph graph;
+  double *energy, *gradient;
+  int32_t threads, stage;
+};
+
+#define STK_WEIGHTS(model, name) ((model)->arrays[STK_ARRAY_##name])
+#endif

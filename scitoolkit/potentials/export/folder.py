@@ -1,0 +1,185 @@
+"""The folder of an exported potential: what is written, and how it is compiled."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from scitoolkit.core.errors import BackendError
+from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.ops.codegen.compile import find_compiler, read
+from scitoolkit.ops.neighbours import lists
+from scitoolkit.potentials.export import weights_file
+from scitoolkit.potentials.export.source import FOLDER, Kernel, LibrarySource
+
+LIBRARY, WEIGHTS = "libmodel.so", "weights.stk"
+COMMON = ("-O3", "-std=gnu11", "-fPIC", "-fopenmp", "-w", "-fvisibility=hidden",
+          "-ffunction-sections", "-ffp-contract=fast", "-fno-math-errno",
+          "-fno-trapping-math")  # fmt: skip
+LINK = ("-shared", "-fopenmp", "-Wl,--gc-sections")
+# Instructions of each variant; the widest that the processor has is chosen when it is loaded.
+VARIANTS: Mapping[str, Sequence[str]] = (
+    {"v3": ("-march=x86-64-v3",), "v4": ("-march=x86-64-v4", "-mprefer-vector-width=512")}
+    if platform.machine() in ("x86_64", "AMD64") else {"base": ()}
+)  # fmt: skip
+_DEFINITION = re.compile(r"^(?:static\s+)?(?:void|int|int64_t|i64)\s+(\w+)\s*\(", re.MULTILINE)
+
+
+def write_folder(source: LibrarySource, folder: Path) -> None:
+    """Write sources, CMakeLists.txt and the weights file of a potential."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = dict(_texts(source))
+    model = hashlib.sha256("\0".join(f"{k}\0{v}" for k, v in sorted(texts.items())).encode())
+    texts["settings.h"] += f"#define STK_MODEL {_bytes(model.digest())}\n"
+    texts["CMakeLists.txt"] = cmake(source)
+    for name, text in texts.items():
+        write_atomic(folder / name, text)
+    size = 8 if source.real == "double" else 4
+    weights_file.write(folder / WEIGHTS, source.arrays, model.digest(), size)
+
+
+def compile_folder(source: LibrarySource, folder: Path) -> Path:
+    """Compile the sources in a folder as CMakeLists.txt would; return the library.
+
+    Raises:
+        BackendError: no compiler, or one that fails.
+    """
+    compiler = shlex.split(find_compiler())
+    with tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
+        jobs = []
+        for unit, variant, flags in _units(source):
+            target = str(Path(scratch) / f"{unit}_{variant}.o")
+            define = [f"-DSTK_VARIANT={variant}"] if variant else []
+            jobs.append([*compiler, *COMMON, *flags, *define, "-c", str(folder / f"{unit}.c"),
+                         "-o", target])  # fmt: skip
+        with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            list(pool.map(_call, jobs))
+        made = Path(scratch) / LIBRARY
+        objects = [job[-1] for job in jobs]
+        _call([*compiler, *LINK, *objects, "-o", str(made), "-lm"])
+        temporary = folder / f".{LIBRARY}"
+        shutil.copyfile(made, temporary)
+        temporary.replace(folder / LIBRARY)
+    return folder / LIBRARY
+
+
+def _call(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if "error" in line]
+        raise BackendError(
+            f"{command[0]} could not compile an exported potential: "
+            f"{(errors or [done.stderr[-300:]])[0]}",
+            fix="set CC to gcc >= 11 or clang >= 14 with OpenMP",
+        )
+
+
+def _units(source: LibrarySource) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Yield unit, variant ("" for units without) and flags of everything to compile."""
+    yield "library", "", ()
+    yield "neighbour_list", "", ()
+    for variant, instructions in VARIANTS.items():
+        yield "driver", variant, instructions
+        for name, kernel in source.kernels.items():
+            yield name, variant, (*instructions, *kernel.flags)
+
+
+def _texts(source: LibrarySource) -> Iterator[tuple[str, str]]:
+    """Yield names and contents of the C files."""
+    for name in ("stk_model.h", "stk_internal.h", "pair_repulsion.h", "library.c"):
+        yield name, (FOLDER / name).read_text(encoding="utf-8")
+    yield "driver.c", (FOLDER / source.driver).read_text(encoding="utf-8")
+    yield "neighbour_list.c", read(lists.__file__, "neighbour_list.c")
+    for name, kernel in source.kernels.items():
+        yield f"{name}.c", renamed(name, kernel)
+    yield from source.files.items()
+    yield "settings.h", settings(source)
+
+
+def renamed(unit: str, kernel: Kernel) -> str:
+    """Return a unit whose functions are called UNIT_name_VARIANT, so that units can be linked.
+
+    Example:
+        >>> print(renamed("table", Kernel("void values(int n) {}")))
+        #define STK_PASTE_(a, b) a##_##b
+        #define STK_PASTE(a, b) STK_PASTE_(a, b)
+        #define values STK_PASTE(table_values, STK_VARIANT)
+        void values(int n) {}
+    """
+    functions = sorted(
+        {m[1] for m in _DEFINITION.finditer(kernel.text) if not m[0].startswith("static")}
+        | set(kernel.functions)
+    )
+    lines = [
+        "#define STK_PASTE_(a, b) a##_##b",
+        "#define STK_PASTE(a, b) STK_PASTE_(a, b)",
+        *(f"#define {name} STK_PASTE({unit}_{name}, STK_VARIANT)" for name in functions),
+    ]
+    return "\n".join([*lines, kernel.text])
+
+
+def settings(source: LibrarySource) -> str:
+    """Return settings.h: the constants of the model, and the arrays of its weights file."""
+    arrays = " \\\n".join(
+        f"  X({name}, {values.size}, {'double' if values.itemsize == 8 else 'float'})"
+        for name, values in source.arrays.items()
+    )
+    constants = {
+        "STK_NUM_SPECIES": len(source.species), "STK_CUTOFF": source.cutoff,
+        "STK_WIDEST_ROW": source.widest_row, **source.settings,
+    }  # fmt: skip
+    return "\n".join(
+        [
+            "/* Constants of the model. */",
+            "#include <stdint.h>",
+            f"#define STK_REAL {source.real}",
+            *(f"#define {name} {value!r}" for name, value in constants.items()),
+            f"#define STK_SPECIES {', '.join(chr(34) + s + chr(34) for s in source.species)}",
+            "/* The processor's instruction sets that there are kernels for, narrowest first. */",
+            f"#define STK_VARIANTS(X) {' '.join(f'X({name})' for name in VARIANTS)}",
+            "/* Arrays of the weights file: name, number of values, type. */",
+            f"#define STK_ARRAYS(X) \\\n{arrays}",
+            "/* SHA-256 of the sources, which the weights file repeats. */",
+            "",
+        ]
+    )
+
+
+def _bytes(digest: bytes) -> str:
+    return ", ".join(f"0x{byte:02x}" for byte in digest)
+
+
+def cmake(source: LibrarySource) -> str:
+    """Return CMakeLists.txt, which compiles as `compile_folder` does."""
+    objects, lines = [], []
+    for unit, variant, flags in _units(source):
+        target = f"{unit}_{variant}" if variant else unit
+        objects.append(f"$<TARGET_OBJECTS:{target}>")
+        define = f" -DSTK_VARIANT={variant}" if variant else ""
+        lines += [
+            f"add_library({target} OBJECT {unit}.c)",
+            f"target_compile_options({target} PRIVATE {' '.join([*COMMON, *flags])}{define})",
+        ]
+    return "\n".join(
+        [
+            "cmake_minimum_required(VERSION 3.16)",
+            "project(stk_model C)",
+            *lines,
+            f"add_library(model SHARED {' '.join(objects)})",
+            "target_include_directories(model INTERFACE ${CMAKE_CURRENT_SOURCE_DIR})",
+            f"target_link_options(model PRIVATE {' '.join(LINK[1:])})",
+            "target_link_libraries(model PRIVATE m)",
+            "set_target_properties(model PROPERTIES LINKER_LANGUAGE C",
+            "  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})",
+            "",
+        ]
+    )

@@ -1,0 +1,154 @@
+"""Exported potentials called from Python through ctypes, and an ASE calculator over them."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from scitoolkit.core.errors import CheckpointError, DataError, NumericalError
+from scitoolkit.potentials.export.folder import LIBRARY, WEIGHTS
+
+ABI = 1
+_P, _I32, _I64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+
+
+class _Info(ctypes.Structure):
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = [
+        *((name, _I32) for name in
+          ("abi", "num_species", "widest_row", "real_bytes", "device", "reserved")),
+        ("cutoff", ctypes.c_double),
+        ("species", ctypes.POINTER(ctypes.c_char_p)),
+        ("instructions", ctypes.c_char_p),
+    ]  # fmt: skip
+
+
+class PotentialLibrary:
+    """A compiled potential with its weights.
+
+    Args:
+        folder: written by `scitoolkit export`; it holds the library and the weights file.
+        threads: of OpenMP.
+
+    Attributes:
+        species: type map. cutoff: Å. instructions: variant of the kernels that runs here.
+
+    Raises:
+        CheckpointError: a truncated library, another ABI, or weights that the library refuses.
+    """
+
+    species: tuple[str, ...]
+    cutoff: float
+    instructions: str
+    real_bytes: int
+
+    def __init__(self, folder: Path | str, *, threads: int = 1) -> None:
+        self.threads = threads
+        path = Path(folder) / LIBRARY
+        _check_whole(path)
+        self._library = _open(path)
+        message = ctypes.create_string_buffer(512)
+        self._model = self._library.stk_open(str(Path(folder) / WEIGHTS).encode(), message, 512)
+        if not self._model:
+            raise CheckpointError(message.value.decode(), fix="scitoolkit export RUN -o FOLDER")
+        about = self._library.stk_about(self._model).contents
+        self.species = tuple(about.species[k].decode() for k in range(about.num_species))
+        self.cutoff, self.real_bytes = float(about.cutoff), int(about.real_bytes)
+        self.instructions = about.instructions.decode()
+
+    def __del__(self) -> None:
+        """Release the weights."""
+        if getattr(self, "_model", None):
+            self._library.stk_close(self._model)
+            self._model = None
+
+    def compute(
+        self, positions: np.ndarray, species: np.ndarray, cell: np.ndarray, pbc: np.ndarray
+    ) -> dict[str, Any]:
+        """Return energy (eV), atomic energies (N,), forces (N, 3), virial (3, 3), all float64.
+
+        Args:
+            positions: (N, 3) Å.
+            species: (N,) places in `species`.
+            cell: (3, 3), rows are lattice vectors; regular where a direction is periodic.
+            pbc: (3,) bool.
+
+        Raises:
+            DataError: a singular cell or an unknown species.
+            NumericalError: positions or weights that are not finite.
+        """
+        atoms = len(positions)
+        given: list[np.ndarray[Any, Any]] = [
+            np.ascontiguousarray(positions, dtype=np.float64),
+            np.ascontiguousarray(species, dtype=np.int32),
+            np.ascontiguousarray(cell, dtype=np.float64),
+            np.ascontiguousarray(pbc, dtype=np.int32),
+        ]
+        energy, atomic = np.zeros(1), np.zeros(atoms)
+        forces, virial = np.zeros((atoms, 3)), np.zeros((3, 3))
+        results: list[np.ndarray[Any, Any]] = [energy, atomic, forces, virial]
+        state = self._library.stk_compute(
+            self._model, atoms, *(a.ctypes.data for a in given), self.threads,
+            *(a.ctypes.data for a in results),
+        )  # fmt: skip
+        _check_state(state)
+        return {
+            "energy": float(energy[0]), "atomic_energy": atomic, "forces": forces,
+            "virial": virial,
+        }  # fmt: skip
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(path))
+        abi = library.stk_abi()
+    except (OSError, AttributeError) as error:
+        raise CheckpointError(
+            f"no library of an exported potential ({error})", where=str(path),
+            fix="scitoolkit export RUN -o FOLDER",
+        ) from None  # fmt: skip
+    if abi != ABI:
+        raise CheckpointError(
+            f"a library of ABI {abi}, this scitoolkit reads {ABI}", where=str(path),
+            fix="scitoolkit export RUN -o FOLDER",
+        )  # fmt: skip
+    library.stk_open.restype = _P
+    library.stk_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p, _I64]
+    library.stk_close.argtypes = [_P]
+    library.stk_about.restype, library.stk_about.argtypes = ctypes.POINTER(_Info), [_P]
+    library.stk_compute.argtypes = [_P, _I64, _P, _P, _P, _P, _I32, _P, _P, _P, _P]
+    return library
+
+
+def _check_whole(path: Path) -> None:
+    """Refuse a shared library that ends before its section table: loading it would crash."""
+    try:
+        head, size = path.read_bytes()[:64], path.stat().st_size
+    except OSError as error:
+        raise CheckpointError(
+            f"no library of an exported potential ({error.strerror})", where=str(path),
+            fix="scitoolkit export RUN -o FOLDER, or cmake -B build && cmake --build build in it",
+        ) from None  # fmt: skip
+    if head[:4] != b"\x7fELF":
+        return
+    (sections,) = struct.unpack_from("<Q", head.ljust(64, b"\0"), 40)
+    each, number = struct.unpack_from("<2H", head.ljust(64, b"\0"), 58)
+    if size < 64 or sections + each * number > size:
+        raise CheckpointError(
+            f"a truncated library, {size} bytes", where=str(path),
+            fix="scitoolkit export RUN -o FOLDER",
+        )  # fmt: skip
+
+
+def _check_state(state: int) -> None:
+    if state == -1:
+        raise DataError(
+            "the library refuses the atoms: a singular cell, a species beyond the type map, or "
+            "too many neighbours of one atom"
+        )
+    if state < 0:
+        raise NumericalError("an energy is not finite: positions or weights are not")

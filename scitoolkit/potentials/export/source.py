@@ -1,0 +1,113 @@
+"""What an exported potential is made of, as a model describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.potentials.equivariant.pair_repulsion import DECAYS as LEARNED_DECAYS
+from scitoolkit.potentials.equivariant.pair_repulsion import PairRepulsion
+from scitoolkit.potentials.zbl import AMPLITUDES, DECAYS, Zbl
+
+FOLDER = Path(__file__).parent / "c"
+REAL = {torch.float32: "float", torch.float64: "double"}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One translation unit.
+
+    Attributes:
+        text: C source.
+        flags: of the compiler, besides those of all units.
+        functions: names that macros define, besides those that the text shows.
+    """
+
+    text: str
+    flags: Sequence[str] = ()
+    functions: Sequence[str] = ()
+
+
+@dataclass
+class LibrarySource:
+    """An exported potential before it is written.
+
+    Attributes:
+        driver: name of the C file in `export/c` that runs the model.
+        species: type map.
+        cutoff: Å.
+        dtype: of the arithmetic.
+        widest_row: most numbers of a row of features that processes exchange, 0 without messages.
+        kernels: generated units by name.
+        settings: macros of the driver.
+        files: generated headers by name.
+        arrays: numbers of the weights file by name, float64 kept, all else converted to `dtype`.
+    """
+
+    driver: str
+    species: Sequence[str]
+    cutoff: float
+    dtype: torch.dtype
+    widest_row: int = 0
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    settings: dict[str, int | float] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def real(self) -> str:
+        """The C type of the arithmetic."""
+        return REAL[self.dtype]
+
+    def add(self, **arrays: Tensor) -> None:
+        """Add arrays in the dtype of the arithmetic."""
+        for name, tensor in arrays.items():
+            self.arrays[name] = tensor.detach().to(self.dtype).cpu().contiguous().numpy()
+
+    def add_double(self, **arrays: Tensor) -> None:
+        """Add arrays in float64."""
+        for name, tensor in arrays.items():
+            self.arrays[name] = tensor.detach().double().cpu().contiguous().numpy()
+
+    def add_zbl(self, zbl: Zbl | None) -> None:
+        """Add the repulsion of nuclei that `model.zbl` asks for, if any."""
+        if zbl is not None:
+            table = [zbl.pairs.flatten(), torch.tensor([*AMPLITUDES, *DECAYS], dtype=torch.float64)]
+            self._add_pairs("zbl", table, 1)
+
+    def add_pair_repulsion(self, repulsion: PairRepulsion | None, scale: Tensor) -> None:
+        """Add mace-torch's repulsion of nuclei, if any; its energies are multiplied by `scale`."""
+        if repulsion is None:
+            return
+        pairs, amplitudes = repulsion.pair_table()
+        pairs[0] *= scale.double()
+        decays = torch.tensor(LEARNED_DECAYS, dtype=torch.float64)
+        self._add_pairs("pair_repulsion", [pairs.flatten(), amplitudes, decays], repulsion.envelope)
+
+    def _add_pairs(self, name: str, parts: Sequence[Tensor], power: int) -> None:
+        self.settings[f"STK_{name.upper()}"] = power
+        self.add_double(**{name: torch.cat(list(parts))})
+
+
+def refuse(found: Mapping[str, bool], what: str) -> None:
+    """Refuse to export a model by the first reason that holds.
+
+    Args:
+        found: whether the model has something that a library cannot do, by its name.
+        what: the model, for the message.
+
+    Raises:
+        ConfigError: one of them holds.
+    """
+    for reason, holds in found.items():
+        if holds:
+            raise ConfigError(
+                f"{what} with {reason} cannot be exported", where="model",
+                allowed="docs/how-to/potentials-in-lammps.md lists what can",
+            )  # fmt: skip

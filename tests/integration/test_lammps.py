@@ -1,0 +1,175 @@
+"""Exported potentials in LAMMPS: equal to ASE on any number of ranks, and refused by name."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import replace
+
+import ase
+import numpy as np
+import pytest
+import torch
+from lammps_runs import LammpsRuns, lammps_python
+
+from scitoolkit.core.errors import BackendError
+from scitoolkit.potentials import MaceConfig, SeE2AConfig
+from scitoolkit.potentials.calculator import Calculator
+from scitoolkit.potentials.export.pair_style import build_pair_style, find_lammps
+from scitoolkit.potentials.export.write import export_library
+
+# `make test` installs it into .venv-peers/lammps.
+pytestmark = pytest.mark.skipif(
+    lammps_python() is None, reason="no LAMMPS: make .venv-peers/lammps/.installed"
+)
+
+CONFIGS = {
+    "mace": MaceConfig(
+        cutoff=3.5, channels=4, lmax=2, lmax_hidden=1, correlation=2, radial_widths=[8],
+        precision="float64",
+    ),
+    "deep_potential": SeE2AConfig(
+        cutoff=4.0, sel=[8, 16], embedding=[4, 8], axis_neurons=4, fitting=[8], zbl={},
+        precision="float64",
+    ),
+}  # fmt: skip
+VOIGT = [0, 1, 2, 5, 4, 3]  # ASE's xx yy zz yz xz xy in LAMMPS' order
+
+
+def grid_atoms(counts=(6, 4, 4), step=2.2, tilt=1.1, vacuum=0.0, seed=0):
+    """Return a jittered grid of O and H in a triclinic cell."""
+    rng = np.random.default_rng(seed)
+    grid = np.stack(np.meshgrid(*map(np.arange, counts), indexing="ij"), -1).reshape(-1, 3)
+    cell = np.diag(np.array(counts) * step + [0, 0, vacuum])
+    cell[1, 0], cell[2, 0], cell[2, 1] = tilt, -tilt / 2, tilt / 3
+    x = (grid + 0.5 + rng.uniform(-0.15, 0.15, grid.shape)) * step
+    return ase.Atoms(rng.choice(["O", "H"], len(x)), x, cell=cell, pbc=True)
+
+
+@pytest.fixture(scope="module")
+def lammps(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plugin")
+    return LammpsRuns(build_pair_style(find_lammps(lammps_python()), folder), folder)
+
+
+@pytest.fixture(scope="module", params=sorted(CONFIGS))
+def potential(request, tmp_path_factory):
+    """Model, and the pair style with its exported folder."""
+    config = CONFIGS[request.param]
+    model = config.build(["O", "H"]).eval()
+    with torch.no_grad():
+        model.shift.copy_(torch.tensor([-3.0, -1.0]))
+        if request.param == "mace":
+            model.average_neighbours.fill_(20.0)
+    folder = tmp_path_factory.mktemp(request.param)
+    export_library(model, config, folder)
+    return model, f"pair_style scitoolkit {folder}\npair_coeff * * O H", folder
+
+
+def check(found, atoms, model):
+    """Compare a run with ASE."""
+    energy, forces, virial, atomic, stresses = found
+    calculator = Calculator(model, skin=0)
+    atoms.calc = calculator
+    wanted_virial = -atoms.get_stress()[VOIGT] * atoms.get_volume()
+    for ours, wanted in (
+        (energy, atoms.get_potential_energy()), (forces, atoms.get_forces()),
+        (virial, wanted_virial), (atomic, atoms.get_potential_energies()),
+        (stresses.sum(0), wanted_virial),
+    ):  # fmt: skip
+        assert np.abs(ours - wanted).max() <= 1e-11 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_equals_ase_on_any_number_of_ranks(potential, lammps, ranks):
+    model, pair, _ = potential
+    atoms = grid_atoms()
+    check(lammps.measure(atoms, pair, ranks), atoms, model)
+
+
+def test_equals_ase_in_the_neighbouring_cases(potential, lammps):
+    model, pair, folder = potential
+    atoms = grid_atoms()
+    check(lammps.measure(atoms, pair, 2, after="pair_modify nofdotr"), atoms, model)
+    balanced = "comm_style tiled\nbalance 1.0 rcb"
+    check(lammps.measure(atoms, pair, 4, after=balanced), atoms, model)
+    overlay = (f"pair_style hybrid/overlay scitoolkit {folder} zero 4.5\n"
+               "pair_coeff * * scitoolkit O H\npair_coeff * * zero")  # fmt: skip
+    check(lammps.measure(atoms, overlay, 2), atoms, model)
+    slab = grid_atoms((4, 4, 2), tilt=0.0, vacuum=40.0)
+    check(lammps.measure(slab, pair, 4, first="processors 1 1 4"), slab, model)
+    tiny = grid_atoms((1, 1, 2), step=2.4, tilt=0.3)
+    check(lammps.measure(tiny, pair, 1), tiny, model)
+    check(lammps.measure(atoms, pair, 2, first="package omp 2"), atoms, model)
+
+
+def test_energy_is_conserved_on_two_ranks(potential, lammps):
+    _, pair, _ = potential
+    body = ("velocity all create 300 7 loop geom\nfix n all nve\ntimestep 0.0001\n"
+            "thermo_style custom step pe etotal\nthermo_modify norm no format float %.12g\n"
+            "thermo 20\nrun 40\n")  # fmt: skip
+    rows = [line.split() for line in lammps.output(grid_atoms(), pair, 2, body).splitlines()]
+    rows = [list(map(float, row)) for row in rows if len(row) == 3 and row[0].isdigit()]
+    potential_energy, total = np.array(rows)[:, 1], np.array(rows)[:, 2]
+    assert np.ptp(potential_energy) > 1e-3
+    assert np.ptp(total) < 0.02 * np.ptp(potential_energy)
+
+
+def test_wrong_inputs_are_refused_with_the_fix(potential, lammps, tmp_path):
+    _, pair, folder = potential
+    atoms = grid_atoms((3, 3, 3))
+    error = lammps.error
+    assert "newton on" in error(atoms, pair, newton="off")
+    assert "units metal" in error(atoms, pair, units="real")
+    assert "no element Xe; it has O H" in error(atoms, pair.replace("O H", "O Xe"))
+    assert "one element for each of 2" in error(atoms, pair.replace("O H", "O"))
+    assert "special_bonds lj/coul 1.0 1.0 1.0" in error(atoms, pair, style="bond")
+    assert "scitoolkit export RUN" in error(atoms, pair.replace(str(folder), str(tmp_path)))
+    shutil.copytree(folder, tmp_path / "copy")
+    weights = tmp_path / "copy" / "weights.stk"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    assert "truncated" in error(atoms, pair.replace(str(folder), str(tmp_path / "copy")))
+    atoms.positions[1] = atoms.positions[0]
+    assert "not finite" in error(atoms, pair, 2)
+
+
+def test_another_lammps_is_refused(lammps, potential, tmp_path):
+    other = replace(find_lammps(lammps_python()), commit="another_commit")
+    runs = LammpsRuns(build_pair_style(other, tmp_path), tmp_path)
+    text = runs.error(grid_atoms((3, 3, 3)), potential[1])
+    assert "built for LAMMPS another_commit" in text
+    assert "scitoolkit lammps build" in text
+
+
+def test_a_killed_rank_ends_the_run(lammps, potential):
+    command = lammps.command(
+        grid_atoms(), potential[1], 2, "fix n all nve\ntimestep 0.00001\nrun 1000000\n"
+    )
+    process = subprocess.Popen(
+        command, env=lammps.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    time.sleep(4)
+    found = subprocess.run(
+        ["pgrep", "-f", str(lammps.folder / "in")], capture_output=True, text=True
+    ).stdout.split()  # fmt: skip
+    ranks = [int(each) for each in found if b"/lmp" in _command_line(each)[:400]]
+    os.kill(ranks[-1], signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+
+
+def _command_line(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def test_environment_without_lammps_is_refused(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'ModuleNotFoundError: lammps' >&2; exit 1\n")
+    python.chmod(0o755)
+    with pytest.raises(BackendError, match="no LAMMPS in this environment"):
+        find_lammps(python)

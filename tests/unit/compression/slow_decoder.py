@@ -1,0 +1,397 @@
+"""A second decoder of the interpolation payload, slow and plain, made from docs/format alone.
+
+Its tables are read from the page, so that a page which says other numbers than the C library fails.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+PAGE = Path(__file__).parents[3] / "docs" / "format" / "interpolation.md"
+ORDER = (0, 1, 2, 4, 3, 5, 6, 7)
+PAIRS = ((1.0, 1.0), (1.25, 2.0), (1.5, 3.0), (2.0, 4.0))
+ESCAPE, FITTED_POINTS = 1 << 29, 2000
+DEFAULT_FILL = 9.969209968386869e36
+
+
+def table(name: str) -> list[int]:
+    """Return a table of constants from the page."""
+    found = re.search(rf"```text\n{name} =\n([\d\s]*)```", PAGE.read_text(encoding="utf-8"))
+    assert found
+    return [int(v) for v in found[1].split()]
+
+
+KNOTS, RATE, BINS = table("KNOTS"), table("RATE"), table("BINS")
+
+
+def make_tables() -> tuple[list[int], list[int]]:
+    squash = []
+    for i in range(6144):
+        k, f = divmod(i, 32)
+        squash.append((KNOTS[k] * (32 - f) + KNOTS[k + 1] * f + 16) // 32)
+    squash.append(KNOTS[-1])
+    stretch, j = [], -2047
+    for v in range(4096):
+        while j <= 2047 and squash[j + 3072] >> 4 < v:
+            j += 1
+        stretch.append(min(j, 2047))
+    return squash, stretch
+
+
+SQUASH, STRETCH = make_tables()
+
+
+class Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def word(self, size: int = 1) -> int:
+        taken = self.data[self.at : self.at + size]
+        assert len(taken) == size
+        self.at += size
+        return int.from_bytes(taken, "little")
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.word()
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+
+class Coder:
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at, self.low, self.high, self.x = data, 0, 0, 0xFFFFFFFF, 0
+        for _ in range(4):
+            self.x = self.x << 8 | self.next()
+
+    def next(self) -> int:
+        self.at += 1
+        return self.data[self.at - 1] if self.at <= len(self.data) else 0
+
+    def bit(self, p: int) -> int:
+        mid = self.low + ((self.high - self.low) * p >> 16)
+        bit = int(self.x <= mid)
+        self.low, self.high = (self.low, mid) if bit else (mid + 1, self.high)
+        while self.low >> 24 == self.high >> 24:
+            self.low = self.low << 8 & 0xFFFFFFFF
+            self.high = (self.high << 8 & 0xFFFFFFFF) | 255
+            self.x = (self.x << 8 & 0xFFFFFFFF) | self.next()
+        return bit
+
+
+class Model:
+    def __init__(self, coder: Coder) -> None:
+        self.coder = coder
+        self.counters = [{} for _ in range(6)]
+        self.weights: dict[int, list[int]] = {}
+
+    def bit(self, contexts: list[int], which: int, limit: int) -> int:
+        w = self.weights.setdefault(which, [18000] * 6 + [0])
+        counters = [t.get(i, 1 << 31) for t, i in zip(self.counters, contexts, strict=True)]
+        t = [STRETCH[c >> 20] for c in counters] + [256]
+        dot = sum(a * b for a, b in zip(w, t, strict=True)) >> 16
+        p = SQUASH[min(max(dot, -3072), 3072) + 3072]
+        bit = self.coder.bit(p)
+        error = ((bit << 16) - p) >> 4
+        for i in range(7):
+            w[i] += (t[i] * error * 6 + 8192) >> 14
+        for of, i, c in zip(self.counters, contexts, counters, strict=True):
+            n, v = c & 1023, c >> 10
+            rate = RATE[n] if n < 32 else 65536 // (n + 2)
+            v += ((4194303 if bit else 0) - v) * rate >> 16
+            of[i] = v << 10 | (n + 1 if n < limit else n)
+        return bit
+
+
+def bin16(v: int) -> int:
+    if v < 64:
+        return BINS[v]
+    return 12 if v < 96 else 13 if v < 160 else 14 if v < 320 else 15
+
+
+def lg(v: int) -> int:
+    e = (v + 1).bit_length() - 1
+    return min(2 * e + ((v + 1) >> (e - 1) & 1 if e else 0), 31)
+
+
+class Integers:
+    def __init__(self, data: bytes) -> None:
+        self.coder = Coder(data)
+        self.models = [Model(self.coder) for _ in range(3)]
+
+    def integer(self, contexts: list[int], near: int, total: int, which: int) -> int:
+        if not self.models[0].bit(contexts, which, 1000):
+            return 0
+        minus = self.coder.bit(32768)
+        size = 1
+        if self.models[1].bit(contexts, 28 + which, 500):
+            size = 2 + self.rest(near, total, which)
+        return -size if minus else size
+
+    def rest(self, near: int, total: int, which: int) -> int:
+        model, a, b, e = self.models[2], lg(total), lg(near), 0
+        while e < 29:
+            j = min(e, 15)
+            contexts = [32 * j + a, 32 * j + b, j, 32 * j + which,
+                        (16 * j + min(a // 2, 15)) * 16 + min(b // 2, 15),
+                        32 * j + lg(total - near)]  # fmt: skip
+            if not model.bit(contexts, 56 + which, 255):
+                break
+            e += 1
+        u = 1
+        for i in range(e - 1, -1, -1):
+            if e - 1 - i < 3:
+                j = 1 + 8 * min(e, 15) + u % 8
+                h = 512 + 33 * j
+                bit = model.bit([h + a, h + b, 16 + j, h + which, 4096 + j, h], 56 + which, 500)
+            else:
+                bit = self.coder.bit(32768)
+            u = 2 * u + bit
+        return u - 1
+
+
+def scan(n: tuple[int, ...]):
+    """Yield (level s, its exponent, class, its points) in the order of coding."""
+    top = 1
+    while any(2 * top < m for m in n):
+        top *= 2
+    s = top
+    while s:
+        for c in ORDER if s == top else ORDER[1:]:
+            starts = [s if c & (4 >> d) else 0 for d in range(3)]
+            axes = [range(start, m, 2 * s) for start, m in zip(starts, n, strict=True)]
+            points = list(itertools.product(*axes))
+            if points:
+                yield s, s.bit_length() - 1, c, points
+        s //= 2
+
+
+def level_integers(data: bytes, n: tuple[int, ...], mask: np.ndarray | None) -> dict:
+    out, source, q = {}, Integers(data), {}
+    for s, level, c, points in scan(n):
+        S, g = 2 * s, min(level, 3)
+
+        def m(p, *offset):
+            return q.get((p[0] + offset[0], p[1] + offset[1], p[2] + offset[2]), 0)
+
+        around = [o for o in itertools.product((-s, 0, s), repeat=3) if o.count(0) in (1, 2)]
+        for p in points:
+            if mask is not None and mask[p]:
+                out[p] = 0
+                continue
+            W, N, U = m(p, 0, 0, -S), m(p, 0, -S, 0), m(p, -S, 0, 0)
+            A = sum(m(p, 0, -S, k) + m(p, -S, 0, k) + m(p, -S, k, 0) for k in (-S, S))
+            D = m(p, 0, 0, -2 * S) + m(p, 0, -2 * S, 0) + m(p, -2 * S, 0, 0)
+            B = sum(m(p, *o) * o.count(0) for o in around)
+            corner = [v // (2 * S) * 2 * S for v in p]
+            P = q.get(tuple(v + S * bool(c & (4 >> d)) for d, v in enumerate(corner)), 0)
+            near = 2 * (W + N + U) + A
+            total, band, which = near + B + D, 8 * g + c, 4 * max(c - 1, 0) + g
+            contexts = [
+                (16 * band + bin16(near)) * 4 + min(P, 3),
+                (16 * band + bin16(B)) * 4 + min(P, 3),
+                (16 * (g > 0) + bin16(near + D)) * 64 + 4 * bin16(B) + bin16(P) // 2 % 4,
+                c + 8 * (min(W, 3) + 4 * min(N, 3) + 16 * min(U, 3) + 64 * min(A, 2)),
+                (16 * band + bin16((near + B + 2 * P) // 2)) * 4 + min(D, 3),
+                (16 * band + bin16(near + B + 2 * D + 2 * P)) * 16 + bin16(P),
+            ]
+            out[p] = source.integer(contexts, near, total, which)
+            q[p] = min(abs(out[p]), 65535)
+    return out
+
+
+def line_integers(data: bytes, count: int, mask: np.ndarray | None) -> list[int]:
+    source, out, mags = Integers(data), [], [0, 0, 0, 0]
+    for i in range(count):
+        if mask is not None and mask[i]:
+            out.append(0)
+            mags.append(0)
+            continue
+        a, b, c, d = mags[:-5:-1]
+        near, total = 2 * a + b, 2 * (a + b) + c + d
+        contexts = [lg(a), lg(a + b), 0, 16 * min(a, 15) + min(b, 15), lg(total),
+                    32 * lg(a) + lg(b)]  # fmt: skip
+        out.append(source.integer(contexts, near, total, 0))
+        mags.append(min(abs(out[-1]), 65535))
+    return out
+
+
+def groups_of(c: int, n: tuple[int, ...]) -> list[list[tuple[int, int, int]]]:
+    odd = [d for d in range(3) if c & (4 >> d)]
+    even = [d for d in range(3) if d not in odd and n[d] > 1]
+    lists = [((d, k),) for d in odd for k in (1, 3)]
+    lists += [((a, 1), (b, 1)) for a, b in itertools.combinations(odd, 2)]
+    lists += [((0, 1), (1, 1), (2, 1))] if len(odd) == 3 else []
+    lists += [((d, 1), (a, k)) for d in odd for a in even for k in (1, 2)]
+    lists += [((d, 2),) for d in range(3) if n[d] > 1]
+    groups = []
+    for steps in lists:
+        offsets = []
+        for signs in itertools.product((-1, 1), repeat=len(steps)):
+            o = [0, 0, 0]
+            for (axis, step), sign in zip(steps, signs, strict=True):
+                o[axis] = sign * step
+            other = c
+            for d in range(3):
+                other ^= (4 >> d) if o[d] % 2 else 0
+            first = next(v for v in o if v)
+            if ORDER.index(other) < ORDER.index(c) if other != c else first < 0:
+                offsets.append(tuple(o))
+        if offsets:
+            groups.append(offsets)
+    return groups
+
+
+def read_weights(reader: Reader, n: tuple[int, ...]) -> dict[tuple[int, int], list[int]]:
+    weights = {}
+    for s, _, c, points in scan(n):
+        if c == 0:
+            continue
+        groups, h = groups_of(c, n), bin(c).count("1")
+        cubic = -((32 + h // 2) // h)
+        weights[s, c] = [cubic if 3 in map(abs, g[0]) else 0 for g in groups]
+        if len(points) >= FITTED_POINTS and reader.word():
+            coded = [reader.varint() for _ in groups]
+            weights[s, c] = [v // 2 if v % 2 == 0 else -(v + 1) // 2 for v in coded]
+    return weights
+
+
+def decode(data: bytes, shape: tuple[int, ...], dtype: np.dtype, bound: float,
+           mask: np.ndarray | None = None) -> np.ndarray:  # fmt: skip
+    """Return the field that a payload holds."""
+    n = tuple(v for v in shape if v != 1)
+    n = (math.prod(n[: len(n) - 2]), *n[-2:]) if len(n) > 3 else (1,) * (3 - len(n)) + n
+    reader, real = Reader(data), np.dtype(dtype).type
+    method, margin = reader.word(), reader.word()
+    b = bound * ((1048574 - 256 * margin) / 1048576)
+    if mask is not None:
+        mask = mask.reshape(n)
+    weights, offset = {}, np.float32(0)
+    if method < 4:
+        weights = read_weights(reader, n)
+    else:
+        offset = np.frombuffer(reader.word(4).to_bytes(4, "little"), "<f4")[0]
+    size = np.dtype(dtype).itemsize
+    words = [reader.word(size).to_bytes(size, "little") for _ in range(reader.varint())]
+    verbatim = iter(np.frombuffer(b"".join(words), np.dtype(dtype).newbyteorder("<")))
+    rest = data[reader.at :]
+    if method >= 4:
+        flat = None if mask is None else mask.reshape(-1)
+        count = math.prod(n)
+        line = line_integers(rest, count, flat)
+        return decode_line(line, method - 4, float(offset), 2 * b, real, verbatim).reshape(shape)
+    q, v = level_integers(rest, n, mask), np.zeros(n, dtype)
+    alpha, beta = PAIRS[method]
+    for s, level, c, points in scan(n):
+        step = 2 * (b / min(alpha**level, beta))
+        groups = groups_of(c, n)
+        for p in points:
+            if abs(q[p]) == ESCAPE:
+                v[p] = next(verbatim)
+                continue
+            guess = predict(v, n, p, s, c, groups, weights[s, c], real) if c else real(0)
+            masked = mask is not None and mask[p]
+            v[p] = guess if masked else real(float(guess) + float(q[p]) * step)
+    return v.reshape(shape)
+
+
+def predict(v, n, p, s, c, groups, weights, real):
+    def share(w, k):
+        return real(w / (256 * k))
+
+    sums, rest = [], 256
+    for group, w in zip(groups, weights, strict=True):
+        places = [tuple(a + s * o for a, o in zip(p, off, strict=True)) for off in group]
+        places = [a for a in places if all(0 <= i < m for i, m in zip(a, n, strict=True))]
+        if w == 0 or not places:
+            continue
+        total = v[places[0]]
+        for place in places[1:]:
+            total = total + v[place]
+        sums.append((share(w, len(places)), total))
+        rest -= w
+    odd = [d for d in range(3) if c & (4 >> d)]
+    near = real(0)
+    for d in odd:
+        left, right = (tuple(a + k * s * (i == d) for i, a in enumerate(p)) for k in (-1, 1))
+        near = near + v[left]
+        near = near + v[right if right[d] < n[d] else left]
+    guess = share(rest, 2 * len(odd)) * near
+    for factor, total in sums:
+        guess = guess + factor * total
+    return guess
+
+
+def decode_line(line, order, offset, step, real, verbatim) -> np.ndarray:
+    out, last, before = np.empty(len(line), real), 0, 0
+    for i, q in enumerate(line):
+        p = (0, last, 2 * last - before)[order]
+        if abs(q) == ESCAPE:
+            out[i], k = next(verbatim), p
+        else:
+            k = p + q
+            out[i] = real(offset + float(k) * step)
+        before, last = last, k
+    return out
+
+
+def decode_chunk(data: bytes, shape: tuple[int, ...], dtype: np.dtype, bound: float,
+                 fill: float | None) -> np.ndarray:  # fmt: skip
+    """Return the values of a framed chunk, see docs/format/chunk.md."""
+    reader, little = Reader(data), np.dtype(dtype).newbyteorder("<")
+    assert data[:4] == b"SciK"
+    reader.at = 4
+    version, coded, zero, size = reader.word(), reader.word(), reader.word(2), reader.word(4)
+    assert (version, zero, size) == (1, 0, math.prod(shape) * little.itemsize)
+    crc, values_crc = reader.word(4), reader.word(4)
+    assert zlib.crc32(data[20:], zlib.crc32(data[16:20], zlib.crc32(data[:12]))) == crc
+    if not coded:
+        return np.frombuffer(data[20:], dtype).reshape(shape)
+    mask = raw = None
+    if reader.word():
+        length = reader.varint()
+        mask, raw = read_specials(data[reader.at : reader.at + length], shape, little, fill)
+        reader.at += length
+    values = decode(data[reader.at :], shape, little, bound, mask)
+    if mask is not None:
+        values[mask] = raw
+    values = values.astype(dtype)
+    assert zlib.crc32(values.tobytes()) == values_crc
+    return values
+
+
+def read_specials(data, shape, little, fill) -> tuple[np.ndarray, np.ndarray]:
+    coder, odds, same = Coder(data), [32768] * 64, [32768]
+    n = tuple(v for v in shape if v != 1)
+    n = (math.prod(n[: len(n) - 2]), *n[-2:]) if len(n) > 3 else (1,) * (3 - len(n)) + n
+    start = DEFAULT_FILL if fill is None else fill
+    unsigned = f"<u{little.itemsize}"
+    last, raw, mask = int(np.array(start, little).view(unsigned)), [], np.zeros(n, int)
+
+    def adaptive(of, i):
+        bit = coder.bit(of[i])
+        of[i] += (65535 - of[i]) >> 5 if bit else -((of[i] - 1) >> 5)
+        return bit
+
+    for z, y, x in itertools.product(*map(range, n)):
+        near = [(z, y, x - 1), (z, y - 1, x), (z - 1, y, x), (z, y - 1, x - 1), (z, y - 1, x + 1),
+                (z, y, x - 2)]  # fmt: skip
+        inside = [min(p) >= 0 and p[2] < n[2] for p in near]
+        context = sum(int(mask[p]) << i for i, p in enumerate(near) if inside[i])
+        mask[z, y, x] = adaptive(odds, context)
+        if mask[z, y, x]:
+            if not adaptive(same, 0):
+                last = 0
+                for _ in range(8 * little.itemsize):
+                    last = last << 1 | coder.bit(32768)
+            raw.append(last)
+    return mask.astype(bool).reshape(shape), np.array(raw, unsigned).view(little)

@@ -1,0 +1,188 @@
+"""Framed chunks: bounds, special values, byte orders, damage; frozen vectors, other compilers."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import slow_decoder
+
+from scitoolkit.compression.native import library
+from scitoolkit.compression.native.plugin import FLAGS, plugin_source
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.testing.codec import smooth_field
+
+VECTORS = Path(__file__).parents[2] / "golden" / "codec_v1"
+NUMPY_FILL = 9.969209968386869e36
+
+
+def with_specials(shape, dtype, fill=-999.0):
+    x = smooth_field(shape, dtype)
+    flat = x.reshape(-1)
+    flat[:: max(x.size // 17, 2)] = fill
+    flat[[1, 5, 9]] = np.nan, np.inf, -np.inf
+    flat[30:60] = NUMPY_FILL
+    return x
+
+
+@pytest.mark.parametrize("shape", [(700,), (40, 41), (7, 8, 9), (2, 3, 8, 9), (5, 1, 77)])
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", ">f8"])
+def test_chunks_keep_the_bound_and_special_values_bit_for_bit(shape, dtype):
+    x = np.ascontiguousarray(with_specials(shape, "f8").astype(dtype))
+    parameters = library.chunk_parameters(shape, x.dtype, 1e-3, -999.0)
+    data = library.encode_chunk(x, parameters)
+    y = library.decode_chunk(data, shape, x.dtype, parameters)
+    special = ~np.isfinite(x) | (x == -999) | (x == np.array(NUMPY_FILL, dtype))
+    assert y[special].tobytes() == x[special].tobytes()
+    assert np.abs(x[~special].astype("f8") - y[~special].astype("f8")).max() <= 1e-3
+    assert len(data) < x.nbytes
+    assert slow_decoder.decode_chunk(data, shape, x.dtype, 1e-3, -999.0).tobytes() == y.tobytes()
+
+
+def test_a_valid_value_never_decodes_to_the_fill_value():
+    x = np.full((20, 20), 0.0004, np.float32)
+    x[3:5] = 0
+    x[7] += np.linspace(0, 1, 20, dtype=np.float32)
+    parameters = library.chunk_parameters(x.shape, x.dtype, 1e-3, 0.0)
+    y = library.decode_chunk(library.encode_chunk(x, parameters), x.shape, x.dtype, parameters)
+    assert ((y == 0) == (x == 0)).all()
+    assert np.abs(x - y).max() <= 1e-3
+
+
+def test_what_cannot_be_coded_is_stored_as_it_is():
+    noise = np.random.default_rng(0).integers(0, 1 << 32, 999, np.uint32).view("f4")
+    for x in (np.full((9, 9), np.nan, "f4"), noise):
+        parameters = library.chunk_parameters(x.shape, x.dtype, 1e-30)
+        data = library.encode_chunk(x, parameters)
+        assert len(data) <= x.nbytes + 20
+        y = library.decode_chunk(data, x.shape, x.dtype, parameters)
+        assert y.tobytes() == x.tobytes()
+
+
+def test_parameters_that_make_no_sense_are_refused():
+    for dtype, bound in (("i4", 1e-3), ("f4", 0.0), ("f4", float("nan")), ("f2", 1e-3)):
+        with pytest.raises(ConfigError):
+            library.chunk_parameters((4, 4), np.dtype(dtype), bound)
+
+
+def test_damaged_chunks_are_errors():
+    x = with_specials((12, 13, 14), "float32")
+    parameters = library.chunk_parameters(x.shape, x.dtype, 1e-2, -999.0)
+    data = library.encode_chunk(x, parameters)
+    chance = np.random.default_rng(0)
+    for _ in range(400):
+        damaged = bytearray(data)
+        for _ in range(chance.integers(1, 9)):
+            damaged[chance.integers(0, len(data))] ^= 1 << int(chance.integers(0, 8))
+        damaged = damaged[: chance.integers(0, len(data)) if chance.random() < 0.3 else None]
+        if bytes(damaged) == data:
+            continue
+        with pytest.raises(DataError):
+            library.decode_chunk(bytes(damaged), x.shape, x.dtype, parameters)
+    other = library.chunk_parameters(x.shape, x.dtype, 2e-2, -999.0)
+    with pytest.raises(DataError):  # the checksum of values notices another bound
+        library.decode_chunk(data, x.shape, x.dtype, other)
+
+
+def vector_names() -> list[str]:
+    return sorted(json.loads((VECTORS / "vectors.json").read_text()))
+
+
+@pytest.mark.parametrize("name", vector_names())
+def test_frozen_vectors_decode_to_the_same_bits(name):
+    about = json.loads((VECTORS / "vectors.json").read_text())[name]
+    data, shape, dtype = (
+        (VECTORS / f"{name}.bin").read_bytes(),
+        tuple(about["shape"]),
+        about["dtype"],
+    )
+    parameters = library.chunk_parameters(shape, np.dtype(dtype), about["bound"], about["fill"])
+    values = library.decode_chunk(data, shape, np.dtype(dtype), parameters)
+    assert hashlib.sha256(values.tobytes()).hexdigest() == about["sha256"]
+    slow = slow_decoder.decode_chunk(data, shape, np.dtype(dtype), about["bound"], about["fill"])
+    assert slow.tobytes() == values.tobytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("level", ["-O0", "-O3"])
+def test_other_compilers_and_levels_decode_to_the_same_bits(compiler, level, tmp_path):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    code, built = tmp_path / "codec.c", tmp_path / "codec.so"
+    code.write_text(plugin_source())
+    flags = [f for f in FLAGS if not f.startswith(("-O", "-fvis"))]
+    subprocess.run([compiler, level, *flags, code, "-o", built, "-lm", "-ldl"], check=True)
+    decode = ctypes.CDLL(str(built)).sck_chunk_decode
+    decode.restype = ctypes.c_int64
+    for name in vector_names():
+        about = json.loads((VECTORS / "vectors.json").read_text())[name]
+        data = np.frombuffer((VECTORS / f"{name}.bin").read_bytes(), np.uint8)
+        out = np.empty(about["shape"], about["dtype"])
+        words = library.chunk_parameters(out.shape, out.dtype, about["bound"], about["fill"])
+        assert decode(
+            ctypes.c_void_p(words.ctypes.data), ctypes.c_size_t(words.size),
+            ctypes.c_void_p(data.ctypes.data), ctypes.c_int64(data.size),
+            ctypes.c_void_p(out.ctypes.data), ctypes.c_int64(out.nbytes),
+        ) == 0  # fmt: skip
+        assert hashlib.sha256(out.tobytes()).hexdigest() == about["sha256"]
+
+
+FUZZ = r"""
+#include <stdio.h>
+static uint32_t seed = 1;
+static uint32_t chance(uint32_t n) { seed = seed * 1664525u + 1013904223u; return (seed >> 8) % n; }
+int main(int argc, char **argv) {
+    const long tries = atol(argv[1]);
+    long silent = 0;
+    const unsigned words[10] = {PARAMETERS, HAS_FILL, 0xd2f1a9fcu, 0x3f50624du, 0xc479c000u, 0, 3,
+                                6, 7, 8};
+    float x[336], y[336], z[336];
+    for (int i = 0; i < 336; i++) x[i] = i % 29 ? (float)sin(i / 9.) + chance(9) / 99.f : -999.f;
+    uint8_t good[1 << 16], bad[1 << 16];
+    const int64_t size = sck_chunk_encode(words, 10, (uint8_t *)x, sizeof x, good, sizeof good);
+    if (sck_chunk_decode(words, 10, good, size, (uint8_t *)y, sizeof y)) return 2;
+    for (long t = 0; t < tries; t++) {
+        int64_t n = size;
+        memcpy(bad, good, (size_t)size);
+        for (uint32_t k = 1 + chance(8); k > 0; k--)
+            bad[(chance(2) ? CHUNK_HEAD : 0) + chance((uint32_t)size - CHUNK_HEAD)]
+                ^= (uint8_t)(1 << chance(8));
+        if (chance(4) == 0) n = chance((uint32_t)size + 1);
+        const int changed = n != size || memcmp(bad, good, (size_t)size);
+        /* With a right checksum of the frame: the decoder itself must stand what it is given. */
+        if (n >= CHUNK_HEAD && chance(2)) { bad[4] = 1; put_word(bad + 12, frame_crc(bad, n)); }
+        uint8_t *exact = malloc((size_t)n + 1);
+        memcpy(exact, bad, (size_t)n);
+        if (!sck_chunk_decode(words, 10, exact, n, (uint8_t *)z, sizeof z) && changed &&
+            memcmp(y, z, sizeof y)) silent++;
+        free(exact);
+    }
+    printf("%ld\n", silent);
+    (void)argc;
+    return 0;
+}
+"""
+
+
+@pytest.mark.slow
+def test_hostile_chunks_under_the_address_sanitizer(tmp_path):
+    """A million chunks, half of them with a right checksum: no invalid access, none silent."""
+    code, built = tmp_path / "fuzz.c", tmp_path / "fuzz"
+    code.write_text(library.source() + FUZZ)
+    command = ["gcc", "-O1", "-g", "-std=gnu11", "-ffp-contract=off", "-w"]
+    command += ["-fsanitize=address", "-fno-omit-frame-pointer", code, "-o", built, "-lm"]
+    if subprocess.run(command, check=False).returncode:
+        pytest.skip("no address sanitizer here")
+    done = subprocess.run([built, "1000000"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) == 0

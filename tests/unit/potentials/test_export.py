@@ -1,0 +1,243 @@
+"""Potentials as C libraries: equal to the model, and refused where they are damaged."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from scitoolkit.core.errors import CheckpointError, ConfigError, DataError, NumericalError
+from scitoolkit.io.atoms import Configuration
+from scitoolkit.ops.codegen.compile import find_compiler
+from scitoolkit.potentials import (
+    MaceConfig,
+    NequipConfig,
+    PotentialConfig,
+    SeE2AConfig,
+    SeE2RConfig,
+)
+from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
+from scitoolkit.potentials.export.folder import LIBRARY, WEIGHTS
+from scitoolkit.potentials.export.library import PotentialLibrary
+from scitoolkit.potentials.export.write import export_library, largest_difference, library_source
+from scitoolkit.potentials.graph import configuration_graph
+from scitoolkit.potentials.pipeline import save_model
+
+SMALL = {"sel": [6, 12], "embedding": [5, 10, 20], "axis_neurons": 4, "fitting": [14, 14],
+         "cutoff": 5.0, "precision": "float64"}  # fmt: skip
+
+
+def deep_potential(**settings):
+    config = SeE2AConfig(**{**SMALL, **settings})
+    model = config.build(["O", "H"]).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        model.shift.copy_(torch.tensor([-3.0, -1.0]))
+        (descriptor,) = model.descriptors
+        descriptor.mean.normal_(0, 0.1, generator=generator)
+        descriptor.deviation.uniform_(0.2, 0.5, generator=generator)
+    return model, config
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A Deep Potential with repulsion and excluded pairs, and its folder."""
+    folder = tmp_path_factory.mktemp("deep_potential")
+    model, config = deep_potential(zbl={}, exclude_types=[(0, 0)])
+    assert export_library(model, config, folder)["largest_difference"] <= 1e-12
+    return model, folder
+
+
+@pytest.mark.parametrize(
+    ("settings", "bound"),
+    [({"precision": "float32", "type_one_side": False}, 1e-5), ({"embedding": [10]}, 1e-12)],
+)
+def test_equals_the_model(settings, bound, tmp_path):
+    model, config = deep_potential(**settings)
+    assert export_library(model, config, tmp_path)["largest_difference"] <= bound
+
+
+MACE = {"cutoff": 4.0, "channels": 4, "lmax": 2, "lmax_hidden": 1, "correlation": 2,
+        "radial_widths": [8], "precision": "float64"}  # fmt: skip
+
+
+def mace(**settings):
+    config = MaceConfig(**{**MACE, **settings})
+    model = config.build(["O", "H"]).eval()
+    with torch.no_grad():
+        model.shift.copy_(torch.tensor([-3.0, -1.0]))
+        model.scale.fill_(1.7)
+        model.average_neighbours.fill_(20.0)
+    return model, config
+
+
+@pytest.mark.parametrize(
+    ("settings", "bound"),
+    [
+        ({"layers": 3, "lmax_hidden": 2, "residual": False, "first_residual": False,
+          "gate": "tanh", "distance_transform": "agnesi", "pair_repulsion": True,
+          "apply_cutoff": False}, 1e-10),
+        ({"channels": 12, "zbl": {}, "precision": "float32"}, 1e-5),
+        ({"layers": 1, "lmax": 1, "radial_type": "gaussian"}, 1e-10),
+    ],
+)  # fmt: skip
+def test_mace_equals_the_model(settings, bound, tmp_path):
+    model, config = mace(**settings)
+    assert export_library(model, config, tmp_path)["largest_difference"] <= bound
+    rng = np.random.default_rng(0)
+    grid = np.stack(np.meshgrid(*[np.arange(5)] * 3, indexing="ij"), -1).reshape(-1, 3) * 2.0
+    positions, species = grid + rng.uniform(-0.2, 0.2, grid.shape), rng.integers(0, 2, len(grid))
+    system = (positions, species, 10.0 * np.eye(3), np.ones(3, bool))
+    one, two = (PotentialLibrary(tmp_path, threads=n).compute(*system) for n in (1, 2))
+    assert all(np.array_equal(one[key], two[key]) for key in one)
+
+
+def test_tables_of_a_compressed_model_are_exported(tmp_path):
+    model, config = deep_potential()
+    found = export_library(model.compress(), config, tmp_path)
+    assert found["largest_difference"] <= 1e-12
+    assert "#define STK_TABLE 0" not in (tmp_path / "settings.h").read_text()
+
+
+def test_molecules_slabs_and_small_cells(exported):
+    model, folder = exported
+    library = PotentialLibrary(folder)
+    positions = np.array([[0.1, 0.2, 0.3], [0.9, 0.7, 0.2], [-0.5, 0.6, 0.9]])
+    for pbc, size in ((False, 0), ([True, True, False], 4.0), (True, 3.1)):
+        frame = Configuration(
+            np.array(["O", "H", "H"]), positions, size * np.eye(3), np.array(pbc) & np.ones(3, bool)
+        )
+        graph = configuration_graph(frame, model.type_map, model.cutoff)
+        wanted = model(graph)
+        found = library.compute(positions, graph["types"].numpy(), frame.cell, frame.pbc)
+        for key in ("energy", "forces", "virial"):
+            value = wanted[key].numpy().reshape(np.shape(found[key]))
+            assert np.abs(value - found[key]).max() <= 1e-11 * max(1, np.abs(value).max())
+
+
+def test_threads_change_no_bit(exported):
+    _, folder = exported
+    rng = np.random.default_rng(0)
+    grid = np.stack(np.meshgrid(*[np.arange(7)] * 3, indexing="ij"), -1).reshape(-1, 3) * 2.0
+    positions, species = grid + rng.uniform(-0.2, 0.2, grid.shape), rng.integers(0, 2, len(grid))
+    system = (positions, species, 14.0 * np.eye(3), np.ones(3, bool))
+    one, two = (PotentialLibrary(folder, threads=n).compute(*system) for n in (1, 2))
+    assert all(np.array_equal(one[key], two[key]) for key in one)
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="no cmake")
+def test_cmake_builds_the_same_library(exported, tmp_path):
+    model, folder = exported
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, ignore=lambda *_: [LIBRARY])
+    for command in (["cmake", "-B", "build"], ["cmake", "--build", "build"]):
+        subprocess.run(command, cwd=copy, check=True, capture_output=True)
+    assert largest_difference(model, PotentialLibrary(copy)) <= 1e-12
+
+
+def test_library_needs_neither_python_nor_torch(exported):
+    _, folder = exported
+    needed = subprocess.run(["ldd", folder / LIBRARY], capture_output=True, text=True, check=True)
+    names = {line.split()[0].split(".so")[0] for line in needed.stdout.splitlines()}
+    assert not [name for name in names if "python" in name or "torch" in name or "c10" in name]
+
+
+def _copy(folder, target):
+    shutil.copytree(folder, target)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [(0, "no weights file"), (8, "another version"), (70, "checksum is wrong"),
+     (110, "checksum is wrong"), (-3, "checksum is wrong")],
+)  # fmt: skip
+def test_damaged_weights_are_refused(place, message, exported, tmp_path):
+    folder = _copy(exported[1], tmp_path / "copy")
+    data = bytearray((folder / WEIGHTS).read_bytes())
+    data[place] ^= 0x40
+    (folder / WEIGHTS).write_bytes(data)
+    with pytest.raises(CheckpointError, match=message):
+        PotentialLibrary(folder)
+
+
+def test_truncated_or_missing_files_are_refused(exported, tmp_path):
+    for number, (name, message) in enumerate(
+        [(WEIGHTS, "truncated"), (LIBRARY, "truncated library")]
+    ):
+        folder = _copy(exported[1], tmp_path / str(number))
+        (folder / name).write_bytes((folder / name).read_bytes()[:-200])
+        with pytest.raises(CheckpointError, match=message):
+            PotentialLibrary(folder)
+        (folder / name).unlink()
+        with pytest.raises(CheckpointError, match=r"cannot be read|No such file"):
+            PotentialLibrary(folder)
+
+
+def test_weights_of_another_model_are_refused(exported, tmp_path):
+    folder = _copy(exported[1], tmp_path / "copy")
+    model, config = deep_potential(fitting=[14, 10])
+    export_library(model, config, tmp_path / "other")
+    shutil.copy(tmp_path / "other" / WEIGHTS, folder / WEIGHTS)
+    with pytest.raises(CheckpointError, match="another model"):
+        PotentialLibrary(folder)
+
+
+def test_another_abi_is_refused(exported, tmp_path):
+    folder = _copy(exported[1], tmp_path / "copy")
+    (tmp_path / "old.c").write_text("int stk_abi(void) { return 7; }")
+    command = [*find_compiler().split(), "-shared", "-fPIC", tmp_path / "old.c"]
+    subprocess.run([*command, "-o", folder / LIBRARY], check=True)
+    with pytest.raises(CheckpointError, match="ABI 7, this scitoolkit reads 1"):
+        PotentialLibrary(folder)
+
+
+def test_bad_atoms_are_refused(exported):
+    library = PotentialLibrary(exported[1])
+    positions, pbc = np.array([[0.0, 0, 0], [0, 0, 1]]), np.ones(3, bool)
+    with pytest.raises(DataError, match="refuses the atoms"):
+        library.compute(positions, np.array([0, 2]), np.eye(3) * 9, pbc)
+    with pytest.raises(DataError, match="refuses the atoms"):
+        library.compute(positions, np.array([0, 1]), np.zeros((3, 3)), pbc)
+    with pytest.raises(NumericalError, match="not finite"):
+        library.compute(positions * np.nan, np.array([0, 1]), np.eye(3) * 9, pbc)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [(SeE2RConfig(sel=[4, 4], embedding=[4], fitting=[4]), "se_e2_r"),
+     (SeE2AConfig(**{**SMALL, "frame_parameters": 1}), "frame_parameters"),
+     (SeE2AConfig(**{**SMALL, "embedding_resnet_dt": "all"}), "embedding_resnet_dt"),
+     (MaceConfig(**MACE, density=True), "density"),
+     (NequipConfig(), "nequip"),
+     (DeepPotentialConfig(descriptors=[{"name": "se_e2_a", "sel": [4, 4]}] * 2),
+      "several descriptors")],
+)  # fmt: skip
+def test_what_cannot_be_exported_is_refused_by_name(config, reason):
+    with pytest.raises(ConfigError, match=reason):
+        library_source(config.build(["O", "H"]), config)
+
+
+def test_export_of_a_run_on_the_command_line(tmp_path):
+    model, config = deep_potential()
+    run = PotentialConfig.model_validate(
+        {"data": {"path": ["none"]}, "type_map": ["O", "H"], "model": config.model_dump()}
+    )
+    (tmp_path / "run").mkdir()
+    save_model(model, run, tmp_path / "run" / "model")
+    (tmp_path / "run" / "config.yaml").write_text(
+        (tmp_path / "run" / "model" / "config.yaml").read_text()
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "scitoolkit", "export", str(tmp_path / "run"), "-o",
+         str(tmp_path / "library"), "precision=float32", "--json"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["precision"] == "float32"
+    assert found["largest_difference"] <= 1e-5
+    assert PotentialLibrary(found["path"]).real_bytes == 4
