@@ -31,6 +31,12 @@ from scitoolkit.graphs.collectives import (
     SumOverRanks,
     gather_counts,
 )
+from scitoolkit.graphs.indexing import (
+    as_index,
+    indexed_dims,
+    reduced_dims,
+    tag_of_selection,
+)
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.tags import (
     EITHER,
@@ -125,7 +131,7 @@ class Distributed(TorchFunctionMode):
                 tag = known if each is a else after(name, known, a, each, args)
                 if tag is not None:
                     keeps = name in _KEEPS_PLACES
-                    put_tag(each, _as_index(tag, each) if keeps else replace(tag, role=None))
+                    put_tag(each, as_index(tag, each) if keeps else replace(tag, role=None))
                     break
             else:
                 self._by_count(each, args, kwargs)
@@ -182,13 +188,13 @@ class Distributed(TorchFunctionMode):
         x, index = args
         parts = index if isinstance(index, tuple) else (index,)
         whole, dim = x, 0
-        for part, dim in _places(parts, x):
+        for part, dim in indexed_dims(parts, x):
             if isinstance(part, Tensor) and self._needs_halo(x, dim, part):
                 whole = self._extended(x, dim)
                 break
         out = func(whole, index)
         if isinstance(out, Tensor):
-            tag = _indexed(x, parts, out)
+            tag = tag_of_selection(x, parts, out)
             put_tag(out, tag)
         return out
 
@@ -270,7 +276,7 @@ class Distributed(TorchFunctionMode):
             return self._divide(func, name, args, kwargs)
         if tag.role is not None and name in ("max", "amax") and len(args) == 1 and not kwargs:
             return x.new_tensor(self._own - 1)
-        dims, keep = _dims(name, x, args, kwargs)
+        dims, keep = reduced_dims(name, x, args, kwargs)
         if tag.dim not in dims:
             out = func(*args, **kwargs)
             moved = tag.dim - (0 if keep else sum(d < tag.dim for d in dims))
@@ -490,104 +496,6 @@ def _arguments(
     return [given.get(name) for name in names]
 
 
-def _as_index(tag: Tag, out: Tensor) -> Tag:
-    """Keep the role of places where a result can be an index, else drop it."""
-    if out.is_floating_point() or out.dtype == torch.bool:
-        return replace(tag, role=None)
-    return tag
-
-
-def _places(parts: tuple[Any, ...], x: Tensor):
-    """Yield (part, dimension of x that it indexes)."""
-    dim = 0
-    for number, part in enumerate(parts):
-        if part is None:
-            continue
-        if part is Ellipsis:
-            dim = x.dim() - sum(_width(p) for p in parts[number + 1 :])
-            continue
-        yield part, dim
-        dim += _width(part)
-
-
-def _width(part: Any) -> int:
-    """Dimensions of x that a part of an index reads."""
-    if part is None or part is Ellipsis:
-        return 0
-    return part.dim() if isinstance(part, Tensor) and part.dtype == torch.bool else 1
-
-
-def _indexed(x: Tensor, parts: tuple[Any, ...], out: Tensor) -> Tag | None:
-    """Return the tag of x[parts]."""
-    tag = tag_of(x)
-    role = tag.role if tag is not None else None
-    found: Tag | None = None
-    place = seen = 0  # dimensions of the result and of x so far
-    tensors = False
-    for number, part in enumerate(parts):
-        width, here = _width(part), None
-        if part is Ellipsis:
-            width = x.dim() - seen - sum(_width(p) for p in parts[number + 1 :])
-        if tag is not None and seen <= tag.dim < seen + width:
-            here = tag
-        if isinstance(part, Tensor):
-            found = found or _selected(part, here, place, out)
-            place += 0 if tensors else 1 if part.dtype == torch.bool else part.dim()
-            tensors = True
-        elif part is Ellipsis:
-            found = found or (here and replace(here, dim=place + here.dim - seen))
-            place += width
-        elif isinstance(part, slice):
-            ids = here.ids[part] if here is not None and here.ids is not None else None
-            found = found or (here and replace(here, dim=place, ids=ids))
-            place += 1
-        elif part is None:
-            place += 1
-        elif isinstance(role, tuple) and seen == 0:
-            role = role[part]
-        seen += width
-    if found is None and tag is not None and tag.dim >= seen:
-        found = replace(tag, dim=place + tag.dim - seen)
-    if found is None or not 0 <= found.dim < out.dim():
-        return None
-    return _as_index(replace(found, role=EITHER if _is_no_pair(role, out) else role), out)
-
-
-def _is_no_pair(role: Any, out: Tensor) -> bool:
-    return isinstance(role, tuple) and out.dim() != 2
-
-
-def _selected(part: Tensor, here: Tag | None, place: int, out: Tensor) -> Tag | None:
-    """Return the tag of rows that a mask or an index selects."""
-    rows = tag_of(part)
-    if part.dtype != torch.bool:
-        return rows and Tag(place + rows.dim, rows.ids)
-    rows = rows or here
-    if rows is None:
-        return None
-    ids = rows.ids
-    if ids is not None and part.dim() == 1:
-        ids = ids[part]
-    elif out.size(place) != part.numel():
-        ids = None
-    return Tag(place, ids)
-
-
-def _dims(name: str, x: Tensor, args: Any, kwargs: Any) -> tuple[tuple[int, ...], bool]:
-    """Return the dimensions that a reduction reads, and whether it keeps them."""
-    rest = list(args[1:])
-    if name in ("norm", "linalg_vector_norm", "linalg_norm", "quantile", "kthvalue") and rest:
-        rest.pop(0)
-    dim = kwargs.get("dim", kwargs.get("axis"))
-    if dim is None and rest and not isinstance(rest[0], bool):
-        dim = rest.pop(0)
-    bools = [a for a in rest if isinstance(a, bool)]
-    keep = kwargs.get("keepdim", bools[-1] if bools and dim is not None else False)
-    if dim is None or dim == () or isinstance(dim, str):
-        return tuple(range(x.dim())), keep
-    return tuple(d % max(1, x.dim()) for d in ((dim,) if isinstance(dim, int) else dim)), keep
-
-
 def _joined(mode: Distributed, func: Any, name: str, args: Any, kwargs: Any) -> Any:
     """Tag concatenated or stacked tensors: numbers of rows follow, equal roles stay."""
     out = func(*args, **kwargs)
@@ -612,7 +520,7 @@ def _joined(mode: Distributed, func: Any, name: str, args: Any, kwargs: Any) -> 
     role = None
     if roles:
         role = roles[0] if all(r == roles[0] for r in roles) else EITHER
-    return put_tag(out, _as_index(Tag(lead.dim, ids, role), out))
+    return put_tag(out, as_index(Tag(lead.dim, ids, role), out))
 
 
 def _flipped(mode: Distributed, func: Any, name: str, args: Any, kwargs: Any) -> Any:

@@ -14,6 +14,7 @@ EQUAL = ["GCNConv", "GATConv", "ChebConv", "GPSConv", "BatchNorm", "virtual node
 @pytest.mark.multiproc
 def test_models_on_two_processes_train_as_plain_ones(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setenv("PYTHONPATH", str(BENCHMARKS))  # restored, whatever run_models adds
     from _graph_ranks import run_models
 
     try:

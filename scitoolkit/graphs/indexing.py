@@ -1,0 +1,110 @@
+"""How tags follow an index: which rows `x[...]` and reductions read, and what is left of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scitoolkit.graphs.tags import EITHER, Tag, tag_of
+
+
+def as_index(tag: Tag, out: Tensor) -> Tag:
+    """Keep the role of places where a result can be an index, else drop it."""
+    if out.is_floating_point() or out.dtype == torch.bool:
+        return replace(tag, role=None)
+    return tag
+
+
+def indexed_dims(parts: tuple[Any, ...], x: Tensor) -> Iterator[tuple[Any, int]]:
+    """Yield (part, dimension of x that it indexes)."""
+    dim = 0
+    for number, part in enumerate(parts):
+        if part is None:
+            continue
+        if part is Ellipsis:
+            dim = x.dim() - sum(_width(p) for p in parts[number + 1 :])
+            continue
+        yield part, dim
+        dim += _width(part)
+
+
+def _width(part: Any) -> int:
+    """Dimensions of x that a part of an index reads."""
+    if part is None or part is Ellipsis:
+        return 0
+    return part.dim() if isinstance(part, Tensor) and part.dtype == torch.bool else 1
+
+
+def tag_of_selection(x: Tensor, parts: tuple[Any, ...], out: Tensor) -> Tag | None:
+    """Return the tag of x[parts]."""
+    tag = tag_of(x)
+    role = tag.role if tag is not None else None
+    found: Tag | None = None
+    place = seen = 0  # dimensions of the result and of x so far
+    tensors = False
+    for number, part in enumerate(parts):
+        width, here = _width(part), None
+        if part is Ellipsis:
+            width = x.dim() - seen - sum(_width(p) for p in parts[number + 1 :])
+        if tag is not None and seen <= tag.dim < seen + width:
+            here = tag
+        if isinstance(part, Tensor):
+            found = found or _selected(part, here, place, out)
+            place += 0 if tensors else 1 if part.dtype == torch.bool else part.dim()
+            tensors = True
+        elif part is Ellipsis:
+            found = found or (here and replace(here, dim=place + here.dim - seen))
+            place += width
+        elif isinstance(part, slice):
+            ids = here.ids[part] if here is not None and here.ids is not None else None
+            found = found or (here and replace(here, dim=place, ids=ids))
+            place += 1
+        elif part is None:
+            place += 1
+        elif isinstance(role, tuple) and seen == 0:
+            role = role[part]
+        seen += width
+    if found is None and tag is not None and tag.dim >= seen:
+        found = replace(tag, dim=place + tag.dim - seen)
+    if found is None or not 0 <= found.dim < out.dim():
+        return None
+    return as_index(replace(found, role=EITHER if _is_no_pair(role, out) else role), out)
+
+
+def _is_no_pair(role: Any, out: Tensor) -> bool:
+    return isinstance(role, tuple) and out.dim() != 2
+
+
+def _selected(part: Tensor, here: Tag | None, place: int, out: Tensor) -> Tag | None:
+    """Return the tag of rows that a mask or an index selects."""
+    rows = tag_of(part)
+    if part.dtype != torch.bool:
+        return rows and Tag(place + rows.dim, rows.ids)
+    rows = rows or here
+    if rows is None:
+        return None
+    ids = rows.ids
+    if ids is not None and part.dim() == 1:
+        ids = ids[part]
+    elif out.size(place) != part.numel():
+        ids = None
+    return Tag(place, ids)
+
+
+def reduced_dims(name: str, x: Tensor, args: Any, kwargs: Any) -> tuple[tuple[int, ...], bool]:
+    """Return the dimensions that a reduction reads, and whether it keeps them."""
+    rest = list(args[1:])
+    if name in ("norm", "linalg_vector_norm", "linalg_norm", "quantile", "kthvalue") and rest:
+        rest.pop(0)
+    dim = kwargs.get("dim", kwargs.get("axis"))
+    if dim is None and rest and not isinstance(rest[0], bool):
+        dim = rest.pop(0)
+    bools = [a for a in rest if isinstance(a, bool)]
+    keep = kwargs.get("keepdim", bools[-1] if bools and dim is not None else False)
+    if dim is None or dim == () or isinstance(dim, str):
+        return tuple(range(x.dim())), keep
+    return tuple(d % max(1, x.dim()) for d in ((dim,) if isinstance(dim, int) else dim)), keep
