@@ -53,17 +53,13 @@ class EmulationJob(TrainingJob):
 
         pipeline.predict(directory, source, output)
 
-<<<<<<< HEAD
     def predict_steps(self, directory: Path, source: Path, output: Path, steps: int) -> None:
         """Go `steps` steps beyond the last sample of a file; 0 maps every sample instead."""
         from scitoolkit.emulation import pipeline
 
         pipeline.predict(directory, source, output, steps)
 
-    def export(self, directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
-=======
     def export(self, directory: Path, output: Path, options: ExportOptions) -> Mapping[str, Any]:
->>>>>>> main
         """Write a compiled `.pt2`, or `.onnx`, and compare it with the emulator."""
         from scitoolkit.emulation import pipeline
 
