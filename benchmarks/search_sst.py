@@ -28,8 +28,11 @@ import forecast_sc20 as sc20
 import numpy as np
 import torch
 
-from scitoolkit.forecasting import baselines, metrics, selection
+from scitoolkit import forecasting as baselines
+from scitoolkit.forecasting import metrics, selection
 from scitoolkit.forecasting.conformal import rolling_intervals
+from scitoolkit.forecasting.forecasters.autoregression import Average
+from scitoolkit.forecasting.forecasters.climatology import last_anomaly
 from scitoolkit.forecasting.lstm import PodLSTM
 from scitoolkit.forecasting.windows import Series, Windows, all_windows, blocked_folds
 from scitoolkit.search import AgingEvolution, InProcess, RandomSearch, Search, Space, real, spaces
@@ -78,7 +81,7 @@ def features(base, windows: Windows) -> np.ndarray:
     """Return (window, inputs, 7): standardised anomalies, cos and sin of the season."""
     climatology = base.members[0].climatology
     lags = reversed(range(windows.inputs))
-    anomalies = [baselines.last_anomaly(climatology, windows, lag) / scale(base) for lag in lags]
+    anomalies = [last_anomaly(climatology, windows, lag) / scale(base) for lag in lags]
     angle = 2 * np.pi * windows.input_years()[..., None]
     x = np.concatenate([np.stack(anomalies, axis=1), np.cos(angle), np.sin(angle)], axis=2)
     return x.astype(np.float32)
@@ -97,7 +100,7 @@ def blocks() -> list[Block]:
 def base_model():
     grid = [(n, alpha) for n in sc20.HARMONICS for alpha in sc20.ALPHAS]
     make = baselines.AnomalyAutoregression
-    return baselines.Average([make(n, LEADS, alpha) for n, alpha in grid])
+    return Average([make(n, LEADS, alpha) for n, alpha in grid])
 
 
 # --- one network ----------------------------------------------------------------------------------

@@ -311,8 +311,17 @@ def dump_config(config: Config) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def config_keys(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
+def config_keys(
+    schema: type[BaseModel], prefix: str = "", above: tuple[type[BaseModel], ...] = ()
+) -> Iterator[str]:
     """Yield every dotted key that `schema` accepts, sections included, union members merged.
+
+    A section that may hold itself (a member of a kind made of other members) is entered once.
+
+    Args:
+        schema: of the configuration.
+        prefix: of the keys.
+        above: the sections that hold this one.
 
     Example:
         >>> from pydantic import create_model
@@ -326,7 +335,9 @@ def config_keys(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
         key = f"{prefix}{name}"
         yield key
         for model in models_in(info.annotation, info.metadata):
-            for inner in config_keys(model, f"{key}."):
+            if model in above:
+                continue
+            for inner in config_keys(model, f"{key}.", (*above, schema)):
                 if inner not in seen:
                     seen.add(inner)
                     yield inner

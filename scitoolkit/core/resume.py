@@ -57,8 +57,13 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     ]
 
 
-def free_keys(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of `schema` that may change on resume, sections as a whole."""
+def free_keys(
+    schema: type[BaseModel], prefix: str = "", above: tuple[type[BaseModel], ...] = ()
+) -> Iterator[str]:
+    """Yield the dotted keys of `schema` that may change on resume, sections as a whole.
+
+    `above` are the sections that hold this one: a section that may hold itself is entered once.
+    """
     seen: set[str] = set()
     for name, info in schema.model_fields.items():
         key = f"{prefix}{name}"
@@ -66,7 +71,9 @@ def free_keys(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield key
             continue
         for model in models_in(info.annotation, info.metadata):
-            for inner in free_keys(model, f"{key}."):
+            if model in above:
+                continue
+            for inner in free_keys(model, f"{key}.", (*above, schema)):
                 if inner not in seen:
                     seen.add(inner)
                     yield inner

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:
-    from scitoolkit.forecasting.baselines import AnomalyAutoregression as AnomalyAutoregression
-    from scitoolkit.forecasting.baselines import AnomalyPersistence as AnomalyPersistence
-    from scitoolkit.forecasting.baselines import Climatology as Climatology
-    from scitoolkit.forecasting.baselines import DampedAnomaly as DampedAnomaly
-    from scitoolkit.forecasting.baselines import Persistence as Persistence
-    from scitoolkit.forecasting.baselines import RidgeAutoregression as RidgeAutoregression
     from scitoolkit.forecasting.config import ForecastingConfig as ForecastingConfig
+    from scitoolkit.forecasting.forecasters.autoregression import (
+        AnomalyAutoregression as AnomalyAutoregression,
+    )
+    from scitoolkit.forecasting.forecasters.climatology import (
+        AnomalyPersistence as AnomalyPersistence,
+    )
+    from scitoolkit.forecasting.forecasters.climatology import Climatology as Climatology
+    from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomaly as DampedAnomaly
+    from scitoolkit.forecasting.forecasters.persistence import Persistence as Persistence
+    from scitoolkit.forecasting.forecasters.ridge import RidgeAutoregression as RidgeAutoregression
     from scitoolkit.forecasting.job import ForecastingJob as ForecastingJob
     from scitoolkit.forecasting.lstm import PodLSTM as PodLSTM
     from scitoolkit.forecasting.pod import POD as POD
@@ -24,17 +28,17 @@ if TYPE_CHECKING:
     from scitoolkit.forecasting.windows import all_windows as all_windows
 
 _HOMES = {
-    "AnomalyAutoregression": "baselines",
-    "AnomalyPersistence": "baselines",
-    "Climatology": "baselines",
-    "DampedAnomaly": "baselines",
+    "AnomalyAutoregression": "forecasters.autoregression",
+    "AnomalyPersistence": "forecasters.climatology",
+    "Climatology": "forecasters.climatology",
+    "DampedAnomaly": "forecasters.damped_anomaly",
     "ForecastSurrogate": "surrogate",
     "ForecastingConfig": "config",
     "ForecastingJob": "job",
     "POD": "pod",
-    "Persistence": "baselines",
+    "Persistence": "forecasters.persistence",
     "PodLSTM": "lstm",
-    "RidgeAutoregression": "baselines",
+    "RidgeAutoregression": "forecasters.ridge",
     "Series": "windows",
     "Windows": "windows",
     "all_windows": "windows",

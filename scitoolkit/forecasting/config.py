@@ -6,10 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from scitoolkit.core.config import Config, DataPath, refuse_unused
+from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.plugins import Choice
+from scitoolkit.forecasting.forecasters.base import ForecasterConfig, forecasters
+from scitoolkit.forecasting.network_config import ArchitectureConfig, LSTMConfig
 from scitoolkit.io.split import SplitConfig
 from scitoolkit.training.config import TrainingConfig
+
+__all__ = ["ArchitectureConfig", "FieldConfig", "ForecastingConfig", "LSTMConfig", "PodConfig"]
 
 
 class FieldConfig(Config):
@@ -40,56 +45,6 @@ class PodConfig(Config):
     max_memory: str = "1GiB"
 
 
-class ArchitectureConfig(Config):
-    """A chain of LSTM layers with skip connections, as a search finds it.
-
-    Attributes:
-        nodes: width of every layer, 0 for none; node i reads the output of node i - 1.
-        skips: pairs [a, b], a < b: output a is added to output b; 0 is the input.
-    """
-
-    nodes: list[NonNegativeInt] = Field(min_length=1)
-    skips: list[tuple[NonNegativeInt, PositiveInt]] = Field(default=[])
-
-    @model_validator(mode="after")
-    def _skips_fit(self) -> ArchitectureConfig:
-        for start, end in self.skips:
-            if not start < end <= len(self.nodes):
-                raise ValueError(
-                    f"skip [{start}, {end}] does not fit {len(self.nodes)} nodes; "
-                    "allowed: [a, b] with 0 <= a < b <= number of nodes"
-                )
-        return self
-
-
-class LSTMConfig(Config):
-    """An ensemble of POD-LSTMs, and what they correct.
-
-    Attributes:
-        name: `damped_residual_lstm` corrects the damped anomaly, `pod_lstm` the climatology;
-            `auto` is the former if it wins on validation, else the baseline that does.
-        head: how outputs are read off the states.
-        hidden: width of a layer.
-        layers: stacked layers.
-        architecture: layers of different widths with skip connections, instead of `hidden` and
-            `layers`.
-        seasonal_inputs: whether cos and sin of the season are inputs too.
-    """
-
-    name: Literal["auto", "damped_residual_lstm", "pod_lstm"] = "auto"
-    head: Literal["all_steps", "last_state", "encoder_decoder"] = "last_state"
-    hidden: PositiveInt = 16
-    layers: PositiveInt = 1
-    architecture: ArchitectureConfig | None = None
-    seasonal_inputs: bool = True
-
-    @model_validator(mode="after")
-    def _read(self) -> LSTMConfig:
-        if self.architecture is not None:
-            refuse_unused(self, "architecture", "hidden", "layers")
-        return self
-
-
 class ForecastingConfig(JobConfig):
     """A forecasting job: the field, its division, the window, the model and its training.
 
@@ -97,6 +52,8 @@ class ForecastingConfig(JobConfig):
         inputs: steps that a forecast sees.
         leads: steps that it forecasts.
         harmonics: numbers of annual harmonics to choose from by blocked validation.
+        forecaster: one family (settings that are not given are chosen by validation), or `auto`:
+            all closed forms are compared, and the best, or a stacking of the best, is delivered.
         ensemble: number of networks; they differ by their initialisation.
         seed: of the initialisation; `training.seed` is that of the order of batches.
     """
@@ -108,6 +65,9 @@ class ForecastingConfig(JobConfig):
     leads: PositiveInt = 8
     harmonics: list[NonNegativeInt] = Field(default=[1, 2, 3, 4], min_length=1)
     pod: PodConfig = PodConfig()
+    forecaster: Annotated[ForecasterConfig | Literal["auto"], Choice(forecasters, ("auto",))] = (
+        "auto"
+    )
     model: LSTMConfig = LSTMConfig()
     ensemble: PositiveInt = 3
     seed: NonNegativeInt = 0
@@ -118,5 +78,10 @@ class ForecastingConfig(JobConfig):
         if self.model.head == "all_steps" and self.leads > self.inputs:
             raise ValueError(
                 f"model.head all_steps needs leads <= inputs, got {self.leads} > {self.inputs}"
+            )
+        if self.forecaster != "auto" and self.model.name in ("damped_residual_lstm", "pod_lstm"):
+            raise ValueError(
+                f"model.name {self.model.name} sets the forecaster that the network corrects, so "
+                "forecaster must be auto; model.name auto corrects any forecaster"
             )
         return self

@@ -11,9 +11,10 @@ import xarray as xr
 
 from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, Verdict, number
 from scitoolkit.forecasting import metrics
-from scitoolkit.forecasting.baselines import Forecaster
 from scitoolkit.forecasting.data import FieldData
-from scitoolkit.forecasting.surrogate import QUANTILES, ForecastSurrogate
+from scitoolkit.forecasting.forecasters import Forecaster
+from scitoolkit.forecasting.intervals import QUANTILES
+from scitoolkit.forecasting.surrogate import ForecastSurrogate
 from scitoolkit.forecasting.windows import Array, Windows
 
 NOMINAL = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -65,7 +66,7 @@ class Evaluation:
 
     def _floor(self) -> Array:
         """Return (lead,) RMSE of the truth's own projection on the modes: a subspace's limit."""
-        anomaly = self.truth - self.surrogate.base.climatology.predict(self.windows)
+        anomaly = self.truth - self.surrogate.climatology.predict(self.windows)
         kept = self.surrogate.project(anomaly) @ self.surrogate.modes
         return metrics.rmse_per_lead(anomaly, kept, self.surrogate.weights)
 
@@ -98,7 +99,7 @@ class Evaluation:
     def _scores(self) -> dict[str, float | int | str | None]:
         own = self.forecasts[SURROGATE]
         acc = metrics.anomaly_correlation(
-            self.truth, own, self.surrogate.base.climatology.predict(self.windows),
+            self.truth, own, self.surrogate.climatology.predict(self.windows),
             self.surrogate.weights,
         )  # fmt: skip
         truth, forecast = (self._coefficients(x) for x in (self.truth, own))
@@ -125,19 +126,11 @@ class Evaluation:
 
     def _summary(self, scores: Mapping[str, Any]) -> list[str]:
         unit = f" {self.unit}" if self.unit else ""
-        record = self.record
-        errors = record["cross_validated_rmse"] or record["validation_rmse"]
-        if record["winner"] not in errors:
-            errors = record["validation_rmse"]
-        best = errors[record["winner"]]
-        rest = {name: value for name, value in errors.items() if name != record["winner"]}
-        second = min(rest, key=lambda name: rest[name])
-        gain = 100 * (1 - best / rest[second])
         lines = [
             f"Test RMSE over {self.windows.leads} leads: {scores['rmse']:.4g}{unit} "
             f"({len(self.windows)} windows, area-weighted).",
-            f"Chosen on validation: {record['winner']}, {abs(gain):.2g} % "
-            f"{'below' if gain >= 0 else 'above'} {second}, the best of the others.",
+            self._chosen(),
+            *self._network(),
             *self._beaten_by(),
         ]
         if self.field.partly_missing:
@@ -146,13 +139,55 @@ class Evaluation:
             )
         return lines
 
+    def _chosen(self) -> str:
+        """Return the winner, and the best of the others on the same data."""
+        entries = self.record["entries"]
+        winner = next(e for e in entries if e["label"] == self.record["winner"])
+        rivals = [e for e in entries if e is not winner and e["stable"] and e["closed_form"]]
+        key = "validation"
+        others = rivals
+        if winner["blocked"] is not None and any(e["blocked"] is not None for e in rivals):
+            key, others = "blocked", [e for e in rivals if e["blocked"] is not None]
+        if not others:
+            return f"Forecaster: {winner['label']}."
+        second = min(others, key=lambda e: e[key])
+        gain = 100 * (1 - winner[key] / second[key])
+        return (
+            f"Chosen on validation: {winner['label']}, {abs(gain):.2g} % "
+            f"{'below' if gain >= 0 else 'above'} {second['title']}, the best of the others."
+        )
+
+    def _network(self) -> list[str]:
+        """Return a line that says whether the network earns its place."""
+        found = self.record.get("network")
+        if found is None or found["delivered"]:
+            return []
+        return [
+            "The network does not beat the forecast without one on validation: "
+            f"{found['validation_full']:.4g} with all of its correction, "
+            f"{found['validation_without']:.4g} without; it is not used."
+        ]
+
     def _beaten_by(self) -> list[str]:
         """Return a line when a forecast of the table is better on the test part."""
         overall = {name: _overall(values) for name, values in self.rmse.items()}
         best = min(overall, key=lambda name: overall[name])
         if overall[best] >= overall[SURROGATE]:
             return []
-        return [f"On the test part {best} is better: {overall[best]:.4g}."]
+        low, high = self._difference(best)
+        noise = "within noise" if low <= 0 <= high else "beyond noise"
+        return [
+            f"On the test part {best} is better: {overall[best]:.4g} ({noise}: 90 % of block "
+            f"bootstrap differences of RMSE lie in {low:.2g} to {high:.2g})."
+        ]
+
+    def _difference(self, other: str) -> tuple[float, float]:
+        """Return the 90 % interval of our RMSE minus another's, over blocks of test windows."""
+        ours, theirs = (
+            ((self.truth - self.forecasts[name]) ** 2).mean(axis=1) @ self.surrogate.weights
+            for name in (SURROGATE, other)
+        )
+        return metrics.rmse_difference(ours, theirs, 2 * self.windows.leads)
 
     def _verdict(self) -> Verdict | None:
         overall = {name: _overall(values) for name, values in self.rmse.items()}
@@ -200,26 +235,35 @@ class Evaluation:
         )  # fmt: skip
 
     def _selection(self) -> Table:
-        errors, blocked = self.record["validation_rmse"], self.record["cross_validated_rmse"]
-        rows: list[list[Any]] = [
-            [name, number(blocked[name]) if name in blocked else None, number(value)]
-            for name, value in sorted(errors.items(), key=lambda item: item[1])
-        ]
-        factors = "; ".join(
-            f"{name} {', '.join(f'{f:.2f}' for f in values)}"
-            for name, values in self.record["factors"].items()
+        entries = sorted(
+            self.record["entries"],
+            key=lambda e: e["validation"] if e["blocked"] is None else e["blocked"],
         )
+        rows: list[list[Any]] = [
+            [e["label"], None if e["blocked"] is None else number(e["blocked"]),
+             number(e["validation"]), "yes" if e["stable"] else "no"]
+            for e in entries
+        ]  # fmt: skip
+        left_out = "; ".join(f"{name}: {why}" for name, why in self.record["refused"].items())
         return Table(
             title=self._title("Selection, before the test part was looked at: RMSE"),
-            columns=["candidate", "blocks of train + validation", "validation part"],
+            columns=["candidate", "blocks of train + validation", "validation part", "stable"],
             rows=rows,
             best="min",
-            note=f"Chosen: {self.record['winner']}. Candidates without a correction are judged by "
-            "blocked cross-validation; a correction, fitted to the train part, by what it adds on "
-            f"the validation part. It is multiplied there by (lead 1, 2, ...): {factors}; 0 where "
-            "no skill was proven. After the choice all but the network was fitted again on train + "
-            "validation.",
+            note=f"Chosen: {self.record['winner']}. Each row is the best of its family. Closed "
+            "forms are judged by blocked cross-validation over train + validation, and long "
+            "rollouts must stay in the range of the record; networks by what they add on the "
+            f"validation part to the best closed form fitted to the train part.{self._factors()} "
+            "After the choice all but the networks was fitted again on train + validation."
+            + (f" Left out: {left_out}." if left_out else ""),
         )
+
+    def _factors(self) -> str:
+        found = self.record.get("network")
+        if found is None:
+            return ""
+        factors = ", ".join(f"{f:.2f}" for f in found["factors"])
+        return f" The networks' part is multiplied by (lead 1, 2, ...): {factors}."
 
     def _base_table(self) -> Table:
         rows: list[list[Any]] = [[n, number(v)] for n, v in self.record["base_candidates"]]

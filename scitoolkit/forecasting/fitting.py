@@ -1,189 +1,104 @@
-"""Fitting a field surrogate: choices by blocked validation, then networks by the trainer."""
+"""Fitting a field surrogate: the closed-form choice, the network's start, the final refit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
+from dataclasses import dataclass
 from logging import Logger
+from typing import Any
 
 import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.forecasting.baselines import (
-    AnomalyPersistence,
-    Climatology,
-    DampedAnomaly,
-    Forecaster,
-    Persistence,
-    RidgeAutoregression,
-    resolvable_harmonics,
-)
+from scitoolkit.forecasting.choosing import Chooser, Entry, Selection, setting_of
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, Parts
+from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig
+from scitoolkit.forecasting.forecasters.climatology import Climatology, ClimatologyConfig
+from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
+from scitoolkit.forecasting.forecasters.lstm import LstmCorrection, LstmCorrectionConfig
+from scitoolkit.forecasting.intervals import error_model
 from scitoolkit.forecasting.metrics import rmse_per_lead
 from scitoolkit.forecasting.pod import POD
-from scitoolkit.forecasting.selection import cross_validate
-from scitoolkit.forecasting.surrogate import QUANTILES, ForecastSurrogate, make_network
-from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.forecasting.selection import lead_factors
+from scitoolkit.forecasting.surrogate import ForecastSurrogate
+from scitoolkit.forecasting.windows import Array
 
 log: Logger = get_logger(__name__)
 
-# Names of the candidates in tables.
-BASE = "damped anomaly with memory"
-NETWORK = f"{BASE} + POD-LSTM"
-RIDGE = f"{BASE} + POD ridge"
-POD_LSTM = "climatology + POD-LSTM"
-POD_RIDGE = "climatology + POD ridge"
-
-PATTERNS = 3
-SHRINKAGES = (3.0, 10.0)
-CROSS_FITS = (1, 3)
-Settings = dict[str, object]
-Make = Callable[[], Forecaster]
+NETWORK_GAIN = 0.005
+"""Share by which networks must lower the validation error: less is noise on a short part."""
 
 
 @dataclass
-class Choice:
-    """The settings chosen for the base, and the validation error of all that were compared."""
+class Prepared:
+    """What is known before the networks are trained.
 
-    settings: Settings
-    table: list[tuple[str, float]]
-    make: Make
-
-
-def choose_base(
-    segments: Sequence[Series], weights: Array, config: ForecastingConfig
-) -> Choice:  # fmt: skip
-    """Choose harmonics first, then memory, cross-fit and shrinkage, by blocked validation."""
-    inputs, leads = config.inputs, config.leads
-    resolvable = resolvable_harmonics(np.concatenate([s.years for s in segments]))
-    harmonics = sorted({min(n, resolvable) for n in config.harmonics})
-    memories = [(), tuple(sorted({min(3, inputs), inputs} - {1}))]
-    start: Settings = {"shrinkage": SHRINKAGES[-1], "folds": 1, "memory": ()}
-    table: list[tuple[str, float]] = []
-
-    def error(settings: Settings) -> float:
-        make = partial(base_forecaster, settings, leads, weights)
-        found = cross_validate(make, segments, inputs=inputs, leads=leads)
-        value = float(np.sqrt((rmse_per_lead(found.truth, found.forecast, weights) ** 2).mean()))
-        table.append((_name(settings), value))
-        return value
-
-    def chosen(settings: Settings) -> Choice:
-        return Choice(settings, table, partial(base_forecaster, settings, leads, weights))
-
-    grid = [{**start, "harmonics": n} for n in harmonics]
-    if not _can_validate(segments, inputs, leads):
-        log.warning("too few training steps to choose by validation: defaults are used")
-        return chosen(grid[min(2, len(grid) - 1)])
-    best = min(grid, key=error)
-    rest = [
-        {**best, "memory": memory, "folds": folds, "shrinkage": shrinkage}
-        for memory, folds, shrinkage in product(dict.fromkeys(memories), CROSS_FITS, SHRINKAGES)
-    ]
-    return chosen(min(rest, key=error))
-
-
-def _can_validate(segments: Sequence[Series], inputs: int, leads: int) -> bool:
-    return max(len(s.values) for s in segments) >= 3 * (inputs + leads)
-
-
-def cross_validated(
-    makes: dict[str, Make], segments: Sequence[Series], weights: Array, config: ForecastingConfig
-) -> dict[str, float]:
-    """Return each forecaster's RMSE over all leads by blocked cross-validation; {} if too short."""
-    if not _can_validate(segments, config.inputs, config.leads):
-        return {}
-    errors = {}
-    for name, make in makes.items():
-        found = cross_validate(make, segments, inputs=config.inputs, leads=config.leads)
-        per_lead = rmse_per_lead(found.truth, found.forecast, weights)
-        errors[name] = float(np.sqrt((per_lead**2).mean()))
-    return errors
-
-
-def _name(settings: Settings) -> str:
-    return ", ".join(f"{k} {_text(v)}" for k, v in sorted(settings.items()))
-
-
-def _text(value: object) -> str:
-    if isinstance(value, tuple):
-        return "+".join(map(str, (1, *value)))
-    return f"{value:g}"
-
-
-def base_forecaster(settings: Settings, leads: int, weights: Array | None) -> DampedAnomaly:
-    """Return an unfitted base of the given settings."""
-    return DampedAnomaly(leads=leads, patterns=PATTERNS, weights=weights, **settings)  # type: ignore[arg-type]
-
-
-def baselines(settings: Settings, config: ForecastingConfig, weights: Array) -> dict[str, Make]:
-    """Return what every report compares with, simplest first."""
-    harmonics = int(settings["harmonics"])  # type: ignore[call-overload]
-    return {
-        "persistence": Persistence,
-        "climatology": partial(Climatology, harmonics),
-        "climatology + anomaly persistence": partial(AnomalyPersistence, harmonics),
-        "climatology + damped anomaly": partial(
-            DampedAnomaly, harmonics, config.leads, np.inf, 1, weights=weights
-        ),
-    }
-
-
-class RidgeForecaster:
-    """A base forecast whose part in the modes is (a share of) the ridge's: fitted as a whole.
-
-    Args:
-        surrogate: modes, weights and grid; it is not changed.
-        make: of the base.
-        factors: (lead,) shares of the correction; 1 replaces the base's part in the modes.
-        config: of the surrogate.
-        subspace: whether the base is its climatology alone, so that nothing but the climatology
-            is forecast outside the modes.
+    Attributes:
+        data: the field. parts: its division. pod: of the training part.
+        selection: the closed forms that were compared.
+        modes: (mode, cell), orthonormal under the area weights.
+        correction: untrained networks on the chosen closed form, which is fitted to the train
+            part; None where no network is wanted.
     """
 
-    def __init__(
-        self, surrogate: ForecastSurrogate, make: Make, factors: Array, config: ForecastingConfig,
-        *, subspace: bool = False,
-    ) -> None:  # fmt: skip
-        self.surrogate, self.make, self.factors = surrogate, make, factors
-        self.config, self.subspace = config, subspace
-
-    def fit(self, segments: Sequence[Series]) -> RidgeForecaster:
-        """Fit base and ridge."""
-        base = self.make().fit(segments)
-        assert isinstance(base, DampedAnomaly)
-        header = {**self.surrogate.header, "correction": "ridge"}
-        fitted = replace(
-            self.surrogate, base=base.without_anomaly() if self.subspace else base,
-            factors=self.factors, header=header,
-        )  # fmt: skip
-        fitted.ridge = fit_ridge(fitted, segments, self.config)
-        if fitted.ridge is None:
-            raise DataError(
-                "no unbroken stretch holds a window", fix="a longer file, or fewer steps"
-            )
-        self.surrogate = fitted
-        return self
-
-    def predict(self, windows: Windows) -> Array:
-        """Return (window, lead, cell)."""
-        return self.surrogate.forecast(windows)
+    data: FieldData
+    parts: Parts
+    pod: POD
+    selection: Selection
+    modes: Array
+    correction: LstmCorrection | None
 
 
-def fit_ridge(
-    surrogate: ForecastSurrogate, segments: Sequence[Series], config: ForecastingConfig
-) -> RidgeAutoregression | None:
-    """Return the autoregression of the modes' anomalies, None when no stretch holds a window."""
-    long = [s for s in segments if len(s.values) >= config.inputs + config.leads]
-    if not long:
-        return None
-    climatology = surrogate.base.climatology
-    projected = [Series(surrogate.project(climatology.anomalies(s).values), s.years) for s in long]
-    return RidgeAutoregression(config.inputs, config.leads).fit(projected)
+def prepare(data: FieldData, parts: Parts, config: ForecastingConfig) -> Prepared:
+    """Choose the closed form on train + validation, never on test; make the networks, untrained.
+
+    What the networks correct is fitted to the train part alone, so that the correction can be
+    judged on validation.
+    """
+    if not len(parts.windows["validation"]):
+        raise DataError("the validation part holds no window", fix="a larger split.validation")
+    rank = config.pod.rank if isinstance(config.pod.rank, int) else 1
+    setting = setting_of(data, parts, rank, config)
+    pod = fit_pod(data, parts.steps["train"], setting.harmonics, config)
+    setting = setting_of(data, parts, pod.rank_, config)
+    selection = _select(Chooser(data, parts, setting, config), config)
+    modes = pod.modes_.values.reshape(pod.rank_, -1)[:, data.grid.values.ravel()]
+    norm = np.sqrt((modes**2 * setting.weights).sum(axis=1, keepdims=True))
+    prepared = Prepared(data, parts, pod, selection, modes / norm, None)
+    if config.model.name != "none":
+        prepared.correction = begin_network(prepared, config)
+    return prepared
+
+
+def _select(chooser: Chooser, config: ForecastingConfig) -> Selection:
+    """Return the selection; a network on a given base needs that family alone."""
+    only: ForecasterConfig | None = None
+    if config.model.name == "damped_residual_lstm":
+        only = MemoryConfig()
+    elif config.model.name == "pod_lstm":
+        only = ClimatologyConfig()
+    if only is not None:
+        chooser.config = config.model_copy(update={"forecaster": only})
+    return chooser.select()
+
+
+def begin_network(prepared: Prepared, config: ForecastingConfig) -> LstmCorrection:
+    """Return untrained networks on the chosen closed form, fitted to the train part."""
+    setting = prepared.selection.setting
+    wanted = network_config(prepared.selection.winner.config, config)
+    model = wanted.build(setting).begin(
+        prepared.data.segments(prepared.parts.steps["train"]), prepared.modes
+    )
+    return model.standardise(prepared.parts.windows["train"])
+
+
+def network_config(base: ForecasterConfig, config: ForecastingConfig) -> LstmCorrectionConfig:
+    """Return the forecaster of networks on a closed form."""
+    return LstmCorrectionConfig(
+        base=base, network=config.model.model_dump(exclude={"name"}), members=config.ensemble,
+        seed=config.seed,
+    )  # fmt: skip
 
 
 def fit_pod(data: FieldData, steps: range, harmonics: int, config: ForecastingConfig) -> POD:
@@ -202,65 +117,124 @@ def fit_pod(data: FieldData, steps: range, harmonics: int, config: ForecastingCo
     ).fit(field, data.time_name)  # fmt: skip
 
 
-def prepare(data: FieldData, parts: Parts, config: ForecastingConfig) -> tuple:
-    """Return (surrogate with an untrained network, choice, POD).
+@dataclass
+class Judged:
+    """The network's part in the choice.
 
-    The settings of the base are chosen on train + validation, never on test; what is fitted here
-    is fitted to the train part, so that the network's correction can be judged on validation.
+    Attributes:
+        factors: (lead,) share of the correction that validation supports.
+        full: RMSE on the validation part with all of the correction.
+        entry: the row of the corrected forecast.
+        errors: (window, lead, cell) on the validation part.
     """
-    segments = data.segments(parts.steps["train"])
-    weights = data.weights / data.weights.mean()
-    choice = choose_base(data.segments(parts.fit_steps), weights, config)
-    base = base_forecaster(choice.settings, config.leads, weights).fit(segments)
-    if config.model.name == "pod_lstm":
-        base.without_anomaly()
-    pod = fit_pod(data, parts.steps["train"], base.climatology.used_, config)
-    modes = pod.modes_.values.reshape(pod.rank_, -1)[:, data.grid.values.ravel()]
-    modes = modes / np.sqrt((modes**2 * weights).sum(axis=1, keepdims=True))
-    seasonal = config.model.seasonal_inputs and bool(np.isfinite(data.series.years).all())
+
+    factors: Array
+    full: float
+    entry: Entry
+    errors: Array
+
+
+def judge_network(
+    prepared: Prepared, correction: LstmCorrection, config: ForecastingConfig
+) -> Judged:
+    """Return what trained networks add to the closed form on the validation part."""
+    windows, weights = prepared.parts.windows["validation"], correction.setting.weights
+    truth, base = windows.targets(), correction.base.predict(windows)
+    added = correction.correction(windows)
+    factors = lead_factors(truth - base, added, weights)
+    errors = truth - base - factors[:, None] * added
+    wanted = network_config(prepared.selection.winner.config, config)
+    entry = Entry(wanted, rmse(errors, weights), None, True)
+    return Judged(factors, rmse(truth - base - added, weights), entry, errors)
+
+
+def rmse(errors: Array, weights: Array) -> float:
+    """Return the area-weighted RMSE over all windows and leads."""
+    return float(np.sqrt((rmse_per_lead(errors, 0 * errors, weights) ** 2).mean()))
+
+
+def finalize(
+    prepared: Prepared, config: ForecastingConfig
+) -> tuple[ForecastSurrogate, dict[str, Any]]:
+    """Choose between the closed form and its correction, refit on train + validation.
+
+    Returns:
+        The surrogate, and the record of all that was compared.
+    """
+    selection, correction = prepared.selection, prepared.correction
+    setting, winner, errors = selection.setting, selection.winner, selection.errors
+    segments = prepared.data.segments(prepared.parts.fit_steps)
+    network = None if correction is None else judge_network(prepared, correction, config)
+    if network is not None and correction is not None and _network_wins(network, winner, config):
+        correction.factors_ = network.factors
+        winner, errors = network.entry, network.errors
+        forecaster: Forecaster = correction.refit_base(segments)
+    else:
+        forecaster = winner.config.build(setting).fit(segments)
+    spread, quantiles = error_model(errors)
     surrogate = ForecastSurrogate(
-        base, modes, weights, np.ones(len(modes)), np.ones(len(modes)),
-        make_network(config, len(modes), seasonal), np.ones(config.leads),
-        np.ones(len(weights)), np.zeros((config.leads, len(QUANTILES))), data.grid,
-        {"seasonal_inputs": seasonal},
+        winner.config, setting, forecaster, Climatology(setting.harmonics).fit(segments),
+        prepared.modes, spread, quantiles, prepared.data.grid,
+        {
+            "name": prepared.data.name, "units": prepared.data.units,
+            "winner": winner.config.label(),
+            "last_year": _finite(prepared.data.series.years[prepared.parts.fit_steps.stop - 1]),
+        },
     )  # fmt: skip
-    _standardise(surrogate, parts.windows["train"])
-    return surrogate, choice, pod
+    return surrogate, _record(prepared, network, winner, errors, surrogate)
 
 
-def _standardise(surrogate: ForecastSurrogate, windows: Windows) -> None:
-    modes = len(surrogate.modes)
-    spread = surrogate.inputs(windows)[..., :modes].reshape(-1, modes).std(axis=0)
-    surrogate.input_scale = np.where(spread > 0, spread, 1.0).astype(np.float64)
-    spread = surrogate.targets(windows).reshape(-1, modes).std(axis=0)
-    surrogate.target_scale = np.where(spread > 0, spread, 1.0).astype(np.float64)
+def _network_wins(network: Judged, winner: Entry, config: ForecastingConfig) -> bool:
+    """Return whether the correction is delivered: never one that validation switched off."""
+    asked = config.model.name in ("damped_residual_lstm", "pod_lstm")
+    better = network.entry.error < (1 - NETWORK_GAIN) * winner.validation
+    return bool(network.factors.any()) and (asked or better)
 
 
-def measure_errors(surrogate: ForecastSurrogate, errors: Array) -> None:
-    """Set `spread` and `quantiles` from (window, lead, cell) errors on held-out data."""
-    spread = np.sqrt((errors**2).mean(axis=(0, 1)))
-    # A cell that never varied (sea ice) says nothing of how it will: not below a tenth of the rest.
-    surrogate.spread = np.maximum(spread, 0.1 * spread.mean() + 1e-12)
-    scaled = errors / surrogate.spread
-    surrogate.quantiles = np.stack(
-        [np.quantile(scaled[:, lead], QUANTILES) for lead in range(errors.shape[1])]
-    )
+def _record(
+    prepared: Prepared, network: Judged | None, winner: Entry, errors: Array,
+    surrogate: ForecastSurrogate,
+) -> dict[str, Any]:  # fmt: skip
+    selection, weights = prepared.selection, surrogate.weights
+    entries = [*selection.entries, *([network.entry] if network else [])]
+    record: dict[str, Any] = {
+        "winner": winner.config.label(),
+        "entries": [
+            {
+                "label": e.config.label(), "title": e.config.title, "validation": e.validation,
+                "blocked": e.blocked, "stable": e.stable, "cpu_seconds": e.seconds,
+                "config": e.config.model_dump(mode="json"), "closed_form": e.config.closed_form,
+            }
+            for e in entries
+        ],
+        "refused": selection.refused,
+        "selection_cpu_seconds": selection.cpu_seconds,
+        "held_out_rmse": rmse_per_lead(errors, 0 * errors, weights).tolist(),
+        "base_candidates": selection.tried,
+        "steps": {k: [s.start, s.stop] for k, s in prepared.parts.steps.items()},
+        "held_out_quantiles": surrogate.quantiles.tolist(),
+        "modes": len(surrogate.modes),
+        "pod": pod_record(prepared.pod),
+    }  # fmt: skip
+    if network is not None:
+        record["network"] = {
+            "factors": network.factors.tolist(), "validation_full": network.full,
+            "validation": network.entry.validation,
+            "validation_without": selection.winner.validation,
+            "delivered": winner is network.entry,
+        }  # fmt: skip
+    return record
 
 
-def held_out_errors(
-    make: Make | None, segments: Sequence[Series], config: ForecastingConfig, validation: Array
-) -> Array:
-    """Return errors (window, lead, cell) of the forecaster that is delivered, on held-out steps.
+def pod_record(pod: POD) -> dict[str, Any]:
+    """Return the spectrum of a POD as plain numbers."""
+    return {
+        "rank": pod.rank_, "truncation_rmse_train": float(pod.truncation_error_),
+        "singular_values": np.asarray(pod.singular_values_).tolist(),
+        "variance_share": np.asarray(pod.explained_variance_ratio_).tolist(),
+        "rank_table": getattr(pod, "rank_table_", None) or [],
+    }  # fmt: skip
 
-    Args:
-        make: of the whole forecaster, fitted again for every block of a cross-validation; None
-            where it has networks, whose training is too long to repeat.
-        segments: train + validation.
-        config: of the surrogate.
-        validation: errors on the validation part after fitting on the train part; used where
-            there is no cross-validation.
-    """
-    if make is not None and _can_validate(segments, config.inputs, config.leads):
-        found = cross_validate(make, segments, inputs=config.inputs, leads=config.leads)
-        return found.truth - found.forecast
-    return validation
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -8,10 +8,15 @@ Members of an ensemble are trained side by side as one module, so that one check
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
+
+from scitoolkit.core.seeds import derive_seed
+
+if TYPE_CHECKING:
+    from scitoolkit.forecasting.network_config import NetworkConfig
 
 Head = Literal["all_steps", "last_state", "encoder_decoder"]
 Memory = dict[str, tuple[Tensor, Tensor]]
@@ -154,6 +159,35 @@ class Ensemble(nn.Module):
     def forward(self, x_BIC: Tensor) -> Tensor:
         """Return (member, batch, lead, output)."""
         return torch.stack([member(x_BIC) for member in self.members])
+
+
+def make_ensemble(
+    network: NetworkConfig, num_modes: int, inputs: int, leads: int, *, seasonal: bool,
+    members: int, seed: int,
+) -> Ensemble:  # fmt: skip
+    """Return an ensemble of untrained networks, the same for a seed.
+
+    Args:
+        network: of every member.
+        num_modes: channels of an output step.
+        inputs: input steps.
+        leads: output steps.
+        seasonal: whether two more input channels hold cos and sin of the season.
+        members: number of networks.
+        seed: of the initialisation.
+    """
+    chain, made = network.architecture, []
+    for member in range(members):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(seed, member))
+            made.append(
+                PodLSTM(
+                    num_modes + (2 if seasonal else 0), num_modes, inputs=inputs, leads=leads,
+                    hidden=network.hidden, layers=network.layers, head=network.head,
+                    nodes=chain.nodes if chain else None, skips=chain.skips if chain else (),
+                )
+            )  # fmt: skip
+    return Ensemble(list[nn.Module](made))
 
 
 def fit_in_memory(

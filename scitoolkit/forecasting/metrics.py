@@ -103,3 +103,30 @@ def coverage(truth: Array, low: Array, high: Array, axis: tuple[int, ...] = (0,)
     inside = (truth >= low) & (truth <= high) & known
     total = known.sum(axis=axis)
     return np.where(total > 0, inside.sum(axis=axis) / np.maximum(total, 1), np.nan)
+
+
+def rmse_difference(
+    ours: Array, theirs: Array, block: int, *, samples: int = 500, level: float = 0.9, seed: int = 0
+) -> tuple[float, float]:
+    """Return the interval of RMSE(ours) - RMSE(theirs) by a moving-block bootstrap over windows.
+
+    Args:
+        ours: (window,) mean squared error of each window.
+        theirs: the same of another forecast.
+        block: windows that are drawn together, because overlapping windows are dependent.
+        samples: number of resamples.
+        level: share of the resamples inside the interval.
+        seed: of the draws.
+
+    Source:
+        Künsch 1989, doi:10.1214/aos/1176347265.
+    """
+    count = len(ours)
+    block = max(1, min(block, count // 2))
+    rng = np.random.default_rng(seed)
+    first = rng.integers(0, count - block + 1, (samples, -(-count // block)))
+    rows = (first[..., None] + np.arange(block)).reshape(samples, -1)[:, :count]
+    differences = np.sqrt(ours[rows].mean(axis=1)) - np.sqrt(theirs[rows].mean(axis=1))
+    tail = (1 - level) / 2
+    low, high = np.quantile(differences, [tail, 1 - tail])
+    return float(low), float(high)

@@ -17,7 +17,7 @@ def network_cost(config: ForecastingConfig) -> Mapping[str, float]:
 
 
 def num_parameters(config: ForecastingConfig, modes: int, seasonal: bool) -> int:
-    """Return the parameters of all networks that `make_network` would build.
+    """Return the parameters of all networks that `make_ensemble` would build.
 
     Args:
         config: window, model and size of the ensemble.

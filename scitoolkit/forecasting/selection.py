@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.forecasting.baselines import Forecaster
+from scitoolkit.forecasting.forecasters.base import Forecaster
 from scitoolkit.forecasting.windows import Array, Series, all_windows, blocked_folds, join_windows
 
 Make = Callable[[], Forecaster]

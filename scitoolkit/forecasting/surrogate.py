@@ -1,10 +1,4 @@
-"""The field surrogate: a closed-form forecast of every cell, corrected by POD-LSTMs.
-
-Five modes of sea-surface temperature leave out as much as a good forecast errs, so a forecast
-that lives in a subspace cannot win. Here all cells have their climatology and damped anomaly,
-and the network forecasts only what is left, in the leading modes. Its correction is multiplied
-by one factor per lead, estimated on validation: 0 where it has shown no skill.
-"""
+"""The field surrogate: a fitted forecaster with its grid, its modes and its past errors."""
 
 from __future__ import annotations
 
@@ -14,24 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import xarray as xr
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from scitoolkit.core.errors import CheckpointError
 from scitoolkit.core.run_directory import disk_error
-from scitoolkit.forecasting.baselines import DampedAnomaly, RidgeAutoregression, last_anomaly
-from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, to_grid
-from scitoolkit.forecasting.lstm import Ensemble, PodLSTM
+from scitoolkit.forecasting.forecasters.base import (
+    Forecaster,
+    ForecasterConfig,
+    Setting,
+    forecasters,
+    prefixed,
+    within,
+)
+from scitoolkit.forecasting.forecasters.climatology import Climatology
+from scitoolkit.forecasting.intervals import QUANTILES
+from scitoolkit.forecasting.packing import pack, unpack
 from scitoolkit.forecasting.windows import Array, Windows
 
 WEIGHTS = "weights.safetensors"
-QUANTILES = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975)
-"""Levels at which the distribution of forecast errors is kept; 0.05 and 0.95 bound 90 %."""
-
-_VARYING = ("climatology", "patterns", "modes", "spread")
+FORMAT = 2
 
 
 @dataclass
@@ -39,77 +37,35 @@ class ForecastSurrogate:
     """All that is needed to forecast, and nothing of the training data.
 
     Attributes:
-        base: climatology and damped anomaly of every cell.
-        modes: (mode, cell) patterns, orthonormal under `weights`.
-        weights: (cell,) area weights of mean 1.
-        input_scale, target_scale: (mode,) standard deviations, in the field's unit.
-        network: the ensemble.
-        ridge: autoregression of the modes' anomalies, the linear rival of the network.
-        factors: (lead,) share of the correction that is applied.
-        spread: (cell,) RMS error on validation.
+        config: of the forecaster that is delivered, all settings chosen.
+        setting: what it was built for.
+        forecaster: the fitted forecaster.
+        climatology: of every cell, from which anomalies are counted in scores.
+        modes: (mode, cell) patterns, orthonormal under the area weights, for scores and maps.
+        spread: (cell,) scale of errors on data that was not learned from.
         quantiles: (lead, level) of error / spread at QUANTILES.
         grid: (*space) True at the cells.
-        header: name, units, `correction` ("network" or "ridge"), last year learned from.
+        header: name, units, winner, last year learned from.
     """
 
-    base: DampedAnomaly
+    config: ForecasterConfig
+    setting: Setting
+    forecaster: Forecaster
+    climatology: Climatology
     modes: Array
-    weights: Array
-    input_scale: Array
-    target_scale: Array
-    network: Ensemble
-    factors: Array
     spread: Array
     quantiles: Array
     grid: xr.DataArray
     header: dict[str, Any] = field(default_factory=dict)
-    ridge: RidgeAutoregression | None = None
+
+    @property
+    def weights(self) -> Array:
+        """Return (cell,) area weights of mean 1."""
+        return self.setting.weights
 
     def forecast(self, windows: Windows) -> Array:
         """Return (window, lead, cell) in the field's unit."""
-        out = self.base.predict(windows)
-        if self.factors.any():
-            out += self.factors[:, None] * self.correction(windows)
-        return out
-
-    def correction(self, windows: Windows) -> Array:
-        """Return (window, lead, cell): what is added to the base, before `factors`."""
-        if self.header.get("correction") == "ridge":
-            return self.ridge_correction(windows)
-        return self.network_correction(windows)
-
-    def ridge_correction(self, windows: Windows) -> Array:
-        """Return (window, lead, cell): the base's part in the modes replaced by the ridge's."""
-        assert self.ridge is not None
-        base = self.base.predict(windows) - self.base.climatology.predict(windows)
-        forecast = self.ridge.forecast(self.coefficients(windows))[:, : windows.leads]
-        return (forecast - self.project(base)) @ self.modes
-
-    def network_correction(self, windows: Windows) -> Array:
-        """Return (window, lead, cell): the mean of the networks."""
-        with torch.no_grad():
-            members = self.network.eval()(torch.from_numpy(self.inputs(windows)))
-        coefficients = members.mean(dim=0).double().numpy() * self.target_scale
-        return coefficients @ self.modes
-
-    def coefficients(self, windows: Windows) -> Array:
-        """Return (window, inputs, mode): anomalies of the inputs, in the modes."""
-        lags = reversed(range(windows.inputs))
-        anomalies = [last_anomaly(self.base.climatology, windows, lag) for lag in lags]
-        return np.stack([self.project(a) for a in anomalies], axis=1)
-
-    def inputs(self, windows: Windows) -> np.ndarray:
-        """Return (window, inputs, feature) float32: standardised anomaly coefficients, season."""
-        x = self.coefficients(windows) / self.input_scale
-        if self.header["seasonal_inputs"]:
-            angle = 2 * np.pi * windows.input_years()[..., None]
-            x = np.concatenate([x, np.cos(angle), np.sin(angle)], axis=2)
-        return x.astype(np.float32)
-
-    def targets(self, windows: Windows) -> np.ndarray:
-        """Return (window, lead, mode) float32: standardised coefficients of the base's error."""
-        error = windows.targets() - self.base.predict(windows)
-        return (self.project(error) / self.target_scale).astype(np.float32)
+        return self.forecaster.predict(windows)
 
     def project(self, values: Array) -> Array:
         """Return (..., mode) coefficients of (..., cell) anomalies."""
@@ -130,31 +86,27 @@ class ForecastSurrogate:
         The rounding is 1/65,000 of each row's range, far below any forecast error; it halves the
         file. Use `load` to get what others will get.
         """
-        arrays = {
-            "climatology": self.base.climatology.coefficients_, "patterns": self.base.patterns_,
-            "modes": self.modes, "spread": self.spread[None],
-            "common": self.base.common_, "loadings": self.base.loadings_,
-            "weights": self.weights.astype(np.float32), "input_scale": self.input_scale,
-            "target_scale": self.target_scale, "factors": self.factors,
-            "quantiles": self.quantiles, "grid": np.packbits(self.grid.values.ravel()),
+        arrays: dict[str, np.ndarray] = {
+            **prefixed("forecaster", self.forecaster.arrays()),
+            **prefixed("climatology", self.climatology.arrays()),
+            "modes": self.modes, "spread": self.spread[None], "quantiles": self.quantiles,
         }  # fmt: skip
-        for name in _VARYING:
-            arrays[name], arrays[f"{name}.scale"] = _to_int16(arrays[name])
-        if self.ridge is not None:
-            parts = {"mean": self.ridge.mean_, "scale": self.ridge.scale_}
-            parts["weights"] = self.ridge.weights_
-            arrays |= {f"ridge.{name}": values for name, values in parts.items()}
-        for name, tensor in self.network.state_dict().items():
-            arrays[f"network.{name}"] = tensor.cpu().numpy()
-        header = {**self.header, "grid": _describe_grid(self.grid, arrays),
-                  "climatology": {"harmonics": self.base.climatology.used_,
-                                  "origin": self.base.climatology.origin_},
-                  "memory": list(self.base.memory)}  # fmt: skip
+        stored, shared = pack(arrays, len(self.weights))
+        stored["weights"] = self.weights.astype(np.float32)
+        stored["grid"] = np.packbits(self.grid.values.ravel())
+        header = {
+            **self.header, "format": FORMAT, "grid": _describe_grid(self.grid, stored),
+            "forecaster": self.config.model_dump(mode="json"), "shared": shared,
+            "setting": {
+                key: getattr(self.setting, key)
+                for key in ("inputs", "leads", "rank", "harmonics", "shape", "rows", "seed")
+            },
+        }  # fmt: skip
         path = Path(folder) / WEIGHTS
         temporary = path.with_suffix(".tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            contiguous = {k: np.ascontiguousarray(v) for k, v in arrays.items()}
+            contiguous = {k: np.asarray(v, order="C") for k, v in stored.items()}
             save_file(contiguous, str(temporary), {"scitoolkit": json.dumps(header)})
             temporary.chmod(0o644)
             temporary.replace(path)
@@ -165,79 +117,45 @@ class ForecastSurrogate:
         return path
 
     @classmethod
-    def load(cls, folder: Path, config: ForecastingConfig) -> ForecastSurrogate:
+    def load(cls, folder: Path) -> ForecastSurrogate:
         """Read what `save` wrote.
 
         Raises:
-            CheckpointError: the file is missing, damaged or of another configuration.
+            CheckpointError: the file is missing, damaged or of another release.
         """
         path = Path(folder) / WEIGHTS
         try:
-            arrays = load_file(str(path))
-            header = _header(path)
-            return _assemble(cls, arrays, header, config)
+            stored, header = load_file(str(path)), _header(path)
         except FileNotFoundError:
             raise CheckpointError("no weights", where=str(path), fix="train first") from None
-        except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        except (OSError, SafetensorError, KeyError, ValueError) as error:
+            raise CheckpointError(f"cannot be read ({error})", where=str(path)) from None
+        if header.get("format") != FORMAT:
+            raise CheckpointError(
+                "was written by a release with other forecasters", where=str(path),
+                allowed=f"format {FORMAT}, got {header.get('format', 1)}", fix="train again",
+            )  # fmt: skip
+        try:
+            return cls._assemble(stored, header)
+        except (KeyError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"cannot be read ({error})", where=str(path)) from None
 
-
-def _assemble(cls, arrays: dict[str, np.ndarray], header: dict, config) -> ForecastSurrogate:
-    for name in _VARYING:
-        arrays[name] = _from_int16(arrays[name], arrays[f"{name}.scale"])
-    base = DampedAnomaly(header["climatology"]["harmonics"], config.leads, memory=header["memory"])
-    base.climatology.used_ = header["climatology"]["harmonics"]
-    base.climatology.origin_ = header["climatology"]["origin"]
-    base.climatology.coefficients_ = arrays["climatology"]
-    base.common_, base.loadings_ = arrays["common"], arrays["loadings"]
-    base.patterns_ = arrays["patterns"]
-    network = make_network(config, len(arrays["modes"]), header["seasonal_inputs"])
-    prefix = "network."
-    network.load_state_dict(
-        {k.removeprefix(prefix): torch.from_numpy(v) for k, v in arrays.items()
-         if k.startswith(prefix)}
-    )  # fmt: skip
-    ridge = None
-    if "ridge.weights" in arrays:
-        ridge = RidgeAutoregression(config.inputs, config.leads)
-        ridge.mean_, ridge.scale_ = arrays["ridge.mean"], arrays["ridge.scale"]
-        ridge.weights_ = arrays["ridge.weights"]
-    return cls(
-        base, arrays["modes"], arrays["weights"].astype(np.float64), arrays["input_scale"],
-        arrays["target_scale"], network, arrays["factors"], arrays["spread"][0],
-        arrays["quantiles"], _rebuild_grid(header["grid"], arrays), header, ridge,
-    )  # fmt: skip
-
-
-def make_network(config: ForecastingConfig, num_modes: int, seasonal: bool) -> Ensemble:
-    """Return an ensemble of untrained networks, the same for a seed."""
-    from scitoolkit.core.seeds import derive_seed
-
-    members: list[torch.nn.Module] = []
-    chain = config.model.architecture
-    for member in range(config.ensemble):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(config.seed, member))
-            members.append(
-                PodLSTM(
-                    num_modes + (2 if seasonal else 0), num_modes, inputs=config.inputs,
-                    leads=config.leads, hidden=config.model.hidden, layers=config.model.layers,
-                    head=config.model.head, nodes=chain.nodes if chain else None,
-                    skips=chain.skips if chain else (),
-                )
-            )  # fmt: skip
-    return Ensemble(members)
-
-
-def _to_int16(values: Array) -> tuple[np.ndarray, Array]:
-    low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
-    step = np.where(high > low, (high - low) / 65534, 1.0)
-    return np.round((values - low) / step - 32767).astype(np.int16), np.stack([low, step])
-
-
-def _from_int16(stored: np.ndarray, scale: Array) -> Array:
-    low, step = scale
-    return (stored.astype(np.float64) + 32767) * step + low
+    @classmethod
+    def _assemble(cls, stored: dict[str, np.ndarray], header: dict[str, Any]) -> ForecastSurrogate:
+        shape = header["setting"]["shape"]
+        setting = Setting(
+            **{**header["setting"], "shape": None if shape is None else tuple(shape)},
+            weights=stored["weights"].astype(np.float64),
+        )
+        arrays = unpack(stored, header["shared"])
+        given = header["forecaster"]
+        config = forecasters.get(given["name"]).model_validate(given)
+        climatology = Climatology(setting.harmonics).restore(within("climatology", arrays))
+        return cls(
+            config, setting, config.build(setting).restore(within("forecaster", arrays)),
+            climatology, arrays["modes"], arrays["spread"][0], arrays["quantiles"],
+            _rebuild_grid(header["grid"], stored), header,
+        )  # fmt: skip
 
 
 def _describe_grid(grid: xr.DataArray, arrays: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -83,6 +83,10 @@ class Windows:
         """Return (window, lead)."""
         return self.series.years[self.starts[:, None] + self.inputs + np.arange(self.leads)]
 
+    def with_values(self, values: Array) -> Windows:
+        """Return the same windows of another series on the same time axis."""
+        return Windows(Series(values, self.series.years), self.starts, self.inputs, self.leads)
+
 
 def all_windows(series: Series, inputs: int, leads: int, *, what: str = "series") -> Windows:
     """Return every window of a series, one a step.

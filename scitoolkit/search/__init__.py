@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from scitoolkit.search.strategies.halving import SuccessiveHalving as SuccessiveHalving
     from scitoolkit.search.strategies.random import RandomSearch as RandomSearch
+    from scitoolkit.search.table import to_dataframe as to_dataframe
     from scitoolkit.search.trial import Objective as Objective
     from scitoolkit.search.trial import TrialContext as TrialContext
 
@@ -64,6 +65,7 @@ _HOMES: dict[str, str | None] = {
     "choice": "parameters",
     "integer": "parameters",
     "load_history": "history",
+    "to_dataframe": "table",
     "real": "parameters",
     "spaces": None,
 }
@@ -94,6 +96,7 @@ __all__ = [
     "load_history",
     "real",
     "spaces",
+    "to_dataframe",
 ]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)

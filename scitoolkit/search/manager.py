@@ -24,6 +24,8 @@ from scitoolkit.search.evaluators.processes import Processes
 from scitoolkit.search.history import Event, History, checked_header
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies import GaussianProcessSearch, SpaceExhausted, Strategy
+from scitoolkit.search.strategies.base import Proposal
+from scitoolkit.search.table import write_csv
 from scitoolkit.search.trial import Objective, Outcome, Task, Trial
 from scitoolkit.search.trial_log import TrialLog
 from scitoolkit.search.worker import Evaluate
@@ -105,6 +107,34 @@ class Search:
         self._exhausted = False
         self.known_costs: dict[Codes, dict[str, float]] = {}
         self._kept: list[tuple[Any, int]] = []
+        self._queue: list[Codes] = []
+
+    def enqueue(self, *configurations: Mapping[str, Any]) -> Search:
+        """Try known-good configurations before the strategy proposes any; return self.
+
+        They count as trials, and the strategy learns from them. After a resume those that are in
+        the log are left out.
+
+        Args:
+            configurations: with a value for every parameter that applies.
+
+        Raises:
+            ConfigError: a name or a value that is not of the space, or not allowed by it.
+
+        Example:
+            >>> from scitoolkit.search import Search, real
+            >>> search = Search({"x": real(0, 1)}, lambda c: (c["x"] - 0.3) ** 2)
+            >>> search.enqueue({"x": 0.3}).run(trials=4).best.configuration
+            {'x': 0.3}
+        """
+        for configuration in configurations:
+            codes = self.space.encode(configuration)
+            if not self.space.allows(codes):
+                raise ConfigError(
+                    f"{dict(configuration)} is not allowed by the space", where="enqueue"
+                )
+            self._queue.append(codes)
+        return self
 
     # --- the whole --------------------------------------------------------------------------
 
@@ -154,6 +184,8 @@ class Search:
                 loop.run(lambda: self._next_retrain(*retrain), None)
             loop.record([self.state_event()])
             self._remove_folders()
+            if self.directory is not None:
+                write_csv(self.history, self.directory)
             if not self._stop_signal:
                 self._check_failures()
         if self._stop_signal:
@@ -183,7 +215,7 @@ class Search:
             self.stopped_because = "all trials are done"
             return None
         try:
-            proposal = self.strategy.ask()
+            proposal = self._enqueued() or self.strategy.ask()
         except SpaceExhausted:
             self._exhausted, self.stopped_because = True, "the space is exhausted"
             return None
@@ -204,6 +236,14 @@ class Search:
         if proposal.parent is not None:
             event["parent"] = proposal.parent
         return event
+
+    def _enqueued(self) -> Proposal | None:
+        """Return the first configuration of the queue that was not tried and keeps the limits."""
+        for codes in self._queue:
+            if codes not in self.strategy.seen and self._admits(codes):
+                budgets = self.strategy.budgets
+                return Proposal(codes, "enqueued", budget=budgets[0] if budgets else None)
+        return None
 
     def _next_retrain(self, count: int, seeds: int) -> Event | None:
         budgets = self.strategy.budgets

@@ -10,6 +10,7 @@ from scitoolkit.core.lazy import lazy_names, public_dir
 if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
+    from scitoolkit.testing.forecaster import ForecasterContract as ForecasterContract
     from scitoolkit.testing.format import FormatContract as FormatContract
     from scitoolkit.testing.generator import GeneratorContract as GeneratorContract
     from scitoolkit.testing.guard import GuardContract as GuardContract
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "CodecContract": "codec",
     "EnhancerContract": "codec",
+    "ForecasterContract": "forecaster",
     "FormatContract": "format",
     "GeneratorContract": "generator",
     "GuardContract": "guard",
@@ -38,6 +40,7 @@ _HOMES = {
 __all__ = [
     "CodecContract",
     "EnhancerContract",
+    "ForecasterContract",
     "FormatContract",
     "GeneratorContract",
     "GuardContract",

@@ -4,7 +4,7 @@ import cftime
 import numpy as np
 import pytest
 
-from scitoolkit.forecasting import baselines
+from scitoolkit import forecasting as baselines
 from scitoolkit.forecasting.windows import Series, all_windows, blocked_folds
 from scitoolkit.io.time_axis import decimal_years
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from scitoolkit.forecasting.baselines import DampedAnomaly
 from scitoolkit.forecasting.conformal import rolling_intervals
+from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomaly
 from scitoolkit.forecasting.metrics import coverage
 from scitoolkit.forecasting.windows import Series, all_windows
 from scitoolkit.io.time_axis import decimal_years

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from scitoolkit.core.errors import DataError
+from scitoolkit.core.errors import CheckpointError, ConfigError, DataError
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import divide, read_field
-from scitoolkit.forecasting.fitting import POD_RIDGE
 from scitoolkit.forecasting.job import ForecastingJob
 from scitoolkit.forecasting.pipeline import _future_times
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
@@ -30,6 +29,9 @@ def sst():
 
 
 def config(path, variable="sst", *, training=None, **more):
+    model = more.get("model", {}).get("name", "auto")
+    if model in ("auto", "none"):  # one family: the choice among all is tested below
+        more = {"forecaster": {"name": "damped_anomaly_memory", "folds": 1}, **more}
     return ForecastingConfig(
         data={"path": path, "variable": variable},
         split={"train": 0.625, "validation": 0.125, "test": 0.25},
@@ -123,9 +125,10 @@ def test_travelling_waves_are_left_to_the_ridge_which_survives_saving(tmp_path):
     waves = np.sin(x - 0.9 * steps) + np.sin(2 * x + 0.53 * steps)
     values = waves + 0.05 * rng.normal(size=(160, 24))
     field = xr.DataArray(values, dims=("time", "x"), attrs={"units": "m"})
-    job, run, _, results = run_job(tmp_path, field, "h")
+    job, run, _, results = run_job(tmp_path, field, "h", forecaster="auto")
     record = json.loads((run.path / "model" / "fit.json").read_text())
-    assert record["winner"] == POD_RIDGE
+    assert record["winner"] not in ("persistence", "climatology")
+    assert results.metrics["rmse"] < 0.1
     assert results.metrics["largest_ratio_to_damped_anomaly"] < 0.5
     again = job.evaluate(run.path / "model")
     assert again.metrics["rmse"] == results.metrics["rmse"]
@@ -155,16 +158,18 @@ def lorenz63(count, noise=0.02):
     return xr.DataArray(field, dims=("time", "y", "x"))
 
 
-@pytest.mark.parametrize("model", ["auto", "damped_residual_lstm"])
+@pytest.mark.parametrize("model", ["none", "damped_residual_lstm"])
 def test_intervals_are_those_of_the_forecaster_that_is_delivered(tmp_path, model):
     """The correction makes errors several times smaller than those of the base alone."""
     job, run, path, results = run_job(
         tmp_path, lorenz63(1500), "u", model={"name": model},
+        **({"forecaster": "cubic_map", "pod": {"rank": 3}} if model == "none" else {}),
         training={"epochs": 15, "batch_size": 32, "progress": False},
     )  # fmt: skip
     settings = ModelFolder(run.path).config(ForecastingConfig)
-    surrogate = ForecastSurrogate.load(run.path / "model", settings)
-    assert surrogate.factors.any()
+    surrogate = ForecastSurrogate.load(run.path / "model")
+    if model == "damped_residual_lstm":
+        assert surrogate.forecaster.factors_.any()
     field = read_field(settings.data, surrogate.grid)
     windows = divide(field, settings).windows["test"]
     truth, forecast = windows.targets(), surrogate.forecast(windows)
@@ -183,14 +188,49 @@ def test_intervals_are_those_of_the_forecaster_that_is_delivered(tmp_path, model
 def test_the_best_row_of_the_table_can_be_chosen(tmp_path):
     """Waves under noise: outside the modes there is nothing but noise to damp."""
     rng = np.random.default_rng(0)
-    steps, x = np.arange(600)[:, None], np.linspace(0, 2 * np.pi, 24, endpoint=False)
+    steps, x = np.arange(400)[:, None], np.linspace(0, 2 * np.pi, 24, endpoint=False)
     waves = np.sin(x - 0.9 * steps) + np.sin(2 * x + 0.53 * steps)
-    values = waves + 0.2 * rng.normal(size=(600, 24))
+    values = waves + 0.2 * rng.normal(size=(400, 24))
     field = xr.DataArray(values, dims=("time", "x"), attrs={"units": "m"})
-    _, run, _, results = run_job(tmp_path, field, "h", pod={"rank": 4})
+    _, run, _, results = run_job(
+        tmp_path, field, "h", pod={"rank": 4}, forecaster="auto", model={"name": "none"}
+    )
     record = json.loads((run.path / "model" / "fit.json").read_text())
     table = {row[0]: row[-1] for row in results.tables[0].rows}
-    assert record["winner"] == POD_RIDGE
-    assert table["surrogate"] == pytest.approx(table[POD_RIDGE], rel=1e-3)
-    assert table["surrogate"] <= min(table.values()) * 1.001
-    assert f"Chosen on validation: {POD_RIDGE}" in results.summary[1]
+    assert {"climatology + POD ridge", "linear map with lags", "Hankel-DMD"} <= {
+        e["title"] for e in record["entries"]
+    }
+    assert table["surrogate"] <= min(table.values()) * 1.01
+    assert f"Chosen on validation: {record['winner']}" in results.summary[1]
+    delivered = [e for e in record["entries"] if e["label"] == record["winner"]]
+    assert delivered[0]["blocked"] == min(
+        e["blocked"] for e in record["entries"] if e["stable"] and e["blocked"] is not None
+    )
+
+
+def test_one_family_is_delivered_when_it_is_asked_for(tmp_path):
+    field = lorenz63(600)
+    _, run, _, results = run_job(
+        tmp_path, field, "u", model={"name": "none"}, pod={"rank": 3},
+        forecaster={"name": "identified_ode"},
+    )  # fmt: skip
+    record = json.loads((run.path / "model" / "fit.json").read_text())
+    assert [e["config"]["name"] for e in record["entries"]] == ["identified_ode"]
+    assert record["entries"][0]["config"]["penalty"] in (1e-8, 1e-6, 1e-4, 1e-2)
+    assert results.metrics["rmse"] < 0.05
+
+
+def test_a_family_that_cannot_be_used_is_refused_by_name(tmp_path, sst):
+    with pytest.raises(ConfigError, match="stencil cannot be used here: cells are masked"):
+        run_job(tmp_path, sst, forecaster={"name": "stencil"}, model={"name": "none"})
+
+
+def test_a_weights_file_of_an_older_release_is_refused_by_name(tmp_path):
+    from safetensors.numpy import save_file
+
+    save_file(
+        {"a": np.zeros(1)}, str(tmp_path / "weights.safetensors"),
+        {"scitoolkit": json.dumps({"name": "sst"})},
+    )  # fmt: skip
+    with pytest.raises(CheckpointError, match="other forecasters"):
+        ForecastSurrogate.load(tmp_path)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scitoolkit.forecasting import ForecastingConfig
+from scitoolkit.forecasting.lstm import make_ensemble
 from scitoolkit.forecasting.parameters import num_parameters
-from scitoolkit.forecasting.surrogate import make_network
 
 CHAIN = {"nodes": [6, 0, 9], "skips": [[0, 1], [1, 3], [0, 2], [1, 3]]}
 EMPTY = {"nodes": [0], "skips": []}
@@ -22,5 +22,8 @@ def test_formula_counts_what_the_network_has(head, model, seasonal):
         data={"path": "x.nc", "variable": "x"}, inputs=5, leads=4, ensemble=2,
         model={"head": head, **model},
     )  # fmt: skip
-    network = make_network(config, 3, seasonal)
+    network = make_ensemble(
+        config.model, 3, config.inputs, config.leads, seasonal=seasonal, members=config.ensemble,
+        seed=0,
+    )  # fmt: skip
     assert num_parameters(config, 3, seasonal) == sum(p.numel() for p in network.parameters())

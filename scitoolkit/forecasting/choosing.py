@@ -1,0 +1,247 @@
+"""The choice of a closed-form forecaster: every family's best, compared out of fold, stacked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from logging import Logger
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError, NumericalError
+from scitoolkit.core.log import get_logger
+from scitoolkit.forecasting.config import ForecastingConfig
+from scitoolkit.forecasting.data import FieldData, Parts
+from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting, forecasters
+from scitoolkit.forecasting.forecasters.climatology import resolvable_harmonics
+from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
+from scitoolkit.forecasting.forecasters.stacking import StackingConfig, combined, convex_weights
+from scitoolkit.forecasting.judging import UNSTABLE, Fold, Judge, blocked, overall, thinned
+from scitoolkit.forecasting.windows import Array, join_windows
+
+log: Logger = get_logger(__name__)
+
+LONG = 1000
+"""Steps from which one validation part tells candidates of a family apart, without folds."""
+NEAR = 3.0
+"""A family whose best is this many times worse than the best of all is not cross-validated."""
+MOST_WORK = 15_000
+"""Multiplications a step above which a family is fitted only when it is asked for by name."""
+STACKED = 4
+STACKING_GAIN = 0.001
+
+
+@dataclass
+class Entry:
+    """One row of the selection: the best of a family.
+
+    Attributes:
+        config: with all settings chosen.
+        validation: RMSE on the validation part after fitting on the train part.
+        blocked: RMSE out of fold over train + validation; None where it was not measured.
+        stable: whether long rollouts stay bounded.
+        seconds: CPU seconds of choosing its settings.
+    """
+
+    config: ForecasterConfig
+    validation: float
+    blocked: float | None
+    stable: bool
+    seconds: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """Return the error to rank by."""
+        return self.validation if self.blocked is None else self.blocked
+
+
+@dataclass
+class Selection:
+    """What was compared, and what won.
+
+    Attributes:
+        setting: what forecasters are built for.
+        entries: rows, one a family.
+        winner: the row that is delivered.
+        errors: (window, lead, cell) of the winner out of fold.
+        refused: why families were left out, by name.
+        tried: settings of the damped anomaly with their errors out of fold.
+        cpu_seconds: of the whole choice.
+    """
+
+    setting: Setting
+    entries: list[Entry]
+    winner: Entry
+    errors: Array
+    refused: dict[str, str] = field(default_factory=dict)
+    tried: list[tuple[str, float]] = field(default_factory=list)
+    cpu_seconds: float = 0.0
+
+
+def setting_of(data: FieldData, parts: Parts, rank: int, config: ForecastingConfig) -> Setting:
+    """Return the setting, with the most harmonics that the calendar resolves."""
+    years = np.concatenate([s.years for s in data.segments(parts.fit_steps)])
+    whole = bool(data.grid.values.all())
+    return Setting(
+        inputs=config.inputs, leads=config.leads, weights=data.weights / data.weights.mean(),
+        rank=rank, harmonics=min(max(config.harmonics), resolvable_harmonics(years)),
+        shape=data.grid.shape if whole else None, rows=len(parts.fit_steps), seed=config.seed,
+    )  # fmt: skip
+
+
+def choose_harmonics(
+    setting: Setting, folds: list[Fold], config: ForecastingConfig,
+    tried: list[tuple[str, float]] | None = None,
+) -> Setting:  # fmt: skip
+    """Return the setting with the number of harmonics that suits the damped anomaly best."""
+    options = sorted({min(n, setting.harmonics) for n in config.harmonics})
+    if not folds:
+        log.warning("too few training steps to choose by validation: defaults are used")
+        return replace(setting, harmonics=options[min(2, len(options) - 1)])
+    start = MemoryConfig(memory=(), folds=1, shrinkage=10.0)
+
+    def error(candidate: ForecasterConfig) -> float:
+        value = Judge(setting, folds).error(candidate)
+        if tried is not None and isinstance(candidate, MemoryConfig):
+            tried.append((f"harmonics {candidate.harmonics}, {candidate.label()}", value))
+        return value
+
+    return replace(setting, harmonics=start.tune_harmonics(options, error))
+
+
+class Chooser:
+    """Compares families on train + validation; the test part is never looked at.
+
+    Args:
+        data: the field.
+        parts: its division.
+        setting: what forecasters are built for.
+        config: of the job.
+    """
+
+    def __init__(
+        self, data: FieldData, parts: Parts, setting: Setting, config: ForecastingConfig
+    ) -> None:
+        self.config = config
+        self.folds: list[Fold] = blocked(data.segments(parts.fit_steps), setting)
+        self.tried: list[tuple[str, float]] = []
+        self.setting: Setting = choose_harmonics(setting, self.folds, config, self.tried)
+        self.validation = Judge(
+            self.setting,
+            [Fold(data.segments(parts.steps["train"]), thinned(parts.windows["validation"]))],
+        )
+        self.blocked = Judge(self.setting, self.folds)
+        short = len(parts.fit_steps) < LONG and self.folds
+        self.tuning: Judge = self.blocked if short else self.validation
+        self.refused: dict[str, str] = {}
+        self._known: dict[str, tuple[float, bool]] = {}
+
+    def families(self) -> list[ForecasterConfig]:
+        """Return what is to be compared: the family that was asked for, or all."""
+        wanted = self.config.forecaster
+        if not isinstance(wanted, str):
+            if why := wanted.refuses(self.setting) or wanted.unavailable():
+                raise ConfigError(
+                    f"forecaster {wanted.name} cannot be used here: {why}",
+                    where="forecaster", fix="forecaster=auto",
+                )  # fmt: skip
+            return [wanted]
+        found = []
+        for name in forecasters:
+            family = forecasters.get(name)
+            if not (family.closed_form and family.compared):
+                continue
+            config = family(name=name)
+            why = family.unavailable() or config.refuses(self.setting)
+            if not why and (work := config.work(self.setting)) > MOST_WORK:
+                why = f"{work:.2g} multiplications a step; forecaster={name} fits it alone"
+            if why:
+                self.refused[name] = why
+            else:
+                found.append(config)
+        return found
+
+    def entry(self, family: ForecasterConfig) -> Entry:
+        """Return the best of a family, with its error on the validation part."""
+        begun = time.process_time()
+        scores: dict[str, tuple[float, bool]] = {}
+
+        def error(candidate: ForecasterConfig) -> float:
+            rmse, stable = self.tuning.score(candidate)
+            scores[candidate.model_dump_json()] = rmse, stable
+            value = rmse if stable else UNSTABLE * rmse
+            if isinstance(family, MemoryConfig):
+                self.tried.append((candidate.label(), value))
+            return value
+
+        chosen = family.tune(self.setting, error)
+        known = scores.get(chosen.model_dump_json())
+        rmse, stable = self.validation.score(chosen)
+        if known is not None and self.tuning is self.blocked:
+            self._known[chosen.model_dump_json()] = known
+        self.validation.forget()
+        self.tuning.forget()
+        return Entry(chosen, rmse, None, stable, time.process_time() - begun)
+
+    def select(self) -> Selection:
+        """Return every family's best, and the winner: one of them, or their stacking."""
+        begun = time.process_time()
+        entries = [self.entry(family) for family in self.families()]
+        best = min(e.validation if e.stable else np.inf for e in entries)
+        for entry in entries:
+            if self.folds and entry.validation <= NEAR * best:
+                known = self._known.get(entry.config.model_dump_json())
+                entry.blocked, stable = known or self.blocked.score(entry.config)
+                entry.stable = entry.stable and stable
+                self.blocked.forget()
+        winner, errors = self._winner(entries)
+        return Selection(
+            self.setting, entries, winner, errors, self.refused, self.tried,
+            time.process_time() - begun,
+        )  # fmt: skip
+
+    def _winner(self, entries: list[Entry]) -> tuple[Entry, Array]:
+        sound = [e for e in entries if e.stable and np.isfinite(e.error)]
+        measured = [e for e in sound if e.blocked is not None]
+        if not sound:
+            raise NumericalError(
+                "no forecaster stays finite on the validation part",
+                where=", ".join(e.config.name for e in entries), fix="forecaster=auto",
+            )  # fmt: skip
+        if not measured:
+            winner = min(sound, key=lambda e: e.error)
+            return winner, join_windows(self.validation.errors(winner.config))
+        ranked = sorted(measured, key=lambda e: e.error)[:STACKED]
+        errors = [self._errors(e.config) for e in ranked]
+        stacked = self._stacked(ranked, errors) if len(ranked) > 1 else None
+        if stacked is not None:
+            entries.append(stacked[0])
+            return stacked
+        return ranked[0], join_windows(errors[0])
+
+    def _errors(self, config: ForecasterConfig) -> list[Array]:
+        found = self.blocked.errors(config)
+        self.blocked.forget()
+        return found
+
+    def _stacked(
+        self, ranked: Sequence[Entry], errors: Sequence[list[Array]]
+    ) -> tuple[Entry, Array] | None:
+        """Return the stacking and its errors, each fold's with the weights of the others."""
+        weights = self.setting.weights
+        crossed = []
+        for i in range(len(self.folds)):
+            others = [join_windows([p for j, p in enumerate(e) if j != i]) for e in errors]
+            found = convex_weights(np.stack(others), weights)
+            crossed.append(combined(np.stack([e[i] for e in errors]), found))
+        error = overall(crossed, weights)
+        if error > (1 - STACKING_GAIN) * ranked[0].error:
+            return None
+        final = convex_weights(np.stack([join_windows(e) for e in errors]), weights)
+        used = [k for k in range(len(ranked)) if (final[:, k] > 0).any()]
+        config = StackingConfig(
+            members=[ranked[k].config for k in used], weights=final[:, used].tolist()
+        )
+        rmse, _ = self.validation.score(config)
+        return Entry(config, rmse, error, True), join_windows(crossed)

@@ -1,0 +1,208 @@
+"""Seasonal autoregressions of anomalies with memory, and their average."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, NonNegativeInt
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.forecasting.forecasters.base import (
+    Forecaster,
+    ForecasterConfig,
+    Memo,
+    Setting,
+    prefixed,
+    within,
+)
+from scitoolkit.forecasting.forecasters.climatology import Climatology, cross_fitted_anomalies
+from scitoolkit.forecasting.forecasters.frames import InFrame, Modes
+from scitoolkit.forecasting.windows import Array, Series, Windows, all_windows
+
+HARMONICS = (2, 3, 4, 5)
+ALPHAS = (100.0, 300.0, 1000.0, 3000.0)
+
+
+class AnomalyAutoregression(Forecaster):
+    """Ridge regression between anomalies whose coefficients follow the season.
+
+    The damped anomaly of each channel is the prior, and what ridge adds is the departure from it:
+    coupling between channels, memory (means of the last inputs), and its seasonal modulation.
+    With `alpha` -> inf it *is* the damped anomaly.
+
+    Args:
+        harmonics: of the climatology.
+        leads: number of leads.
+        alpha: ridge penalty on standardised anomalies.
+        memory: lengths of the means of the last inputs that are used beside the last one.
+        seasonal: whether the last anomaly also enters multiplied by cos and sin of the season.
+        folds: see `cross_fitted_anomalies`.
+    """
+
+    def __init__(
+        self,
+        harmonics: int = 3,
+        leads: int = 8,
+        alpha: float = 300.0,
+        memory: Sequence[int] = (3, 8),
+        seasonal: bool = True,
+        folds: int = 4,
+    ) -> None:
+        self.climatology: Climatology = Climatology(harmonics)
+        self.leads: int = leads
+        self.alpha: float = alpha
+        self.memory: tuple[int, ...] = tuple(memory)
+        self.seasonal: bool = seasonal
+        self.folds: int = folds
+
+    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> AnomalyAutoregression:
+        """Fit the climatology, then one regression per lead on cross-fitted anomalies."""
+        self.climatology.fit(segments)
+        anomalies = cross_fitted_anomalies(segments, self.climatology, self.folds)
+        spread = np.concatenate([a.values for a in anomalies]).std(axis=0)
+        self.scale_: np.ndarray = np.where(spread > 0, spread, 1.0)
+        scaled = [Series(a.values / self.scale_, a.years) for a in anomalies]
+        self.weights_: np.ndarray = np.stack(
+            [self._regress(scaled, j) for j in range(1, self.leads + 1)]
+        )
+        return self
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the climatology's, and scales and weights of the regression."""
+        climatology = prefixed("climatology", self.climatology.arrays())
+        return {**climatology, "scale": self.scale_, "weights": self.weights_}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> AnomalyAutoregression:
+        """Set what `arrays` returned."""
+        self.climatology.restore(within("climatology", arrays))
+        self.scale_, self.weights_ = arrays["scale"], arrays["weights"]
+        return self
+
+    def _regress(self, anomalies: Sequence[Series], lead: int) -> Array:
+        inputs = max(self.memory, default=1)
+        parts = [a for a in anomalies if len(a.values) >= inputs + lead]
+        if not parts:
+            raise DataError(
+                "the training part is too short for an autoregression",
+                allowed=f"an unbroken stretch of at least {self.folds * (inputs + lead)} steps",
+            )
+        windows = [all_windows(a, inputs, lead) for a in parts]
+        x = np.concatenate([self._features(_season(w), w.input_values()) for w in windows])
+        y = np.concatenate([w.series.values[w.starts + inputs + lead - 1] for w in windows])
+        channels = y.shape[1]
+        weights = np.zeros((x.shape[1], channels))
+        diagonal = np.arange(channels)
+        own = x[:, :channels]
+        weights[diagonal, diagonal] = (own * y).sum(0) / np.maximum((own * own).sum(0), 1e-300)
+        gram = x.T @ x + self.alpha * np.eye(x.shape[1])
+        return weights + np.linalg.solve(gram, x.T @ (y - x @ weights))
+
+    def _features(self, season: Array, anomalies: Array) -> Array:
+        """Return (window, feature) from (window,) radians and (window, inputs, channel)."""
+        last = anomalies[:, -1]
+        columns = [last, *(anomalies[:, -k:].mean(axis=1) for k in self.memory)]
+        if self.seasonal and not np.isnan(season).any():
+            columns += [last * np.cos(season)[:, None], last * np.sin(season)[:, None]]
+        return np.concatenate(columns, axis=1)
+
+    def predict(self, windows: Windows) -> Array:
+        """Return climatology + regressed anomaly."""
+        anomalies = windows.input_values() - self.climatology.at(windows.input_years())
+        x = self._features(_season(windows), anomalies / self.scale_)
+        out = np.einsum("wf,lfc->wlc", x, self.weights_[: windows.leads]) * self.scale_
+        return out + self.climatology.predict(windows)
+
+
+class Average(Forecaster):
+    """Mean of several forecasters: steadier outside the training years than the best of them."""
+
+    def __init__(self, members: Sequence[Forecaster]) -> None:
+        self.members: list[Forecaster] = list(members)
+
+    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Average:
+        """Fit every member."""
+        for member in self.members:
+            member.fit(segments)
+        return self
+
+    def predict(self, windows: Windows) -> Array:
+        """Return the mean forecast."""
+        return np.mean([member.predict(windows) for member in self.members], axis=0)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays of every member."""
+        parts = [prefixed(str(i), member.arrays()) for i, member in enumerate(self.members)]
+        return {key: value for part in parts for key, value in part.items()}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> Average:
+        """Set what `arrays` returned."""
+        for i, member in enumerate(self.members):
+            member.restore(within(str(i), arrays))
+        return self
+
+
+def _season(windows: Windows) -> Array:
+    return 2 * np.pi * windows.input_years()[:, -1]
+
+
+class AutoregressionConfig(ForecasterConfig):
+    """Ridge regression of mode anomalies with memory, its coefficients following the season.
+
+    Attributes:
+        harmonics: of the climatology.
+        alpha: ridge penalty on standardised anomalies.
+    """
+
+    title: ClassVar[str] = "seasonal autoregression"
+
+    name: Literal["autoregression"] = "autoregression"
+    harmonics: NonNegativeInt | None = None
+    alpha: float | None = Field(default=None, gt=0)
+
+    def build(self, setting: Setting) -> InFrame:
+        """Return the model, in the modes."""
+        return InFrame(_frame(setting), self.build_inner(setting))
+
+    def build_inner(self, setting: Setting) -> AnomalyAutoregression:
+        """Return the model of coefficients alone."""
+        memory = tuple(sorted({min(3, setting.inputs), setting.inputs} - {1}))
+        return AnomalyAutoregression(
+            setting.harmonics if self.harmonics is None else self.harmonics, setting.leads,
+            self.alpha or ALPHAS[1], memory,
+        )  # fmt: skip
+
+    def refuses(self, setting: Setting) -> str:
+        """Return that the season needs a calendar, where there is none."""
+        return "" if setting.harmonics else "no calendar of two years or more"
+
+    def candidates(self, setting: Setting) -> list[ForecasterConfig]:
+        """Return penalties and harmonics."""
+        harmonics = [setting.harmonics, *(n for n in HARMONICS if n != setting.harmonics)]
+        return self.fill(harmonics=harmonics, alpha=ALPHAS)
+
+
+class AverageConfig(ForecasterConfig):
+    """Mean of seasonal autoregressions over harmonics 2 to 5 and four penalties."""
+
+    title: ClassVar[str] = "average of seasonal autoregressions"
+
+    name: Literal["autoregression_average"] = "autoregression_average"
+
+    def build(self, setting: Setting) -> InFrame:
+        """Return the model, in the modes."""
+        members = [
+            AutoregressionConfig(harmonics=n, alpha=alpha).build_inner(setting)
+            for n in HARMONICS for alpha in ALPHAS
+        ]  # fmt: skip
+        return InFrame(_frame(setting), Average(members))
+
+    def refuses(self, setting: Setting) -> str:
+        """Return that the season needs a calendar, where there is none."""
+        return "" if setting.harmonics else "no calendar of two years or more"
+
+
+def _frame(setting: Setting) -> Modes:
+    """Return modes of the deviation from the mean: the season stays in the coefficients."""
+    return Modes(setting, seasonal=False)

@@ -1,0 +1,210 @@
+"""Climatologies: mean, annual harmonics of the true calendar, trend; with the last anomaly held.
+
+What is learned beyond a climatology is estimated on anomalies from a climatology that has not seen
+them (cross-fitting): a climatology that is used after its training years is wrong by its own
+sampling error and by drift, and damping factors estimated in-sample would not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import NonNegativeInt
+
+from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig, Memo, Setting
+from scitoolkit.forecasting.windows import Array, Series, Windows
+
+
+class Climatology(Forecaster):
+    """Mean, annual harmonics of the true calendar, and (optionally) a linear trend.
+
+    Args:
+        harmonics: number of annual harmonics; fewer are used when the steps of the record
+            cannot resolve them, none when it spans less than two years or has no calendar.
+        trend: whether a linear trend is fitted too. Off by default: a trend of a few years
+            extrapolates badly.
+
+    Example:
+        >>> years = 2000 + np.arange(48) / 12
+        >>> values = 15 + 3 * np.cos(2 * np.pi * years)[:, None]
+        >>> model = Climatology(harmonics=2).fit([Series(values, years)])
+        >>> float(np.abs(model.at(years) - values).max().round(6))
+        0.0
+    """
+
+    def __init__(self, harmonics: int = 3, trend: bool = False) -> None:
+        self.harmonics: int = harmonics
+        self.trend: bool = trend
+
+    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Climatology:
+        """Fit by least squares over all segments."""
+        values = np.concatenate([s.values for s in segments])
+        years = np.concatenate([s.years for s in segments])
+        self.used_: int = min(self.harmonics, resolvable_harmonics(years))
+        self.origin_: float = 0.0 if np.isnan(years).any() else float(years.mean())
+        design = self._design(years)
+        self.coefficients_: np.ndarray = np.linalg.lstsq(design, values, rcond=None)[0]
+        return self
+
+    def at(self, years: Array) -> Array:
+        """Return (..., channel) for (...) decimal years."""
+        return self._design(years) @ self.coefficients_
+
+    def anomalies(self, series: Series) -> Series:
+        """Return the series minus its climatology."""
+        return Series(series.values - self.at(series.years), series.years)
+
+    def predict(self, windows: Windows) -> Array:
+        """Return the climatology of the times to forecast."""
+        return self.at(windows.output_years())
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return coefficients, harmonics used and origin of the trend."""
+        return {
+            "coefficients": self.coefficients_,
+            "used": np.array(self.used_),
+            "origin": np.array(self.origin_),
+        }
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> Climatology:
+        """Set what `arrays` returned."""
+        self.coefficients_ = arrays["coefficients"]
+        self.used_, self.origin_ = int(arrays["used"]), float(arrays["origin"])
+        return self
+
+    def _design(self, years: Array) -> Array:
+        years = np.asarray(years)
+        columns = [np.ones(years.shape)]
+        for order in range(1, self.used_ + 1):
+            angle = 2 * np.pi * order * years
+            columns += [np.cos(angle), np.sin(angle)]
+        if self.trend and not np.isnan(years).any():
+            columns.append(years - self.origin_)
+        return np.stack(columns, axis=-1)
+
+
+def resolvable_harmonics(years: Array) -> int:
+    """Return how many annual harmonics a record can tell apart from noise and from aliases."""
+    if np.isnan(years).any() or len(years) < 3 or np.ptp(years) < 1.9:
+        return 0
+    step = float(np.median(np.diff(np.sort(years))))
+    return int(round(1 / step, 3) // 2) if step > 0 else 0
+
+
+def cross_fitted_anomalies(
+    segments: Sequence[Series], climatology: Climatology, folds: int
+) -> list[Series]:
+    """Return anomalies, each block's from a climatology fitted to all other blocks.
+
+    Args:
+        segments: stretches of the record.
+        climatology: settings to copy; it is not changed.
+        folds: blocks the longest stretch is cut into; 1 means in-sample anomalies.
+    """
+    pieces = [piece for s in segments for piece in _cut(s, _share(s, segments, folds))]
+    out = []
+    for i, piece in enumerate(pieces):
+        others = [p for j, p in enumerate(pieces) if j != i]
+        model = Climatology(climatology.harmonics, climatology.trend)
+        all_years = np.concatenate([p.years for p in others]) if others else piece.years
+        short = np.isfinite(piece.years).all() and resolvable_harmonics(all_years) < min(
+            climatology.harmonics, resolvable_harmonics(np.concatenate([p.years for p in pieces]))
+        )
+        out.append(model.fit(pieces if short or not others else others).anomalies(piece))
+    return out
+
+
+def _share(series: Series, segments: Sequence[Series], folds: int) -> int:
+    total = sum(len(s.values) for s in segments)
+    return max(1, round(folds * len(series.values) / total))
+
+
+def _cut(series: Series, count: int) -> list[Series]:
+    edges = np.linspace(0, len(series.values), count + 1).astype(int)
+    return [Series(series.values[a:b], series.years[a:b]) for a, b in pairwise(edges)]
+
+
+class AnomalyPersistence(Forecaster):
+    """Climatology plus the last anomaly, held."""
+
+    def __init__(self, harmonics: int = 3) -> None:
+        self.climatology: Climatology = Climatology(harmonics)
+
+    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> AnomalyPersistence:
+        """Fit the climatology."""
+        self.climatology.fit(segments)
+        return self
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the climatology's."""
+        return self.climatology.arrays()
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> AnomalyPersistence:
+        """Set what `arrays` returned."""
+        self.climatology.restore(arrays)
+        return self
+
+    def predict(self, windows: Windows) -> Array:
+        """Return climatology + last anomaly."""
+        return self.climatology.predict(windows) + last_anomaly(self.climatology, windows)[:, None]
+
+
+def last_anomaly(climatology: Climatology, windows: Windows, lag: int = 0) -> Array:
+    """Return (window, channel): the anomaly `lag` steps before the last input."""
+    return windows.lagged(lag) - climatology.at(windows.input_years()[:, -1 - lag])
+
+
+class ClimatologyConfig(ForecasterConfig):
+    """Mean and annual harmonics of every cell.
+
+    Attributes:
+        harmonics: None for the number that validation chose.
+        trend: whether a linear trend is fitted too; None compares both.
+    """
+
+    title: ClassVar[str] = "climatology"
+
+    name: Literal["climatology"] = "climatology"
+    harmonics: NonNegativeInt | None = None
+    trend: bool = False
+
+    def build(self, setting: Setting) -> Climatology:
+        """Return the model."""
+        return Climatology(_harmonics(self.harmonics, setting), self.trend)
+
+
+class TrendConfig(ClimatologyConfig):
+    """Mean, annual harmonics and a linear trend of every cell."""
+
+    title: ClassVar[str] = "climatology + trend"
+
+    name: Literal["climatology_trend"] = "climatology_trend"  # type: ignore[assignment]
+    trend: bool = True
+
+    def refuses(self, setting: Setting) -> str:
+        """Return that a trend needs a calendar."""
+        return "" if setting.harmonics else "no calendar of two years or more"
+
+
+class AnomalyPersistenceConfig(ForecasterConfig):
+    """Climatology plus the last anomaly, held.
+
+    Attributes:
+        harmonics: None for the number that validation chose.
+    """
+
+    title: ClassVar[str] = "climatology + anomaly persistence"
+
+    name: Literal["anomaly_persistence"] = "anomaly_persistence"
+    harmonics: NonNegativeInt | None = None
+
+    def build(self, setting: Setting) -> AnomalyPersistence:
+        """Return the model."""
+        return AnomalyPersistence(_harmonics(self.harmonics, setting))
+
+
+def _harmonics(given: int | None, setting: Setting) -> int:
+    return setting.harmonics if given is None else given

@@ -1,0 +1,240 @@
+"""Climatology plus a damped anomaly of every cell, with or without memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.forecasting.forecasters.base import (
+    Forecaster,
+    ForecasterConfig,
+    Memo,
+    Setting,
+    prefixed,
+    within,
+)
+from scitoolkit.forecasting.forecasters.climatology import (
+    Climatology,
+    cross_fitted_anomalies,
+    last_anomaly,
+)
+from scitoolkit.forecasting.windows import Array, Series, Windows
+
+PATTERNS = 3
+SHRINKAGES = (3.0, 10.0)
+CROSS_FITS = (1, 3)
+
+
+class DampedAnomaly(Forecaster):
+    """Climatology plus a damped anomaly: factors per lead and channel, pulled to common ones.
+
+    Args:
+        harmonics: of the climatology.
+        leads: number of leads to estimate damping for.
+        shrinkage: pull of every channel's factors towards those common to all, in units of the
+            record's own weight: 0 = each channel alone (few modes), inf = common factors only
+            (many noisy cells).
+        folds: see `cross_fitted_anomalies`.
+        memory: lengths of the means of the last inputs that are damped beside the last input.
+        patterns: largest number of spatial patterns by which factors differ between channels;
+            more channels than that have their factors' differences truncated by SVD.
+        weights: (channel,) area weights for the common factors.
+
+    Source:
+        Damped persistence as in seasonal forecasting (Lorenz 1973; van den Dool 2007, ch. 8).
+    """
+
+    loadings_: Array
+    patterns_: Array
+
+    def __init__(
+        self,
+        harmonics: int = 3,
+        leads: int = 8,
+        shrinkage: float = 0.0,
+        folds: int = 4,
+        memory: Sequence[int] = (),
+        patterns: int | None = None,
+        weights: Array | None = None,
+    ) -> None:
+        self.climatology: Climatology = Climatology(harmonics)
+        self.leads: int = leads
+        self.shrinkage: float = shrinkage
+        self.folds: int = folds
+        self.memory: tuple[int, ...] = tuple(memory)
+        self.patterns: int | None = patterns
+        self.weights: Array | None = weights
+
+    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> DampedAnomaly:
+        """Fit the climatology, then the damping on cross-fitted anomalies."""
+        self.climatology.fit(segments)
+        anomalies = cross_fitted_anomalies(segments, self.climatology, self.folds)
+        if not any(len(a.values) >= self._reach + self.leads for a in anomalies):
+            anomalies = cross_fitted_anomalies(segments, self.climatology, 1)
+        factors = [self._factors(anomalies, lead) for lead in range(1, self.leads + 1)]
+        self.common_: np.ndarray = np.stack([common for common, _ in factors])
+        own = np.stack([departure for _, departure in factors])
+        self.loadings_, self.patterns_ = _low_rank(own, self.patterns)
+        return self
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the climatology's, and the damping factors."""
+        return {
+            **prefixed("climatology", self.climatology.arrays()),
+            "common": self.common_,
+            "loadings": self.loadings_,
+            "patterns": self.patterns_,
+        }
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> DampedAnomaly:
+        """Set what `arrays` returned."""
+        self.climatology.restore(within("climatology", arrays))
+        self.common_, self.loadings_ = arrays["common"], arrays["loadings"]
+        self.patterns_ = arrays["patterns"]
+        return self
+
+    @property
+    def _reach(self) -> int:
+        return max(self.memory, default=1)
+
+    def _factors(self, anomalies: Sequence[Series], lead: int) -> tuple[Array, Array]:
+        """Return the common factors (feature,) and each channel's departure (feature, channel)."""
+        gram: Any = 0.0
+        cross: Any = 0.0
+        first = self._reach - 1
+        for values in (a.values for a in anomalies if len(a.values) >= self._reach + lead):
+            features = [f[first : len(values) - lead] for f in self._features(values)]
+            target = values[first + lead :]
+            gram = gram + np.array([[(p * q).sum(0) for q in features] for p in features])
+            cross = cross + np.array([(p * target).sum(0) for p in features])
+        if np.isscalar(gram):
+            raise DataError(
+                f"no stretch of the training part holds {self._reach} steps and lead {lead}",
+                fix="fewer leads, or a longer file",
+            )
+        weights = np.ones(gram.shape[2]) if self.weights is None else self.weights
+        weights = weights / weights.mean()
+        common = np.linalg.lstsq(gram @ weights, cross @ weights, rcond=None)[0]
+        if not self.memory:
+            common = np.clip(common, 0.0, 1.0)
+        if np.isinf(self.shrinkage):
+            return common, np.zeros_like(cross)
+        own_power = np.einsum("iic->i", gram) / gram.shape[2]
+        prior = self.shrinkage * np.diag(own_power) + np.finfo(float).tiny * np.eye(len(common))
+        missing = cross - np.einsum("ijc,j->ic", gram, common)
+        matrices = gram.transpose(2, 0, 1) + prior
+        dead = ~(np.einsum("cii->c", gram.transpose(2, 0, 1)) > 0)
+        matrices[dead] += np.eye(len(common))
+        departure = np.linalg.solve(matrices, missing.T[..., None])[..., 0].T
+        if not self.memory:
+            departure = np.clip(common[:, None] + departure, 0.0, 1.0) - common[:, None]
+        return common, departure
+
+    def _features(self, anomalies: Array) -> list[Array]:
+        """Return [(time, channel)]: the anomaly, and its means over the last inputs."""
+        total = np.concatenate([np.zeros((1, anomalies.shape[1])), np.cumsum(anomalies, axis=0)])
+        out = [anomalies]
+        for length in self.memory:
+            mean = np.zeros_like(anomalies)
+            mean[length - 1 :] = (total[length:] - total[:-length]) / length
+            out.append(mean)
+        return out
+
+    def predict(self, windows: Windows) -> Array:
+        """Return climatology + damping x anomalies."""
+        anomalies = [last_anomaly(self.climatology, windows, k) for k in range(self._reach)]
+        features = [anomalies[0], *(np.mean(anomalies[:k], axis=0) for k in self.memory)]
+        out = self.climatology.predict(windows)
+        for lead in range(windows.leads):
+            for position, feature in enumerate(features):
+                own = self.loadings_[lead, position] @ self.patterns_
+                out[:, lead] += feature * (self.common_[lead, position] + own)
+        return out
+
+
+def _low_rank(departures: Array, limit: int | None) -> tuple[Array, Array]:
+    """Return loadings (lead, feature, pattern) and patterns (pattern, channel)."""
+    leads, features, channels = departures.shape
+    if limit is None or channels <= limit:
+        return np.moveaxis(departures, 2, -1), np.eye(channels)
+    left, size, right = np.linalg.svd(departures.reshape(-1, channels), full_matrices=False)
+    loadings = (left[:, :limit] * size[:limit]).reshape(leads, features, -1)
+    return loadings, right[:limit]
+
+
+class DampedAnomalyConfig(ForecasterConfig):
+    """Climatology plus the last anomaly, damped by one factor per lead.
+
+    Attributes:
+        harmonics: of the climatology; None for the number that validation chose.
+    """
+
+    title: ClassVar[str] = "climatology + damped anomaly"
+
+    name: Literal["damped_anomaly"] = "damped_anomaly"
+    harmonics: NonNegativeInt | None = None
+
+    def build(self, setting: Setting) -> DampedAnomaly:
+        """Return the model."""
+        harmonics = setting.harmonics if self.harmonics is None else self.harmonics
+        return DampedAnomaly(harmonics, setting.leads, np.inf, 1, weights=setting.weights)
+
+
+class MemoryConfig(ForecasterConfig):
+    """Climatology plus damped anomalies of the last inputs and their means, cell by cell.
+
+    Attributes:
+        harmonics: of the climatology; None for the number that validation chooses.
+        memory: lengths of the means of the last inputs.
+        folds: cross-fitting of the climatology.
+        shrinkage: pull of every cell's factors towards the common ones.
+    """
+
+    title: ClassVar[str] = "damped anomaly with memory"
+
+    name: Literal["damped_anomaly_memory"] = "damped_anomaly_memory"
+    harmonics: NonNegativeInt | None = None
+    memory: tuple[PositiveInt, ...] | None = None
+    folds: PositiveInt | None = None
+    shrinkage: float | None = Field(default=None, ge=0)
+
+    def build(self, setting: Setting) -> DampedAnomaly:
+        """Return the model; what is None takes the value that the choice starts from."""
+        return DampedAnomaly(
+            setting.harmonics if self.harmonics is None else self.harmonics, setting.leads,
+            SHRINKAGES[-1] if self.shrinkage is None else self.shrinkage,
+            self.folds or 1, self.memory or (), PATTERNS, setting.weights,
+        )  # fmt: skip
+
+    def candidates(self, setting: Setting) -> list[ForecasterConfig]:
+        """Return memories, cross-fits and shrinkages."""
+        inputs = setting.inputs
+        memories = dict.fromkeys([(), tuple(sorted({min(3, inputs), inputs} - {1}))])
+        return [
+            self.model_copy(update={
+                "memory": memory if self.memory is None else self.memory,
+                "folds": folds if self.folds is None else self.folds,
+                "shrinkage": shrinkage if self.shrinkage is None else self.shrinkage,
+            })
+            for memory, folds, shrinkage in product(memories, CROSS_FITS, SHRINKAGES)
+        ]  # fmt: skip
+
+    def tune_harmonics(
+        self, options: Sequence[int], error: Callable[[ForecasterConfig], float]
+    ) -> int:
+        """Return the number of annual harmonics of the least validation error."""
+        if self.harmonics is not None:
+            return self.harmonics
+        if len(options) == 1:
+            return options[0]
+        return min(options, key=lambda n: error(self.model_copy(update={"harmonics": n})))
+
+    def label(self) -> str:
+        """Return title and settings."""
+        memory = "+".join(map(str, (1, *(self.memory or ()))))
+        return f"{self.title} (memory {memory}, folds {self.folds}, shrinkage {self.shrinkage:g})"

@@ -1,0 +1,206 @@
+"""Polynomial maps of the last states: linear with lags, quadratic and cubic (NG-RC, OpInf), DMD."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting
+from scitoolkit.forecasting.forecasters.frames import Frame, Modes
+from scitoolkit.forecasting.forecasters.recursive import Recursive, lagged_rows
+from scitoolkit.forecasting.forecasters.regression import RidgePath, monomials, num_monomials
+from scitoolkit.forecasting.windows import Array
+
+MOST_FEATURES = 1200
+
+
+class PolynomialMap(Recursive):
+    """The increment of the state as a polynomial of the last states, by ridge regression.
+
+    Args:
+        frame: the coordinates.
+        degree: of the polynomial.
+        lags: number of states it reads.
+        penalty: ridge penalty on features of mean square 1.
+
+    Source:
+        Operator inference, Peherstorfer & Willcox 2016, doi:10.1016/j.cma.2016.03.025; next
+        generation reservoir computing, Gauthier et al. 2021, doi:10.1038/s41467-021-25801-2.
+    """
+
+    weights_: Array
+
+    def __init__(self, frame: Frame, degree: int, lags: int, penalty: float) -> None:
+        super().__init__(frame, lags)
+        self.degree, self.penalty = degree, penalty
+
+    def key(self) -> tuple[Any, ...]:
+        """Return degree and lags."""
+        return "polynomial", self.degree, self.lags
+
+    def features(self, memory: Sequence[Array]) -> Array:
+        """Return (row, feature) of the last states, newest first."""
+        return monomials(np.concatenate(memory, axis=-1), self.degree)
+
+    def prepare(self, stretches: Sequence[Array]) -> tuple[RidgePath, Array]:
+        """Return the ridge path of the design, and the increments rotated into it."""
+        now, after = lagged_rows(stretches, self.lags, self.reach)
+        path = RidgePath(self.features([now[:, k] for k in range(self.lags)]))
+        return path, path.rotate(after - now[:, 0])
+
+    def solve(self, prepared: tuple[RidgePath, Array]) -> None:
+        """Set the coefficients."""
+        path, rotated = prepared
+        self.weights_ = path.solve(rotated, self.penalty)
+
+    def advance(self, memory: list[Array]) -> list[Array]:
+        """Return the memory one step on."""
+        return [memory[0] + self.features(memory) @ self.weights_, *memory[:-1]]
+
+    def fitted(self) -> dict[str, np.ndarray]:
+        """Return the coefficients (feature, coordinate)."""
+        return {"weights": self.weights_}
+
+    def set_fitted(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Set the coefficients."""
+        self.weights_ = arrays["weights"]
+
+
+class Delays(PolynomialMap):
+    """A linear map of the last states, projected on their leading singular vectors.
+
+    Args:
+        frame: the coordinates.
+        lags: number of states.
+        rank: number of singular vectors.
+
+    Source:
+        DMD, Schmid 2010, doi:10.1017/S0022112010001217; Hankel-DMD, Arbabi & Mezić 2017,
+        doi:10.1137/17M1125236.
+    """
+
+    def __init__(self, frame: Frame, lags: int, rank: int) -> None:
+        super().__init__(frame, 1, lags, 0.0)
+        self.rank: int = rank
+
+    def key(self) -> tuple[Any, ...]:
+        """Return lags and rank."""
+        return "delays", self.lags, self.rank
+
+    def prepare(self, stretches: Sequence[Array]) -> Any:
+        """Return the coefficients themselves: there is no penalty."""
+        now, after = lagged_rows(stretches, self.lags, self.reach)
+        states = now.reshape(len(now), -1)
+        vectors = np.linalg.eigh(states.T @ states)[1][:, ::-1][:, : self.rank]
+        design = np.concatenate([np.ones((len(states), 1)), states @ vectors], axis=1)
+        found = np.linalg.lstsq(design, after - now[:, 0], rcond=None)[0]
+        return np.concatenate([found[:1], vectors @ found[1:]])
+
+    def solve(self, prepared: Any) -> None:
+        """Set the coefficients."""
+        self.weights_ = prepared
+
+
+class _PolynomialConfig(ForecasterConfig):
+    """A polynomial map of the last states in the modes.
+
+    Attributes:
+        lags: number of states; None for the one that validation chooses.
+        penalty: of the ridge regression; None likewise.
+    """
+
+    degree: ClassVar[int]
+    lag_options: ClassVar[tuple[int, ...]]
+    penalties: ClassVar[tuple[float, ...]] = (1e-8, 1e-6, 1e-4, 1e-2)
+
+    lags: PositiveInt | None = None
+    penalty: float | None = Field(default=None, gt=0)
+
+    def build(self, setting: Setting) -> PolynomialMap:
+        """Return the model."""
+        lags, penalty = self.lags or 1, self.penalty or self.penalties[-1]
+        return PolynomialMap(Modes(setting), self.degree, lags, penalty)
+
+    def refuses(self, setting: Setting) -> str:
+        """Return that there are too many features for this number of steps."""
+        if self._fits(setting, self.lags or 1):
+            return ""
+        features = num_monomials(setting.modes * (self.lags or 1), self.degree)
+        return f"{features} features are too many for {setting.rows} steps"
+
+    def candidates(self, setting: Setting) -> list[ForecasterConfig]:
+        """Return lags and penalties."""
+        options = [k for k in self.lag_options if k <= setting.inputs and self._fits(setting, k)]
+        return self.fill(lags=options, penalty=self.penalties)
+
+    def _fits(self, setting: Setting, lags: int) -> bool:
+        features = num_monomials(setting.modes * lags, self.degree)
+        return lags <= setting.inputs and features <= min(MOST_FEATURES, setting.rows / 1.2)
+
+
+class LinearConfig(_PolynomialConfig):
+    """Linear map of the last states in the modes, by ridge regression."""
+
+    title: ClassVar[str] = "linear map with lags"
+    degree: ClassVar[int] = 1
+    lag_options: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
+    penalties: ClassVar[tuple[float, ...]] = (1e-7, 1e-4, 1e-2, 1e-1)
+
+    name: Literal["linear"] = "linear"
+
+
+class QuadraticConfig(_PolynomialConfig):
+    """Quadratic map of the last states in the modes (NG-RC, operator inference)."""
+
+    title: ClassVar[str] = "quadratic map"
+    degree: ClassVar[int] = 2
+    lag_options: ClassVar[tuple[int, ...]] = (1, 2, 3)
+
+    name: Literal["quadratic_map"] = "quadratic_map"
+
+
+class CubicConfig(_PolynomialConfig):
+    """Cubic map of the last states in the modes (NG-RC, operator inference)."""
+
+    title: ClassVar[str] = "cubic map"
+    degree: ClassVar[int] = 3
+    lag_options: ClassVar[tuple[int, ...]] = (1, 2)
+
+    name: Literal["cubic_map"] = "cubic_map"
+
+
+class DmdConfig(ForecasterConfig):
+    """Dynamic mode decomposition: the linear map of one state to the next in the modes."""
+
+    title: ClassVar[str] = "DMD"
+
+    name: Literal["dmd"] = "dmd"
+
+    def build(self, setting: Setting) -> Delays:
+        """Return the model."""
+        return Delays(Modes(setting), 1, setting.modes)
+
+
+class HankelDmdConfig(ForecasterConfig):
+    """Dynamic mode decomposition of delay vectors of all input steps.
+
+    Attributes:
+        rank: number of singular vectors of the delay vectors.
+    """
+
+    title: ClassVar[str] = "Hankel-DMD"
+
+    name: Literal["hankel_dmd"] = "hankel_dmd"
+    rank: PositiveInt | None = None
+
+    def build(self, setting: Setting) -> Delays:
+        """Return the model."""
+        return Delays(Modes(setting), setting.inputs, self.rank or setting.modes)
+
+    def candidates(self, setting: Setting) -> list[ForecasterConfig]:
+        """Return ranks: one and two vectors a mode."""
+        most = setting.modes * setting.inputs
+        return self.fill(rank=sorted({min(setting.modes * k, most) for k in (1, 2)}))

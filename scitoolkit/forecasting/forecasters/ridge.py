@@ -1,0 +1,131 @@
+"""Linear map of all inputs to all leads in the modes, with the rest of the field on top."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig, Memo, Setting
+from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
+from scitoolkit.forecasting.forecasters.frames import InFrame, Modes
+from scitoolkit.forecasting.windows import Array, Series, Windows, all_windows, blocked_folds
+
+
+class RidgeAutoregression(Forecaster):
+    """Linear map of all inputs to all outputs, `alpha` chosen by blocked validation.
+
+    Args:
+        inputs: input steps.
+        leads: output steps.
+        alphas: penalties to choose from, on standardised channels.
+        folds: blocks of the validation.
+    """
+
+    alphas_default: ClassVar[tuple[float, ...]] = (0.1, 1.0, 10.0, 100.0, 1000.0)
+
+    def __init__(
+        self, inputs: int = 8, leads: int = 8, alphas: Sequence[float] = (), folds: int = 4
+    ) -> None:
+        self.inputs: int = inputs
+        self.leads: int = leads
+        self.folds: int = folds
+        self.alphas: tuple[float, ...] = tuple(alphas) or self.alphas_default
+
+    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> RidgeAutoregression:
+        """Choose `alpha_`, then fit on all segments."""
+        values = np.concatenate([s.values for s in segments])
+        self.mean_: Any = values.mean(axis=0)
+        spread = values.std(axis=0)
+        self.scale_: np.ndarray = np.where(spread > 0, spread, 1.0)
+        length = self.inputs + self.leads
+        errors = np.zeros(len(self.alphas))
+        longest = max(len(s.values) for s in segments)
+        folds = min(self.folds, longest // (2 * length))
+        if len(self.alphas) > 1 and folds > 1:
+            for train, block in blocked_folds(segments, folds, self.leads, length):
+                x, y = self._table(train)
+                xv, yv = self._table([block])
+                errors += [((yv - xv @ w) ** 2).sum() for w in _ridge(x, y, self.alphas)]
+        self.alpha_: float = float(self.alphas[int(np.argmin(errors))])
+        self.weights_: Any = next(_ridge(*self._table(segments), [self.alpha_]))
+        return self
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return mean, scale and weights."""
+        return {"mean": self.mean_, "scale": self.scale_, "weights": self.weights_}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> RidgeAutoregression:
+        """Set what `arrays` returned."""
+        self.mean_, self.scale_ = arrays["mean"], arrays["scale"]
+        self.weights_ = arrays["weights"]
+        return self
+
+    def _table(self, segments: Sequence[Series]) -> tuple[Array, Array]:
+        long = [s for s in segments if len(s.values) >= self.inputs + self.leads]
+        if not long:
+            raise DataError(
+                "no unbroken stretch holds a window", fix="a longer file, or fewer steps"
+            )
+        windows = [
+            all_windows(Series((s.values - self.mean_) / self.scale_, s.years),
+                        self.inputs, self.leads)
+            for s in long
+        ]  # fmt: skip
+        x = np.concatenate([_with_one(w.input_values()) for w in windows])
+        return x, np.concatenate([w.targets().reshape(len(w), -1) for w in windows])
+
+    def predict(self, windows: Windows) -> Array:
+        """Return (window, lead, channel)."""
+        return self.forecast(windows.input_values())[:, : windows.leads]
+
+    def forecast(self, inputs: Array) -> Array:
+        """Return (window, lead, channel) of (window, inputs, channel)."""
+        x = _with_one((inputs - self.mean_) / self.scale_)
+        out = (x @ self.weights_).reshape(len(inputs), self.leads, -1)
+        return out * self.scale_ + self.mean_
+
+
+def _with_one(inputs: Array) -> Array:
+    flat = inputs.reshape(len(inputs), -1)
+    return np.concatenate([flat, np.ones((len(flat), 1))], axis=1)
+
+
+def _ridge(x: Array, y: Array, alphas: Sequence[float]) -> Any:
+    gram, cross = x.T @ x, x.T @ y
+    for alpha in alphas:
+        penalty = alpha * np.eye(len(gram))
+        penalty[-1, -1] = 1e-9  # the intercept is free
+        yield np.linalg.solve(gram + penalty, cross)
+
+
+class PodRidgeConfig(ForecasterConfig):
+    """Ridge autoregression of the modes' anomalies; outside the modes the climatology."""
+
+    title: ClassVar[str] = "climatology + POD ridge"
+
+    name: Literal["pod_ridge"] = "pod_ridge"
+
+    def build(self, setting: Setting) -> InFrame:
+        """Return the model."""
+        return InFrame(Modes(setting), RidgeAutoregression(setting.inputs, setting.leads))
+
+
+class DampedRidgeConfig(ForecasterConfig):
+    """Ridge autoregression of the modes' anomalies; outside the modes the damped anomaly.
+
+    Attributes:
+        base: the damped anomaly.
+    """
+
+    title: ClassVar[str] = "damped anomaly with memory + POD ridge"
+
+    name: Literal["damped_pod_ridge"] = "damped_pod_ridge"
+    base: MemoryConfig = MemoryConfig()
+
+    def build(self, setting: Setting) -> InFrame:
+        """Return the model."""
+        ridge = RidgeAutoregression(setting.inputs, setting.leads)
+        return InFrame(Modes(setting), ridge, self.base.build(setting))

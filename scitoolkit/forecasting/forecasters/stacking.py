@@ -1,0 +1,156 @@
+"""Nonnegative stacking: a convex combination of forecasters, by their errors out of fold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from scitoolkit.core.plugins import Choice
+from scitoolkit.forecasting.forecasters.base import (
+    Forecaster,
+    ForecasterConfig,
+    Memo,
+    Setting,
+    forecasters,
+    prefixed,
+    within,
+)
+from scitoolkit.forecasting.selection import cross_validate
+from scitoolkit.forecasting.windows import Array, Series, Windows
+
+
+class Stacking(Forecaster):
+    """A convex combination of forecasters, with weights per lead.
+
+    Args:
+        members: what is combined, at most five.
+        setting: leads and area weights.
+        weights: (lead, member); None finds them by blocked cross-validation in `fit`.
+
+    Source:
+        Stacked regressions, Breiman 1996, doi:10.1007/BF00117832.
+    """
+
+    def __init__(
+        self, members: Sequence[ForecasterConfig], setting: Setting, weights: Array | None = None
+    ) -> None:
+        self.configs, self.setting = list(members), setting
+        self.members: list[Forecaster] = [m.build(setting) for m in members]
+        self.weights_: Array | None = weights
+
+    def fit(self, segments: Sequence[Series], memo: Memo | None = None) -> Stacking:
+        """Fit the members, and the weights where none were given."""
+        if self.weights_ is None:
+            self.weights_ = self._find_weights(segments)
+        for member in self.members:
+            member.fit(segments, memo)
+        return self
+
+    def _find_weights(self, segments: Sequence[Series]) -> Array:
+        errors = []
+        for config in self.configs:
+            found = cross_validate(
+                partial(config.build, self.setting), segments,
+                inputs=self.setting.inputs, leads=self.setting.leads,
+            )  # fmt: skip
+            errors.append(found.truth - found.forecast)
+        return convex_weights(np.stack(errors), self.setting.weights)
+
+    def predict(self, windows: Windows) -> Array:
+        """Return (window, lead, cell)."""
+        assert self.weights_ is not None
+        return combined(np.stack([m.predict(windows) for m in self.members]), self.weights_)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the weights, and the arrays of every member."""
+        assert self.weights_ is not None
+        parts = [prefixed(str(i), member.arrays()) for i, member in enumerate(self.members)]
+        return {"weights": self.weights_, **{k: v for part in parts for k, v in part.items()}}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> Stacking:
+        """Set what `arrays` returned."""
+        self.weights_ = np.asarray(arrays["weights"])
+        for i, member in enumerate(self.members):
+            member.restore(within(str(i), arrays))
+        return self
+
+
+def combined(forecasts: Array, weights: Array) -> Array:
+    """Return (window, lead, cell) of (member, window, lead, cell) and weights (lead, member)."""
+    return np.einsum("mwlc,lm->wlc", forecasts, weights)
+
+
+def convex_weights(errors: Array, weights: Array) -> Array:
+    """Return (lead, member): nonnegative, of sum 1, of the least mean square error.
+
+    The errors of neighbouring leads are pooled, because overlapping windows are few independent
+    ones.
+
+    Args:
+        errors: (member, window, lead, cell) on data that the members have not seen.
+        weights: (cell,) area weights.
+
+    Example:
+        >>> errors = np.array([1.0, -1.0])[:, None, None, None] * np.ones((2, 3, 1, 1))
+        >>> convex_weights(errors, np.ones(1))
+        array([[0.5, 0.5]])
+    """
+    leads = errors.shape[2]
+    scaled = errors * np.sqrt(weights)
+    rows = [scaled[:, :, lead].reshape(len(errors), -1) for lead in range(leads)]
+    products = np.stack([row @ row.T for row in rows])
+    pooled = [products[max(0, lead - 1) : lead + 2].sum(axis=0) for lead in range(leads)]
+    return np.stack([_least_convex(matrix) for matrix in pooled])
+
+
+def _least_convex(matrix: Array) -> Array:
+    """Return the minimum of w'Mw over the simplex, by all sets of members that take part."""
+    count = len(matrix)
+    best, least = np.eye(count)[np.argmin(np.diag(matrix))], float(np.diag(matrix).min())
+    ridge = 1e-9 * float(np.trace(matrix)) / count + 1e-300
+    for size in range(2, count + 1):
+        for members in map(list, combinations(range(count), size)):
+            block = matrix[np.ix_(members, members)] + ridge * np.eye(size)
+            part = np.linalg.solve(block, np.ones(size))
+            part = part / part.sum()
+            value = float(part @ matrix[np.ix_(members, members)] @ part)
+            if (part >= 0).all() and value < least:
+                best, least = np.zeros(count), value
+                best[members] = part
+    return best
+
+
+class StackingConfig(ForecasterConfig):
+    """Convex combination of several forecasters, with weights per lead found out of fold.
+
+    Attributes:
+        members: two to five forecasters.
+        weights: (lead, member); None finds them by blocked cross-validation.
+    """
+
+    title: ClassVar[str] = "stacking"
+    compared: ClassVar[bool] = False
+
+    name: Literal["stacking"] = "stacking"
+    members: list[Annotated[ForecasterConfig, Choice(forecasters)]] = Field(
+        min_length=2, max_length=5
+    )
+    weights: list[list[float]] | None = None
+
+    def build(self, setting: Setting) -> Stacking:
+        """Return the model."""
+        given = None if self.weights is None else np.array(self.weights)
+        return Stacking(self.members, setting, given)
+
+    def refuses(self, setting: Setting) -> str:
+        """Return the first reason that a member gives."""
+        return next((why for m in self.members if (why := m.refuses(setting))), "")
+
+    def label(self) -> str:
+        """Return the members."""
+        return f"{self.title} of {' and '.join(m.title for m in self.members)}"

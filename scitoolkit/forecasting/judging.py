@@ -1,0 +1,165 @@
+"""Validation of forecasters: errors out of fold, and whether long rollouts stay bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.forecasting.forecasters.base import (
+    Forecaster,
+    ForecasterConfig,
+    Setting,
+    Subspace,
+    once,
+)
+from scitoolkit.forecasting.forecasters.frames import Frame, encoded_windows
+from scitoolkit.forecasting.forecasters.recursive import Recursive
+from scitoolkit.forecasting.metrics import rmse_per_lead
+from scitoolkit.forecasting.windows import (
+    Array,
+    Series,
+    Windows,
+    all_windows,
+    blocked_folds,
+    join_windows,
+)
+
+FOLDS = 4
+ROLLOUTS, ROLLOUT_STEPS, LATE = 12, 300, 100
+EXCURSION = 1.5
+"""Largest excursion and late spread of a stable rollout, in units of those of the record."""
+UNSTABLE = 10.0
+"""Factor on the error of a forecaster whose rollouts leave the range of the record."""
+SHARED = ("frame", "record", "range", "truth", "inputs")
+"""What all families share of a fold: coordinates of the record and of the windows."""
+_MOST_VALUES = 4_000_000
+
+
+@dataclass
+class Fold:
+    """Stretches to learn from, windows to forecast, and what candidates share."""
+
+    train: list[Series]
+    windows: Windows
+    memo: dict[Any, Any] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Drop what candidates of one family share; fitted frames stay."""
+        for key in [k for k in self.memo if k[0] not in SHARED]:
+            del self.memo[key]
+
+
+def blocked(segments: Sequence[Series], setting: Setting) -> list[Fold]:
+    """Return blocked folds, gaps of `leads` steps apart; [] where the record is too short."""
+    length = setting.inputs + setting.leads
+    longest = max(len(s.values) for s in segments)
+    folds = min(FOLDS, longest // length)
+    if longest < 3 * length or folds < 2:
+        return []
+    found = []
+    for train, block in blocked_folds(segments, folds, setting.leads, length):
+        if train:
+            found.append(Fold(train, thinned(all_windows(block, setting.inputs, setting.leads))))
+    return found
+
+
+def thinned(windows: Windows) -> Windows:
+    """Return evenly chosen windows, so that their values fit in memory many times."""
+    values = len(windows) * windows.leads * windows.series.values.shape[1]
+    return windows.take(slice(None, None, max(1, -(-values // _MOST_VALUES))))
+
+
+@dataclass
+class Judge:
+    """Scores candidates on folds of the record before the test part.
+
+    Attributes:
+        setting: what candidates are built for.
+        folds: where they are compared.
+    """
+
+    setting: Setting
+    folds: list[Fold]
+
+    def error(self, config: ForecasterConfig) -> float:
+        """Return the RMSE over all leads, larger for a candidate whose rollouts diverge."""
+        rmse, stable = self.score(config)
+        return rmse if stable else UNSTABLE * rmse
+
+    def score(self, config: ForecasterConfig) -> tuple[float, bool]:
+        """Return the area-weighted RMSE over all folds and leads, and whether it is stable."""
+        squares, count, stable = 0.0, 0, True
+        for fold in self.folds:
+            model = config.build(self.setting).fit(fold.train, fold.memo)
+            error = mean_squares(model, fold, self.setting.weights)
+            squares += float(error.mean()) * len(fold.windows)
+            count += len(fold.windows)
+            stable = stable and is_stable(model, fold)
+        return float(np.sqrt(squares / count)), stable
+
+    def errors(self, config: ForecasterConfig) -> list[Array]:
+        """Return per fold (window, lead, cell) truth - forecast."""
+        return [
+            fold.windows.targets()
+            - config.build(self.setting).fit(fold.train, fold.memo).predict(fold.windows)
+            for fold in self.folds
+        ]
+
+    def forget(self) -> None:
+        """Drop what the candidates of one family share."""
+        for fold in self.folds:
+            fold.forget()
+
+
+def overall(errors: Sequence[Array], weights: Array) -> float:
+    """Return the area-weighted RMSE over all windows and leads."""
+    joined = join_windows(errors)
+    return float(np.sqrt((rmse_per_lead(joined, 0 * joined, weights) ** 2).mean()))
+
+
+def mean_squares(model: Forecaster, fold: Fold, weights: Array) -> Array:
+    """Return (lead,) area-weighted mean squared errors, in the model's subspace where it has one.
+
+    Outside the subspace all models of one subspace forecast the same climatology.
+    """
+    frame = model.subspace()
+    if frame is None:
+        return rmse_per_lead(fold.windows.targets(), model.predict(fold.windows), weights) ** 2
+    truth, outside = once(
+        fold.memo, ("truth", *frame.key),
+        lambda: frame.split(fold.windows.targets(), fold.windows.output_years()),
+    )  # fmt: skip
+    return outside + frame.square(truth - model.coordinates(encoded_inputs(frame, fold)))
+
+
+def encoded_inputs(frame: Subspace | Frame, fold: Fold) -> Windows:
+    """Return the fold's windows in coordinates."""
+    return once(fold.memo, ("inputs", *frame.key), lambda: encoded_windows(frame, fold.windows))
+
+
+def is_stable(model: Forecaster, fold: Fold) -> bool:
+    """Return whether long rollouts stay near the range of the record.
+
+    A model with a small error at the leads may still diverge a little later, and a polynomial that
+    diverges is not to be trusted outside the states it was fitted to.
+    """
+    if not isinstance(model, Recursive):
+        return True
+    largest, spread = range_of(model, fold)
+    which = np.linspace(0, len(fold.windows) - 1, min(ROLLOUTS, len(fold.windows))).astype(int)
+    paths = model.rollout(encoded_inputs(model.frame, fold).take(which), ROLLOUT_STEPS)
+    if not (np.abs(paths) < EXCURSION * largest).all():
+        return False
+    return bool(paths[:, -LATE:].std(axis=(0, 1)).mean() < EXCURSION * spread)
+
+
+def range_of(model: Recursive, fold: Fold) -> tuple[float, float]:
+    """Return the largest absolute coordinate of the record, and the mean deviation."""
+    key = ("range", *model.frame.key)
+    if key not in fold.memo:
+        z = np.concatenate([model.frame.encode(*s) for s in fold.train])
+        fold.memo[key] = float(np.abs(z).max()), float(z.std(axis=0).mean())
+    return fold.memo[key]

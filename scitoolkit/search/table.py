@@ -1,0 +1,67 @@
+"""The trials of a search as a table: rows, a pandas DataFrame, results.csv."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scitoolkit.search.history import History
+
+if TYPE_CHECKING:
+    import pandas
+
+FILE = "results.csv"
+
+
+def trial_rows(history: History) -> list[dict[str, Any]]:
+    """Return one row a trial, in the order of their numbers.
+
+    Columns: `trial`, `status`, `origin`, the configuration as `p:NAME`, the figures as `m:NAME`,
+    `seconds` of workers, `cpu` seconds, `seed`, `of` (the trial that was trained again),
+    `failure`.
+    """
+    return [
+        {
+            "trial": trial.id, "status": trial.status, "origin": trial.origin,
+            **{f"p:{name}": _cell(value) for name, value in trial.configuration.items()},
+            **{f"m:{name}": value for name, value in trial.metrics.items()},
+            "seconds": trial.wall, "cpu": trial.cpu, "seed": trial.seed, "of": trial.of,
+            "failure": trial.failure,
+        }
+        for trial in sorted(history.trials.values(), key=lambda trial: trial.id)
+    ]  # fmt: skip
+
+
+def _cell(value: Any) -> Any:
+    """Return numbers and texts as they are, the rest as JSON."""
+    return value if isinstance(value, str | int | float | bool | None) else json.dumps(value)
+
+
+def to_dataframe(history: History) -> pandas.DataFrame:
+    """Return the trials as a table with one row a trial; see `trial_rows` for its columns.
+
+    Example:
+        >>> from scitoolkit.search import Search, real, to_dataframe
+        >>> found = Search({"x": real(0, 1)}, lambda c: c["x"]).run(trials=3)
+        >>> list(to_dataframe(found).columns[:5])
+        ['trial', 'status', 'origin', 'p:x', 'm:objective']
+    """
+    import pandas
+
+    return pandas.DataFrame(trial_rows(history))
+
+
+def write_csv(history: History, folder: Path) -> Path:
+    """Write results.csv, whole or not at all; return its path."""
+    rows = trial_rows(history)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    path = folder / FILE
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+    temporary.replace(path)
+    return path

@@ -1,0 +1,155 @@
+"""Contract suite of forecasters, to inherit in tests.
+
+Example:
+    class TestMyForecaster(ForecasterContract):
+        @pytest.fixture
+        def config(self):
+            return MyForecasterConfig()
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.forecasting.forecasters import ForecasterConfig, Setting, forecasters
+from scitoolkit.forecasting.windows import Array, Series, all_windows
+
+INPUTS, LEADS, CELLS = 6, 4, 12
+
+
+def wave_series(steps: int = 240, seed: int = 0) -> Series:
+    """Return a seasonal cycle and two travelling waves under noise, monthly, on 12 cells."""
+    rng = np.random.default_rng(seed)
+    t, x = np.arange(steps)[:, None], np.arange(CELLS) * 2 * np.pi / CELLS
+    waves = np.sin(x - 0.9 * t) + 0.5 * np.sin(2 * x + 0.53 * t)
+    season = 2 * np.cos(2 * np.pi * t / 12) * (1 + 0.1 * np.cos(x))
+    noise = 0.1 * rng.standard_normal((steps, CELLS))
+    return Series(waves + season + noise, 2000 + np.arange(steps) / 12)
+
+
+def wave_setting() -> Setting:
+    """Return the setting of `wave_series`."""
+    return Setting(
+        INPUTS, LEADS, np.ones(CELLS), rank=4, harmonics=2, shape=(CELLS,), rows=200, seed=0
+    )
+
+
+class ForecasterContract:
+    """What every forecaster must keep; override the fixture `config`."""
+
+    @pytest.fixture
+    def config(self) -> ForecasterConfig:
+        """Return the configuration of the forecaster under test."""
+        raise NotImplementedError("override the fixture `config`")
+
+    def parts(self, config: ForecasterConfig) -> tuple[Setting, list[Series], Series]:
+        """Return setting, two stretches to learn from, and what comes after them."""
+        series, setting = wave_series(), wave_setting()
+        assert not config.refuses(setting)
+        train = [Series(*(a[s] for a in series)) for s in (slice(0, 110), slice(113, 200))]
+        return setting, train, Series(series.values[200:], series.years[200:])
+
+    def fitted_and_forecast(self, config: ForecasterConfig) -> tuple[Array, Array]:
+        """Return truth and forecast of the part that was not learned from."""
+        setting, train, rest = self.parts(config)
+        windows = all_windows(rest, INPUTS, LEADS)
+        return windows.targets(), config.build(setting).fit(train).predict(windows)
+
+    def test_registered_under_its_name(self, config: ForecasterConfig) -> None:
+        """The registry returns this class, which has a summary, a title and runs here."""
+        assert forecasters.get(config.name) is type(config)
+        member = forecasters.member(config.name)
+        assert member.summary
+        assert not member.problem
+        assert config.title
+        assert config.title in config.candidates(wave_setting())[0].label()
+
+    def test_keys_of_others_are_refused(self, config: ForecasterConfig) -> None:
+        """No key is accepted that the forecaster does not have."""
+        with pytest.raises(ConfigError, match="no_such_key"):
+            type(config)(**{**config.model_dump(), "no_such_key": 1})
+
+    def test_settings_survive_json(self, config: ForecasterConfig) -> None:
+        """A chosen candidate is the same after it was written and read."""
+        for candidate in config.candidates(wave_setting()):
+            text = json.dumps(candidate.model_dump(mode="json"))
+            assert type(config).model_validate(json.loads(text)) == candidate
+
+    def test_forecasts_are_finite_and_in_the_unit_of_the_field(
+        self, config: ForecasterConfig
+    ) -> None:
+        """The forecast has the shape of the truth, and follows an offset and a scale of it."""
+        setting, train, rest = self.parts(config)
+        windows = all_windows(rest, INPUTS, LEADS)
+        forecast = config.build(setting).fit(train).predict(windows)
+        assert forecast.shape == windows.targets().shape
+        assert np.isfinite(forecast).all()
+        moved = [Series(3 * s.values + 50, s.years) for s in train]
+        again = config.build(setting).fit(moved).predict(windows.with_values(3 * rest.values + 50))
+        np.testing.assert_allclose(again, 3 * forecast + 50, rtol=0.01, atol=0.3)
+
+    def test_it_learns_from_the_segments_alone(self, config: ForecasterConfig) -> None:
+        """Fitting twice gives the same forecast; what comes after the inputs changes nothing."""
+        setting, train, rest = self.parts(config)
+        changed = rest.values.copy()
+        changed[20 + INPUTS :] = 1e3
+        one, other = (
+            config.build(setting)
+            .fit(train)
+            .predict(all_windows(Series(v, rest.years), INPUTS, LEADS).take(slice(20, 21)))
+            for v in (rest.values, changed)
+        )
+        np.testing.assert_array_equal(one, other)
+
+    def test_what_lies_before_the_inputs_changes_nothing(self, config: ForecasterConfig) -> None:
+        """A forecast sees its input steps only."""
+        setting, train, rest = self.parts(config)
+        model = config.build(setting).fit(train)
+        whole = model.predict(all_windows(rest, INPUTS, LEADS).take(slice(20, 21)))
+        cut = Series(rest.values[20:], rest.years[20:])
+        short = model.predict(all_windows(cut, INPUTS, LEADS).take(slice(0, 1)))
+        np.testing.assert_allclose(whole, short, rtol=1e-10, atol=1e-10)
+
+    def test_steps_are_the_forecast(self, config: ForecasterConfig) -> None:
+        """`start` and `step` give the leads of `predict` one after another."""
+        setting, train, rest = self.parts(config)
+        model, windows = config.build(setting).fit(train), all_windows(rest, INPUTS, LEADS)
+        forecast, state = model.predict(windows), model.start(windows)
+        for lead in range(LEADS):
+            state, values = model.step(state)
+            np.testing.assert_allclose(values, forecast[:, lead], rtol=1e-10, atol=1e-10)
+
+    def test_arrays_restore_the_model(self, config: ForecasterConfig) -> None:
+        """A model made from the arrays forecasts the same, bit for bit."""
+        setting, train, rest = self.parts(config)
+        model, windows = config.build(setting).fit(train), all_windows(rest, INPUTS, LEADS)
+        arrays = {k: np.array(v) for k, v in model.arrays().items()}
+        assert model.cost() == sum(v.size for v in arrays.values())
+        again = config.build(setting).restore(arrays)
+        np.testing.assert_array_equal(again.predict(windows), model.predict(windows))
+
+    def test_a_memo_changes_nothing(self, config: ForecasterConfig) -> None:
+        """Candidates that share what does not depend on the penalty are those that do not."""
+        setting, train, rest = self.parts(config)
+        windows = all_windows(rest, INPUTS, LEADS)
+        memo: dict[Any, Any] = {}
+        for candidate in config.candidates(setting)[:2]:
+            shared = candidate.build(setting).fit(train, memo).predict(windows)
+            alone = candidate.build(setting).fit(train).predict(windows)
+            np.testing.assert_allclose(shared, alone, rtol=1e-9, atol=1e-9)
+
+    def test_too_short_a_record_is_refused_by_name(self, config: ForecasterConfig) -> None:
+        """A record that holds no window raises `DataError`, or is enough."""
+        setting, train, rest = self.parts(config)
+        short = [Series(train[0].values[:3], train[0].years[:3])]
+        try:
+            model = config.build(replace(setting, rows=3)).fit(short)
+        except DataError:
+            return
+        assert np.isfinite(model.predict(all_windows(rest, INPUTS, LEADS))).all()
