@@ -62,9 +62,10 @@ class Stacking(Forecaster):
         return convex_weights(np.stack(errors), self.setting.weights)
 
     def predict(self, windows: Windows) -> Array:
-        """Return (window, lead, cell)."""
+        """Return (window, lead, cell); leads beyond those that were weighed have the last's."""
         assert self.weights_ is not None
-        return combined(np.stack([m.predict(windows) for m in self.members]), self.weights_)
+        leads = np.minimum(np.arange(windows.leads), len(self.weights_) - 1)
+        return combined(np.stack([m.predict(windows) for m in self.members]), self.weights_[leads])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the weights, and the arrays of every member."""
