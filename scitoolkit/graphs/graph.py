@@ -183,6 +183,21 @@ class Graph:
         """One more than the highest label; 0 without labels."""
         return 0 if self.labels is None else int(self.labels.max()) + 1
 
+    def edge_facts(self) -> dict[str, int]:
+        """Count the edges and nodes that are kept although they may be oversights.
+
+        Example:
+            >>> Graph([0, 0, 1], [1, 1, 1], 3, np.zeros((3, 1))).edge_facts()
+            {'self_loops': 1, 'duplicate_edges': 1, 'isolated_nodes': 1}
+        """
+        pairs = self.target * self.num_nodes + self.source
+        ends = np.bincount(np.concatenate([self.source, self.target]), minlength=self.num_nodes)
+        return {
+            "self_loops": int((self.source == self.target).sum()),
+            "duplicate_edges": len(pairs) - len(np.unique(pairs)),
+            "isolated_nodes": int((ends == 0).sum()),
+        }
+
     def in_degrees(self) -> Array:
         """Number of edges that end at each node, shape (N,)."""
         return np.bincount(self.target, minlength=self.num_nodes)

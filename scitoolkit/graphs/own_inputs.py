@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from scitoolkit.graphs.stored_part import StoredPart, whole_graph
 from scitoolkit.graphs.task import PartLoader
 from scitoolkit.training.processes import on_rank_zero
 
+EDGE_FACTS = ("self_loops", "duplicate_edges", "isolated_nodes")
+
 
 @dataclass(frozen=True)
 class OwnInputs:
@@ -29,6 +32,7 @@ class OwnInputs:
         num_edges: of the whole graph.
         num_classes: of the whole graph.
         sizes: nodes of train, validation and test, on all processes.
+        edge_facts: counts self-loops, duplicate edges and isolated nodes of the whole graph.
     """
 
     part: Part
@@ -36,6 +40,7 @@ class OwnInputs:
     num_edges: int
     num_classes: int
     sizes: dict[str, int]
+    edge_facts: Callable[[], dict[str, int]]
 
 
 def read_whole(config: GraphDataConfig, path: Path) -> Graph:
@@ -73,7 +78,7 @@ def _of_file(config: GraphConfig, ranks: Communicator) -> OwnInputs:
         for name, nodes in graph.parts.items()
         if len(nodes)
     }
-    return OwnInputs(part, loaders, graph.num_edges, graph.num_classes, sizes)
+    return OwnInputs(part, loaders, graph.num_edges, graph.num_classes, sizes, graph.edge_facts)
 
 
 def _of_stored(config: GraphConfig, ranks: Communicator) -> OwnInputs:
@@ -90,4 +95,7 @@ def _of_stored(config: GraphConfig, ranks: Communicator) -> OwnInputs:
             total = graph.header["splits"][name]
             loaders[name] = PartLoader.of_places(x, place, labels[place], total)
     header = graph.header
-    return OwnInputs(part, loaders, header["num_edges"], header["num_classes"], header["splits"])
+    facts = {name: header[name] for name in EDGE_FACTS}
+    return OwnInputs(
+        part, loaders, header["num_edges"], header["num_classes"], header["splits"], lambda: facts
+    )

@@ -41,6 +41,7 @@ def check(config: GraphConfig) -> Mapping[str, Any]:
     return {
         "nodes": own.part.num_nodes,
         "edges": own.num_edges,
+        **own.edge_facts(),
         "features": own.part.inputs.num_features,
         "classes": own.num_classes,
         "parts": own.sizes,

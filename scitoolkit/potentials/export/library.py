@@ -27,6 +27,17 @@ class _Info(ctypes.Structure):
     ]  # fmt: skip
 
 
+class _Graph(ctypes.Structure):
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = [
+        ("owned", _I64), ("all", _I64),
+        *((name, _P) for name in ("ptr", "sender", "vector", "species")),
+    ]  # fmt: skip
+
+
+class _Exchange(ctypes.Structure):
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = [("width", _I32), ("rows", _P)]
+
+
 class PotentialLibrary:
     """A compiled potential with its weights.
 
@@ -48,6 +59,7 @@ class PotentialLibrary:
 
     def __init__(self, folder: Path | str, *, threads: int = 1) -> None:
         self.threads = threads
+        self._space: np.ndarray[Any, Any] | None = None
         path = Path(folder) / LIBRARY
         _check_whole(path)
         self._library = _open(path)
@@ -101,6 +113,39 @@ class PotentialLibrary:
             "virial": virial,
         }  # fmt: skip
 
+    def evaluate(
+        self, ptr: np.ndarray, sender: np.ndarray, vectors: np.ndarray, species: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return atomic energies (N,) in eV and dE/d(edge vector) (E, 3) of a given graph.
+
+        Args:
+            ptr: (N + 1,) int64, where the edges of each receiver begin.
+            sender: (E,) int32. vectors: (E, 3) float64, Å, from receiver to sender.
+            species: (N,) int32, places in `species`.
+
+        Raises:
+            DataError: a graph that the library refuses.
+            NumericalError: positions or weights that are not finite.
+        """
+        atoms, edges = len(species), len(sender)
+        energy, gradient = np.empty(atoms), np.empty((edges, 3))
+        given: list[np.ndarray[Any, Any]] = [ptr, sender, vectors, species]
+        graph = _Graph(atoms, atoms, *(a.ctypes.data for a in given))
+        size = self._library.stk_workspace(self._model, atoms, atoms, edges, self.threads) + 64
+        if self._space is None or len(self._space) < size:
+            self._space = np.empty(size, dtype=np.uint8)
+        start = self._space.ctypes.data
+        run = self._library.stk_begin(
+            self._model, ctypes.byref(graph), start + -start % 64, self.threads,
+            energy.ctypes.data, gradient.ctypes.data,
+        )  # fmt: skip
+        _check_state(0 if run else -1)
+        exchange, state = _Exchange(), 1
+        while state > 0:  # without ghosts there is nothing to exchange
+            state = self._library.stk_advance(run, ctypes.byref(exchange))
+        _check_state(state)
+        return energy, gradient
+
 
 def _open(path: Path) -> ctypes.CDLL:
     try:
@@ -120,6 +165,11 @@ def _open(path: Path) -> ctypes.CDLL:
     library.stk_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p, _I64]
     library.stk_close.argtypes = [_P]
     library.stk_about.restype, library.stk_about.argtypes = ctypes.POINTER(_Info), [_P]
+    library.stk_workspace.restype = _I64
+    library.stk_workspace.argtypes = [_P, _I64, _I64, _I64, _I32]
+    library.stk_begin.restype = _P
+    library.stk_begin.argtypes = [_P, ctypes.POINTER(_Graph), _P, _I32, _P, _P]
+    library.stk_advance.argtypes = [_P, ctypes.POINTER(_Exchange)]
     library.stk_compute.argtypes = [_P, _I64, _P, _P, _P, _P, _I32, _P, _P, _P, _P]
     return library
 

@@ -11,7 +11,7 @@ import xarray as xr
 from scitoolkit import api
 from scitoolkit.cli.main import run_cli
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.graphs.graph import Graph, write_graph
+from scitoolkit.graphs.graph import Graph, read_graph, write_graph
 
 pytest.importorskip("torch_geometric", exc_type=ImportError)
 
@@ -56,6 +56,19 @@ def test_train_evaluate_predict(file, tmp_path):
         assert found["probability"].shape == (240, 3)
         assert np.allclose(found["probability"].sum("label"), 1, atol=1e-5)
     assert (run.path / "report" / "index.html").is_file()
+
+
+def test_check_says_what_is_kept_of_the_edges(file, tmp_path):
+    facts = api.check(settings(file, tmp_path))
+    graph = read_graph(file)
+    pairs = set(zip(graph.source, graph.target, strict=True))
+    assert facts["duplicate_edges"] == graph.num_edges - len(pairs) > 0
+    assert facts["self_loops"] == (graph.source == graph.target).sum() > 0
+    assert facts["isolated_nodes"] == 0
+    stored = tmp_path / "parts"
+    assert run_cli(["graphs", "partition", str(file), str(stored), "--parts", "1"]) == 0
+    from_parts = api.check(settings(stored, tmp_path))
+    assert from_parts == {**facts, "first_loss": pytest.approx(facts["first_loss"], rel=1e-5)}
 
 
 def test_a_file_with_other_features_is_refused(file, tmp_path):

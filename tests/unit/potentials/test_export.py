@@ -4,7 +4,9 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
+import ase
 import numpy as np
 import pytest
 import torch
@@ -19,7 +21,9 @@ from scitoolkit.potentials import (
     SeE2AConfig,
     SeE2RConfig,
 )
+from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
+from scitoolkit.potentials.export.calculator import LibraryCalculator
 from scitoolkit.potentials.export.folder import LIBRARY, WEIGHTS
 from scitoolkit.potentials.export.library import PotentialLibrary
 from scitoolkit.potentials.export.write import export_library, largest_difference, library_source
@@ -136,6 +140,37 @@ def test_cmake_builds_the_same_library(exported, tmp_path):
     for command in (["cmake", "-B", "build"], ["cmake", "--build", "build"]):
         subprocess.run(command, cwd=copy, check=True, capture_output=True)
     assert largest_difference(model, PotentialLibrary(copy)) <= 1e-12
+
+
+def test_caller_in_c_of_the_documentation(exported, tmp_path):
+    _, folder = exported
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "potentials-in-lammps.md"
+    (tmp_path / "call.c").write_text(page.read_text().split("```c\n")[1].split("```")[0])
+    command = [*find_compiler().split(), "call.c", f"-I{folder}", folder / LIBRARY,
+               f"-Wl,-rpath,{folder}", "-o", "call"]  # fmt: skip
+    subprocess.run(command, cwd=tmp_path, check=True)
+    done = subprocess.run(
+        [tmp_path / "call", folder / WEIGHTS], capture_output=True, text=True, check=True
+    )
+    positions = [[0.0, 0.0, 0.0], [0.96, 0.0, 0.0], [-0.24, 0.93, 0.0]]
+    calculator = LibraryCalculator(folder)
+    molecule = ase.Atoms("OHH", positions, calculator=calculator)
+    wanted = [molecule.get_potential_energy(), molecule.get_forces()[0, 0]]
+    assert np.allclose([float(each) for each in done.stdout.split()], wanted, rtol=0, atol=1e-11)
+    with pytest.raises(DataError, match="no element 'He'"):
+        ase.Atoms("He", calculator=calculator).get_potential_energy()
+
+
+def test_calculator_over_the_library_equals_ours(exported):
+    model, folder = exported
+    rng = np.random.default_rng(1)
+    atoms = ase.Atoms("OHHOHH", rng.uniform(0, 5, (6, 3)), cell=[5.2, 5.3, 6], pbc=[1, 1, 0])
+    values = []
+    for calculator in (Calculator(model, skin=0), LibraryCalculator(folder)):
+        atoms.calc = calculator
+        values.append([atoms.get_potential_energy(), atoms.get_forces(), atoms.get_stress()])
+    for one, other in zip(*values, strict=True):
+        assert np.abs(one - other).max() <= 1e-11 * max(1, np.abs(one).max())
 
 
 def test_library_needs_neither_python_nor_torch(exported):

@@ -222,6 +222,8 @@ int32_t stk_advance(stk_run *run, stk_exchange *wanted) {
   if (state != STK_DONE) return state;
   for (int64_t i = 0; i < run->graph.owned; i++)
     if (!isfinite(run->energy[i])) return STK_NOT_FINITE;
+  for (int64_t k = 0; k < 3 * run->graph.ptr[run->graph.owned]; k++)
+    if (!isfinite(run->gradient[k])) return STK_NOT_FINITE;
   return STK_DONE;
 }
 

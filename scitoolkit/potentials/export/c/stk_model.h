@@ -24,7 +24,7 @@ enum { /* results of stk_advance */
   STK_FORWARD = 1,    /* copy owners' rows to their ghosts */
   STK_REVERSE = 2,    /* add ghosts' rows to their owners' */
   STK_BAD_GRAPH = -1, /* unsorted edges, unknown species, too many neighbours of an atom */
-  STK_NOT_FINITE = -2 /* an energy that is no number: positions or weights */
+  STK_NOT_FINITE = -2 /* an energy or gradient that is no number */
 };
 
 typedef struct {

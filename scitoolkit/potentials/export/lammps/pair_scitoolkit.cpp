@@ -250,7 +250,7 @@ class PairScitoolkit : public Pair {
       if (!std::isfinite(energy[i]))
         error->one(FLERR, "the energy of atom {} is not finite: positions or weights are not",
                    atom->tag[i]);
-    error->one(FLERR, "an energy is not finite");
+    error->one(FLERR, "forces are not finite: overlapping atoms, or weights that are not");
   }
 
   // A library that ends before its section table would crash when it is loaded.

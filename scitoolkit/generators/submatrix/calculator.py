@@ -1,0 +1,114 @@
+"""ASE calculator of tight-binding carbon: energy, forces and stress by the submatrix method."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from ase.calculators.calculator import Calculator, all_changes
+
+from scitoolkit.core.errors import ConfigError, NumericalError
+from scitoolkit.generators.submatrix.carbon import (
+    ELECTRONS,
+    ORBITALS,
+    Pairs,
+    blocks,
+    hamiltonian,
+    pair_density,
+    repulsion,
+)
+from scitoolkit.generators.submatrix.functions import Submatrices, bisected, in_blocks, powers
+
+GROUP = 8
+
+
+class TightBindingCarbon(Calculator):
+    """Energy (eV), forces (eV/Å) and stress (eV/Å³) of carbon, without k points.
+
+    Args:
+        hops: the pattern of the submatrices is that of H**hops; more are more accurate.
+        temperature: electronic, eV; 0 needs a gap. With one, `free_energy` belongs to the forces.
+        method: `submatrix`, linear in the atoms; `dense`, exact.
+        error: largest accepted estimate of the error of the density matrix at temperature 0.
+    """
+
+    implemented_properties: ClassVar[list[str]] = [  # type: ignore[misc]
+        "energy", "free_energy", "forces", "stress",
+    ]  # fmt: skip
+
+    def __init__(
+        self, hops: int = 3, temperature: float = 0.0,
+        method: Literal["submatrix", "dense"] = "submatrix", error: float = 0.05,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if hops < 1 or temperature < 0:
+            raise ConfigError(
+                f"hops {hops}, temperature {temperature:g}", allowed="hops >= 1, >= 0"
+            )
+        self.hops: int = hops
+        self.temperature: float = temperature
+        self.method: str = method
+        self.bound: float = error
+
+    def calculate(
+        self, atoms: Any = None, properties: Any = None, system_changes: Any = all_changes
+    ) -> None:
+        """Compute all properties; `results` also has the estimated error and the gap.
+
+        Raises:
+            ConfigError: an element other than carbon.
+            NumericalError: no gap at temperature 0, or the pattern is too small.
+        """
+        super().calculate(atoms, properties, system_changes)
+        assert self.atoms is not None
+        if set(self.atoms.numbers) != {6}:
+            raise ConfigError("parameters for carbon alone", allowed="C")
+        pairs = Pairs.of(self.atoms)
+        block, gradient = blocks(pairs.vector)
+        matrix = hamiltonian(pairs, block)
+        parts = self._parts(matrix)
+        found = parts.density(ELECTRONS * pairs.num_atoms / 2, self.temperature)
+        if found.error > self.bound:
+            raise NumericalError(
+                f"the estimated error of the density matrix is {found.error:.2g}",
+                allowed=f"{self.bound:.2g}", fix=f"hops={self.hops + 1}",
+            )  # fmt: skip
+        pushed, energy = repulsion(pairs)[1], repulsion(pairs)[0] + 2 * found.energy
+        density = pair_density(found.matrix, pairs)
+        # Closed shells: every orbital is filled twice.
+        slope = 2 * np.einsum("pab,pcab->pc", density, gradient, optimize=True) + pushed
+        forces = np.zeros((pairs.num_atoms, 3))
+        for c in range(3):
+            forces[:, c] = np.bincount(pairs.i, slope[:, c], pairs.num_atoms)
+            forces[:, c] -= np.bincount(pairs.j, slope[:, c], pairs.num_atoms)
+        self.results = {
+            "energy": energy, "free_energy": energy - self._entropy(parts, found.mu),
+            "forces": forces, "density_error": found.error, "gap": found.gap,
+            "electrons": 2 * found.electrons,
+        }  # fmt: skip
+        if self.atoms.cell.rank == 3:
+            virial = np.einsum("pc,pd->cd", slope, pairs.vector) / self.atoms.get_volume()
+            self.results["stress"] = virial[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
+
+    def _parts(self, matrix: Any) -> Submatrices:
+        assert self.atoms is not None
+        n = len(self.atoms)
+        if self.method == "dense":
+            every = np.arange(ORBITALS * n)
+            return Submatrices(matrix, [every], np.ones((every.size, every.size)))
+        order = bisected(self.atoms.positions, GROUP)
+        return Submatrices(matrix, in_blocks(order, GROUP, ORBITALS), powers(matrix, self.hops))
+
+    def _entropy(self, parts: Submatrices, mu: float) -> float:
+        """Return temperature x entropy of the electrons."""
+        if self.temperature == 0:
+            return 0.0
+        from scipy.special import entr
+
+        from scitoolkit.generators.submatrix.functions import occupations
+
+        total = 0.0
+        for part in parts:
+            f = occupations(part.values, mu, self.temperature)
+            total += float((part.own**2 @ (entr(f) + entr(1 - f))).sum())
+        return 2 * self.temperature * total

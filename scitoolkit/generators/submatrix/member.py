@@ -1,0 +1,127 @@
+"""The generator `tight_binding_carbon`: structures of carbon labelled by tight binding."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.results import Figure, Points, Series
+from scitoolkit.generators.base import ORIGIN, Generator, Origin, Sample
+
+DECIMALS = 8  # of extxyz: what is written is what was labelled
+
+
+class TightBindingCarbonFrames(Generator):
+    """Rattled, strained diamond with tight-binding energies, forces and stress, as extxyz.
+
+    Attributes:
+        lattice: constant of the cubic cell.
+        displacement: standard deviation of each coordinate.
+        strain: standard deviation of each component of a symmetric strain.
+        repeats: cubic cells of 8 atoms along each axis.
+        frames: independent structures of a sample.
+        method: `dense` (exact) or `submatrix` (linear in the atoms, for large cells).
+        hops: the submatrices' pattern is that of this power of the Hamiltonian.
+        temperature: electronic, for structures without a gap.
+    """
+
+    name: Literal["tight_binding_carbon"] = "tight_binding_carbon"
+    parameters: ClassVar[Mapping[str, str]] = {
+        "lattice": "Å", "displacement": "Å", "strain": "1",
+    }  # fmt: skip
+    equations: ClassVar[str] = (
+        "E = 2 tr(D H) + sum_i F(sum_j phi(r_ij)); orthogonal sp3 tight binding, closed shells"
+    )
+    scheme: ClassVar[str] = "Slater-Koster Hamiltonian, density matrix dense or by submatrices"
+    reference: ClassVar[str] = (
+        "Xu, Wang, Chan and Ho 1992, J. Phys.: Condens. Matter 4, 6047; Lass et al. 2020, SC20"
+    )
+    suffix: ClassVar[str] = ".xyz"
+    requires: ClassVar[tuple[str, ...]] = ("ase",)
+
+    lattice: Annotated[PositiveFloat, Field(ge=3.2, le=4.0)] = 3.56
+    displacement: Annotated[NonNegativeFloat, Field(le=0.5)] = 0.1
+    strain: Annotated[NonNegativeFloat, Field(le=0.1)] = 0.02
+    repeats: PositiveInt = 2
+    frames: PositiveInt = 8
+    method: Literal["dense", "submatrix"] = "dense"
+    hops: PositiveInt = 2
+    temperature: NonNegativeFloat = 0.0
+
+    def generate(self, seed: int) -> Sample:
+        """Return labelled structures, and how well electrons and momentum are conserved."""
+        import numpy as np
+        from ase.build import bulk
+        from ase.calculators.singlepoint import SinglePointCalculator
+
+        from scitoolkit.generators.submatrix.calculator import TightBindingCarbon
+
+        rng, frames = np.random.default_rng(seed), []
+        drifts = {"electrons": 0.0, "force_sum": 0.0}
+        for _ in range(self.frames):
+            cubic = bulk("C", "diamond", a=self.lattice, cubic=True)
+            atoms = cubic.repeat(self.repeats)
+            strain = self.strain * rng.standard_normal((3, 3))
+            atoms.set_cell(atoms.cell @ (np.eye(3) + (strain + strain.T) / 2), scale_atoms=True)
+            rattled = atoms.positions + self.displacement * rng.standard_normal((len(atoms), 3))
+            atoms.positions[:] = rattled.round(DECIMALS)
+            atoms.calc = TightBindingCarbon(self.hops, self.temperature, self.method)
+            forces = atoms.get_forces()
+            found = atoms.calc.results
+            counted = abs(found["electrons"] / (4 * len(atoms)) - 1)
+            drifts["electrons"] = max(drifts["electrons"], float(counted))
+            drift = float(np.abs(forces.sum(0)).max() / max(np.abs(forces).max(), 1e-3))
+            drifts["force_sum"] = max(drifts["force_sum"], drift)
+            kept = {k: found[k] for k in ("energy", "free_energy", "stress")}
+            atoms.calc = SinglePointCalculator(atoms, forces=forces.round(DECIMALS), **kept)
+            frames.append(atoms)
+        return Sample(frames, drifts)
+
+    def invariant_bounds(self) -> Mapping[str, float]:
+        """Return the bounds of the number of electrons and of the sum of forces."""
+        exact = self.method == "dense" or self.temperature > 0
+        return {"electrons": 1e-8 if exact else 1e-3, "force_sum": 1e-9}
+
+    def figures(self, frames: Any) -> Sequence[Figure]:
+        """Return the energies over the volumes."""
+        volumes = [float(a.get_volume()) / len(a) for a in frames]
+        energies = [float(a.get_potential_energy()) / len(a) for a in frames]
+        series = [Series(label="first sample", x=volumes, y=list(energies), style="points")]
+        return [Points(title="Energies", x_label="volume an atom (Å³)",
+                       y_label="energy an atom (eV)", series=series)]  # fmt: skip
+
+    def write(self, sample: Sample, origin: Origin, path: Path) -> None:
+        """Write extxyz; the first frame states how all were made."""
+        import ase.io
+
+        frames: Any = list(sample.frames)
+        labels, frames[0] = frames[0].calc, frames[0].copy()
+        frames[0].calc = labels
+        frames[0].info[ORIGIN] = json.loads(origin.text())
+        path = Path(path)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            ase.io.write(temporary, frames, format="extxyz")
+            temporary.replace(path)
+        except OSError as error:
+            raise DataError(f"{error}", where=str(path)) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def read(cls, path: Path) -> tuple[Any, Origin]:
+        """Return the frames of a file that `write` made, and how they were made."""
+        import ase.io
+
+        frames: Any = ase.io.read(path, ":", format="extxyz")
+        about = frames[0].info.pop(ORIGIN, None)
+        if about is None:
+            raise DataError("no sample that `scitoolkit generate` made", where=str(path))
+        return frames, Origin.parse(json.dumps(about))

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from scitoolkit import api
+from scitoolkit.core.errors import ConfigError, NumericalError
+from scitoolkit.generators.submatrix.functions import Submatrices, bisected, in_blocks, powers
+from scitoolkit.testing import GeneratorContract
+
+ase = pytest.importorskip("ase")
+
+
+def two_bands(n: int = 80, gap: float = 4.0, seed: int = 0) -> sp.csr_array:
+    """A chain with levels at -gap/2 and gap/2, disordered hops to the next two sites."""
+    rng = np.random.default_rng(seed)
+    on = np.where(np.arange(n) % 2 == 0, -gap / 2, gap / 2) + 0.05 * rng.standard_normal(n)
+    hops = [0.3 * rng.standard_normal(n - k) for k in (1, 2)]
+    h = sp.diags_array([on, hops[0], hops[0], hops[1], hops[1]], offsets=[0, 1, -1, 2, -2])
+    return sp.csr_array(h)
+
+
+def exact(h: sp.csr_array, electrons: int) -> tuple[np.ndarray, np.ndarray]:
+    w, q = np.linalg.eigh(h.toarray())
+    return w, q[:, :electrons] @ q[:, :electrons].T
+
+
+@pytest.mark.parametrize("method", ["sign", "inverse", "inverse_root"])
+def test_functions_of_the_whole_matrix_are_exact(method):
+    h = two_bands()
+    if method == "inverse_root":
+        h = sp.csr_array(h + 5 * sp.eye_array(h.shape[0]))
+    full = np.ones(h.shape)
+    parts = Submatrices(h, in_blocks(range(80), 16), full)
+    w, q = np.linalg.eigh(h.toarray())
+    f = {"sign": np.sign, "inverse": lambda w: 1 / w, "inverse_root": lambda w: w**-0.5}[method]
+    assert np.abs(getattr(parts, method)().toarray() - (q * f(w)) @ q.T).max() < 1e-12
+
+
+def test_errors_fall_with_the_pattern_and_the_estimate_follows():
+    h = two_bands()
+    w, d = exact(h, 40)
+    mask = h.toarray() != 0
+    errors = []
+    for hops in (1, 2, 3, 4):
+        parts = Submatrices(h, in_blocks(range(80), 2), powers(h, hops))
+        found = parts.density(40.0)
+        errors.append(np.abs(found.matrix.toarray() - d)[mask].max())
+        assert errors[-1] / 3 < found.error < 3 * errors[-1]
+        assert abs(found.electrons - 40) < 3 * errors[-1]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-2 * errors[0]
+    assert found.energy == pytest.approx(w[:40].sum(), rel=1e-4)
+
+
+def test_a_chemical_potential_at_a_temperature():
+    h, temperature = two_bands(gap=0.5), 0.2
+    parts = Submatrices(h, [np.arange(80)], np.ones(h.shape))
+    found = parts.density(37.0, temperature)
+    w = np.linalg.eigvalsh(h.toarray())
+    assert (1 / (1 + np.exp((w - found.mu) / temperature))).sum() == pytest.approx(37.0, abs=1e-9)
+    assert np.isnan(found.error)
+
+
+def test_a_metal_is_refused_without_a_temperature():
+    h = sp.csr_array(sp.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(2000, 2000)))
+    parts = Submatrices(h, in_blocks(range(2000), 200), powers(h, 100))
+    with pytest.raises(NumericalError, match="of a metal"):
+        parts.density(1000.0)
+    assert abs(parts.density(1000.0, 0.1).electrons - 1000) < 1e-8
+
+
+def test_large_submatrices_are_diagonalised_again_instead_of_kept(monkeypatch):
+    h = two_bands()
+    kept = Submatrices(h, in_blocks(range(80), 4), powers(h, 3)).density(40.0).matrix
+    monkeypatch.setattr("scitoolkit.generators.submatrix.functions.KEPT_BYTES", 0)
+    again = Submatrices(h, in_blocks(range(80), 4), powers(h, 3)).density(40.0).matrix
+    assert np.array_equal(kept.toarray(), again.toarray())
+
+
+def test_runs_of_a_bisected_order_are_compact():
+    rng = np.random.default_rng(0)
+    points = rng.random((64, 3))
+    order = bisected(points, 8)
+    assert sorted(order) == list(range(64))
+    spread = [np.ptp(points[order[i : i + 8]], axis=0).max() for i in range(0, 64, 8)]
+    assert np.mean(spread) < 0.65
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda h: h[:, :40], "a square one"),
+        (lambda h: h + sp.csr_array(([1.0], ([0], [5])), h.shape), "not symmetric"),
+        (lambda h: h * np.nan, "not finite"),
+    ],
+)
+def test_unusable_matrices_are_refused(change, message):
+    with pytest.raises((ConfigError, NumericalError), match=message):
+        Submatrices(sp.csr_array(change(two_bands())), [np.arange(80)], np.ones((80, 80)))
+
+
+def test_unusable_groups_and_patterns_are_refused():
+    h = two_bands()
+    with pytest.raises(ConfigError, match="no partition"):
+        Submatrices(h, [np.arange(79)], powers(h, 1))
+    with pytest.raises(ConfigError, match="lacks entries"):
+        Submatrices(h, [np.arange(80)], sp.eye_array(80))
+    with pytest.raises(NumericalError, match="not positive definite"):
+        Submatrices(h, [np.arange(80)], powers(h, 1)).inverse_root()
+    with pytest.raises(NumericalError, match="0 to 80"):
+        Submatrices(h, [np.arange(80)], powers(h, 1)).density(81.0)
+
+
+def diamond(displacement: float = 0.08, repeats: int = 1, a: float = 3.56):
+    from ase.build import bulk
+
+    atoms = bulk("C", "diamond", a=a, cubic=True) * ((repeats,) * 3)
+    rng = np.random.default_rng(0)
+    atoms.positions += displacement * rng.standard_normal(atoms.positions.shape)
+    return atoms
+
+
+def energy(atoms, **settings) -> float:
+    from scitoolkit.generators.submatrix.calculator import TightBindingCarbon
+
+    atoms.calc = TightBindingCarbon(**{"method": "dense", **settings})
+    return atoms.get_potential_energy()
+
+
+def test_functions_of_distance_join_smoothly():
+    from scitoolkit.generators.submatrix.carbon import CUTOFF, HOPPING, REPULSION
+
+    for decay in (HOPPING, REPULSION):
+        for where in (decay.join, CUTOFF):
+            below, above = (decay(np.array([where + s])) for s in (-1e-9, 1e-9))
+            assert np.allclose(below, above, atol=1e-7)
+    assert HOPPING(np.array([1.536329]))[0] == pytest.approx(1.0)
+
+
+def test_forces_and_stress_are_derivatives_of_the_energy():
+    atoms, h = diamond(), 1e-4
+    energy(atoms)
+    forces, stress = atoms.get_forces(), atoms.get_stress()
+    for atom, axis in ((0, 0), (5, 2)):
+        ends = []
+        for side in (1, -1):
+            moved = atoms.copy()
+            moved.positions[atom, axis] += side * h
+            ends.append(energy(moved))
+        assert forces[atom, axis] == pytest.approx((ends[1] - ends[0]) / (2 * h), abs=1e-6)
+    ends = []
+    for side in (1, -1):
+        strained, strain = atoms.copy(), np.eye(3)
+        strain[0, 1] = strain[1, 0] = side * h / 2
+        strained.set_cell(atoms.cell @ strain, scale_atoms=True)
+        ends.append(energy(strained))
+    assert stress[5] == pytest.approx((ends[0] - ends[1]) / (2 * h) / atoms.get_volume(), abs=1e-7)
+    assert np.abs(forces.sum(0)).max() < 1e-12
+
+
+def test_diamond_has_its_lattice_constant():
+    lattice = np.array([3.52, 3.55, 3.58])
+    energies = [energy(diamond(0.0, 2, a)) for a in lattice]
+    a, b, _ = np.polyfit(lattice, energies, 2)
+    assert -b / (2 * a) == pytest.approx(3.555, abs=0.01)
+
+
+def test_submatrices_of_the_whole_cell_are_the_dense_result():
+    dense, parts = diamond(), diamond()
+    energy(dense)
+    energy(parts, method="submatrix", hops=4)
+    assert parts.get_potential_energy() == pytest.approx(dense.get_potential_energy(), abs=1e-10)
+    assert np.abs(parts.get_forces() - dense.get_forces()).max() < 1e-9
+
+
+def test_too_small_a_pattern_and_other_elements_are_refused():
+    with pytest.raises(NumericalError, match="hops=3"):
+        energy(diamond(), method="submatrix", hops=2, error=0.0)  # rounding is beyond it
+    atoms = diamond()
+    atoms.numbers[0] = 14
+    with pytest.raises(ConfigError, match="carbon alone"):
+        energy(atoms)
+
+
+class TestTightBindingCarbon(GeneratorContract):
+    @pytest.fixture
+    def generator(self):
+        from scitoolkit.generators.submatrix.member import TightBindingCarbonFrames
+
+        return TightBindingCarbonFrames(repeats=1, frames=2)
+
+
+def test_a_campaign_of_frames_trains_potentials(tmp_path):
+    import yaml
+
+    from scitoolkit.io import open_atoms
+
+    document = {
+        "domain": "generate", "run": {"root": str(tmp_path)},
+        "generator": {"name": "tight_binding_carbon", "repeats": 1, "frames": 2},
+        "draw": {"samples": 2, "parameters": {"displacement": {"low": 0.02, "high": 0.2}}},
+    }  # fmt: skip
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(document))
+    run = api.train(tmp_path / "config.yaml")
+    assert api.evaluate(run.path).metrics["samples"] == 2
+    frames = open_atoms(sorted((run.path / "campaign").glob("*.xyz")))
+    assert len(frames) == 4
+    assert frames[0].energy < 0
+    assert np.isfinite(frames[0].forces).all()
