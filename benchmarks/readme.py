@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import _ablation_table
 import _products_table
+import _readers_table
 import _sizes_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -317,6 +318,7 @@ def main() -> int:
         (_products_table.PAGE, _products_table.updated),
         (_ablation_table.PAGE, _ablation_table.updated),
         (_sizes_table.PAGE, _sizes_table.updated),
+        (_readers_table.PAGE, _readers_table.updated),
     ):
         old = path.read_text(encoding="utf-8")
         new = write(old)

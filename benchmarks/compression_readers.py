@@ -1,0 +1,240 @@
+"""Which programs read a compressed dataset within its bound, and what damaged chunks give.
+
+One file is written by h5py through the filter (`scitoolkit codec install`) and one array by Zarr;
+every program that is installed reads them. 10,000 chunks are damaged, half of them below a right
+checksum of the frame as an adversary would: a value that differs from the original's decoded one
+without an error is silent. Integers must be refused when a dataset is made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+BOUND, TRIES = 0.05, 10_000
+
+
+def field() -> np.ndarray:
+    """Return a block of real turbulence with a missing row."""
+    x = np.load(ROOT / "datasets/turbulence_sperr/wmag_64.npy")[:32, :32, :32].copy()
+    x[3, 5] = 1e20
+    return x
+
+
+def within(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether every value keeps the bound, missing ones bit for bit."""
+    missing = x == np.float32(1e20)
+    near = np.abs(x[~missing].astype(np.float64) - y[~missing]) <= BOUND
+    return bool(near.all() and (y[missing] == x[missing]).all())
+
+
+def tool(plugins: Path, *arguments: object) -> str:
+    """Return what a program printed that was run with the filter."""
+    if shutil.which(str(arguments[0])) is None:
+        raise ModuleNotFoundError(str(arguments[0]))
+    environment = {**os.environ, "HDF5_PLUGIN_PATH": str(plugins)}
+    done = subprocess.run(
+        list(map(str, arguments)), capture_output=True, text=True, env=environment, check=True
+    )
+    return done.stdout
+
+
+def by_h5py(plugins: Path, path: Path, x: np.ndarray) -> bool:
+    with h5py.File(path) as file:
+        return within(x, file["t"][...])
+
+
+def by_h5dump(plugins: Path, path: Path, x: np.ndarray) -> bool:
+    raw = path.with_suffix(".raw")
+    tool(plugins, "h5dump", "-d", "/t", "-b", "LE", "-o", raw, path)
+    return within(x, np.fromfile(raw, "<f4").reshape(x.shape))
+
+
+def by_h5repack(plugins: Path, path: Path, x: np.ndarray) -> bool:
+    bare = path.with_suffix(".bare.h5")
+    tool(plugins, "h5repack", "-f", "NONE", path, bare)
+    return by_h5py(plugins, bare, x)
+
+
+def by_ncdump(plugins: Path, path: Path, x: np.ndarray) -> bool:
+    text = tool(plugins, "ncdump", "-p", "9,17", "-v", "t", path).split("t =")[-1]
+    values = re.findall(r"-?\d[-+.\de]*|_", text.split("}")[0])
+    return within(x, np.array([1e20 if v == "_" else v for v in values], "f4").reshape(x.shape))
+
+
+def by_nccopy(plugins: Path, path: Path, x: np.ndarray) -> bool:
+    copy = path.with_suffix(".copy.nc")
+    tool(plugins, "nccopy", path, copy)
+    return by_h5py(plugins, copy, x)
+
+
+def by_netcdf4(plugins: Path, path: Path, x: np.ndarray) -> bool:
+    """Read with netCDF4 in a process that holds h5py's HDF5 library as well."""
+    import importlib.util
+
+    if importlib.util.find_spec("netCDF4") is None:
+        raise ModuleNotFoundError("netCDF4")
+    code = (
+        "import sys, h5py, netCDF4, numpy; f = netCDF4.Dataset(sys.argv[1]);"
+        "f.set_auto_mask(False); numpy.save(sys.argv[2], f['t'][:]); f.close();"
+        "h5py.File(sys.argv[1])['t'][...]"
+    )
+    out = path.with_suffix(".npy")
+    tool(plugins, sys.executable, "-c", code, path, out)
+    return within(x, np.load(out))
+
+
+def by_xarray(plugins: Path, path: Path, x: np.ndarray) -> bool:
+    import xarray as xr
+
+    with xr.open_dataset(path, engine="h5netcdf", mask_and_scale=False) as data:
+        return within(x, data["t"].values)
+
+
+def by_zarr(plugins: Path, path: Path, x: np.ndarray) -> bool:
+    import zarr
+
+    return within(x, np.asarray(zarr.open_array(path.with_suffix(".zarr") / "t", mode="r")[:]))
+
+
+def by_xarray_zarr(plugins: Path, path: Path, x: np.ndarray) -> bool:
+    import xarray as xr
+
+    store = path.with_suffix(".zarr")
+    with xr.open_dataset(
+        store, engine="zarr", consolidated=False, mask_and_scale=False, chunks=None
+    ) as data:
+        return within(x, data["t"].values)
+
+
+READERS: dict[str, Callable[[Path, Path, np.ndarray], bool]] = {
+    "h5py": by_h5py, "h5dump": by_h5dump, "h5repack": by_h5repack, "ncdump": by_ncdump,
+    "nccopy": by_nccopy, "netCDF4": by_netcdf4, "xarray": by_xarray, "zarr": by_zarr,
+    "xarray (Zarr)": by_xarray_zarr,
+}  # fmt: skip
+
+
+def write(path: Path, x: np.ndarray) -> None:
+    """Write the field to an HDF5 file with dimension scales, and to a Zarr store."""
+    import zarr
+
+    from scitoolkit.compression.native.plugin import filter_options
+    from scitoolkit.compression.zarr_codec import InterpolationSerializer
+
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset(
+            "t", data=x, chunks=(16, 16, 16), fillvalue=1e20, **filter_options(BOUND)
+        )
+        data.attrs["_FillValue"] = np.float32(1e20)
+        for axis, name in enumerate("zyx"):
+            file[name] = np.arange(x.shape[axis], dtype="f8")
+            file[name].make_scale(name)
+            data.dims[axis].attach_scale(file[name])
+    stored = zarr.create_array(
+        path.with_suffix(".zarr"), name="t", shape=x.shape, chunks=(16, 16, 16), dtype="f4",
+        fill_value=1e20, serializer=InterpolationSerializer(BOUND), compressors=None,
+        dimension_names=tuple("zyx"),
+    )  # fmt: skip
+    stored[:] = x
+
+
+def integers_refused(folder: Path) -> bool:
+    """Whether a dataset of integers cannot be made with the filter."""
+    from scitoolkit.compression.native.plugin import filter_options
+
+    try:
+        with h5py.File(folder / "integers.h5", "w") as file:
+            file.create_dataset("i", data=np.arange(99), chunks=(9,), **filter_options(BOUND))
+    except (ValueError, OSError, RuntimeError):
+        return True
+    return False
+
+
+def damaged_chunks(data: bytes) -> Iterator[bytes]:
+    """Yield damaged copies of a chunk; every other one has a right checksum of its frame."""
+    import zlib
+
+    chance = np.random.default_rng(0)
+    for number in range(TRIES):
+        bad = bytearray(data)
+        for _ in range(chance.integers(1, 9)):
+            at = chance.integers(0, 20) if chance.random() < 0.2 else chance.integers(0, len(bad))
+            bad[at] ^= 1 << int(chance.integers(0, 8))
+        if chance.random() < 0.25:
+            del bad[chance.integers(0, len(bad)) :]
+        if number % 2 and len(bad) >= 20:
+            bad[:8] = data[:8]
+            frame = zlib.crc32(bad[16:], zlib.crc32(bad[:12]))
+            bad[12:16] = frame.to_bytes(4, "little")
+        yield bytes(bad)
+
+
+def damage() -> dict[str, int]:
+    """Return how many damaged chunks were tried, gave other values, or the same ones."""
+    from scitoolkit.compression.native import library
+    from scitoolkit.core.errors import DataError
+
+    x = field()[:16, :16, :16].copy()
+    parameters = library.chunk_parameters(x.shape, x.dtype, BOUND, 1e20)
+    data = library.encode_chunk(x, parameters)
+    want = library.decode_chunk(data, x.shape, x.dtype, parameters).tobytes()
+    counts = {"damaged_tried": 0, "damaged_silent": 0, "damaged_unchanged": 0}
+    for bad in damaged_chunks(data):
+        counts["damaged_tried"] += 1
+        try:
+            got = library.decode_chunk(bad, x.shape, x.dtype, parameters).tobytes()
+        except DataError:
+            continue
+        counts["damaged_unchanged" if got == want else "damaged_silent"] += 1
+    return counts
+
+
+def damage_apart() -> dict[str, int]:
+    """Run `damage` in another process, so that a crash is counted."""
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import json, "
+    code += "compression_readers as c; print(json.dumps(c.damage()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"damaged_tried": TRIES, "damaged_silent": 0, "damaged_crashed": 1}
+    return {**json.loads(done.stdout.splitlines()[-1]), "damaged_crashed": 0}
+
+
+def run() -> dict:
+    """Return all figures; see the module docstring."""
+    from _measure import machine
+
+    from scitoolkit.compression.native.plugin import install
+
+    ok, wrong, missing = [], [], []
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, x = Path(scratch), field()
+        install(folder / "plugins")
+        h5py.h5pl.prepend(os.fsencode(folder / "plugins"))
+        path = folder / "field.h5"
+        write(path, x)
+        for name, read in READERS.items():
+            try:
+                (ok if read(folder / "plugins", path, x) else wrong).append(name)
+            except ModuleNotFoundError:
+                missing.append(name)
+        refused = integers_refused(folder)
+        with h5py.File(path) as file:
+            ratio = x.nbytes / file["t"].id.get_storage_size()
+    if wrong or not refused:
+        raise AssertionError(f"wrong values: {wrong}; integers refused: {refused}")
+    return {
+        "readers_ok": ok, "readers_missing": missing, "integers_refused": refused,
+        **damage_apart(), "ratio": ratio, "hdf5_of_h5py": h5py.version.hdf5_version,
+        "machine": machine(),
+    }  # fmt: skip

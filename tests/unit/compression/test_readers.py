@@ -1,0 +1,176 @@
+"""Other programs read and write through the HDF5 filter and the Zarr codecs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+
+from scitoolkit.cli.main import run_cli
+from scitoolkit.compression.native.plugin import FILTER_ID, LIBRARY, filter_options, install
+from scitoolkit.core.errors import BackendError, ConfigError, DataError
+from scitoolkit.testing.codec import smooth_field
+
+BOUND = 1e-3
+
+
+@pytest.fixture(scope="module")
+def plugins(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("plugins")
+    install(directory)
+    h5py.h5pl.prepend(os.fsencode(directory))
+    return directory
+
+
+@pytest.fixture
+def file(plugins, tmp_path):
+    path = tmp_path / "a.h5"
+    x = smooth_field((30, 31, 20))
+    masked = x.copy()
+    masked[3, 5, :] = 1e20
+    masked[7, 7, 7], masked[8, 8, 8] = np.nan, np.inf
+    with h5py.File(path, "w") as out:
+        how = {"chunks": (16, 16, 16), **filter_options(BOUND)}
+        out.create_dataset("plain", data=x, **how)
+        out.create_dataset("masked", data=masked, fillvalue=1e20, **how)
+        growing = out.create_dataset(
+            "growing", (0, 31), ">f8", maxshape=(None, 31), chunks=(8, 31), fillvalue=-999,
+            **filter_options(BOUND),
+        )  # fmt: skip
+        growing.resize((20, 31))
+        growing[2:5] = x[:3, :, 0]
+    return path, x, masked
+
+
+def test_h5py_reads_what_it_wrote_and_special_values_are_kept(file):
+    path, x, masked = file
+    with h5py.File(path) as stored:
+        plain, kept, growing = (stored[k][()] for k in ("plain", "masked", "growing"))
+        assert stored["plain"].id.get_storage_size() < x.nbytes / 3
+    special = ~np.isfinite(masked) | (masked == np.float32(1e20))
+    assert np.abs(plain.astype("f8") - x).max() <= BOUND
+    assert kept[special].tobytes() == masked[special].tobytes()
+    assert np.abs(kept[~special].astype("f8") - masked[~special]).max() <= BOUND
+    assert (growing[:2] == -999).all()
+    assert (growing[5:] == -999).all()
+    assert np.abs(growing[2:5] - x[:3, :, 0]).max() <= BOUND
+
+
+@pytest.mark.parametrize(
+    ("values", "how", "message"),
+    [
+        (np.arange(100), filter_options(BOUND), "only float32 and float64"),
+        (np.ones(100, "f2"), filter_options(BOUND), "only float32 and float64"),
+        (np.ones(100), {"compression": FILTER_ID}, "give the absolute bound"),
+        (np.ones(100), filter_options(-1.0), "positive number"),
+        (np.ones(100), filter_options(float("nan")), "positive number"),
+    ],
+)
+def test_what_cannot_be_coded_is_refused_when_a_dataset_is_made(
+    plugins, tmp_path, values, how, message
+):
+    with (
+        h5py.File(tmp_path / "a.h5", "w") as out,
+        pytest.raises((ValueError, OSError, RuntimeError), match=message),
+    ):
+        out.create_dataset("v", data=values, chunks=(10,), **how)
+
+
+def tool(plugins, *arguments):
+    if shutil.which(arguments[0]) is None:
+        pytest.skip(f"{arguments[0]} is not installed")
+    done = subprocess.run(
+        [str(a) for a in arguments], capture_output=True, text=True, check=False,
+        env={**os.environ, "HDF5_PLUGIN_PATH": str(plugins)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_h5dump_prints_values_within_the_bound(plugins, file):
+    path, x, _ = file
+    text = tool(plugins, "h5dump", "-d", "/plain", "-s", "0,0,0", "-c", "1,1,4", path)
+    line = next(line for line in text.splitlines() if "(0,0,0):" in line)
+    values = [float(v) for v in line.split(":")[1].split(",")]
+    assert np.abs(np.array(values) - x[0, 0, :4]).max() <= BOUND * 1.01
+
+
+def test_h5repack_copies_removes_and_applies_the_filter(plugins, file, tmp_path):
+    path, x, _ = file
+    bare, again, copied = (tmp_path / name for name in ("bare.h5", "again.h5", "copied.h5"))
+    tool(plugins, "h5repack", path, copied)
+    tool(plugins, "h5repack", "-f", "NONE", path, bare)
+    low, high = filter_options(1e-2)["compression_opts"]
+    tool(plugins, "h5repack", "-f", f"plain:UD={FILTER_ID},0,2,{low},{high}", bare, again)
+    for name, bound in ((copied, 1e-3), (bare, 1e-3), (again, 1.1e-2)):
+        with h5py.File(name) as stored:
+            assert np.abs(stored["plain"][()].astype("f8") - x).max() <= bound
+
+
+def test_damaged_chunks_are_errors(file):
+    path, _, _ = file
+    with h5py.File(path) as stored:
+        mask, raw = stored["plain"].id.read_direct_chunk((0, 0, 0))
+        want = stored["plain"][:16, :16, :16]
+    chance = np.random.default_rng(0)
+    for _ in range(60):
+        damaged = bytearray(raw)
+        damaged[chance.integers(0, len(raw))] ^= 1 << int(chance.integers(0, 8))
+        damaged = damaged[: None if chance.random() < 0.7 else chance.integers(1, len(raw))]
+        with h5py.File(path, "r+") as out:
+            out["plain"].id.write_direct_chunk((0, 0, 0), bytes(damaged), filter_mask=mask)
+        with h5py.File(path) as stored, pytest.raises(OSError, match="read"):
+            stored["plain"][:16, :16, :16]
+    assert np.isfinite(want).all()
+
+
+def test_the_command_installs_the_filter(tmp_path, capsys):
+    assert run_cli(["codec", "install", str(tmp_path / "new"), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"library": str(tmp_path / "new" / LIBRARY), "filter": FILTER_ID}
+    assert os.listdir(tmp_path / "new") == [LIBRARY]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BackendError, match="cannot be written"):
+        install(tmp_path / "file")
+
+
+def test_zarr_reads_what_it_wrote_and_refuses_integers(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    from scitoolkit.compression.zarr_codec import InterpolationSerializer
+
+    x = smooth_field((50, 61))
+    x[:9] = 1e20
+    how = {"shape": x.shape, "chunks": (16, 16), "compressors": None,
+           "serializer": InterpolationSerializer(BOUND)}  # fmt: skip
+    stored = zarr.create_array(tmp_path / "a.zarr", dtype="f4", fill_value=1e20, **how)
+    stored[:] = x
+    again = zarr.open_array(tmp_path / "a.zarr", mode="r")[:]
+    assert again[:9].tobytes() == x[:9].tobytes()
+    assert np.abs(again - x)[9:].max() <= BOUND
+    with pytest.raises(ConfigError, match="float32 or float64"):
+        zarr.create_array(tmp_path / "b.zarr", dtype="i4", **how)
+    chunk = tmp_path / "a.zarr" / "c" / "2" / "2"
+    damaged = bytearray(chunk.read_bytes())
+    damaged[40] ^= 1
+    chunk.write_bytes(damaged)
+    with pytest.raises(DataError, match="damaged"):
+        zarr.open_array(tmp_path / "a.zarr", mode="r")[:]
+
+
+def test_numcodecs_finds_the_codec_by_name():
+    numcodecs = pytest.importorskip("numcodecs")
+    codec = numcodecs.get_codec({"id": "scitoolkit.interpolation", "bound": BOUND})
+    x = smooth_field((20, 30), ">f8")
+    data = codec.encode(x)
+    assert np.abs(codec.decode(data) - x).max() <= BOUND
+    out = np.empty(x.shape, "<f8")
+    codec.decode(data, out)
+    assert np.abs(out - x).max() <= BOUND
+    for damaged in (data[:1], data[:9], data[:-1], data[:2] + b"\xff\xff\xff\x7f" + data[6:]):
+        with pytest.raises(DataError, match="damaged"):
+            codec.decode(damaged)
