@@ -16,7 +16,7 @@ from scitoolkit.core.config import Document, read_document
 from scitoolkit.core.content import content_root, find_content
 from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
 from scitoolkit.core.findings import findings, refuse_too_large
-from scitoolkit.core.job import Exporter, Finding, Job
+from scitoolkit.core.job import Exporter, Finding, Job, Stepper
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.jobs import checked_job, job_of
 from scitoolkit.core.log import get_logger, log_to_file
@@ -229,12 +229,31 @@ def evaluate(directory: Path | str, data: Path | None = None) -> Results:
     return job.evaluate(path, data)
 
 
-def predict(directory: Path | str, source: Path, output: Path) -> Path:
-    """Apply a run or surrogate to a file; `output` opens in xarray."""
+def predict(directory: Path | str, source: Path, output: Path, steps: int | None = None) -> Path:
+    """Apply a run or surrogate to a file; `output` opens in xarray.
+
+    Args:
+        directory: the run or surrogate.
+        source: the file to start from.
+        output: the file to write.
+        steps: steps beyond the last sample, for surrogates that advance a state; as configured
+            unless given.
+
+    Raises:
+        ConfigError: `steps` for a surrogate that advances nothing.
+    """
     job, path = _job_of(directory)
     if not Path(source).exists():
         raise DataError("no such file", where=str(source))
-    job.predict(path, Path(source), Path(output))
+    if steps is None:
+        job.predict(path, Path(source), Path(output))
+    elif isinstance(job, Stepper):
+        job.predict_steps(path, Path(source), Path(output), steps)
+    else:
+        raise ConfigError(
+            f"{steps} steps, and a surrogate that does not advance a state", where=str(directory),
+            fix="leave --steps out",
+        )  # fmt: skip
     return Path(output)
 
 
@@ -289,9 +308,9 @@ class Surrogate:
         """Return the tables of `evaluate`, on its own test part or on another file."""
         return self.job.evaluate(self.path, data)
 
-    def predict(self, source: Path | str, output: Path | str) -> Path:
+    def predict(self, source: Path | str, output: Path | str, steps: int | None = None) -> Path:
         """Apply it to a file; `output` opens in xarray."""
-        return predict(self.path, Path(source), Path(output))
+        return predict(self.path, Path(source), Path(output), steps)
 
 
 def load_surrogate(name: Path | str) -> Surrogate:

@@ -17,6 +17,9 @@ def command(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or surrogates/NAME.")],
     source: Annotated[Path, typer.Argument(metavar="INPUT", help="The file to start from.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The NetCDF file to write.")],
+    steps: Annotated[
+        int | None, typer.Option(min=0, help="Steps beyond the file's last sample.")
+    ] = None,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -24,7 +27,7 @@ def command(
     from scitoolkit import api
 
     setup_logging(verbose=verbose)
-    path = api.predict(directory, source, output)
+    path = api.predict(directory, source, output, steps)
     if as_json:
         options.print_json({"output": str(path)})
     else:

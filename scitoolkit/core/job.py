@@ -154,6 +154,14 @@ class Exporter(Protocol):
 
 
 @runtime_checkable
+class Stepper(Protocol):
+    """A job whose surrogates advance a state, so that the length of a prediction is a choice."""
+
+    def predict_steps(self, directory: Path, source: Path, output: Path, steps: int) -> None:
+        """Go `steps` steps beyond the last sample of a file; 0 maps every sample instead."""
+
+
+@runtime_checkable
 class Searchable(Protocol):
     """What a `Job` may offer to make a search of its configuration cheap and fair.
 

@@ -50,3 +50,32 @@ def check_dims(config: EmulationConfig, layout: Layout) -> None:
             f"{len(modes)} numbers of modes", where="model.modes",
             allowed=f"1, or {len(dims)} for the dims {', '.join(dims)}",
         )  # fmt: skip
+
+
+def check_guards(config: EmulationConfig, layout: Layout) -> list[str]:
+    """Return the outputs that guards determine.
+
+    Raises:
+        ConfigError: a guard reads a variable that is no field of the outputs, or not yet known
+            where it stands.
+    """
+    fields = [v.name for v in layout.outputs if v.is_field]
+    determined = [n for guard in config.guards for n in guard.determined()]
+    known = [n for n in fields if n not in determined]
+    for position, guard in enumerate(config.guards):
+        where = f"guards.{position} ({guard.name})"
+        for name in (*guard.variables(), *guard.determined()):
+            if name not in fields:
+                raise ConfigError(
+                    f"{name!r} is no field of data.outputs", where=where,
+                    allowed=", ".join(fields), fix=nearest_name(name, fields) or "",
+                )  # fmt: skip
+            if name not in (*known, *guard.determined()):
+                raise ConfigError(
+                    f"{name!r} is computed by a later guard", where=where,
+                    fix="put that guard first",
+                )  # fmt: skip
+        known += guard.determined()
+    if fields and not [n for n in fields if n not in determined]:
+        raise ConfigError("every output is computed by a guard", where="guards")
+    return determined

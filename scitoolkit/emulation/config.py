@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
+from scitoolkit.emulation.guards.base import AnyGuard
 from scitoolkit.emulation.models.config import AnyModel, UNetConfig
 from scitoolkit.emulation.models.padding import Padding
 from scitoolkit.io.campaign.split import CampaignSplit
@@ -89,6 +97,20 @@ class DiagnosticConfig(Config):
     model: AnyModel = UNetConfig()
 
 
+class QuantityConfig(Config):
+    """A number that a state is judged by: the volume mean of a sum of products of variables.
+
+    Attributes:
+        terms: products, each a list of variables: [[u, u], [w, w]] is u^2 + w^2.
+        scale: multiplies the mean.
+        offset: added to it.
+    """
+
+    terms: list[list[str]] = Field(min_length=1)
+    scale: float = 1.0
+    offset: float = 0.0
+
+
 class RolloutConfig(Config):
     """How the emulator learns to be fed with its own output.
 
@@ -96,18 +118,28 @@ class RolloutConfig(Config):
         steps: steps in a row whose errors are all learned from.
         pushforward: steps without a gradient before them (Brandstetter et al. 2022,
             arXiv:2202.03376).
+        draw_pushforward: draw their number from 0 to `pushforward` for each batch.
+        validation: steps of the validation's rollouts, by which the weights are chosen;
+            `steps + pushforward` unless given.
+        jitter: rollouts apply a random one of `symmetries` before each step and undo it after, so
+            that errors tied to the grid do not add up in place.
         begin: share of the training that is done with single steps first.
         noise: added to the state, in units of each variable's typical change in one step.
         evaluate: steps of the rollout in the report; all that the test part has unless stated.
+        long: steps of the rollout past the data's end in the report, for the climate; 0 for none.
         predict: steps that `scitoolkit predict` goes beyond a file's last sample; 0 maps every
             sample of the file one step ahead instead.
     """
 
     steps: PositiveInt = 1
     pushforward: NonNegativeInt = 0
+    draw_pushforward: bool = False
+    validation: PositiveInt | None = None
+    jitter: bool = False
     begin: Annotated[float, Field(ge=0, le=1)] = 0.7
     noise: NonNegativeFloat = 0.0
     evaluate: PositiveInt | None = None
+    long: NonNegativeInt = 1000
     predict: NonNegativeInt = 16
 
 
@@ -122,6 +154,12 @@ class EmulationConfig(JobConfig):
         residual: learn the change where an output is also an input.
         transport: {dim: cells} that a flow carries a field at most in one step; the network then
             returns displacements beside corrections. For fields that move.
+        guards: maps of the state after each step that hold it to invariants, in their order; the
+            data must obey them. `validate` proposes those that hold in the data.
+        quantities: {name: what the climate of long rollouts is judged by}, such as the kinetic
+            energy, {terms: [[u, u], [w, w]], scale: 0.5}.
+        solver_seconds: CPU seconds in which a solver advances by one lead, for comparison.
+        wall_weight: added to every cell's volume, mean 1, in the loss: fine cells count more.
         weights: how the trained weights are kept; float16 halves the file, int8 quarters its large
             kernels. What is scored is what is kept.
         seed: of the network's initialisation; `training.seed` is that of the batches.
@@ -137,6 +175,10 @@ class EmulationConfig(JobConfig):
     transport: dict[str, PositiveInt] | None = None
     model: AnyModel = UNetConfig()
     diagnostic: DiagnosticConfig | None = None
+    guards: list[AnyGuard] = Field(default_factory=list)
+    quantities: dict[str, QuantityConfig] = Field(default_factory=dict)
+    solver_seconds: PositiveFloat | None = None
+    wall_weight: NonNegativeFloat = 0.0
     rollout: RolloutConfig = RolloutConfig()
     repeats: PositiveInt = Field(default=1, description="times a sample is drawn in an epoch")
     buffer: str = Field(default="1GiB", description="memory for samples kept between batches")
@@ -154,6 +196,11 @@ class EmulationConfig(JobConfig):
                     f"symmetries.mirror.{dim} names {sorted(unknown)}, which is neither input nor "
                     f"output ({', '.join(sorted(known))})"
                 )
+        for name, quantity in self.quantities.items():
+            if unknown := {v for term in quantity.terms for v in term} - set(data.outputs):
+                problems.append(f"quantities.{name} names {sorted(unknown)}, which is no output")
+        if self.rollout.jitter and not (self.symmetries.shift or self.symmetries.mirror):
+            problems.append("rollout.jitter needs symmetries.shift or symmetries.mirror")
         for dim in self.symmetries.shift:
             if self.boundary.get(dim) != "circular":
                 problems.append(f"symmetries.shift needs boundary.{dim}: circular")

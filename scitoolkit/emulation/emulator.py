@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.seeds import derive_seed
-from scitoolkit.emulation.checks import check_dims
+from scitoolkit.emulation.checks import check_dims, check_guards
+from scitoolkit.emulation.guards.axes import Grid
 from scitoolkit.emulation.models.config import FieldModelConfig
 from scitoolkit.emulation.normalized_network import (
     NormalizedNetwork,
@@ -17,7 +19,7 @@ from scitoolkit.emulation.normalized_network import (
     channels_in,
     channels_out,
 )
-from scitoolkit.emulation.variables import Layout
+from scitoolkit.emulation.variables import Layout, Variable
 
 if TYPE_CHECKING:
     from scitoolkit.emulation.config import EmulationConfig
@@ -32,15 +34,24 @@ class Emulator(nn.Module):
         diagnose: from these outputs, and the inputs that are no outputs, to the diagnostic ones. A
             diagnostic output that is also an input changes by the difference of what `diagnose`
             makes of the new state and of the old one, so that its bias cancels.
+        guards: maps of the new state, given the old one, in their order.
+        determined: outputs that the guards compute from others, which no network returns.
     """
 
     def __init__(
-        self, layout: Layout, advance: NormalizedNetwork, diagnose: NormalizedNetwork | None = None
+        self,
+        layout: Layout,
+        advance: NormalizedNetwork,
+        diagnose: NormalizedNetwork | None = None,
+        guards: Sequence[nn.Module] = (),
+        determined: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.layout: Layout = layout
         self.advance: NormalizedNetwork = advance
         self.diagnose: NormalizedNetwork | None = diagnose
+        self.guards: nn.ModuleList = nn.ModuleList(guards)
+        self.determined: tuple[str, ...] = tuple(determined)
 
     def forward(
         self, *inputs: Tensor, known: dict[str, Tensor] | None = None
@@ -53,10 +64,19 @@ class Emulator(nn.Module):
                 from these instead of the emulator's own.
         """
         found = self._named(self.advance, self.advance(*inputs))
-        if self.diagnose is not None:
+        if self.diagnose is not None and not self._all_determined():
             given = {v.name: x for v, x in zip(self.layout.inputs, inputs, strict=True)}
             found = {**found, **self._diagnosed(given, {**given, **found, **(known or {})})}
+        if len(self.guards):
+            old = {v.name: x for v, x in zip(self.layout.inputs, inputs, strict=True)}
+            for guard in self.guards:
+                found = guard(found, old)
         return tuple(found[v.name] for v in self.layout.outputs)
+
+    def _all_determined(self) -> bool:
+        """Return whether guards compute every diagnostic output, so that its network is idle."""
+        assert self.diagnose is not None
+        return {v.name for v in self.diagnose.layout.outputs} <= set(self.determined)
 
     def _diagnosed(self, old: dict[str, Tensor], new: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the diagnostic outputs from the inputs, and these overlaid by the new state."""
@@ -82,14 +102,19 @@ class Emulator(nn.Module):
             if part is not None:
                 part.set_statistics(statistics)
 
+    @property
+    def learned(self) -> list[Variable]:
+        """Return the outputs that networks return: those that no guard determines."""
+        return [v for v in self.layout.outputs if v.name not in self.determined]
+
     def output_scales(self) -> list[Tensor]:
-        """Return the typical size of each output, of its change where that is what is learned."""
+        """Return the size of each learned output, of its change where that is what is learned."""
         scales: dict[str, Tensor] = {}
         for part in (self.advance, self.diagnose):
             if part is not None:
                 pieces = part.out_scale.split([v.size for v in part.layout.outputs])
                 scales |= self._named(part, pieces)
-        return [scales[v.name] for v in self.layout.outputs]
+        return [scales[v.name] for v in self.learned]
 
 
 def build(config: EmulationConfig, layout: Layout) -> Emulator:
@@ -99,18 +124,28 @@ def build(config: EmulationConfig, layout: Layout) -> Emulator:
         ConfigError: a boundary, coordinate or symmetry names no grid dim.
     """
     check_dims(config, layout)
-    late = config.diagnostic.outputs if config.diagnostic else []
+    grid = grid_of(config, layout)
+    determined = check_guards(config, layout)
+    guards = [guard.build(grid) for guard in config.guards]
+    late = [*(config.diagnostic.outputs if config.diagnostic else []), *determined]
     now = tuple(v for v in layout.outputs if v.name not in late)
     advance = replace(layout, outputs=now)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.seed, 0))
         first = _regressor(config, advance, config.model, config.transport)
         if config.diagnostic is None:
-            return Emulator(layout, first)
+            return Emulator(layout, first, None, guards, determined)
         rest = tuple(v for v in layout.inputs if v.name not in layout.state)
-        diagnosed = tuple(v for v in layout.outputs if v.name in late)
+        diagnosed = tuple(v for v in layout.outputs if v.name in config.diagnostic.outputs)
         diagnose = replace(layout, inputs=(*now, *rest), outputs=diagnosed)
-        return Emulator(layout, first, _regressor(config, diagnose, config.diagnostic.model, None))
+        second = _regressor(config, diagnose, config.diagnostic.model, None)
+        return Emulator(layout, first, second, guards, determined)
+
+
+def grid_of(config: EmulationConfig, layout: Layout) -> Grid:
+    """Return the grid of the fields, as guards see it."""
+    periodic = [d for d in layout.grid if config.boundary.get(d) == "circular"]
+    return Grid(layout.grid, layout.coordinates, periodic, layout.weights())
 
 
 def _regressor(

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.emulation.climate import Climate, LongRollout, long_rollout
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, WindowSource
 from scitoolkit.emulation.emulator import Emulator
 from scitoolkit.emulation.metrics import spectrum, squared_error
 from scitoolkit.emulation.rollout import (
     Frames,
+    jitter_of,
     linear_extrapolation,
     persistence,
     rollout,
@@ -83,11 +85,36 @@ class Evaluation:
         self.one_step, self.plain, self.deviation = self._one_step()
         self.plain_rollouts: dict[str, dict[str, list[float | None]]] = {}
         self.rollouts, self.starts = self._rollouts() if self.has_rollout else ({}, 0)
+        self.truth_climate: Climate = self._climate()
+        self.long: LongRollout | None = self._long_rollout() if self.goes_on else None
 
     @property
     def has_rollout(self) -> bool:
         """Whether the state can be fed back for two steps or more."""
         return bool(self.lead and self.layout.state) and self._longest > 2 * self.lead
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a rollout can go past the data: it needs no inputs but its own outputs."""
+        steps = self.config.rollout.long
+        return self.has_rollout and steps > 0 and set(self.layout.state) >= {
+            v.name for v in self.layout.inputs
+        }  # fmt: skip
+
+    def _climate(self) -> Climate:
+        fields = [v.name for v in self.layout.outputs if v.is_field]
+        weights = self.data.layout.weights()
+        return Climate(fields, self.config.quantities, weights, self.spectral_axis)
+
+    def _long_rollout(self) -> LongRollout:
+        """Return the climate of a rollout past the data's end, from its first test sample."""
+        for block in self.blocks:
+            for sample in block:
+                self.truth_climate.add(self.frame(sample))
+        steps = self.config.rollout.long
+        jitter = jitter_of(self.config, self.layout)
+        frames = rollout(self.emulator, self.frame(self.blocks[0].start), steps, jitter=jitter)
+        return long_rollout(frames, self._climate(), steps, self.truth_climate.ranges())
 
     @property
     def _longest(self) -> int:
@@ -151,7 +178,10 @@ class Evaluation:
         baselines: dict[str, Iterator[Frames]] = {PERSISTENCE: persistence(first, length)}
         if start - lead >= block.start:
             baselines[LINEAR] = linear_extrapolation(self.frame(start - lead), first, length)
-        own = rollout(self.emulator, first, length, forcing=lambda k: self.frame(start + k * lead))
+        own = rollout(
+            self.emulator, first, length, forcing=lambda k: self.frame(start + k * lead),
+            jitter=jitter_of(self.config, self.layout),
+        )  # fmt: skip
         keep = {1, (length + 1) // 2, length}
         for step, forecast in enumerate(own, start=1):
             truth = self.frame(start + step * lead)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from scitoolkit.core.job import CHAOTIC, Artifacts
+from scitoolkit.core.job import CHAOTIC, Artifacts, Finding
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.emulation.config import EmulationConfig, ExportOptions
@@ -18,6 +18,12 @@ class EmulationJob(TrainingJob):
 
     config_class: ClassVar[type[EmulationConfig]] = EmulationConfig
     export_options: ClassVar[type[ExportOptions]] = ExportOptions
+
+    def validate(self, config: EmulationConfig) -> Sequence[Finding]:
+        """Return what the data say of the guards and boundaries, and which invariants hold."""
+        from scitoolkit.emulation import pipeline
+
+        return pipeline.validate(config)
 
     def check(self, config: EmulationConfig) -> Mapping[str, Any]:
         """Open the data, measure the training part, run one batch; write nothing."""
@@ -46,6 +52,12 @@ class EmulationJob(TrainingJob):
         from scitoolkit.emulation import pipeline
 
         pipeline.predict(directory, source, output)
+
+    def predict_steps(self, directory: Path, source: Path, output: Path, steps: int) -> None:
+        """Go `steps` steps beyond the last sample of a file; 0 maps every sample instead."""
+        from scitoolkit.emulation import pipeline
+
+        pipeline.predict(directory, source, output, steps)
 
     def export(self, directory: Path, output: Path, options: ExportOptions) -> Mapping[str, Any]:
         """Write a compiled `.pt2`, or `.onnx`, and compare it with the emulator."""

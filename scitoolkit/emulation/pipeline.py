@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from scitoolkit.core.errors import DataError
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.job import Finding
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
@@ -19,13 +20,20 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.emulation import report, surrogate
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, open_data
-from scitoolkit.emulation.emulator import Emulator, build
+from scitoolkit.emulation.emulator import Emulator, build, grid_of
 from scitoolkit.emulation.evaluation import Evaluation
+from scitoolkit.emulation.invariants import (
+    check_guards,
+    propose,
+    refuse_broken_guards,
+    training_part,
+    unread_walls,
+)
 from scitoolkit.emulation.loading import make_loader
 from scitoolkit.emulation.prediction import predict_file
 from scitoolkit.emulation.statistics import measure
 from scitoolkit.emulation.symmetries import Symmetries
-from scitoolkit.emulation.task import EmulationTask
+from scitoolkit.emulation.task import EmulationTask, cell_weights
 from scitoolkit.io.campaign.split import Parts, divide
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import PlannedLoader
@@ -43,6 +51,22 @@ class Prepared:
     emulator: Emulator
     task: EmulationTask
     loaders: dict[str, PlannedLoader]
+
+
+def validate(config: EmulationConfig) -> list[Finding]:
+    """Return what the data say of the guards and boundaries, and which invariants hold."""
+    data = open_data(config.data)
+    try:
+        if not data.layout.grid:
+            return []
+        blocks = training_part(config, data)["train"]
+        grid = grid_of(config, data.layout)
+        for guard in config.guards:
+            guard.build(grid)
+        found = check_guards(config, data, blocks)
+        return [*found, *unread_walls(config, data, blocks), *propose(config, data, blocks)]
+    finally:
+        data.dataset.close()
 
 
 def check(config: EmulationConfig) -> Mapping[str, Any]:
@@ -79,7 +103,10 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
     job.data.dataset.close()
     if current_rank() != 0:
         return
-    job.emulator.load_state_dict(best_weights(run.checkpoints))
+    saved = set(job.emulator.state_dict())
+    derived = {n for n, _ in job.emulator.named_buffers()} - saved
+    best = {n: t for n, t in best_weights(run.checkpoints).items() if n not in derived}
+    job.emulator.load_state_dict(best)
     model = ModelFolder.create(run)
     surrogate.save(job.emulator.cpu(), model.path, config.weights)
     record = {
@@ -119,12 +146,12 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     return results
 
 
-def predict(directory: Path, source: Path, output: Path) -> None:
+def predict(directory: Path, source: Path, output: Path, steps: int | None = None) -> None:
     """Apply the emulator to every sample of a file, or roll it out from the last one."""
     model = ModelFolder(directory)
     config = model.config(EmulationConfig)
     emulator = surrogate.load(model.path, config)
-    predict_file(emulator, config, source, output)
+    predict_file(emulator, config, source, output, steps)
 
 
 def export(directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
@@ -146,22 +173,34 @@ def prepare(config: EmulationConfig) -> Prepared:
         raise
 
 
+def _diagnosed(config: EmulationConfig) -> list[str]:
+    return config.diagnostic.outputs if config.diagnostic else []
+
+
 def _prepare(config: EmulationConfig, data: Data) -> Prepared:
     lead, rollout = config.data.lead, config.rollout
     reach = lead * (rollout.pushforward + rollout.steps)
     index = data.campaign.index
     parts = divide(index, lead + 1, config.split, own_test=config.data.test is None)
     emulator = build(config, data.layout)
+    refuse_broken_guards(config, data, parts["train"])
+    if twice := set(emulator.determined) & set(_diagnosed(config)):
+        raise ConfigError(
+            f"{sorted(twice)} are computed by a guard, and would be learned by a network for "
+            "nothing", where="diagnostic.outputs", fix="leave diagnostic out",
+        )  # fmt: skip
     emulator.set_statistics(measure(data, parts["train"], config))
     task = EmulationTask(
         emulator, rollout, Symmetries(config.symmetries, data.layout),
-        torch.from_numpy(data.layout.weights()),
+        torch.from_numpy(cell_weights(data.layout.weights(), config.wall_weight)),
     )  # fmt: skip
     loaders = {}
     for name in ("train", "validation"):
         if not len(parts[name]):
             continue
-        offsets = [*range(0, reach + 1, max(lead, 1))] if lead else [0]
+        steps = rollout.validation if name == "validation" else None
+        longest = lead * steps if steps else reach
+        offsets = [*range(0, longest + 1, max(lead, 1))] if lead else [0]
         starts = index.starts(parts[name], offsets[-1] + 1)
         if not len(starts):
             raise DataError(

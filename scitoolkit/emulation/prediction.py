@@ -13,16 +13,29 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
 from scitoolkit.emulation.data import Data, open_data
 from scitoolkit.emulation.emulator import Emulator
-from scitoolkit.emulation.rollout import Frames, rollout, step_once
+from scitoolkit.emulation.rollout import Frames, jitter_of, rollout, step_once
 from scitoolkit.emulation.variables import Layout
 from scitoolkit.io.stream import StreamedVariable, stream_fields
 
 
-def predict_file(emulator: Emulator, config: EmulationConfig, source: Path, output: Path) -> Path:
+def predict_file(
+    emulator: Emulator,
+    config: EmulationConfig,
+    source: Path,
+    output: Path,
+    steps: int | None = None,
+) -> Path:
     """Apply the emulator to a file.
 
     An emulator that can be fed back goes `rollout.predict` steps beyond the last sample; any
     other one, and `rollout.predict: 0`, maps every sample to its outputs.
+
+    Args:
+        emulator: the emulator.
+        config: its job.
+        source: the file to start from.
+        output: the file to write.
+        steps: instead of `rollout.predict`.
 
     Raises:
         DataError: the file is not on the emulator's grid, or the output cannot be written.
@@ -34,10 +47,10 @@ def predict_file(emulator: Emulator, config: EmulationConfig, source: Path, outp
             f"{len(data.blocks)} simulations; a prediction continues one", where=data.where,
             fix="predict from the file of one simulation",
         )  # fmt: skip
-    steps = config.rollout.predict
+    steps = config.rollout.predict if steps is None else steps
     rolled = bool(emulator.layout.state) and config.data.lead > 0 and steps > 0
     try:
-        samples = _rolled(emulator, data, steps) if rolled else _mapped(emulator, data)
+        samples = _rolled(emulator, config, data, steps) if rolled else _mapped(emulator, data)
         times = _future(data, steps, config.data.lead) if rolled else _valid(data, config.data.lead)
         variables = {
             v.name: StreamedVariable(
@@ -64,8 +77,11 @@ def _inputs_layout(emulator: Emulator) -> Layout:
     return replace(emulator.layout, outputs=emulator.layout.inputs)
 
 
-def _rolled(emulator: Emulator, data: Data, steps: int) -> Iterator[Frames]:
-    yield from rollout(emulator, _sample(data, data.num_samples - 1), steps)
+def _rolled(
+    emulator: Emulator, config: EmulationConfig, data: Data, steps: int
+) -> Iterator[Frames]:
+    first = _sample(data, data.num_samples - 1)
+    yield from rollout(emulator, first, steps, jitter=jitter_of(config, emulator.layout))
 
 
 def _mapped(emulator: Emulator, data: Data) -> Iterator[Frames]:

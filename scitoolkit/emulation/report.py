@@ -18,6 +18,7 @@ from scitoolkit.core.results import (
     Verdict,
     number,
 )
+from scitoolkit.emulation.climate import LongRollout, spectrum_factor
 from scitoolkit.emulation.evaluation import LINEAR, OWN, PERSISTENCE, Evaluation
 from scitoolkit.emulation.variables import Variable
 
@@ -29,6 +30,8 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
     tables = [_one_step(found)]
     if found.has_rollout:
         tables += [_horizons(found), _rollout_table(found)]
+    if found.long is not None:
+        tables.append(_climate_table(found, found.long))
     fields = _fields(found)
     figures: list[Figure] = []
     for variable in found.layout.outputs[:MAX_FIGURES]:
@@ -73,6 +76,8 @@ def metrics(found: Evaluation) -> dict[str, float | int | str | None]:
                 scores[f"linear_over_persistence_{name}"] = number(ratio)
     if found.has_rollout:
         _rollout_scores(found, scores)
+    if found.long is not None:
+        scores |= climate_scores(found, found.long)
     scores["test_samples"] = found.num_samples
     return scores
 
@@ -113,7 +118,61 @@ def _summary(found: Evaluation, scores: dict[str, Any]) -> list[str]:
             f"on every output for {scores['steps_better_than_persistence']} steps, than linear "
             f"extrapolation for {scores['steps_better_than_linear_extrapolation']}."
         )
+    if found.long is not None:
+        lines.append(_survival(found, scores))
     return lines
+
+
+def _survival(found: Evaluation, scores: dict[str, Any]) -> str:
+    finite, steps = scores["finite_steps"], scores["long_steps"]
+    line = f"A rollout past the data is finite for {finite} of {steps} steps"
+    errors = [f"{n} {scores[f'climate_error_{n}']:.2g}" for n in found.config.quantities
+              if f"climate_error_{n}" in scores]  # fmt: skip
+    if finite == steps and errors:
+        line += f"; relative errors of its means: {', '.join(errors)}"
+    if "cost_over_solver" in scores:
+        line += f"; a step costs {scores['cost_over_solver']:.2g} of the solver's"
+    return line + "."
+
+
+def climate_scores(found: Evaluation, long: LongRollout) -> dict[str, float | int | str | None]:
+    """Return the figures of merit of a rollout past the data."""
+    scores: dict[str, float | int | str | None] = {
+        "long_steps": long.steps, "finite_steps": long.finite,
+        "seconds_per_step": number(long.seconds),
+    }  # fmt: skip
+    if found.config.solver_seconds:
+        scores["cost_over_solver"] = number(long.seconds / found.config.solver_seconds)
+    if not long.climate.frames:
+        return scores
+    for name in found.config.quantities:
+        truth = found.truth_climate.mean(name)
+        scores[f"climate_error_{name}"] = number(abs(long.climate.mean(name) / truth - 1))
+    if found.spectral_axis is not None:
+        for name in long.climate.fields:
+            own, truth_power = long.climate.power(name), found.truth_climate.power(name)
+            for share, label in ((0.99, "99"), (0.999, "999")):
+                factor = spectrum_factor(own, truth_power, share)
+                scores[f"spectrum_factor_{label}_{name}"] = number(factor)
+    return scores
+
+
+def _climate_table(found: Evaluation, long: LongRollout) -> Table:
+    names = [*(f"mean_{n}" for n in long.climate.fields), *found.config.quantities]
+    rows: list[list[Any]] = []
+    for name in names:
+        climates = (found.truth_climate, long.climate)
+        rows.append([name, *(number(f(name)) for c in climates for f in (c.mean, c.spread))])
+    left = ", ".join(f"{n} at step {s}" for n, s in long.left.items())
+    return Table(
+        title=f"Climate of a rollout of {long.steps} steps, past the data's end",
+        columns=["quantity", "truth", "its spread", "emulator", "its spread "],
+        rows=rows,
+        note=f"{long.finite} steps are finite. "
+        + (f"Left the range of the truth, widened by half: {left}. " if left else "")
+        + f"The truth are the {found.truth_climate.frames} samples of the test part; the first "
+        "tenth of the rollout is left out.",
+    )
 
 
 def _verdict(found: Evaluation) -> Verdict | None:

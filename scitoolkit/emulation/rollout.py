@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import NumericalError
+from scitoolkit.emulation.config import EmulationConfig, SymmetryConfig
 from scitoolkit.emulation.emulator import Emulator
+from scitoolkit.emulation.symmetries import Symmetries
+from scitoolkit.emulation.variables import Layout
 
 Frames = Mapping[str, np.ndarray]
 """One sample: variable -> (*dims)."""
@@ -25,7 +28,11 @@ def step_once(emulator: Emulator, inputs: Frames) -> dict[str, np.ndarray]:
 
 
 def rollout(
-    emulator: Emulator, first: Frames, steps: int, forcing: Callable[[int], Frames] | None = None
+    emulator: Emulator,
+    first: Frames,
+    steps: int,
+    forcing: Callable[[int], Frames] | None = None,
+    jitter: Jitter | None = None,
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yield the outputs after 1, 2, ... steps, the state fed back.
 
@@ -35,6 +42,7 @@ def rollout(
         steps: how many.
         forcing: returns, for step k, the inputs that are no outputs; those of step 0 are kept
             without it.
+        jitter: draws a symmetry for each step.
 
     Raises:
         NumericalError: the state is not finite any more.
@@ -44,15 +52,56 @@ def rollout(
     for step in range(steps):
         if forcing is not None and step:
             given |= {n: v for n, v in forcing(step).items() if n not in state}
-        outputs = step_once(emulator, given)
+        outputs = step_once(emulator, given) if jitter is None else jitter.step(emulator, given)
         for name, values in outputs.items():
             if not np.isfinite(values).all():
                 raise NumericalError(
                     f"the rollout is not finite after step {step + 1}", where=f"variable {name}",
-                    fix="a shorter rollout, or training with rollout.steps=2 and rollout.noise",
+                    fix="a shorter rollout; guards for the invariants that `scitoolkit validate` "
+                    "proposes; or training with rollout.steps=2 and rollout.noise",
                 )  # fmt: skip
         given |= {n: v for n, v in outputs.items() if n in state}
         yield outputs
+
+
+class Jitter:
+    """Steps of an emulator in frames of reference drawn at random.
+
+    A network's errors are tied to its grid and its mirror image; in another frame for each step
+    they do not add up in place.
+
+    Args:
+        config: the symmetries of the equations.
+        layout: the emulator's.
+        seed: of the draws.
+    """
+
+    def __init__(self, config: SymmetryConfig, layout: Layout, seed: int = 0) -> None:
+        self.symmetries = Symmetries(config, layout)
+        self._generator = np.random.default_rng(seed)
+
+    def step(self, emulator: Emulator, inputs: Frames) -> dict[str, np.ndarray]:
+        """Return the outputs of one sample, in the frame of the inputs."""
+        config, sizes = self.symmetries.config, self.symmetries.sizes
+        shifts = {d: int(self._generator.integers(sizes[d])) for d in config.shift}
+        mirrors = [d for d in config.mirror if self._generator.random() < 0.5]
+        sample = {n: torch.from_numpy(np.asarray(v))[None, None] for n, v in inputs.items()}
+        for dim, cells in shifts.items():
+            sample = self.symmetries.shift(sample, dim, cells)
+        for dim in mirrors:
+            sample = self.symmetries.mirror(sample, dim)
+        outputs = step_once(emulator, {n: v[0, 0].numpy() for n, v in sample.items()})
+        back = {n: torch.from_numpy(v)[None, None] for n, v in outputs.items()}
+        for dim in mirrors:
+            back = self.symmetries.mirror(back, dim)
+        for dim, cells in shifts.items():
+            back = self.symmetries.shift(back, dim, -cells)
+        return {n: v[0, 0].numpy() for n, v in back.items()}
+
+
+def jitter_of(config: EmulationConfig, layout: Layout) -> Jitter | None:
+    """Return the jitter that a configuration asks for."""
+    return Jitter(config.symmetries, layout, config.seed) if config.rollout.jitter else None
 
 
 def persistence(first: Frames, steps: int) -> Iterator[Frames]:

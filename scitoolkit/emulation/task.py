@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,7 +59,7 @@ class EmulationTask:
         available = batch[self.layout.outputs[0].name].shape[1] - 1
         free, steps = 0, min(1, available)
         if self._share_done >= self.rollout.begin:
-            free, steps = self.rollout.pushforward, self.rollout.steps
+            free, steps = self._drawn(self.rollout.pushforward), self.rollout.steps
         state = self._start(batch)
         for step in range(free):
             with torch.no_grad():
@@ -83,19 +84,25 @@ class EmulationTask:
             errors.append(self._errors(batch, answer, step + 1 if available else 0))
             state = self._advance(state, answer)
         mean = torch.stack(errors).mean(0)
-        each = {f"mse_{v.name}": mean[i] for i, v in enumerate(self.layout.outputs)}
+        each = {f"mse_{v.name}": mean[i] for i, v in enumerate(self.model.learned)}
         return {"loss": mean.mean(), **each}
 
     def batch_size(self, batch: Batch) -> int:
         """Return the number of samples."""
         return len(batch[self.layout.inputs[0].name])
 
+    def _drawn(self, pushforward: int) -> int:
+        """Return the steps without a gradient, from torch's generator, as a resumed run draws."""
+        if not self.rollout.draw_pushforward or not pushforward:
+            return pushforward
+        return int(torch.randint(pushforward + 1, ()))
+
     def _start(self, batch: Batch) -> dict[str, Tensor]:
         """Return the state at step 0, with noise while training."""
         state = {name: batch[name][:, 0] for name in self.layout.state}
         if self.rollout.noise and self.model.training:
             scales = self.model.output_scales()
-            for i, variable in enumerate(self.layout.outputs):
+            for i, variable in enumerate(self.model.learned):
                 if variable.name in state:
                     clean = state[variable.name]
                     noise = torch.randn_like(clean) * scales[i].view(1, *_ones(clean, scales[i]))
@@ -119,17 +126,27 @@ class EmulationTask:
         }
 
     def _errors(self, batch: Batch, answer: tuple[Tensor, ...], step: int) -> Tensor:
-        """Return (output,) mean squared errors in units of each output's scale."""
+        """Return (learned output,) mean squared errors in units of each output's scale."""
         out = []
-        for scale, variable, value in zip(
-            self.model.output_scales(), self.layout.outputs, answer, strict=True
-        ):
+        values = {v.name: a for v, a in zip(self.layout.outputs, answer, strict=True)}
+        for scale, variable in zip(self.model.output_scales(), self.model.learned, strict=True):
+            value = values[variable.name]
             error = value - batch[variable.name][:, step]
             if variable.is_field:
                 out.append(((error / scale) ** 2 * self.weights.to(error.device)).mean())
             else:
                 out.append(((error.reshape(len(error), -1) / scale) ** 2).mean())
         return torch.stack(out)
+
+
+def cell_weights(volumes: np.ndarray, floor: float) -> np.ndarray:
+    """Return the weights of cells in the loss, mean 1: their volumes, mean 1, plus a floor.
+
+    Example:
+        >>> cell_weights(np.array([0.5, 1.5]), 1.0).tolist()
+        [0.75, 1.25]
+    """
+    return (volumes + floor) / (1 + floor) if floor else volumes
 
 
 def _ones(value: Tensor, scale: Tensor) -> list[int]:

@@ -168,9 +168,10 @@ class Convection:
         self.mean = mean @ rhs[2]
 
     def advance(self, time: float) -> None:
-        """Advance by a whole number of time steps."""
-        for _ in range(round(time / self.dt)):
-            self.step()
+        """Advance by a whole number of time steps; what overflows ends as not finite."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            for _ in range(round(time / self.dt)):
+                self.step()
 
     @cached_property
     def _poisson(self) -> np.ndarray:

@@ -18,6 +18,7 @@ from scitoolkit.core.results import Table, number
 from scitoolkit.ops.taylor import MultiIndex
 from scitoolkit.superresolution.differentiate import STENCIL, differentiate, is_spectral
 from scitoolkit.superresolution.equations import PDE, Key, Residuals
+from scitoolkit.superresolution.fitted_constants import FittedConstant, fit, with_constants
 from scitoolkit.superresolution.grid import Grid, grid_of, values_of
 
 Array = np.ndarray
@@ -52,11 +53,13 @@ class CheckReport:
         equations: one entry an equation.
         warnings: what concerns all, coarse sampling say.
         tolerance: ratio up to which an equation counts as satisfied.
+        constants: the equations' constants as the data say, over all equations.
     """
 
     equations: Sequence[EquationCheck]
     warnings: Sequence[str] = field(default_factory=list)
     tolerance: float = TOLERANCE
+    constants: Sequence[FittedConstant] = field(default_factory=list)
 
     @property
     def satisfied(self) -> bool:
@@ -78,7 +81,7 @@ class CheckReport:
         return Table(
             title="Equations on the true data",
             columns=["equation", "residual / terms", "verdict", "remark"],
-            rows=rows, note=" ".join(self.warnings),
+            rows=rows, note=" ".join([*self.warnings, *(f"{c}." for c in self.constants)]),
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -89,6 +92,7 @@ class CheckReport:
             lines.append(f"{e.name:20s} residual/terms {e.ratio:9.2e}  {verdict}")
             if e.message:
                 lines.append(f"{'':20s} {e.message}")
+        lines += [f"{'constant':20s} {c}" for c in self.constants]
         return "\n".join([*lines, *(f"warning: {w}" for w in self.warnings)])
 
 
@@ -131,13 +135,45 @@ def check(
     residuals = Residuals(pde, combine=False)
     ratios, terms = _measure(residuals, data)
     warnings = _sampling_warnings(residuals, data)
+    constants = _fitted(pde, data, terms)
     found = []
     for name in pde.expressions:
         message = ""
         if not ratios[name] <= tolerance:
-            message = _explain(name, residuals, data, ratios[name], terms[name])
+            message = _wrong_constants(name, pde, data, ratios[name], constants) or _explain(
+                name, residuals, data, ratios[name], terms[name]
+            )
         found.append(EquationCheck(name, ratios[name], terms[name], message))
-    return CheckReport(found, warnings, tolerance)
+    return CheckReport(found, warnings, tolerance, constants)
+
+
+def _fitted(
+    pde: PDE, data: _Derivatives, terms: Mapping[str, Mapping[str, float]]
+) -> list[FittedConstant]:
+    """Return the constants as the data say, residuals in units of their equation's terms."""
+    scale = {n: float(np.sqrt(sum(v**2 for v in t.values()))) for n, t in terms.items()}
+
+    def evaluate(changed: PDE) -> dict[str, Array]:
+        residuals = Residuals(changed, combine=False)
+        found = residuals.evaluate(data.all(residuals.keys), data.coordinates())
+        return {n: np.asarray(r) / scale[n] for n, r in found.items()}
+
+    return fit(pde, evaluate, data.weights)
+
+
+def _wrong_constants(
+    name: str, pde: PDE, data: _Derivatives, ratio: float, constants: Sequence[FittedConstant]
+) -> str:
+    """Return what the equation's residual would be with the fitted constants, if far less."""
+    wrong = [c for c in constants if not c.agrees]
+    if not wrong:
+        return ""
+    changed = with_constants(pde, {c.name: c.value for c in wrong})
+    fitted = _measure(Residuals(changed, combine=False), data)[0][name]
+    if fitted >= _HINT * ratio:
+        return ""
+    values = ", ".join(f"{c.name} = {c.value:.4g} +- {c.error:.1g}" for c in wrong)
+    return f"with {values}, fitted to all equations together, it would be {fitted:.1e}"
 
 
 def _head(dataset: xr.Dataset, grid: Grid) -> xr.Dataset:

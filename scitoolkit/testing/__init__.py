@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from scitoolkit.testing.forecaster import ForecasterContract as ForecasterContract
     from scitoolkit.testing.format import FormatContract as FormatContract
     from scitoolkit.testing.generator import GeneratorContract as GeneratorContract
+    from scitoolkit.testing.guard import GuardContract as GuardContract
     from scitoolkit.testing.job import JobContract as JobContract
     from scitoolkit.testing.kernels import KernelContract as KernelContract
     from scitoolkit.testing.loader import LoaderContract as LoaderContract
@@ -27,6 +28,7 @@ _HOMES = {
     "ForecasterContract": "forecaster",
     "FormatContract": "format",
     "GeneratorContract": "generator",
+    "GuardContract": "guard",
     "JobContract": "job",
     "KernelContract": "kernels",
     "LoaderContract": "loader",
@@ -41,6 +43,7 @@ __all__ = [
     "ForecasterContract",
     "FormatContract",
     "GeneratorContract",
+    "GuardContract",
     "JobContract",
     "KernelContract",
     "LoaderContract",

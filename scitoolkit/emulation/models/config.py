@@ -81,6 +81,45 @@ class FNOConfig(FieldModelConfig):
         return FNO(inputs, outputs, padding, width=self.width, layers=self.layers, modes=self.modes)
 
 
+class FactorisedFNOConfig(FieldModelConfig):
+    """A Fourier neural operator with one mixing a dim, for many modes or three dims.
+
+    See `scitoolkit.emulation.models.factorised_fno.FactorisedFNO`.
+    """
+
+    name: Literal["factorised_fno"] = "factorised_fno"
+    width: PositiveInt = 64
+    layers: PositiveInt = 4
+    modes: list[PositiveInt] = Field(default=[16], description="per dim; one value for all")
+
+    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
+        """Return the network for channels and boundaries."""
+        from scitoolkit.emulation.models.factorised_fno import FactorisedFNO
+
+        return FactorisedFNO(
+            inputs, outputs, padding, width=self.width, layers=self.layers, modes=self.modes
+        )
+
+
+class ConvNeXtUNetConfig(FieldModelConfig):
+    """A U-Net of ConvNeXt blocks; see `scitoolkit.emulation.models.convnext.ConvNeXtUNet`."""
+
+    name: Literal["convnext_unet"] = "convnext_unet"
+    widths: list[PositiveInt] = Field(default=[32, 64, 96], min_length=1)
+    blocks: PositiveInt = 2
+    kernel: Literal[3, 5, 7] = 7
+    patch: PositiveInt = 1
+
+    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
+        """Return the network for channels and boundaries."""
+        from scitoolkit.emulation.models.convnext import ConvNeXtUNet
+
+        return ConvNeXtUNet(
+            inputs, outputs, padding, widths=self.widths, blocks=self.blocks, kernel=self.kernel,
+            patch=self.patch,
+        )  # fmt: skip
+
+
 class EllipticConfig(FieldModelConfig):
     """Local sources and a global operator; see `scitoolkit.emulation.models.elliptic.Elliptic`."""
 

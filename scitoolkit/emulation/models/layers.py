@@ -50,17 +50,23 @@ class Conv(nn.Module):
         outputs: channels out.
         padding: one entry per space dim.
         kernel: cells along each dim, odd.
+        groups: of channels that do not see each other; as many as channels for a depthwise one.
     """
 
     def __init__(
-        self, inputs: int, outputs: int, padding: Sequence[Padding], kernel: int = 3
+        self,
+        inputs: int,
+        outputs: int,
+        padding: Sequence[Padding],
+        kernel: int = 3,
+        groups: int = 1,
     ) -> None:
         super().__init__()
         half = kernel // 2
         # Zeros are left to the convolution itself: it need not copy its input for them.
         own = tuple(half if p == "zeros" else 0 for p in padding)
         make: Any = _CONV[len(padding)]
-        self.conv: Any = make(inputs, outputs, kernel, padding=own)
+        self.conv: Any = make(inputs, outputs, kernel, padding=own, groups=groups)
         self.padded: list[tuple[int, Padding]] = [
             (i + 2, p) for i, p in enumerate(padding) if p != "zeros" and half
         ]

@@ -37,6 +37,7 @@ def job(tmp_path):
         training = {"steps": 60, "batch_size": 4, "progress": False, "log_every": 20,
                     "optimizer": {"name": "adamw", "lr": 3e-3}}  # fmt: skip
         training.update(sections.pop("training", {}))
+        sections["rollout"] = {"long": 4, **sections.get("rollout", {})}
         config = {
             "domain": "emulation", "data": data, "run": {"root": str(tmp_path / "runs")},
             "model": {"name": "unet", "widths": [8, 12]}, "training": training, **sections,

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from scitoolkit.emulation.models.convnext import ConvNeXtUNet
 from scitoolkit.emulation.models.elliptic import Elliptic
+from scitoolkit.emulation.models.factorised_fno import FactorisedFNO
 from scitoolkit.emulation.models.fno import FNO, SpectralMixing
 from scitoolkit.emulation.models.layers import Block, down, pad, resize
 from scitoolkit.emulation.models.resnet import ResNet
@@ -25,6 +27,8 @@ NETS = {
     "unet_patch": lambda p: UNet(2, 3, p, widths=[8, 6], patch=2),
     "resnet": lambda p: ResNet(2, 3, p, width=4, blocks=2, kernel=5),
     "fno": lambda p: FNO(2, 3, p, width=4, layers=2, modes=[3]),
+    "convnext_unet": lambda p: ConvNeXtUNet(2, 3, p, widths=[4, 6], blocks=1, kernel=5),
+    "factorised_fno": lambda p: FactorisedFNO(2, 3, p, width=4, layers=2, modes=[3]),
     "elliptic": lambda p: Elliptic(2, 3, p, products=3, sources=2, modes=[3], width=4),
 }
 
@@ -66,6 +70,15 @@ def test_circular_padding_may_be_wider_than_the_field():
     x = torch.arange(3.0).view(1, 1, 3)
     wide = pad(x, 2, 7, "circular").flatten()
     assert wide.tolist() == [float((i - 7) % 3) for i in range(17)]
+
+
+def test_a_factorised_operator_has_far_fewer_parameters():
+    padding = ["circular"] * 3
+    counts = [
+        sum(p.numel() for p in make(2, 2, padding, width=8, layers=1, modes=[6]).parameters())
+        for make in (FNO, FactorisedFNO)
+    ]
+    assert counts[1] < counts[0] / 20
 
 
 def test_a_block_begins_as_the_identity():

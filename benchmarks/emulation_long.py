@@ -1,0 +1,141 @@
+"""The shipped emulator of convection past its data: 1,000 steps against the solver's climate.
+
+The truth is a simulation that nothing was learned from (another seed of the shipped solver, time
+45 to 145), on the emulator's grid. Errors over persistence are root mean squares over starts and
+cells, which are weighed by volumes; the climate is that of steps 101 to 1,000 of longer rollouts.
+Nusselt numbers are 1 + <w b> / P over the volume. `cost_over_solver` is the emulator's CPU seconds
+of a step over the solver's of the same time, both measured here on one thread.
+
+EMULATION_SURROGATE=FOLDER measures another emulator of the same variables; EMULATION_STARTS=N
+the number of long rollouts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from scitoolkit.core.errors import NumericalError
+from scitoolkit.core.model_folder import ModelFolder
+from scitoolkit.emulation import surrogate
+from scitoolkit.emulation.climate import Climate, spectrum_factor
+from scitoolkit.emulation.config import EmulationConfig, QuantityConfig
+from scitoolkit.emulation.emulator import Emulator
+from scitoolkit.emulation.rollout import jitter_of, rollout
+from scitoolkit.generators.convection_solver import Convection
+
+ROOT = Path(__file__).resolve().parents[1]
+SURROGATE = ROOT / "surrogates" / "rb2d_emulator"
+SEED, BEGIN, END, STEP = 901, 45.0, 145.0, 0.25
+STEPS, SETTLED, SHORT, SHORT_STARTS = 1000, 100, 15, 6
+STARTS = int(os.environ.get("EMULATION_STARTS", "4"))
+NAMES = ("p", "b", "u", "w")
+QUANTITIES = {
+    "energy": QuantityConfig(terms=[["u", "u"], ["w", "w"]], scale=0.5),
+    "nusselt": QuantityConfig(terms=[["w", "b"]], scale=1e3, offset=1.0),
+}
+
+
+def run() -> dict:
+    """Return the figures."""
+    torch.set_num_threads(1)
+    folder = Path(os.environ.get("EMULATION_SURROGATE", SURROGATE))
+    model = ModelFolder(folder)
+    config = model.config(EmulationConfig)
+    emulator = surrogate.load(model.path, config)
+    frames, solver = truth(emulator)
+    weights = emulator.layout.weights()
+    reference = Climate(NAMES, QUANTITIES, weights, 0)
+    for frame in frames:
+        reference.add(frame)
+    starts = np.linspace(0, len(frames) - 1 - SHORT, STARTS).astype(int)
+    finite, seconds, climates = [], [], []
+    for start in starts:
+        climate = Climate(NAMES, QUANTITIES, weights, 0)
+        steps, cost = _long(emulator, config, frames[start], climate)
+        finite.append(steps)
+        seconds.append(cost)
+        climates.append(climate)
+        print(f"start {start}: {steps} steps, {cost:.3f} s each", file=sys.stderr)
+    short = _short(emulator, config, frames, weights)
+    return {
+        "finite_steps_min": min(finite), "steps": STEPS, "starts": STARTS,
+        **_climate_errors(climates, reference),
+        **short,
+        "cost_over_solver": float(np.median(seconds)) / solver,
+        "seconds_per_step": float(np.median(seconds)), "solver_seconds": solver,
+    }  # fmt: skip
+
+
+def truth(emulator: Emulator) -> tuple[list[dict[str, np.ndarray]], float]:
+    """Return frames on the emulator's grid and the solver's CPU seconds of one."""
+    sizes = list(emulator.layout.grid.values())
+    flow = Convection()
+    flow.start_at_rest(SEED)
+    flow.advance(BEGIN)
+    frames, seconds = [], 0.0
+    for _ in range(round((END - BEGIN) / STEP) + 1):
+        frames.append({n: v.astype(np.float32) for n, v in flow.frame(*sizes).items()})
+        begin = time.process_time()
+        flow.advance(STEP)
+        seconds += time.process_time() - begin
+    return frames, seconds / len(frames)
+
+
+def _long(
+    emulator: Emulator, config: EmulationConfig, first: dict, climate: Climate
+) -> tuple[int, float]:
+    """Return how many steps of a rollout are finite and the CPU seconds of one."""
+    done, begin = 0, time.process_time()
+    try:
+        jitter = jitter_of(config, emulator.layout)
+        for step, frame in enumerate(rollout(emulator, first, STEPS, jitter=jitter), start=1):
+            climate.add(frame, settled=step > SETTLED)
+            done = step
+    except NumericalError as error:
+        print(error, file=sys.stderr)
+    return done, (time.process_time() - begin) / max(done, 1)
+
+
+def _climate_errors(climates: list[Climate], reference: Climate) -> dict:
+    """Return the errors of the mean climate of all rollouts, and those of spectra, worst of all."""
+    out: dict = {}
+    for name in QUANTITIES:
+        mean = float(np.mean([c.mean(name) for c in climates]))
+        out[name], out[f"{name}_truth"] = mean, reference.mean(name)
+        out[f"{name}_error"] = abs(mean / reference.mean(name) - 1)
+    for share, label in ((0.99, "99"), (0.999, "999")):
+        each = {}
+        for name in ("b", "u", "w"):
+            power = np.mean([c.power(name) for c in climates], axis=0)
+            each[name] = spectrum_factor(power, reference.power(name), share)
+        out |= {f"spectrum_factor_{label}_{n}": v for n, v in each.items()}
+        out[f"spectrum_factor_{label}"] = max(each.values())
+    return out
+
+
+def _short(emulator: Emulator, config: EmulationConfig, frames: list, weights: np.ndarray) -> dict:
+    """Return the errors over persistence after 1, 8 and 15 steps."""
+    starts = np.linspace(0, len(frames) - 1 - SHORT, SHORT_STARTS).astype(int)
+    own = {n: np.zeros(SHORT) for n in NAMES}
+    rival = {n: np.zeros(SHORT) for n in NAMES}
+    for start in starts:
+        jitter = jitter_of(config, emulator.layout)
+        forecast = rollout(emulator, frames[start], SHORT, jitter=jitter)
+        for step, frame in enumerate(forecast):
+            true = frames[start + 1 + step]
+            for n in NAMES:
+                own[n][step] += ((frame[n] - true[n]) ** 2 * weights).mean()
+                rival[n][step] += ((frames[start][n] - true[n]) ** 2 * weights).mean()
+    ratio = {n: np.sqrt(own[n] / rival[n]) for n in NAMES}
+    return {
+        "one_step_over_persistence_max": float(max(r[0] for r in ratio.values())),
+        "rollout8_over_persistence_max": float(max(r[7] for r in ratio.values())),
+        "rollout15_over_persistence_buw_max": float(max(ratio[n][14] for n in "buw")),
+        "rollout15_over_persistence_p": float(ratio["p"][14]),
+    }

@@ -1,0 +1,152 @@
+"""The climate of long rollouts: means, spectra and integral quantities against the truth's."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scitoolkit.core.errors import NumericalError
+from scitoolkit.emulation.config import QuantityConfig
+from scitoolkit.emulation.metrics import spectrum
+from scitoolkit.emulation.rollout import Frames
+
+SPIN_UP = 0.1
+"""Share of a long rollout that is left out of its climate: it still is a forecast."""
+
+
+@dataclass
+class Climate:
+    """Sums over frames of one flow.
+
+    Attributes:
+        fields: names of the variables on the grid.
+        quantities: what else is averaged.
+        weights: volumes of the cells, mean 1.
+        axis: the periodic dim of the spectra, None for no spectra.
+        series: {quantity: its value in each frame}.
+    """
+
+    fields: Sequence[str]
+    quantities: Mapping[str, QuantityConfig]
+    weights: np.ndarray
+    axis: int | None
+    series: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _spectra: dict[str, np.ndarray] = field(default_factory=dict)
+    _extremes: dict[str, tuple[float, float]] = field(default_factory=dict)
+    frames: int = 0
+
+    def add(self, frame: Frames, *, settled: bool = True) -> None:
+        """Count a frame; a spectrum is averaged over settled ones alone."""
+        values = {n: np.asarray(frame[n], dtype=np.float64) for n in self.fields}
+        for name in self.fields:
+            low, high = self._extremes.get(name, (np.inf, -np.inf))
+            self._extremes[name] = (min(low, values[name].min()), max(high, values[name].max()))
+            self.series[f"mean_{name}"].append(float((values[name] * self.weights).mean()))
+        for name, quantity in self.quantities.items():
+            self.series[name].append(self._value(quantity, values))
+        if not settled:
+            return
+        self.frames += 1
+        if self.axis is not None:
+            for name in self.fields:
+                power = spectrum(values[name], self.axis, self.weights)
+                self._spectra[name] = self._spectra.get(name, 0.0) + power
+
+    def _value(self, quantity: QuantityConfig, values: Mapping[str, np.ndarray]) -> float:
+        products = [np.prod([values[n] for n in term], axis=0) for term in quantity.terms]
+        mean = float(sum((p * self.weights).mean() for p in products))
+        return quantity.offset + quantity.scale * mean
+
+    def mean(self, name: str) -> float:
+        """Return the mean of a quantity over the settled frames, the last ones."""
+        return float(np.mean(self.series[name][-self.frames :])) if self.frames else float("nan")
+
+    def spread(self, name: str) -> float:
+        """Return the standard deviation of a quantity over the settled frames."""
+        return float(np.std(self.series[name][-self.frames :])) if self.frames else float("nan")
+
+    def ranges(self, margin: float = 0.5) -> dict[str, tuple[float, float]]:
+        """Return the ranges of the variables, widened at both ends by a share of their width."""
+        return {
+            n: (low - margin * (high - low), high + margin * (high - low))
+            for n, (low, high) in self._extremes.items()
+        }
+
+    def power(self, name: str) -> np.ndarray:
+        """Return the mean spectrum of a variable."""
+        return self._spectra[name] / self.frames
+
+
+@dataclass
+class LongRollout:
+    """A rollout past the data's end.
+
+    Attributes:
+        climate: of the emulator.
+        steps: steps wanted.
+        finite: steps that were finite.
+        seconds: CPU seconds of one.
+        left: {variable: first step at which it left the range of the truth}.
+    """
+
+    climate: Climate
+    steps: int
+    finite: int
+    seconds: float
+    left: dict[str, int]
+
+
+def long_rollout(
+    frames: Iterable[Frames],
+    climate: Climate,
+    steps: int,
+    ranges: Mapping[str, tuple[float, float]],
+) -> LongRollout:
+    """Count the frames of a rollout, however it ends.
+
+    Args:
+        frames: of a rollout, which raises where it is not finite.
+        climate: empty.
+        steps: frames wanted.
+        ranges: {variable: (lowest, highest)} of the truth.
+    """
+    left: dict[str, int] = {}
+    finite, begin = 0, time.process_time()
+    try:
+        for step, frame in enumerate(frames, start=1):
+            climate.add(frame, settled=step > SPIN_UP * steps)
+            for name, (low, high) in ranges.items():
+                if name not in left and not (
+                    frame[name].min() >= low and frame[name].max() <= high
+                ):
+                    left[name] = step
+            finite = step
+    except NumericalError:
+        pass
+    seconds = (time.process_time() - begin) / max(finite, 1)
+    return LongRollout(climate, steps, finite, seconds, left)
+
+
+def spectrum_factor(own: np.ndarray, truth: np.ndarray, share: float) -> float:
+    """Return how far two spectra differ over the waves that hold a share of the variance.
+
+    Args:
+        own: power at wave numbers 0, 1, ...
+        truth: likewise.
+        share: of the truth's variance, which wave numbers 1 ... K hold.
+
+    Returns:
+        the largest factor, in either direction.
+
+    Example:
+        >>> spectrum_factor(np.array([0, 2.0, 1.0]), np.array([0, 1.0, 1.0]), 0.9)
+        2.0
+    """
+    power = np.cumsum(truth[1:])
+    last = 1 + int(np.searchsorted(power, share * power[-1]))
+    ratio = own[1 : last + 1] / np.maximum(truth[1 : last + 1], 1e-300)
+    return float(np.maximum(ratio, 1 / np.maximum(ratio, 1e-300)).max())

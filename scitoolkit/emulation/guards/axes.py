@@ -1,0 +1,148 @@
+"""Spectral bases of the dims of a grid: Fourier, Chebyshev or cosine, as small real matrices.
+
+Everything that a guard does is a product with such a matrix, so that a guard is differentiated,
+exported and compiled like any other layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.suggest import nearest_name
+
+_EVEN = 1e-3
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A dim of a grid with the basis that its points and boundary suit.
+
+    Attributes:
+        dim: its name.
+        points: coordinates, ascending.
+        basis: `fourier` (even, periodic), `chebyshev` (Chebyshev-Gauss points between walls) or
+            `cosine` (even cells between walls).
+        low: coordinate of the first boundary.
+        length: period, or distance of the walls.
+    """
+
+    dim: str
+    points: np.ndarray
+    basis: Literal["fourier", "chebyshev", "cosine"]
+    low: float
+    length: float
+
+    @property
+    def size(self) -> int:
+        """Number of points."""
+        return len(self.points)
+
+    @property
+    def relative(self) -> np.ndarray:
+        """The points mapped to -1 ... 1 between the boundaries."""
+        return 2 * (self.points - self.low) / self.length - 1
+
+    def transform(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the orthonormal matrix to modes (mode, point), and each mode's share of the last.
+
+        Example:
+            >>> axis = read_axis("x", np.arange(4.0), periodic=True)
+            >>> matrix, share = axis.transform()
+            >>> bool(np.allclose(matrix @ matrix.T, np.eye(4))), share.tolist()
+            (True, [0.0, 0.5, 0.5, 1.0])
+        """
+        n = self.size
+        if self.basis != "fourier":
+            k = np.arange(n)
+            matrix = np.sqrt(2 / n) * np.cos(np.pi / n * np.outer(k, np.arange(n) + 0.5))
+            matrix[0] /= np.sqrt(2)
+            return matrix, k / n
+        k = (np.arange(n) + 1) // 2
+        angle = 2 * np.pi / n * np.outer(k, np.arange(n))
+        matrix = np.where(np.arange(n)[:, None] % 2 == 1, np.cos(angle), np.sin(angle))
+        matrix[0] = 1 / np.sqrt(2)
+        matrix *= np.sqrt(2 / n)
+        if n % 2 == 0:
+            matrix[-1] /= np.sqrt(2)
+        return matrix, k / (n / 2)
+
+
+def read_axis(dim: str, points: np.ndarray, *, periodic: bool) -> Axis:
+    """Return a dim with its basis.
+
+    Raises:
+        ConfigError: its points suit none of the bases.
+
+    Example:
+        >>> z = -0.5 * np.cos(np.pi * (np.arange(8) + 0.5) / 8)
+        >>> axis = read_axis("z", z, periodic=False)
+        >>> axis.basis, round(axis.low, 6), round(axis.length, 6)
+        ('chebyshev', -0.5, 1.0)
+    """
+    points, n = np.asarray(points, dtype=np.float64), len(points)
+    steps = np.diff(points)
+    if n < 4 or not (steps > 0).all():
+        raise ConfigError(
+            f"{n} points along {dim!r}, not ascending or too few for a guard", allowed="4 or more"
+        )
+    if np.ptp(steps) <= _EVEN * steps.mean():
+        step = float(steps.mean())
+        low = points[0] if periodic else points[0] - step / 2
+        return Axis(dim, points, "fourier" if periodic else "cosine", float(low), n * step)
+    length = (points[-1] - points[0]) / np.cos(np.pi / (2 * n))
+    middle = 0.5 * (points[0] + points[-1])
+    gauss = middle - 0.5 * length * np.cos(np.pi * (np.arange(n) + 0.5) / n)
+    if periodic or np.abs(gauss - points).max() > _EVEN * length:
+        raise ConfigError(
+            f"the points along {dim!r} are not even{' on a periodic dim' if periodic else ''}",
+            where="guards", allowed="even points, or Chebyshev-Gauss points between walls",
+            fix="interpolate the data to such a grid, or guards that need no basis (range)",
+        )  # fmt: skip
+    return Axis(dim, gauss, "chebyshev", float(middle - 0.5 * length), float(length))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The dims of an emulator's fields.
+
+    Attributes:
+        sizes: {dim: points}, in the order of the fields' dims.
+        coordinates: {dim: coordinates}; dims without are counted in cells.
+        periodic: dims that wrap.
+        weights: volumes of the cells, mean 1.
+    """
+
+    sizes: Mapping[str, int]
+    coordinates: Mapping[str, Sequence[float]]
+    periodic: Sequence[str]
+    weights: np.ndarray
+
+    def axis(self, dim: str) -> Axis:
+        """Return one dim with its basis.
+
+        Raises:
+            ConfigError: no such dim, or no basis for it.
+        """
+        points = np.asarray(self.coordinates.get(self._known(dim), np.arange(self.sizes[dim])))
+        return read_axis(dim, points, periodic=dim in self.periodic)
+
+    def position(self, dim: str) -> int:
+        """Return the dim's place in a batch (B, *grid).
+
+        Raises:
+            ConfigError: no such dim.
+        """
+        return 1 + list(self.sizes).index(self._known(dim))
+
+    def _known(self, dim: str) -> str:
+        if dim not in self.sizes:
+            raise ConfigError(
+                f"{dim!r} is no dim of the grid", where="guards", allowed=", ".join(self.sizes),
+                fix=nearest_name(dim, list(self.sizes)) or "",
+            )  # fmt: skip
+        return dim

@@ -1,0 +1,199 @@
+"""The guards that a configuration can name, each a config section that builds itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from scitoolkit.emulation.guards.base import Frames, GuardConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from scitoolkit.emulation.guards.axes import Grid
+
+
+class SpectralFilter(GuardConfig):
+    """Damps the smallest scales: exp(-strength (k / K)^order) along each dim.
+
+    Attributes:
+        order: high orders act on the last waves alone.
+        strength: 36 leaves rounding errors of the last wave.
+        dims: all unless given.
+        names: variables; all unless given.
+    """
+
+    name: Literal["spectral_filter"] = "spectral_filter"
+    tolerance: ClassVar[float] = 0.5
+    order: PositiveInt = 8
+    strength: PositiveFloat = 36.0
+    dims: list[str] | None = None
+    names: list[str] | None = None
+
+    def variables(self) -> Sequence[str]:
+        """Return the names of the variables that it reads."""
+        return self.names or ()
+
+    def build(self, grid: Grid) -> nn.Module:
+        """Return the module."""
+        from scitoolkit.emulation.guards.filters import Filter
+
+        return Filter(grid, self.order, self.strength, self.dims, self.names)
+
+
+class DivergenceFree(GuardConfig):
+    """Projects a velocity on fields without divergence, no-slip at walls.
+
+    Periodic boxes of any number of dims; two dims where one has walls, on Chebyshev-Gauss points.
+
+    Attributes:
+        velocity: {dim: variable}.
+    """
+
+    name: Literal["divergence_free"] = "divergence_free"
+    velocity: dict[str, str] = Field(min_length=2)
+
+    def variables(self) -> Sequence[str]:
+        """Return the names of the variables that it reads."""
+        return list(self.velocity.values())
+
+    def build(self, grid: Grid) -> nn.Module:
+        """Return the module."""
+        from scitoolkit.emulation.guards.divergence import projection
+
+        return projection(grid, self.velocity)
+
+    @classmethod
+    def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
+        """Return the projection of variables called u, v, w or `velocity_...`, where it holds."""
+        from scitoolkit.emulation.guards.proposals import velocities
+
+        return velocities(frames, grid, lambda velocity: cls(velocity=velocity))
+
+
+class FixedMean(GuardConfig):
+    """Holds means: to a number, or to that of the state before (`kept`) for conserved ones.
+
+    Attributes:
+        values: {variable: its mean, or `kept`}.
+        over: dims of the mean; all, weighed by volumes, unless given. The mean over the periodic
+            dims is the flux through each plane.
+    """
+
+    name: Literal["fixed_mean"] = "fixed_mean"
+    values: dict[str, float | Literal["kept"]] = Field(min_length=1)
+    over: list[str] | None = None
+
+    def variables(self) -> Sequence[str]:
+        """Return the names of the variables that it reads."""
+        return list(self.values)
+
+    def build(self, grid: Grid) -> nn.Module:
+        """Return the module."""
+        from scitoolkit.emulation.guards.means import Means
+
+        return Means(grid, self.values, self.over)
+
+    @classmethod
+    def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
+        """Return the means that are zero in every plane, or the same in all frames."""
+        from scitoolkit.emulation.guards.proposals import means
+
+        return [cls(values=values, over=over) for values, over in means(frames, grid)]
+
+
+class WallValues(GuardConfig):
+    """Holds a variable to given values at two walls: a line plus (1 - s^2) times polynomials.
+
+    Attributes:
+        values: {variable: (at the first wall, at the last)}.
+        dim: from wall to wall, Chebyshev-Gauss points.
+        dropped: highest polynomials left out; points crowd at the walls and follow the others.
+    """
+
+    name: Literal["wall_values"] = "wall_values"
+    values: dict[str, tuple[float, float]] = Field(min_length=1)
+    dim: str
+    dropped: PositiveInt = 8
+
+    def variables(self) -> Sequence[str]:
+        """Return the names of the variables that it reads."""
+        return list(self.values)
+
+    def build(self, grid: Grid) -> nn.Module:
+        """Return the module."""
+        from scitoolkit.emulation.guards.walls import Walls
+
+        return Walls(grid, self.values, self.dim, self.dropped)
+
+    @classmethod
+    def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
+        """Return the wall values that all frames extrapolate to."""
+        from scitoolkit.emulation.guards.proposals import wall_values
+
+        return [cls(values=values, dim=dim) for values, dim in wall_values(frames, grid)]
+
+
+class ValueRange(GuardConfig):
+    """Holds variables in a range, such as that of a maximum principle.
+
+    Attributes:
+        ranges: {variable: (lowest, highest)}.
+    """
+
+    name: Literal["value_range"] = "value_range"
+    ranges: dict[str, tuple[float, float]] = Field(min_length=1)
+
+    def variables(self) -> Sequence[str]:
+        """Return the names of the variables that it reads."""
+        return list(self.ranges)
+
+    def build(self, grid: Grid) -> nn.Module:
+        """Return the module."""
+        from scitoolkit.emulation.guards.means import Range
+
+        return Range(self.ranges)
+
+    @classmethod
+    def propose(cls, frames: Frames, grid: Grid) -> Sequence[GuardConfig]:
+        """Return the ranges of the frames, widened by a half of their width."""
+        from scitoolkit.emulation.guards.proposals import ranges
+
+        found = ranges(frames)
+        return [cls(ranges=found)] if found else []
+
+
+class PressureEquation(GuardConfig):
+    """Computes the pressure of an incompressible flow from its Poisson equation.
+
+    lap p = div f - sum_ij d_i d_j (u_i u_j); at the walls dp/dn balances f and the viscous term.
+    One periodic dim and one between walls, on Chebyshev-Gauss points.
+
+    Attributes:
+        variable: the pressure; its volume mean is 0.
+        velocity: {dim: variable}.
+        force: {dim: variable that accelerates along it}, such as a buoyancy.
+        viscosity: kinematic.
+    """
+
+    name: Literal["pressure_equation"] = "pressure_equation"
+    variable: str = "p"
+    velocity: dict[str, str] = Field(min_length=2, max_length=2)
+    force: dict[str, str] = Field(default_factory=dict)
+    viscosity: PositiveFloat
+
+    def variables(self) -> Sequence[str]:
+        """Return the names of the variables that it reads."""
+        return [*self.velocity.values(), *self.force.values()]
+
+    def determined(self) -> Sequence[str]:
+        """Return the names of the variables that it computes from others."""
+        return [self.variable]
+
+    def build(self, grid: Grid) -> nn.Module:
+        """Return the module."""
+        from scitoolkit.emulation.guards.pressure import Pressure
+
+        return Pressure(grid, self.variable, self.velocity, self.force, self.viscosity)

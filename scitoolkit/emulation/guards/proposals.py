@@ -1,0 +1,173 @@
+"""Invariants found in data: what every frame obeys, to be proposed and never taken for granted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.emulation.guards.axes import Grid
+from scitoolkit.emulation.guards.base import Frames, GuardConfig, guards
+
+ZERO = 1e-4
+"""Means that are smaller than this share of a variable's spread are rounding."""
+WALL = 1e-2
+"""Largest difference of extrapolated wall values, in units of a variable's spread."""
+
+
+def proposals(frames: Frames, grid: Grid) -> list[GuardConfig]:
+    """Return the guards whose invariants hold in all frames, (sample, *grid) each.
+
+    Example:
+        >>> x = 2 * np.pi * np.arange(16) / 16
+        >>> frames = {"u": np.stack([np.cos(x + shift) for shift in range(4)])}
+        >>> grid = Grid({"x": 16}, {"x": x}, ["x"], np.ones(16))
+        >>> [guard.name for guard in proposals(frames, grid)]
+        ['fixed_mean', 'value_range']
+    """
+    fields = {n: v for n, v in frames.items() if v.ndim == len(grid.sizes) + 1}
+    return [guard for name in guards for guard in guards.get(name).propose(fields, grid)]
+
+
+def deviation(guard: GuardConfig, frames: Frames, grid: Grid) -> dict[str, float]:
+    """Return what a guard changes of the frames, in units of their typical change in one step.
+
+    Raises:
+        ConfigError: the grid is none that it is made for, or it reads an unknown variable.
+    """
+    import torch
+
+    if missing := [n for n in guard.variables() if n not in frames]:
+        raise ConfigError(
+            f"{missing[0]!r} is no field", where=f"guards: {guard.name}", allowed=", ".join(frames)
+        )
+    tensors = {n: torch.from_numpy(np.ascontiguousarray(v)).float() for n, v in frames.items()}
+    after, before = ({n: t[a:b] for n, t in tensors.items()} for a, b in ((1, None), (0, -1)))
+    with torch.no_grad():
+        guarded = guard.build(grid)(dict(after), before)
+    out = {}
+    for name in guarded.keys() & frames.keys():
+        change = (guarded[name] - after[name]).square().mean().sqrt()
+        step = (after[name] - before[name]).square().mean().sqrt()
+        out[name] = float(change / step.clamp_min(1e-30)) if change else 0.0
+    return out
+
+
+def means(
+    frames: Frames, grid: Grid
+) -> list[tuple[dict[str, float | Literal["kept"]], list[str] | None]]:
+    """Return the means that vanish in every plane across the walls, and those that are kept."""
+    flat = [d for d in grid.sizes if d in grid.periodic]
+    dims = tuple(grid.position(d) for d in flat)
+    weights = grid.weights[None]
+    zero: dict[str, float | Literal["kept"]] = {}
+    kept: dict[str, float | Literal["kept"]] = {}
+    for name, values in frames.items():
+        spread = float(np.std(values)) or 1.0
+        if dims and np.abs(values.mean(dims)).max() < ZERO * spread:
+            zero[name] = 0.0
+            continue
+        volume = (values * weights).mean(tuple(range(1, values.ndim)))
+        if np.ptp(volume) < ZERO * spread:
+            kept[name] = "kept"
+    found: list[tuple[dict[str, float | Literal["kept"]], list[str] | None]] = []
+    if zero:
+        found.append((zero, flat if len(flat) < len(grid.sizes) else None))
+    return [*found, (kept, None)] if kept else found
+
+
+def wall_values(
+    frames: Frames, grid: Grid
+) -> list[tuple[dict[str, tuple[float, float]], str]]:  # fmt: skip
+    """Return the values that the polynomials through the points have at both walls, if one."""
+    found = []
+    for dim in grid.sizes:
+        axis = _axis(grid, dim)
+        if axis != "chebyshev":
+            continue
+        place, size = grid.position(dim), grid.sizes[dim]
+        points = -np.cos(np.pi * (np.arange(size) + 0.5) / size)
+        vander = np.polynomial.chebyshev.chebvander
+        ends = vander(np.array([-1.0, 1.0]), size - 1) @ np.linalg.inv(vander(points, size - 1))
+        values = {}
+        for name, field in frames.items():
+            walls = np.moveaxis(field, place, -1) @ ends.T
+            flat = walls.reshape(-1, 2)
+            if flat.std(0).max() < WALL * (float(np.std(field)) or 1.0):
+                low, high = (float(np.round(v, 3)) + 0.0 for v in flat.mean(0))
+                values[name] = (low, high)
+        if values:
+            found.append((values, dim))
+    return found
+
+
+def velocities(
+    frames: Frames, grid: Grid, make: Callable[[dict[str, str]], GuardConfig]
+) -> list[GuardConfig]:
+    """Return projections of the velocities without divergence among the usual names."""
+    dims = list(grid.sizes)
+    found: list[GuardConfig] = []
+    for velocity in _candidates(frames, dims):
+        guard = make(velocity)
+        try:
+            changes = deviation(guard, frames, grid)
+        except ConfigError:
+            continue
+        if max(changes.values()) < GuardConfig.tolerance:
+            found.append(guard)
+    return found
+
+
+def _candidates(frames: Frames, dims: list[str]) -> list[dict[str, str]]:
+    """Return {dim: component}: velocity_0, ..., velocity_x, ..., or u, v, w by their axes."""
+    if len(dims) < 2:
+        return []
+    letters = {"x": "u", "y": "v", "z": "w"}
+    options = [
+        {d: f"velocity_{i}" for i, d in enumerate(dims)},
+        {d: f"velocity_{d}" for d in dims},
+        {d: f"v{d}" for d in dims},
+        {d: f"u{d}" for d in dims},
+        {d: letters.get(d[0], d) for d in dims},
+    ]
+    return [o for o in options if set(o.values()) <= frames.keys() and len(set(o.values())) > 1]
+
+
+def ranges(frames: Frames) -> dict[str, tuple[float, float]]:
+    """Return the ranges of the frames, widened at both ends by a quarter of their width."""
+    out = {}
+    for name, values in frames.items():
+        low, high = float(values.min()), float(values.max())
+        margin = 0.25 * (high - low)
+        if margin > 0:
+            out[name] = (round(low - margin, 6), round(high + margin, 6))
+    return out
+
+
+def _axis(grid: Grid, dim: str) -> str:
+    try:
+        return grid.axis(dim).basis
+    except ConfigError:
+        return ""
+
+
+def written(guard: GuardConfig) -> str:
+    """Return a guard as a line of a configuration.
+
+    Example:
+        >>> from scitoolkit.emulation.guards.config import FixedMean
+        >>> written(FixedMean(values={"w": 0.0}, over=["x"]))
+        '{name: fixed_mean, values: {w: 0.0}, over: [x]}'
+    """
+    settings = {"name": guard.name, **guard.model_dump(mode="json", exclude_defaults=True)}
+    return _flow(settings)
+
+
+def _flow(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k}: {_flow(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return str(value)

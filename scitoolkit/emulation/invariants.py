@@ -1,0 +1,101 @@
+"""Invariants on the data of a job: guards that it breaks are refused, those that hold proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.job import Finding
+from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.data import Data
+from scitoolkit.emulation.emulator import grid_of
+from scitoolkit.emulation.guards.proposals import deviation, proposals, written
+from scitoolkit.io.campaign.split import Parts, divide
+
+MAX_FRAMES = 8
+JUMP = 4.0
+"""Changes across the ends of a periodic dim are those between neighbours, up to this factor."""
+
+
+def frames_of(data: Data, blocks: Sequence[range], lead: int) -> dict[str, np.ndarray]:
+    """Return consecutive frames of the first simulation of a part, fields of the outputs alone."""
+    block = max(blocks, key=len)
+    rows = np.arange(block.start, block.stop)[:: max(lead, 1)][:MAX_FRAMES]
+    read = data.source(np.arange(data.num_samples), [0]).read(rows)
+    names = [v.name for v in data.layout.outputs if v.is_field]
+    return {n: read[n][:, 0] for n in names}
+
+
+def training_part(config: EmulationConfig, data: Data) -> Parts:
+    """Return the parts of the samples of a job."""
+    own_test = config.data.test is None
+    return divide(data.campaign.index, config.data.lead + 1, config.split, own_test=own_test)
+
+
+def refuse_broken_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> None:
+    """Refuse guards that change the data.
+
+    Raises:
+        ConfigError: the data break an invariant, with by how much.
+    """
+    broken = [f for f in check_guards(config, data, blocks) if f.level == "error"]
+    if broken:
+        raise ConfigError(broken[0].message, where=broken[0].key, fix="leave it out, or correct it")
+
+
+def check_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> list[Finding]:
+    """Return what each guard of a job changes of the training data."""
+    if not config.guards or not len(blocks):
+        return []
+    frames, grid = frames_of(data, blocks, config.data.lead), grid_of(config, data.layout)
+    found = []
+    for position, guard in enumerate(config.guards):
+        changes = {n: c for n, c in deviation(guard, frames, grid).items() if c > 1e-6}
+        worst = max(changes.values(), default=0.0)
+        text = ", ".join(f"{n} {c:.2g}" for n, c in sorted(changes.items())) or "nothing"
+        message = f"{guard.name} changes the training data: {text} of a typical step"
+        if worst > guard.tolerance:
+            message += f", more than {guard.tolerance:g}: the data break it"
+        level = "error" if worst > guard.tolerance else "note"
+        found.append(Finding(message, f"guards.{position}", level))  # type: ignore[arg-type]
+    return found
+
+
+def propose(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> list[Finding]:
+    """Return a note for each invariant that holds in the data and that no guard holds."""
+    if not config.data.lead or not len(blocks) or not data.layout.state:
+        return []
+    frames, grid = frames_of(data, blocks, config.data.lead), grid_of(config, data.layout)
+    known = {guard.name for guard in config.guards}
+    return [
+        Finding(f"holds in the training data; to enforce it: {written(guard)}", "guards", "note")
+        for guard in proposals(frames, grid)
+        if guard.name not in known
+    ]
+
+
+def unread_walls(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> list[Finding]:
+    """Return a warning for each dim that is declared periodic and does not look it."""
+    found = []
+    frames = frames_of(data, blocks, config.data.lead)
+    for position, dim in enumerate(data.layout.grid, start=1):
+        if config.boundary.get(dim) != "circular":
+            continue
+        jumps = {n: _jump(np.moveaxis(v, position, -1)) for n, v in frames.items()}
+        name = max(jumps, key=lambda n: jumps[n], default="")
+        if name and jumps[name] > JUMP:
+            message = (
+                f"declared circular, but between the last point and the first {name} jumps "
+                f"{jumps[name]:.1f} times as far as between neighbours: a wall?"
+            )
+            found.append(Finding(message, f"boundary.{dim}", "warning"))
+    return found
+
+
+def _jump(values: np.ndarray) -> float:
+    """Return the change across the ends over that between neighbours, root mean squares."""
+    across = float(np.sqrt(np.mean((values[..., 0] - values[..., -1]) ** 2)))
+    within = float(np.sqrt(np.mean(np.diff(values, axis=-1) ** 2)))
+    return across / max(within, 1e-30)

@@ -1,0 +1,107 @@
+"""Rayleigh-Bénard convection in two dims as a generator of training data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+
+from scitoolkit.core.errors import NumericalError
+from scitoolkit.core.results import Figure, Lines, Maps, Panel, Series
+from scitoolkit.generators.base import Generator, Sample
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from scitoolkit.generators.convection_solver import Convection
+
+
+class RayleighBenard(Generator):
+    """Convection p, b, u, w (time, x, z) between no-slip walls: Fourier x Chebyshev, SBDF2.
+
+    Free-fall units: the layer's height is 1, buoyancy 1/2 at the lower wall and -1/2 at the upper.
+
+    Attributes:
+        rayleigh: Rayleigh number.
+        prandtl: Prandtl number.
+        length: period of x.
+        cells: points of x; z has Chebyshev-Gauss points.
+        levels: points of z.
+        time_step: of the scheme; unstable where the flow crosses a cell in less.
+        interval: time between frames.
+        spinup: time before the first frame; the transient at Ra 1e6 lasts about 30.
+        frames: number of frames.
+    """
+
+    name: Literal["rayleigh_benard"] = "rayleigh_benard"
+    parameters: ClassVar[Mapping[str, str]] = {"rayleigh": "1", "prandtl": "1"}
+    equations: ClassVar[str] = "Boussinesq equations between plates at fixed temperatures, no slip"
+    scheme: ClassVar[str] = "stream function, Fourier (2/3 rule) x Chebyshev collocation, SBDF2"
+    reference: ClassVar[str] = "Chandrasekhar 1961, Hydrodynamic and Hydromagnetic Stability"
+
+    rayleigh: Annotated[PositiveFloat, Field(le=1e8)] = 1e6
+    prandtl: Annotated[PositiveFloat, Field(ge=0.01, le=100)] = 1.0
+    length: PositiveFloat = 4.0
+    cells: Annotated[int, Field(ge=16, multiple_of=2)] = 128
+    levels: Annotated[int, Field(ge=12)] = 48
+    time_step: PositiveFloat = 0.00625
+    interval: PositiveFloat = 0.25
+    spinup: NonNegativeFloat = 35.0
+    frames: PositiveInt = 100
+
+    def generate(self, seed: int) -> Sample:
+        """Return the frames, and the drift of the flux of mass through the planes."""
+        import numpy as np
+
+        from scitoolkit.generators.convection_solver import Convection
+
+        flow = Convection(self.cells, self.levels, self.rayleigh, self.prandtl, self.length,
+                          self.time_step)  # fmt: skip
+        flow.start_at_rest(seed)
+        flow.advance(self.spinup)
+        rows = []
+        for _ in range(self.frames):
+            with np.errstate(over="ignore", invalid="ignore"):
+                rows.append(flow.frame(self.cells, self.levels))
+            flow.advance(self.interval)
+        frames = {n: np.stack([r[n] for r in rows]) for n in "pbuw"}
+        if not all(np.isfinite(v).all() for v in frames.values()):
+            raise NumericalError(
+                "the solution is not finite", where=f"generator {self.name}",
+                fix=f"time_step={self.time_step / 2:g}, or more cells and levels",
+            )  # fmt: skip
+        w = frames["w"]
+        flux = float(np.abs(w.mean(1)).max() / np.sqrt(np.mean(w**2)))
+        return Sample(self._dataset(flow, frames), {"flux": flux})
+
+    def invariant_bounds(self) -> Mapping[str, float]:
+        """Return the bound of the mean of w in each plane, which is 0 by continuity."""
+        return {"flux": 1e-10}
+
+    def figures(self, frames: Any) -> Sequence[Figure]:
+        """Return the buoyancy and the heat flux."""
+        flux = (frames["w"] * frames["b"]).mean(("x", "z"))
+        return [
+            Maps(title="Buoyancy, first frame",
+                 panels=[Panel(variable="b", label="b", select={"time": 0}, diverging=True)]),
+            Lines(title="Convective heat flux", x=frames["time"].values.tolist(), x_label="time",
+                  y_label="mean of w b", series=[Series(label="w b", y=flux.values.tolist())]),
+        ]  # fmt: skip
+
+    def _dataset(self, flow: Convection, frames: Mapping[str, np.ndarray]) -> Any:
+        import numpy as np
+        import xarray as xr
+
+        from scitoolkit.generators.convection_solver import gauss_points
+
+        units = {"units": "1"}
+        return xr.Dataset(
+            {n: (("time", "x", "z"), v.astype("float32"), units) for n, v in frames.items()},
+            {
+                "time": ("time", self.spinup + self.interval * np.arange(self.frames), units),
+                "x": ("x", self.length * np.arange(self.cells) / self.cells, units),
+                "z": ("z", gauss_points(self.levels), units),
+            },
+            {"viscosity": flow.viscosity, "diffusivity": flow.diffusivity},
+        )

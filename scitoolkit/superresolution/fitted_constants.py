@@ -1,0 +1,160 @@
+"""Named constants of equations, fitted to data over all equations at once.
+
+Each constant is varied about the value given (Gauss-Newton: equations are linear in most).
+Residuals are in units of their equation's terms. The error is that of a delete-one jackknife over
+stretches of the data, since neighbouring points are not independent.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scitoolkit.superresolution.equations import PDE
+
+Array = np.ndarray
+Evaluate = Callable[[PDE], Mapping[str, Array]]
+"""Residuals of all equations, each an array of one shape in units of its terms."""
+
+BLOCKS, ROUNDS, STEP = 8, 4, 0.01
+_UNDETERMINED = 1e-8
+
+
+@dataclass(frozen=True)
+class FittedConstant:
+    """A constant as the data say.
+
+    Attributes:
+        name: in the equations.
+        value: fitted.
+        error: its standard error.
+        given: the value in the configuration or the file.
+    """
+
+    name: str
+    value: float
+    error: float
+    given: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the given value is within a tenth, or three standard errors."""
+        return abs(self.value - self.given) <= max(3 * self.error, 0.1 * abs(self.given))
+
+    def __str__(self) -> str:
+        """Return the line of a report."""
+        return f"{self.name} = {self.value:.4g} +- {self.error:.1g} fitted, {self.given:.4g} given"
+
+
+def used_constants(pde: PDE) -> list[str]:
+    """Return the constants that the equations name and that are not 0.
+
+    Example:
+        >>> pde = PDE.parse("dif(u,t) - nu*dif(u,x,x)", fields=["u"], dims=["t", "x"],
+        ...                 constants={"nu": 0.1, "unused": 2.0})
+        >>> used_constants(pde)
+        ['nu']
+    """
+    text = " ".join(pde.texts.values())
+    words = set(re.findall(r"[A-Za-z_]\w*", text))
+    return [n for n, v in pde.names.constants.items() if n in words and v]
+
+
+def with_constants(pde: PDE, values: Mapping[str, float]) -> PDE:
+    """Return the equations with other values of constants."""
+    return PDE.parse(
+        pde.texts, fields=pde.names.fields, dims=pde.names.dims,
+        constants={**pde.names.constants, **values},
+    )  # fmt: skip
+
+
+def fit(pde: PDE, evaluate: Evaluate, weights: Array) -> list[FittedConstant]:
+    """Return the constants that make the residuals least, together.
+
+    Args:
+        pde: the equations with the constants given.
+        evaluate: residuals on the data, each in units of its terms at the constants given.
+        weights: of the points, of the residuals' shape.
+
+    Returns:
+        none where the equations name none, or do not determine them.
+    """
+    names = used_constants(pde)
+    if not names:
+        return []
+    given = {n: float(pde.names.constants[n]) for n in names}
+    factors = np.ones(len(names))
+    for _ in range(ROUNDS):
+        normal, right = _normal_equations(pde, evaluate, weights, given, factors)
+        if not _determined(normal.sum(0)):
+            return []
+        step = np.linalg.solve(normal.sum(0), right.sum(0))
+        factors = factors - step
+        if np.abs(step).max() < 1e-6:
+            break
+    errors = _jackknife(normal, right)
+    return [
+        FittedConstant(n, float(given[n] * f), float(abs(given[n]) * e), given[n])
+        for n, f, e in zip(names, factors, errors, strict=True)
+    ]
+
+
+def _normal_equations(
+    pde: PDE, evaluate: Evaluate, weights: Array, given: Mapping[str, float], factors: Array
+) -> tuple[Array, Array]:
+    """Return J^T W J (block, n, n) and J^T W r (block, n) about the factors."""
+
+    def at(values: Array) -> Mapping[str, Array]:
+        constants = {n: given[n] * f for n, f in zip(given, values, strict=True)}
+        return evaluate(with_constants(pde, constants))
+
+    base = at(factors)
+    slopes = []
+    for i in range(len(factors)):
+        moved = factors.copy()
+        moved[i] += STEP
+        other = at(moved)
+        slopes.append({e: (other[e] - base[e]) / STEP for e in base})
+    count, blocks = len(factors), _blocks(weights.shape)
+    normal, right = np.zeros((len(blocks), count, count)), np.zeros((len(blocks), count))
+    for number, block in enumerate(blocks):
+        w = weights[block]
+        for name, residual in base.items():
+            columns = [np.broadcast_to(s[name], weights.shape)[block] for s in slopes]
+            r = np.broadcast_to(residual, weights.shape)[block]
+            for i, a in enumerate(columns):
+                right[number, i] += float((w * a * r).sum())
+                for j, b in enumerate(columns):
+                    normal[number, i, j] += float((w * a * b).sum())
+    return normal, right
+
+
+def _blocks(shape: Sequence[int]) -> list[tuple[slice, ...]]:
+    """Return stretches along the longest dim."""
+    axis = int(np.argmax(shape))
+    edges = np.unique(np.linspace(0, shape[axis], BLOCKS + 1).astype(int))
+    before = (slice(None),) * axis
+    return [(*before, slice(a, b)) for a, b in itertools.pairwise(edges)]
+
+
+def _determined(normal: Array) -> bool:
+    size = np.sqrt(np.diag(normal))
+    if not (size > 0).all():
+        return False
+    correlation = normal / np.outer(size, size)
+    return bool(np.linalg.eigvalsh(correlation)[0] > _UNDETERMINED)
+
+
+def _jackknife(normal: Array, right: Array) -> Array:
+    """Return the standard errors of the factors from leaving out one block after the other."""
+    whole, vector, count = normal.sum(0), right.sum(0), len(normal)
+    if count < 2:
+        return np.full(len(vector), np.inf)
+    left_out = np.stack(
+        [np.linalg.solve(whole - n, vector - r) for n, r in zip(normal, right, strict=True)]
+    )
+    return np.sqrt((count - 1) * left_out.var(0))

@@ -1,0 +1,115 @@
+"""Contract suite of guards, to inherit in tests.
+
+Example:
+    class TestMyGuard(GuardContract):
+        @pytest.fixture
+        def guard(self):
+            return MyGuard(...)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from scitoolkit.emulation.guards.axes import Grid
+from scitoolkit.emulation.guards.base import GuardConfig, guards
+
+NX, NZ = 16, 12
+
+
+class GuardContract:
+    """What every guard does on a channel: x periodic, z between walls, variables b, u, w and p."""
+
+    @pytest.fixture
+    def guard(self) -> GuardConfig:
+        """Return the guard."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def grid(self) -> Grid:
+        """Return the grid; z is of Chebyshev-Gauss points."""
+        return channel()
+
+    @pytest.fixture
+    def states(self, grid: Grid) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return a new and an old state of three samples, far from any invariant."""
+        generator = torch.Generator().manual_seed(0)
+        shape = (3, *grid.sizes.values())
+        new, old = (
+            {n: torch.randn(shape, generator=generator) for n in "buwp"} for _ in range(2)
+        )  # fmt: skip
+        return new, old
+
+    def test_its_name_is_registered(self, guard):
+        """A configuration finds it by its name."""
+        assert guards.get(guard.name) is type(guard)
+
+    def test_it_is_a_projection_or_a_damping(self, guard, grid, states):
+        """What it has set, it sets again to the same; a damping takes away less the second time."""
+        new, old = states
+        module = guard.build(grid)
+        once = module(dict(new), old)
+        twice = module(dict(once), old)
+        for name in once:
+            first = (once[name] - new[name]).abs().max()
+            again = (twice[name] - once[name]).abs().max()
+            assert again <= max(0.6 * float(first), 2e-4 * float(once[name].abs().max()))
+
+    def test_samples_do_not_depend_on_each_other(self, guard, grid, states):
+        """A batch is what its samples are one by one."""
+        new, old = states
+        module = guard.build(grid)
+        batch = module(dict(new), old)
+        alone = module({n: v[1:2] for n, v in new.items()}, {n: v[1:2] for n, v in old.items()})
+        for name in batch:
+            assert torch.allclose(batch[name][1:2], alone[name], atol=1e-4 * _size(batch[name]))
+
+    def test_the_given_state_is_not_changed(self, guard, grid, states):
+        """Neither dictionary nor tensors are written to."""
+        new, old = states
+        kept = {n: v.clone() for n, v in new.items()}
+        guard.build(grid)(new, old)
+        assert new.keys() == kept.keys()
+        assert all(torch.equal(new[n], kept[n]) for n in kept)
+
+    def test_gradients_are_finite(self, guard, grid, states):
+        """A training goes through it."""
+        new, old = states
+        leaves = {n: v.requires_grad_() for n, v in new.items()}
+        out = guard.build(grid)(dict(leaves), old)
+        torch.stack([v.square().mean() for v in out.values()]).sum().backward()
+        assert all(v.grad is None or bool(v.grad.isfinite().all()) for v in leaves.values())
+
+    def test_nothing_is_saved_with_the_weights(self, guard, grid):
+        """Its matrices follow from the grid."""
+        assert not guard.build(grid).state_dict()
+
+    def test_unknown_dims_are_refused_by_name(self, guard):
+        """A grid of other dims is refused, or needs no dims."""
+        from scitoolkit.core.errors import ConfigError
+
+        other = Grid({"r": 8}, {"r": list(range(8))}, ["r"], np.ones(8))
+        if not {"over", "dims", "dim", "velocity"} & guard.model_fields_set:
+            return
+        with pytest.raises(ConfigError, match=r"dim|velocity"):
+            guard.build(other)
+
+
+def channel(nx: int = NX, nz: int = NZ) -> Grid:
+    """Return a grid that is periodic in x, with walls at z = -1/2 and 1/2."""
+    z = -0.5 * np.cos(np.pi * (np.arange(nz) + 0.5) / nz)
+    widths = np.gradient(z)
+    weights = np.broadcast_to(widths / widths.mean(), (nx, nz))
+    return Grid(
+        {"x": nx, "z": nz},
+        {"x": (4 * np.arange(nx) / nx).tolist(), "z": z.tolist()},
+        ["x"],
+        weights,
+    )
+
+
+def _size(value: Tensor) -> float:
+    return float(value.abs().max())

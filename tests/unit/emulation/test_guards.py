@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+from scitoolkit import api
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.model_folder import ModelFolder
+from scitoolkit.emulation import surrogate
+from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.export import example_inputs
+from scitoolkit.emulation.guards.axes import Grid, read_axis
+from scitoolkit.emulation.guards.config import (
+    DivergenceFree,
+    FixedMean,
+    PressureEquation,
+    SpectralFilter,
+    ValueRange,
+    WallValues,
+)
+from scitoolkit.emulation.guards.proposals import deviation, proposals
+from scitoolkit.generators.convection_solver import Convection, gauss_points
+from scitoolkit.io.fields import write_fields
+from scitoolkit.testing import GuardContract
+from scitoolkit.testing.guard import channel
+
+NX, NZ = 48, 24
+VELOCITY = {"x": "u", "z": "w"}
+
+
+@pytest.fixture(scope="module")
+def flow():
+    """Five frames of convection, (t, x, z), and their grid."""
+    solver = Convection(NX, NZ, rayleigh=1e5, dt=0.0125)
+    solver.start_at_rest(seed=5)
+    solver.advance(5.0)
+    rows = []
+    for _ in range(5):
+        rows.append(solver.frame(NX, NZ))
+        solver.advance(0.125)
+    frames = {n: np.stack([r[n] for r in rows]).astype(np.float32) for n in "pbuw"}
+    return frames, channel(NX, NZ), solver.viscosity
+
+
+class TestSpectralFilter(GuardContract):
+    @pytest.fixture
+    def guard(self):
+        return SpectralFilter(order=16)
+
+
+class TestDivergenceFree(GuardContract):
+    @pytest.fixture
+    def guard(self):
+        return DivergenceFree(velocity=VELOCITY)
+
+
+class TestFixedMean(GuardContract):
+    @pytest.fixture
+    def guard(self):
+        return FixedMean(values={"w": 0.0}, over=["x"])
+
+
+class TestKeptMean(GuardContract):
+    @pytest.fixture
+    def guard(self):
+        return FixedMean(values={"b": "kept"})
+
+
+class TestWallValues(GuardContract):
+    @pytest.fixture
+    def guard(self):
+        return WallValues(values={"b": (0.5, -0.5)}, dim="z", dropped=4)
+
+
+class TestValueRange(GuardContract):
+    @pytest.fixture
+    def guard(self):
+        return ValueRange(ranges={"b": (-0.5, 0.5)})
+
+
+class TestPressureEquation(GuardContract):
+    @pytest.fixture
+    def guard(self):
+        return PressureEquation(velocity=VELOCITY, force={"z": "b"}, viscosity=1e-3)
+
+
+def test_what_true_frames_obey_is_left_as_it_is(flow):
+    frames, grid, viscosity = flow
+    exact = [
+        DivergenceFree(velocity=VELOCITY),
+        FixedMean(values={"w": 0.0}, over=["x"]),
+        WallValues(values={"b": (0.5, -0.5)}, dim="z", dropped=2),
+        PressureEquation(velocity=VELOCITY, force={"z": "b"}, viscosity=viscosity),
+    ]
+    changes = [max(deviation(g, frames, grid).values()) for g in exact]
+    assert max(changes) < 1e-2
+
+
+def test_a_wrong_viscosity_or_wall_is_seen(flow):
+    frames, grid, viscosity = flow
+    wrong = PressureEquation(velocity=VELOCITY, viscosity=viscosity)  # without buoyancy
+    assert max(deviation(wrong, frames, grid).values()) > 1
+    wall = WallValues(values={"b": (0.4, -0.5)}, dim="z")
+    assert deviation(wall, frames, grid)["b"] > WallValues.tolerance
+
+
+def test_the_projected_velocity_has_no_divergence_and_no_slip(flow):
+    _, grid, _ = flow
+    noise = {n: torch.randn(2, NX, NZ) for n in "uw"}
+    out = DivergenceFree(velocity=VELOCITY).build(grid)(noise, noise)
+    u, w = (out[n].double().numpy() for n in "uw")
+    modes = 1j * 2 * np.pi / 4 * np.fft.rfftfreq(NX, 1 / NX)[:-1, None]
+    fit = np.polynomial.chebyshev
+    scaled = 2 * gauss_points(NZ)
+    inverse = np.linalg.inv(fit.chebvander(scaled, NZ - 1))
+    slope = fit.chebvander(scaled, NZ - 2) @ fit.chebder(np.eye(NZ)) * 2 @ inverse
+    spectra = [np.fft.rfft(v, axis=1)[:, :-1] for v in (u, w)]
+    divergence = modes * spectra[0] + spectra[1] @ slope.T
+    assert np.abs(divergence).max() < 1e-4 * np.abs(spectra[1] @ slope.T).max()
+    ends = fit.chebvander(np.array([-1.0, 1.0]), NZ - 1) @ inverse
+    assert max(np.abs(v @ ends.T).max() for v in (u, w)) < 1e-4
+
+
+def test_periodic_projection_in_three_dims():
+    sizes = {"x": 8, "y": 6, "z": 4}
+    coordinates = {d: np.arange(n) / n for d, n in sizes.items()}
+    grid = Grid(sizes, coordinates, list(sizes), np.ones((8, 6, 4)))
+    module = DivergenceFree(velocity={"x": "u", "y": "v", "z": "w"}).build(grid)
+    noise = {n: torch.randn(2, 8, 6, 4) for n in "uvw"}
+    out = module(noise, noise)
+    waves = [np.fft.fftfreq(n, 1 / n) for n in sizes.values()]
+    for k, n in zip(waves, sizes.values(), strict=True):
+        k[n // 2] = 0
+    spectra = [np.fft.fftn(out[n].numpy(), axes=(1, 2, 3)) for n in "uvw"]
+    mesh = np.meshgrid(*waves, indexing="ij")
+    divergence = sum(k * s for k, s in zip(mesh, spectra, strict=True))
+    assert np.abs(divergence).max() < 1e-3
+    twice = module(out, out)
+    assert all(torch.allclose(twice[n], out[n], atol=1e-5) for n in "uvw")
+
+
+def test_invariants_that_hold_are_proposed_and_those_that_do_not_are_not(flow):
+    frames, grid, _ = flow
+    found = proposals(frames, grid)
+    assert DivergenceFree(velocity=VELOCITY) in found
+    assert FixedMean(values={"w": 0.0}, over=["x"]) in found
+    assert any(g.name == "wall_values" and g.values["b"] == (0.5, -0.5) for g in found)
+    broken = {**frames, "w": frames["w"] + 0.1, "b": frames["b"] ** 2}
+    found = proposals(broken, grid)
+    assert "divergence_free" not in [g.name for g in found]
+    assert FixedMean(values={"w": 0.0}, over=["x"]) not in found
+    assert not any(g.name == "wall_values" and g.values.get("b") == (0.5, -0.5) for g in found)
+
+
+def test_points_that_suit_no_basis_are_refused():
+    uneven = np.array([0.0, 1.0, 2.5, 3.0, 7.0])
+    with pytest.raises(ConfigError, match="Chebyshev-Gauss"):
+        read_axis("z", uneven, periodic=False)
+    with pytest.raises(ConfigError, match="periodic"):
+        read_axis("x", gauss_points(8), periodic=True)
+    even = Grid({"z": 8}, {"z": np.arange(8.0)}, [], np.ones(8))
+    with pytest.raises(ConfigError, match="even points"):
+        WallValues(values={"b": (0.0, 1.0)}, dim="z").build(even)
+
+
+@pytest.fixture
+def convection_job(flow, tmp_path, job):
+    """Write frames as a file and return the path of a job with sections."""
+
+    def make(**sections):
+        frames, grid, _ = flow
+        data = xr.Dataset(
+            {n: (("time", "x", "z"), v) for n, v in frames.items()},
+            coords={"time": 0.125 * np.arange(5.0), **{d: grid.coordinates[d] for d in "xz"}},
+        )
+        path = write_fields(data, tmp_path / "flow.nc")
+        names = ["p", "b", "u", "w"]
+        sections = {
+            "boundary": {"x": "circular"}, "split": {"train": 5, "validation": 0, "test": 0},
+            "training": {"steps": 2, "batch_size": 2}, **sections,
+        }  # fmt: skip
+        data_section = {"path": str(path), "test": str(path), "inputs": names, "outputs": names}
+        return job(data_section, **sections)
+
+    return make
+
+
+GUARDS = [
+    {"name": "spectral_filter", "order": 16},
+    {"name": "divergence_free", "velocity": VELOCITY},
+    {"name": "wall_values", "values": {"b": [0.5, -0.5]}, "dim": "z"},
+    {"name": "value_range", "ranges": {"b": [-0.5, 0.5]}},
+    {
+        "name": "pressure_equation", "velocity": VELOCITY, "force": {"z": "b"},
+        "viscosity": 3.1623e-3,
+    },
+]  # fmt: skip
+
+
+def test_guards_act_in_training_rollout_file_and_export(convection_job, tmp_path):
+    run = api.train(convection_job(guards=GUARDS, rollout={"steps": 2, "begin": 0, "long": 6}))
+    results = api.evaluate(run.path)
+    assert results.metrics["finite_steps"] == 6
+    source = tmp_path / "flow.nc"
+    api.predict(run.path, source, tmp_path / "out.nc", steps=3)
+    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as out:
+        assert out.sizes["time"] == 3
+        assert abs(float(out.w.mean("x").max())) < 1e-5
+        assert float(abs(out.b).max()) <= 0.5
+    model = ModelFolder(run.path)
+    emulator = surrogate.load(model.path, model.config(EmulationConfig)).eval()
+    inputs = example_inputs(emulator, 1)
+    program = torch.export.export(emulator, inputs, strict=False).module()
+    for own, exported in zip(emulator(*inputs), program(*inputs), strict=True):
+        assert torch.allclose(own, exported, atol=1e-5)
+
+
+def test_guards_that_the_data_break_are_refused_before_training(convection_job):
+    path = convection_job(
+        guards=[{"name": "wall_values", "values": {"b": [0.2, -0.5]}, "dim": "z"}]
+    )
+    with pytest.raises(ConfigError, match="the data break it"):
+        api.train(path)
+    _, found = api.validate(path)
+    assert any(f.level == "error" and f.key == "guards.0" for f in found)
+
+
+def test_validate_proposes_what_holds(convection_job):
+    _, found = api.validate(convection_job())
+    text = "\n".join(map(str, found))
+    assert "{name: divergence_free, velocity: {x: u, z: w}}" in text
+    assert "{name: fixed_mean, values: {w: 0.0}, over: [x]}" in text
+
+
+def test_a_wall_declared_periodic_is_warned_of(convection_job):
+    _, found = api.validate(convection_job(boundary={"x": "circular", "z": "circular"}))
+    assert any(f.level == "warning" and f.key == "boundary.z" for f in found)
+
+
+def test_a_guard_of_an_unknown_variable_is_refused(convection_job):
+    path = convection_job(guards=[{"name": "value_range", "ranges": {"c": [0.0, 1.0]}}])
+    with pytest.raises(ConfigError, match="'c' is no field"):
+        api.train(path)
