@@ -187,7 +187,7 @@ class _Sweep:
         return np.where(second, num_batches + (uses - self.used) // self.size, uses // self.size)
 
     def _evict(self, r: int, count: int) -> np.ndarray:
-        """Let go of the `count` uses that lie farthest ahead, and return them."""
+        """Drop the `count` uses that lie farthest ahead, and return them."""
         parts = [np.empty(0, np.int64)]
         while count > 0:
             begin = max(0, int(self.end[r]) - _SCAN)
