@@ -276,7 +276,7 @@ class _Measuring:
                 measured.values[channel.name] = one.repeated(piece.last - piece.first)
 
     def _tail(self, piece: Piece) -> dict[str, np.ndarray]:
-        """Return the last rows before a piece, of its own block."""
+        """Return the last rows before a piece, of the same block."""
         first = max(piece.begin, piece.first - self.question.lead)
         names = self.question.changes
         if first == piece.first or not names:

@@ -87,7 +87,7 @@ class Npz(Format):
                     raise DataError(
                         "in Fortran order" if fortran else "compressed as a whole",
                         where=f"{path}: variable {name}",
-                        fix="np.savez(path, ...) of arrays in C order, or a file of its own each",
+                        fix="np.savez(path, ...) of arrays in C order, or one file each",
                     )
                 start = file.read(members[name].header_offset, _LOCAL_HEADER)
                 before = int(start[26:28].view("<u2")[0]) + int(start[28:30].view("<u2")[0])
