@@ -128,10 +128,10 @@ def _table(stops: list[Stop]) -> str:
     for stop in stops:
         verdict = _results(stop).verdict if stop.run else None
         if verdict is not None:
-            unit = f" {verdict.unit}" if verdict.unit else ""
-            rival = "–" if verdict.rival is None else f"{verdict.rival:.4g}{unit}"
-            rows.append([stop.workflow, verdict.quantity, f"{verdict.ours:.4g}{unit}", rival,
-                         verdict.rival_name or "–", verdict.margin or "–"])  # fmt: skip
+            rows.append([
+                stop.workflow, verdict.quantity, verdict.shown(verdict.ours),
+                verdict.shown(verdict.rival), verdict.rival_name or "–", verdict.margin or "–",
+            ])  # fmt: skip
     columns = ["workflow", "quantity", "ours", "best rival", "which", "margin"]
     return text_table(Table(title="", columns=columns, rows=rows))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -14,7 +14,7 @@ from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.check import verify_file
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.compare import codecs_at_size, plain_codecs
-from scitoolkit.compression.compress import inspect_stream
+from scitoolkit.compression.compress import decompress, inspect_stream
 from scitoolkit.compression.config import CompressionConfig
 from scitoolkit.compression.files import (
     FilePlan,
@@ -25,12 +25,18 @@ from scitoolkit.compression.files import (
     wanted_variables,
 )
 from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.pictures import MOST_VARIABLES, pictures
 from scitoolkit.core.config import load_config
-from scitoolkit.core.results import Results, Table, number
+from scitoolkit.core.results import FIELDS_NAME, Results, Table, Verdict, number
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.io.fields import write_fields
 from scitoolkit.io.formats import format_of
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 COMPRESSED = "compressed.h5"
+OURS = "scitoolkit"
 
 
 def plan_of(config: CompressionConfig) -> FilePlan:
@@ -67,10 +73,11 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
         target = directory / "other.h5"
         try:
             compress_file(data, target, plan_of(config))
-            return _results(config, target, data)
+            return _results(config, target, data)[0]
         finally:
             target.unlink(missing_ok=True)
-    results = _results(config, directory / COMPRESSED, source)
+    results, fields = _results(config, directory / COMPRESSED, source)
+    write_fields(fields, directory / FIELDS_NAME)
     results.write(directory)
     return results
 
@@ -111,16 +118,29 @@ def search_trial(
     }
 
 
-def _results(config: CompressionConfig, compressed: Path, source: Path) -> Results:
+def _results(
+    config: CompressionConfig, compressed: Path, source: Path
+) -> tuple[Results, xr.Dataset]:
+    """Return the results, and the fields that their maps show."""
     checked = {record["name"]: record for record in verify_file(compressed, source)}
     runnable, not_run = plain_codecs()
     rows: list[list[float | int | str | None]] = []
-    gains = []
+    gains: list[float] = []
+    verdicts: list[Verdict | None] = []
+    shown: dict[str, tuple[np.ndarray, np.ndarray, float]] = {}
     for name, stream in streams(compressed):
         original, found = _original(source, name), checked[name]
+        if len(shown) < MOST_VARIABLES:
+            shown[name] = original, decompress(stream), float(found["allowed"] or 0.0)
         missing = MissingValues.from_header(inspect_stream(stream))
         peers = codecs_at_size(original, len(stream), missing=missing)
-        gains += [found["psnr"] - max(peers.values())] if peers else []
+        if peers:
+            gains.append(found["psnr"] - max(peers.values()))
+            named = {OURS: found["psnr"], **{peer.upper(): v for peer, v in peers.items()}}
+            verdicts.append(Verdict.among(
+                {peer: number(v) for peer, v in named.items()}, OURS,
+                f"PSNR of {name} at equal bytes", unit="dB", better="max", rate=False,
+            ))  # fmt: skip
         rows.append([
             name, original.nbytes / len(stream), len(stream), number(found["psnr"]),
             found["max_error"] / found["allowed"] if found["allowed"] else None,
@@ -140,14 +160,16 @@ def _results(config: CompressionConfig, compressed: Path, source: Path) -> Resul
                  *(f"{peer.upper()} (dB)" for peer in runnable), "gain over the best (dB)"],
         rows=rows, note=_note(runnable, not_run),
     )  # fmt: skip
+    figures, fields = pictures(shown)
     return Results(
         title=f"Compression of {source.name}, {config.bound.mode} {config.bound.value:g}",
+        verdict=verdicts[int(np.argmin(gains))] if gains else None,
         summary=[
             f"{len(rows)} variables; the file is {ratio:.1f} times smaller.",
             f"The largest error is {share:.3f} of the bound, measured on every point.",
         ],
-        metrics=metrics, units={"gain_db_min": "dB"}, tables=[table],
-    )  # fmt: skip
+        metrics=metrics, units={"gain_db_min": "dB"}, tables=[table], figures=figures,
+    ), fields  # fmt: skip
 
 
 def _note(runnable: Iterable[str], not_run: Mapping[str, str]) -> str:

@@ -234,15 +234,20 @@ class Verdict(_Part):
             return True
         return self.ours < self.rival if self.better == "min" else self.ours > self.rival
 
+    def shown(self, value: float | None) -> str:
+        """Return one of the two numbers with its unit, a dash for None."""
+        if value is None:
+            return "–"
+        return f"{value:.4g}" + (f" {self.unit}" if self.unit not in ("", "1") else "")
+
     @property
     def sentence(self) -> str:
         """The verdict in words, with units."""
-        unit = f" {self.unit}" if self.unit else ""
-        text = f"{self.quantity} {self.ours:.4g}{unit}"
+        text = f"{self.quantity} {self.shown(self.ours)}"
         if self.rival is None:
             return f"{text}."
         word = "" if self.margin.startswith(("+", "-")) else " better" if self.wins else ""
-        return f"{text}; {self.rival_name} {self.rival:.4g}{unit} ({self.margin}{word})."
+        return f"{text}; {self.rival_name} {self.shown(self.rival)} ({self.margin}{word})."
 
 
 class Results(_Part):

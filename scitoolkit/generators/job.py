@@ -11,7 +11,7 @@ from scitoolkit.core.config import dump_config, load_config
 from scitoolkit.core.errors import ConfigError, DataError, NumericalError
 from scitoolkit.core.job import Job
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.results import FIELDS_NAME, Results, Table, number
+from scitoolkit.core.results import FIELDS_NAME, Results, Table, Verdict, number
 from scitoolkit.core.resume import changed_settings, identity
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.core.seeds import derive_seed
@@ -171,6 +171,7 @@ def _results(
 ) -> tuple[Results, Any]:
     """Return the results, and the frames of the first sample."""
     generator, first, worst = config.generator, None, 0.0
+    verdict: Verdict | None = None
     rows: list[list[float | int | str | None]] = []
     for record in records:
         frames, origin = generator.read(folder / record.file)
@@ -178,6 +179,9 @@ def _results(
         first = frames if first is None else first
         for check in made.checks(frames):
             error = abs(check.found - check.exact)
+            if verdict is None or error / check.tolerance > worst:
+                quantity = f"{check.quantity} {check.found:.6g}, exact {check.exact:.6g}: error"
+                verdict = Verdict(quantity=quantity, ours=error, unit=check.unit)
             worst = max(worst, error / check.tolerance)
             rows.append([
                 record.index, _shown(record.parameters), check.quantity, number(check.found),
@@ -202,6 +206,7 @@ def _results(
     notes = sum(bool(r.notes) for r in records)
     return Results(
         title=f"{generator.name}: {len(records)} samples",
+        verdict=verdict,
         summary=[
             f"{generator.equations}; {generator.scheme}.",
             *([f"{notes} samples have notes: see README.md of the campaign."] if notes else []),
