@@ -34,6 +34,7 @@ LEAST: dict[str, dict[str, Any]] = {
     "mesh_transport": {"data": {"path": "/a.h5"}},
     "potentials": {"data": {"path": ["/a.xyz"]}, "model": {"name": "mace"}},
     "compression": {"data": {"path": "/a.npy"}},
+    "generate": {"generator": {"name": "kuramoto_sivashinsky"}},
     "search": {
         "config": "/a.yaml", "space": {"model.hidden": [4, 8]}, "objectives": [{"name": "loss"}],
     },
