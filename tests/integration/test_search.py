@@ -72,7 +72,7 @@ def test_a_search_trains_reports_and_its_winner_predicts(search_file, small_sst,
 
 @pytest.mark.multiproc
 def test_a_killed_search_resumes_to_the_same_history(search_file, tmp_path):
-    settings = ["final.train=false", "final.finalists=0", "budget.trials=8"]
+    settings = ["final.train=false", "final.finalists=0", "final.seeds=3", "budget.trials=8"]
     whole = api.search(search_file, ["workflow=whole", *settings]).path
     command = [sys.executable, "-m", "scitoolkit", "search", str(search_file), *settings]
     # One worker runs trials in its own process, and sums depend on its number of threads.
@@ -103,8 +103,8 @@ def _wait_for(condition, seconds: float = 900.0) -> None:
 @pytest.mark.multiproc
 def test_several_processes_can_train_one_trial(cli, search_file):
     done = cli(
-        "search", search_file, "final.train=false", "final.finalists=0", "budget.trials=1",
-        "budget.processes_per_trial=2", "--json",
+        "search", search_file, "final.train=false", "final.finalists=0", "final.seeds=3",
+        "budget.trials=1", "budget.processes_per_trial=2", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert done.json["metrics"]["trials_done"] == 1
@@ -161,7 +161,9 @@ def test_a_training_is_no_search():
 
 
 def test_the_log_is_json_lines(search_file, tmp_path):
-    api.search(search_file, ["final.train=false", "final.finalists=0", "budget.trials=2"])
+    api.search(
+        search_file, ["final.train=false", "final.finalists=0", "final.seeds=3", "budget.trials=2"]
+    )
     (log,) = (tmp_path / "runs" / "tiny").glob("*/trials.jsonl")
     events = [json.loads(line) for line in log.read_text().splitlines()]
     assert [e["event"] for e in events][:3] == ["open", "issue", "finish"]
