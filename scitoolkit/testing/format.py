@@ -26,12 +26,19 @@ from scitoolkit.io.inspect import describe
 from scitoolkit.io.loader import open_source
 
 
-def sample_fields(single_array: bool = False) -> xr.Dataset:
-    """Return two variables of different dtypes with coordinates and units, or one bare array."""
+def sample_fields(single_array: bool = False, unnamed_dims: bool = False) -> xr.Dataset:
+    """Return two variables of different dtypes with coordinates and units, or what a format keeps.
+
+    Args:
+        single_array: one array, called `values`.
+        unnamed_dims: dims dim_0, dim_1, ..., no coordinates and no attributes.
+    """
     values = np.random.default_rng(0).standard_normal((6, 4, 5))
+    dims = ("dim_0", "dim_1", "dim_2")
     if single_array:
-        dims = ("dim_0", "dim_1", "dim_2")
         return xr.Dataset({"values": (dims, values.astype("float32"))})
+    if unnamed_dims:
+        return xr.Dataset({"u": (dims, values.astype("float32")), "p": (dims, values * 1e5)})
     dims = ("t", "y", "x")
     return xr.Dataset(
         {
@@ -57,7 +64,7 @@ class FormatContract:
     @pytest.fixture
     def fields(self, format: type[Format]) -> xr.Dataset:
         """Return what is written."""
-        return sample_fields(format.single_array)
+        return sample_fields(format.single_array, format.unnamed_dims)
 
     @pytest.fixture
     def path(self, format: type[Format], fields: xr.Dataset, tmp_path: Path) -> Path:

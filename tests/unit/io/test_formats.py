@@ -20,10 +20,16 @@ def save_array(dataset: xr.Dataset, path: Path) -> None:
         np.save(file, dataset["values"].values)
 
 
+def save_arrays(dataset: xr.Dataset, path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **{str(name): array.values for name, array in dataset.items()})
+
+
 # Formats without a streaming writer, and the fallback that is tested below.
 WRITE = {
     "netcdf3": lambda dataset, path: dataset.to_netcdf(path, engine="scipy"),
     "npy": save_array,
+    "npz": save_arrays,
 }
 FALLBACK = "xarray"
 
