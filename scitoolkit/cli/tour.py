@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from scitoolkit.cli import _options as options
-from scitoolkit.core.content import list_content
+from scitoolkit.core.content import content_root, list_content
 from scitoolkit.core.errors import EXIT_FAILURE
 
 NAME = "tour"
@@ -95,7 +95,8 @@ def _missing(name: str) -> str:
     from scitoolkit.core.findings import cannot_start
 
     _, config = api.load(name)
-    return next((finding.message for finding in cannot_start(config)), "")
+    reason = next((finding.message for finding in cannot_start(config)), "")
+    return reason.partition(";")[0].replace(f"{content_root('workflows').parent}/", "")
 
 
 def _outcome(stop: Stop) -> str:
