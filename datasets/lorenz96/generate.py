@@ -1,4 +1,4 @@
-"""Make the series again: `python generate.py --output lorenz96_f8_40x2000.nc`."""
+"""Make the series again: `python generate.py --output lorenz96_f8_40x700.nc`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import xarray as xr
 
 from scitoolkit.io.fields import write_fields
 
-POINTS, FORCING, STEP, STEPS, SPIN_UP = 40, 8.0, 0.05, 2000, 500
+POINTS, FORCING, STEP, STEPS, SPIN_UP = 40, 8.0, 0.05, 700, 500
 
 
 def rate(x: np.ndarray) -> np.ndarray:
@@ -35,7 +35,7 @@ def series(seed: int = 0) -> np.ndarray:
 def main() -> None:
     """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=Path("lorenz96_f8_40x2000.nc"))
+    parser.add_argument("--output", type=Path, default=Path("lorenz96_f8_40x700.nc"))
     options = parser.parse_args()
     field = xr.DataArray(
         series(), dims=("time", "x"), name="u",
