@@ -58,46 +58,63 @@ static const uint16_t KNOTS[2 * REACH / KNOT + 1] = {
     65519, 65521, 65523, 65524, 65526, 65527, 65528, 65529, 65530, 65530, 65531, 65532, 65532,
     65533, 65533, 65533, 65534, 65534, 65534, 65534, 65535, 65535, 65535, 65535, 65535, 65535,
     65535, 65535, 65535, 65535, 65535};
-static uint16_t squash_table[2 * REACH + 1];
-static int16_t stretch_table[4096];
+/* exp(-2^k / 256), k = 0, 1, ..., 11. */
+static const double POWERS[12] = {0x1.fe00ffaabffbcp-1, 0x1.fc03fd56aa225p-1, 0x1.f80feabfeefa5p-1,
+    0x1.f03f56a88b5d8p-1, 0x1.e0fabfbc702a4p-1, 0x1.c3d6a24ed8222p-1, 0x1.8ebef9eac820bp-1,
+    0x1.368b2fc6f960ap-1, 0x1.78b56362cef38p-2, 0x1.152aaa3bf81ccp-3, 0x1.2c155b8213cf4p-6,
+    0x1.5fc21041027adp-12};
+typedef struct { uint16_t squash[2 * REACH + 1]; int16_t stretch[4096]; } curve;
+/* The logistic function by lines between the knots (interpolation), and at every point (dyadic). */
+static curve knotted, smooth;
+/* 65536 / (n + 2), rounded down: the rate of a counter that has seen n bits. */
+static uint16_t rates[1024];
 
+static void invert(curve *c) {
+    int next = 0;
+    for (int i = -2047; i <= 2047; i++)
+        for (const int v = c->squash[i + REACH] >> 4; next <= v; next++) c->stretch[next] = (int16_t)i;
+    for (; next < 4096; next++) c->stretch[next] = 2047;
+}
 __attribute__((constructor)) static void make_tables(void) {
     for (int i = 0; i < 2 * REACH; i++) {
         const uint32_t f = (uint32_t)i % KNOT;
-        squash_table[i] = (uint16_t)((KNOTS[i / KNOT] * (KNOT - f) + KNOTS[i / KNOT + 1] * f
-                                      + KNOT / 2) / KNOT);
+        knotted.squash[i] = (uint16_t)((KNOTS[i / KNOT] * (KNOT - f) + KNOTS[i / KNOT + 1] * f
+                                        + KNOT / 2) / KNOT);
     }
-    squash_table[2 * REACH] = KNOTS[2 * REACH / KNOT];
-    int next = 0;
-    for (int i = -2047; i <= 2047; i++)
-        for (const int v = squash_table[i + REACH] >> 4; next <= v; next++)
-            stretch_table[next] = (int16_t)i;
-    for (; next < 4096; next++) stretch_table[next] = 2047;
+    knotted.squash[2 * REACH] = KNOTS[2 * REACH / KNOT];
+    /* Products of constants and not libm, whose last digits differ between machines. */
+    for (int i = -REACH; i <= REACH; i++) {
+        double e = 1;
+        for (int k = 0; k < 12; k++) if (abs(i) >> k & 1) e *= POWERS[k];
+        const double p = floor(65536.0 * (i < 0 ? e / (1 + e) : 1 / (1 + e)) + 0.5);
+        smooth.squash[i + REACH] = (uint16_t)(p < 1 ? 1 : p > 65535 ? 65535 : p);
+    }
+    invert(&knotted);
+    invert(&smooth);
+    for (int n = 0; n < 1024; n++) rates[n] = (uint16_t)(65536 / (n + 2));
 }
 
 typedef struct {
     uint32_t *counters[INPUTS], *at[INPUTS];
     int32_t weights[KINDS * SETS][INPUTS + 1], *w;
-    int st[INPUTS + 1], p16;
+    int st[INPUTS + 1], p16, dot;
+    const curve *curve;
+    int longest;  /* most bits of the exponent of an integer */
 } model;
-
-/* 65536 / (n + 2), rounded down: the rate of a counter that has seen n bits. */
-static const uint16_t RATE[32] = {32768, 21845, 16384, 13107, 10922, 9362, 8192, 7281, 6553, 5957,
-    5461, 5041, 4681, 4369, 4096, 3855, 3640, 3449, 3276, 3120, 2978, 2849, 2730, 2621, 2520, 2427,
-    2340, 2259, 2184, 2114, 2048, 1985};
 
 static inline void predict_bit(model *m, const uint32_t *ctx, int set) {
     int64_t dot = 0;
     m->w = m->weights[set];
     for (int i = 0; i < INPUTS; i++) {
         m->at[i] = m->counters[i] + ctx[i];
-        m->st[i] = stretch_table[*m->at[i] >> 20];
+        m->st[i] = m->curve->stretch[*m->at[i] >> 20];
         dot += (int64_t)m->w[i] * m->st[i];
     }
     m->st[INPUTS] = 256;
     dot += (int64_t)m->w[INPUTS] * 256;
     dot >>= 16;
-    m->p16 = squash_table[(dot > REACH ? REACH : dot < -REACH ? -REACH : dot) + REACH];
+    m->dot = (int)(dot > REACH ? REACH : dot < -REACH ? -REACH : dot);
+    m->p16 = m->curve->squash[m->dot + REACH];
 }
 static inline void learn(model *m, int bit, uint32_t limit) {
     const int error = ((bit << 16) - m->p16) >> 4;
@@ -106,7 +123,7 @@ static inline void learn(model *m, int bit, uint32_t limit) {
         const uint32_t c = *m->at[i], n = c & 1023;
         int64_t p = c >> 10;
         const int64_t target = bit ? 4194303 : 0;
-        p += ((target - p) * (n < 32 ? RATE[n] : 65536 / (n + 2))) >> 16;
+        p += ((target - p) * rates[n]) >> 16;
         *m->at[i] = (uint32_t)(p << 10) | (n < limit ? n + 1 : n);
     }
 }
@@ -122,12 +139,24 @@ static void free_models(model *models) {
     if (models) free(models[0].counters[0]);
     free(models);
 }
-static model *make_models(void) {
+/* What differs between the codecs that share this coder. */
+typedef struct {
+    int32_t (*choose)(const void *wanted, int64_t i, double weight, int dot);
+    const void *wanted;
+    double weight;
+} quantiser;
+typedef struct { const curve *curve; int longest; const quantiser *quantise; } mixing;
+
+static const mixing PLAIN = {&knotted, 29, NULL};
+
+static model *make_models(mixing m) {
     model *models = malloc(sizeof(model) * KINDS);
     uint32_t *pool = malloc(sizeof(uint32_t) * KINDS * INPUTS * CONTEXTS);
     if (!models || !pool) { free(models); free(pool); return NULL; }
     for (int64_t i = 0; i < KINDS * INPUTS * CONTEXTS; i++) pool[i] = 1u << 31;
     for (int k = 0; k < KINDS; k++) {
+        models[k].curve = m.curve;
+        models[k].longest = m.longest;
         for (int i = 0; i < INPUTS; i++) models[k].counters[i] = pool + (k * INPUTS + i) * CONTEXTS;
         for (int j = 0; j < KINDS * SETS; j++)
             for (int i = 0; i <= INPUTS; i++) models[k].weights[j][i] = i < INPUTS ? 18000 : 0;
@@ -223,7 +252,7 @@ static inline int32_t code_rest(model *m, coder *c, int32_t v, const context *x)
     uint32_t ctx[INPUTS];
     const int bits = c->decoding ? 0 : 31 - __builtin_clz(u);
     int e = 0;
-    for (; e < 29; e++) {
+    for (; e < m->longest; e++) {
         const uint32_t place = at_most((uint32_t)e, 15);
         ctx[0] = place * 32 + a;
         ctx[1] = place * 32 + b;
@@ -253,10 +282,13 @@ static inline int32_t code_rest(model *m, coder *c, int32_t v, const context *x)
     }
     return (int32_t)(got - 1);
 }
-static inline int32_t code_integer(model *models, coder *c, int32_t q, const context *x) {
+/* `models[0]` has predicted whether it is zero. */
+static inline int32_t code_predicted(model *models, coder *c, int32_t q, const context *x) {
     const int negative = q < 0;
     if (negative) q = -q;
-    if (!code_mixed(&models[0], c, q != 0, x->ctx, x->set, 1000)) return 0;
+    const int nonzero = code_bit(c, q != 0, (uint32_t)models[0].p16);
+    learn(&models[0], nonzero, 1000);
+    if (!nonzero) return 0;
     const int sign = code_bit(c, negative, 32768);
     const int more = code_mixed(&models[1], c, q > 1, x->ctx, SETS + x->set, 500);
     q = more ? 2 + code_rest(&models[2], c, q - 2, x) : 1;
@@ -268,9 +300,10 @@ static inline uint16_t magnitude(int32_t q) {
     return (uint16_t)at_most(m, 65535);
 }
 
-/* The integers of all levels, coarse to fine; masked points (mask may be NULL) are zero and free. */
+/* The integers of all levels, coarse to fine; masked points (mask may be NULL) are zero and free.
+ * A quantiser chooses each integer when the price of a zero is known. */
 static void code_levels(model *models, coder *c, const grid *g, const uint8_t *mask, int32_t *q,
-                        uint16_t *mag) {
+                        uint16_t *mag, const quantiser *chosen) {
     int level = 0;
     const int64_t top = top_level(g);
     for (int64_t s = top; s > 1; s /= 2) level++;
@@ -284,7 +317,10 @@ static void code_levels(model *models, coder *c, const grid *g, const uint8_t *m
                 context ctx;
                 if (mask && mask[i]) { q[i] = 0; continue; }
                 level_context(&ctx, g, mag, z, y, x, s, cls, level);
-                q[i] = code_integer(models, c, q[i], &ctx);
+                predict_bit(&models[0], ctx.ctx, ctx.set);
+                if (chosen)
+                    q[i] = chosen->choose(chosen->wanted, i, chosen->weight, models[0].dot);
+                q[i] = code_predicted(models, c, q[i], &ctx);
                 mag[i] = magnitude(q[i]);
             }
         }
@@ -295,21 +331,22 @@ static void code_line(model *models, coder *c, int64_t count, const uint8_t *mas
         context ctx;
         if (mask && mask[i]) { q[i] = 0; continue; }
         line_context(&ctx, mag, i);
-        q[i] = code_integer(models, c, q[i], &ctx);
+        predict_bit(&models[0], ctx.ctx, ctx.set);
+        q[i] = code_predicted(models, c, q[i], &ctx);
         mag[i] = magnitude(q[i]);
     }
 }
 
 /* Code or decode all integers; returns the bytes used, negative on failure. */
 static int64_t code_integers(const grid *g, const uint8_t *mask, int32_t *q, uint8_t *buf,
-                             int64_t cap, int as_line, int decoding) {
+                             int64_t cap, mixing m, int as_line, int decoding) {
     uint16_t *mag = calloc((size_t)g->count, sizeof *mag);
-    model *models = make_models();
+    model *models = make_models(m);
     int64_t used = SCK_MEMORY;
     if (mag && models) {
         coder c = start_coder(buf, cap, decoding);
         if (as_line) code_line(models, &c, g->count, mask, q, mag);
-        else code_levels(models, &c, g, mask, q, mag);
+        else code_levels(models, &c, g, mask, q, mag, m.quantise);
         used = decoding ? c.pos : end_coder(&c);
         if (decoding ? used > cap + 8 : used > cap) used = decoding ? SCK_DAMAGED : SCK_SPACE;
     }
