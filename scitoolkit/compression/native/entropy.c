@@ -168,54 +168,63 @@ static model *make_models(mixing m) {
 static const uint8_t BINS[64] = {0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 7, 7, 7, 7, 8, 8, 8, 8, 8, 8,
     9, 9, 9, 9, 9, 9, 9, 9, 9, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 11, 11,
     11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11};
-static inline uint32_t bin16(uint32_t v) {
-    return v < 64 ? BINS[v] : v < 96 ? 12 : v < 160 ? 13 : v < 320 ? 14 : 15;
+static uint8_t bins[321];
+__attribute__((constructor)) static void make_bins(void) {
+    for (int v = 0; v <= 320; v++)
+        bins[v] = v < 64 ? BINS[v] : v < 96 ? 12 : v < 160 ? 13 : v < 320 ? 14 : 15;
 }
 static inline uint32_t at_most(uint32_t v, uint32_t top) { return v < top ? v : top; }
+static inline uint32_t bin16(uint32_t v) { return bins[at_most(v, 320)]; }
 /* Twice the binary logarithm of v + 1, at most 31. */
 static inline uint32_t log_bin(uint32_t v) {
     v++;
     const int e = 31 - __builtin_clz(v);
     return at_most(2 * (uint32_t)e + (e > 0 ? v >> (e - 1) & 1 : 0), 31);
 }
-static inline uint32_t mag_at(const grid *g, const uint16_t *mag, int64_t z, int64_t y, int64_t x) {
-    if ((uint64_t)z >= (uint64_t)g->n[0] || (uint64_t)y >= (uint64_t)g->n[1] ||
-        (uint64_t)x >= (uint64_t)g->n[2]) return 0;
-    return mag[z * g->stride[0] + y * g->stride[1] + x];
-}
 
 typedef struct { uint32_t ctx[INPUTS], near, total; int set; } context;
+/* Sums of magnitudes that were coded before a row, for each of its points. */
+typedef struct { uint32_t north, up, around, beyond, other, parent; } seen;
 
-/* Magnitudes coded before around (z, y, x): of the class, of the other classes, of the parent. */
-static inline void level_context(context *out, const grid *g, const uint16_t *mag, int64_t z,
-                                 int64_t y, int64_t x, int64_t s, int cls, int level) {
-    const int64_t S = 2 * s, row = g->stride[1], slab = g->stride[0];
-    uint32_t W, N, U, A, B, P, D;
-    if (z >= 2 * S && y >= 2 * S && x >= 2 * S && z + S < g->n[0] && y + S < g->n[1] &&
-        x + S < g->n[2]) {
-        const uint16_t *m = mag + z * slab + y * row + x;
-        W = m[-S]; N = m[-S * row]; U = m[-S * slab];
-        A = m[-S * row - S] + m[-S * row + S] + m[-S * slab - S] + m[-S * slab + S]
-            + m[-S * slab - S * row] + m[-S * slab + S * row];
-        D = m[-2 * S] + m[-2 * S * row] + m[-2 * S * slab];
-        B = 2 * (m[-s] + m[s] + m[-s * row] + m[s * row] + m[-s * slab] + m[s * slab]);
-        B += m[-s * row - s] + m[-s * row + s] + m[s * row - s] + m[s * row + s];
-        B += m[-s * slab - s] + m[-s * slab + s] + m[s * slab - s] + m[s * slab + s];
-        B += m[-s * slab - s * row] + m[-s * slab + s * row] + m[s * slab - s * row]
-            + m[s * slab + s * row];
-    } else {
-#define M(i, j, k) mag_at(g, mag, z + (i), y + (j), x + (k))
-        W = M(0, 0, -S); N = M(0, -S, 0); U = M(-S, 0, 0);
-        A = M(0, -S, -S) + M(0, -S, S) + M(-S, 0, -S) + M(-S, 0, S) + M(-S, -S, 0) + M(-S, S, 0);
-        D = M(0, 0, -2 * S) + M(0, -2 * S, 0) + M(-2 * S, 0, 0);
-        B = 2 * (M(0, 0, -s) + M(0, 0, s) + M(0, -s, 0) + M(0, s, 0) + M(-s, 0, 0) + M(s, 0, 0));
-        for (int i = -1; i <= 1; i += 2)
-            for (int j = -1; j <= 1; j += 2)
-                B += M(0, i * s, j * s) + M(i * s, 0, j * s) + M(i * s, j * s, 0);
-#undef M
+/* A row of magnitudes, or zeros where it lies outside the field. */
+static const uint16_t *row_at(const grid *g, const uint16_t *mag, const uint16_t *zeros, int64_t z,
+                              int64_t y) {
+    const int inside = z >= 0 && y >= 0 && z < g->n[0] && y < g->n[1];
+    return inside ? mag + z * g->stride[0] + y * g->stride[1] : zeros;
+}
+
+/* What the points of a row of a class see of the class itself, of the others, of the parent. */
+static void see_row(seen *to, const grid *g, const uint16_t *mag, const uint16_t *zeros, int64_t z,
+                    int64_t y, int64_t s, int cls) {
+    const int64_t S = 2 * s, nx = g->n[2];
+#define ROW(i, j) row_at(g, mag, zeros, z + (i), y + (j))
+    const uint16_t *const c = ROW(0, 0), *const n = ROW(0, -S), *const u = ROW(-S, 0);
+    const uint16_t *const un = ROW(-S, -S), *const us = ROW(-S, S);
+    const uint16_t *const nn = ROW(0, -2 * S), *const uu = ROW(-2 * S, 0);
+    const uint16_t *const a[4] = {ROW(0, -s), ROW(0, s), ROW(-s, 0), ROW(s, 0)};
+    const uint16_t *const b[4] = {ROW(-s, -s), ROW(-s, s), ROW(s, -s), ROW(s, s)};
+#undef ROW
+    const uint16_t *const parent = row_at(g, mag, zeros, z / (2 * S) * (2 * S) + (cls & 4 ? S : 0),
+                                          y / (2 * S) * (2 * S) + (cls & 2 ? S : 0));
+    const int64_t odd = cls & 1 ? S : 0;
+    for (int64_t x = first(cls, 2, s); x < nx; x += S, to++) {
+        const int64_t px = x / (2 * S) * (2 * S) + odd;
+        uint32_t around = (uint32_t)un[x] + us[x], other = (uint32_t)b[0][x] + b[1][x] + b[2][x] + b[3][x];
+        other += 2 * ((uint32_t)a[0][x] + a[1][x] + a[2][x] + a[3][x]);
+        if (x >= S) around += (uint32_t)n[x - S] + u[x - S];
+        if (x + S < nx) around += (uint32_t)n[x + S] + u[x + S];
+        if (x >= s) other += 2u * c[x - s] + a[0][x - s] + a[1][x - s] + a[2][x - s] + a[3][x - s];
+        if (x + s < nx)
+            other += 2u * c[x + s] + a[0][x + s] + a[1][x + s] + a[2][x + s] + a[3][x + s];
+        *to = (seen){n[x], u[x], around, (uint32_t)nn[x] + uu[x], other, px < nx ? parent[px] : 0};
     }
-    P = mag_at(g, mag, z / (2 * S) * (2 * S) + (cls & 4 ? S : 0),
-               y / (2 * S) * (2 * S) + (cls & 2 ? S : 0), x / (2 * S) * (2 * S) + (cls & 1 ? S : 0));
+}
+
+/* Contexts of a point; `row` are the magnitudes of its row, as far as they are coded. */
+static inline void level_context(context *out, const seen *v, const uint16_t *row, int64_t x,
+                                 int64_t s, int cls, int level) {
+    const uint32_t W = x >= 2 * s ? row[x - 2 * s] : 0, N = v->north, U = v->up, A = v->around;
+    const uint32_t D = v->beyond + (x >= 4 * s ? row[x - 4 * s] : 0), B = v->other, P = v->parent;
     const uint32_t near = 2 * (W + N + U) + A, lg = (uint32_t)(level < 3 ? level : 3);
     const uint32_t band = lg * 8 + (uint32_t)cls;
     out->near = near;
@@ -302,8 +311,11 @@ static inline uint16_t magnitude(int32_t q) {
 
 /* The integers of all levels, coarse to fine; masked points (mask may be NULL) are zero and free.
  * A quantiser chooses each integer when the price of a zero is known. */
-static void code_levels(model *models, coder *c, const grid *g, const uint8_t *mask, int32_t *q,
-                        uint16_t *mag, const quantiser *chosen) {
+static int code_levels(model *models, coder *c, const grid *g, const uint8_t *mask, int32_t *q,
+                       uint16_t *mag, const quantiser *chosen) {
+    seen *row = malloc(sizeof *row * (size_t)g->n[2]);
+    uint16_t *zeros = calloc((size_t)g->n[2], sizeof *zeros);
+    if (!row || !zeros) { free(row); free(zeros); return SCK_MEMORY; }
     int level = 0;
     const int64_t top = top_level(g);
     for (int64_t s = top; s > 1; s /= 2) level++;
@@ -311,19 +323,26 @@ static void code_levels(model *models, coder *c, const grid *g, const uint8_t *m
         for (int o = s == top ? 0 : 1; o < 8; o++) {
             const int cls = ORDER[o];
             for (int64_t z = first(cls, 0, s); z < g->n[0]; z += 2 * s)
-            for (int64_t y = first(cls, 1, s); y < g->n[1]; y += 2 * s)
-            for (int64_t x = first(cls, 2, s); x < g->n[2]; x += 2 * s) {
-                const int64_t i = z * g->stride[0] + y * g->stride[1] + x;
-                context ctx;
-                if (mask && mask[i]) { q[i] = 0; continue; }
-                level_context(&ctx, g, mag, z, y, x, s, cls, level);
-                predict_bit(&models[0], ctx.ctx, ctx.set);
-                if (chosen)
-                    q[i] = chosen->choose(chosen->wanted, i, chosen->weight, models[0].dot);
-                q[i] = code_predicted(models, c, q[i], &ctx);
-                mag[i] = magnitude(q[i]);
+            for (int64_t y = first(cls, 1, s); y < g->n[1]; y += 2 * s) {
+                const int64_t start = z * g->stride[0] + y * g->stride[1];
+                const seen *v = row;
+                see_row(row, g, mag, zeros, z, y, s, cls);
+                for (int64_t x = first(cls, 2, s); x < g->n[2]; x += 2 * s, v++) {
+                    const int64_t i = start + x;
+                    context ctx;
+                    if (mask && mask[i]) { q[i] = 0; continue; }
+                    level_context(&ctx, v, mag + start, x, s, cls, level);
+                    predict_bit(&models[0], ctx.ctx, ctx.set);
+                    if (chosen)
+                        q[i] = chosen->choose(chosen->wanted, i, chosen->weight, models[0].dot);
+                    q[i] = code_predicted(models, c, q[i], &ctx);
+                    mag[i] = magnitude(q[i]);
+                }
             }
         }
+    free(row);
+    free(zeros);
+    return 0;
 }
 static void code_line(model *models, coder *c, int64_t count, const uint8_t *mask, int32_t *q,
                       uint16_t *mag) {
@@ -343,11 +362,12 @@ static int64_t code_integers(const grid *g, const uint8_t *mask, int32_t *q, uin
     uint16_t *mag = calloc((size_t)g->count, sizeof *mag);
     model *models = make_models(m);
     int64_t used = SCK_MEMORY;
+    int status = 0;
     if (mag && models) {
         coder c = start_coder(buf, cap, decoding);
         if (as_line) code_line(models, &c, g->count, mask, q, mag);
-        else code_levels(models, &c, g, mask, q, mag, m.quantise);
-        used = decoding ? c.pos : end_coder(&c);
+        else status = code_levels(models, &c, g, mask, q, mag, m.quantise);
+        used = status < 0 ? status : decoding ? c.pos : end_coder(&c);
         if (decoding ? used > cap + 8 : used > cap) used = decoding ? SCK_DAMAGED : SCK_SPACE;
     }
     free(mag);
