@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
     Field,
@@ -163,10 +164,12 @@ class EmulationConfig(JobConfig):
             energy, {terms: [[u, u], [w, w]], scale: 0.5}.
         solver_seconds: CPU seconds in which a solver advances by one lead, for comparison.
         wall_weight: added to every cell's volume, mean 1, in the loss: fine cells count more.
-        weights: how the trained weights are kept; float16 halves the file, int8 quarters its large
-            kernels. What is scored is what is kept.
+        weights_dtype: how the trained weights are kept; float16 halves the file, int8 quarters
+            its large kernels. What is scored is what is kept.
         seed: of the network's initialisation; `training.seed` is that of the batches.
     """
+
+    renamed: ClassVar[Mapping[str, str]] = {"weights": "weights_dtype"}
 
     domain: Literal["emulation"] = "emulation"
     data: DataConfig
@@ -185,7 +188,7 @@ class EmulationConfig(JobConfig):
     rollout: RolloutConfig = RolloutConfig()
     repeats: PositiveInt = Field(default=1, description="times a sample is drawn in an epoch")
     buffer: str = Field(default="1GiB", description="memory for samples kept between batches")
-    weights: Literal["float32", "float16", "int8"] = "float32"
+    weights_dtype: Literal["float32", "float16", "int8"] = "float32"
     seed: NonNegativeInt = 0
     training: TrainingConfig = TrainingConfig()
 
