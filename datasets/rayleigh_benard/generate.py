@@ -4,7 +4,9 @@
     python generate.py --check FILE [FILE ...]
 
 Making data needs Dedalus 3, in an environment of its own (the install lines are in README.md);
-checking needs numpy and h5py only. A run of several processes is not supported: start several.
+checking needs numpy and h5py only. The solver is Dedalus, not scitoolkit's generator
+`rayleigh_benard`: convection is chaotic, so another solver, however exact, would not reproduce the
+shipped files. A run of several processes is not supported: start several.
 """
 
 from __future__ import annotations

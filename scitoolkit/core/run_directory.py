@@ -138,10 +138,15 @@ class RunDirectory:
         yield from latest.values()
 
 
+def temporary_name(path: Path) -> Path:
+    """Return the hidden name in the same folder under which this process writes a file."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
 def write_atomic(path: Path, text: str | bytes) -> None:
     """Write a file under a temporary name, flush it to disk, then rename it into place."""
     data = text.encode() if isinstance(text, str) else text
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_name(path)
     try:
         with temporary.open("wb") as file:
             file.write(data)

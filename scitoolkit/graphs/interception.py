@@ -88,7 +88,7 @@ class Distributed(TorchFunctionMode):
         return put_tag(pair.view_as(pair), Tag(1, self._part.edge_numbers, (SOURCE, TARGET)))
 
     def unread_edges(self) -> Tensor:
-        """Return what stands for own edges until an operation reads them."""
+        """Return the placeholder of this rank's edges; the first operation reads them."""
         self._replaces = True
         return self._part.unread_edges
 

@@ -19,6 +19,7 @@ from typing import Any
 import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError, missing_extra
+from scitoolkit.core.run_directory import temporary_name
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.core.units import same_unit
 from scitoolkit.io.coordinates import (
@@ -109,7 +110,7 @@ def write_fields(dataset: xr.Dataset, path: PathLike) -> Path:
         DataError: the disk is full, or the folder cannot be written to.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_name(path)
     plain = encoded_times(dataset)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

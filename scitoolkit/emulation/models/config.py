@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -25,6 +25,10 @@ class FieldModelConfig(Config):
         """Return the network for channels and boundaries."""
         raise NotImplementedError
 
+    def arguments(self) -> dict[str, Any]:
+        """Return all settings but the name: the keyword arguments of the network."""
+        return self.model_dump(exclude={"name"})
+
 
 models: Kind[type[FieldModelConfig]] = Kind("field model", "network from fields to fields")
 AnyModel = Annotated[FieldModelConfig, Choice(models)]
@@ -42,9 +46,7 @@ class UNetConfig(FieldModelConfig):
         """Return the network for channels and boundaries."""
         from scitoolkit.emulation.models.unet import UNet
 
-        return UNet(
-            inputs, outputs, padding, widths=self.widths, blocks=self.blocks, patch=self.patch
-        )
+        return UNet(inputs, outputs, padding, **self.arguments())
 
 
 class ResNetConfig(FieldModelConfig):
@@ -60,10 +62,7 @@ class ResNetConfig(FieldModelConfig):
         """Return the network for channels and boundaries."""
         from scitoolkit.emulation.models.resnet import ResNet
 
-        return ResNet(
-            inputs, outputs, padding, width=self.width, blocks=self.blocks, kernel=self.kernel,
-            patch=self.patch,
-        )  # fmt: skip
+        return ResNet(inputs, outputs, padding, **self.arguments())
 
 
 class FNOConfig(FieldModelConfig):
@@ -78,7 +77,7 @@ class FNOConfig(FieldModelConfig):
         """Return the network for channels and boundaries."""
         from scitoolkit.emulation.models.fno import FNO
 
-        return FNO(inputs, outputs, padding, width=self.width, layers=self.layers, modes=self.modes)
+        return FNO(inputs, outputs, padding, **self.arguments())
 
 
 class FactorisedFNOConfig(FieldModelConfig):
@@ -96,9 +95,7 @@ class FactorisedFNOConfig(FieldModelConfig):
         """Return the network for channels and boundaries."""
         from scitoolkit.emulation.models.factorised_fno import FactorisedFNO
 
-        return FactorisedFNO(
-            inputs, outputs, padding, width=self.width, layers=self.layers, modes=self.modes
-        )
+        return FactorisedFNO(inputs, outputs, padding, **self.arguments())
 
 
 class ConvNeXtUNetConfig(FieldModelConfig):
@@ -114,10 +111,7 @@ class ConvNeXtUNetConfig(FieldModelConfig):
         """Return the network for channels and boundaries."""
         from scitoolkit.emulation.models.convnext import ConvNeXtUNet
 
-        return ConvNeXtUNet(
-            inputs, outputs, padding, widths=self.widths, blocks=self.blocks, kernel=self.kernel,
-            patch=self.patch,
-        )  # fmt: skip
+        return ConvNeXtUNet(inputs, outputs, padding, **self.arguments())
 
 
 class EllipticConfig(FieldModelConfig):
@@ -133,15 +127,7 @@ class EllipticConfig(FieldModelConfig):
         """Return the network for channels and boundaries."""
         from scitoolkit.emulation.models.elliptic import Elliptic
 
-        return Elliptic(
-            inputs,
-            outputs,
-            padding,
-            products=self.products,
-            sources=self.sources,
-            modes=self.modes,
-            width=self.width,
-        )
+        return Elliptic(inputs, outputs, padding, **self.arguments())
 
 
 class MLPConfig(FieldModelConfig):
@@ -155,4 +141,4 @@ class MLPConfig(FieldModelConfig):
         """Return the network for numbers of values."""
         from scitoolkit.emulation.models.mlp import MLP
 
-        return MLP(inputs, outputs, width=self.width, layers=self.layers)
+        return MLP(inputs, outputs, **self.arguments())

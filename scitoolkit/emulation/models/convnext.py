@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -11,10 +10,10 @@ from scitoolkit.emulation.models.layers import (
     Conv,
     Padding,
     channels_to_space,
-    down,
     resize,
-    space_to_channels,
+    to_whole_patches,
 )
+from scitoolkit.emulation.models.pyramid import Pyramid
 
 
 class ConvNeXtBlock(nn.Module):
@@ -48,7 +47,7 @@ class ConvNeXtBlock(nn.Module):
         return x + self.narrow(self.act(self.widen(self.depthwise(x))))
 
 
-class ConvNeXtUNet(nn.Module):
+class ConvNeXtUNet(Pyramid):
     """ConvNeXt blocks on grids that halve, joined by skips.
 
     Args:
@@ -67,51 +66,17 @@ class ConvNeXtUNet(nn.Module):
         torch.Size([1, 2, 10, 7])
     """
 
-    act: nn.GELU
-
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        padding: Sequence[Padding],
-        *,
-        widths: Sequence[int] = (32, 64, 96),
-        blocks: int = 2,
-        kernel: int = 7,
-        patch: int = 1,
-    ) -> None:
-        super().__init__()
-        cells = patch ** len(padding)
-        self.patch: int = patch
-        self.padding: list[Padding] = list(padding)
-        self.act = nn.GELU(approximate="tanh")
-        self.stem: Conv = Conv(inputs * cells, widths[0], padding)
-
+        self, inputs: int, outputs: int, padding: Sequence[Padding], *,
+        widths: Sequence[int] = (32, 64, 96), blocks: int = 2, kernel: int = 7, patch: int = 1,
+    ) -> None:  # fmt: skip
         def level(width: int) -> nn.Module:
             return nn.Sequential(*(ConvNeXtBlock(width, padding, kernel) for _ in range(blocks)))
 
-        self.encoders: nn.ModuleList = nn.ModuleList(level(w) for w in widths)
-        self.widen: nn.ModuleList = nn.ModuleList(
-            Conv(a, b, padding, 1) for a, b in itertools.pairwise(widths)
-        )
-        self.narrow: nn.ModuleList = nn.ModuleList(
-            Conv(b, a, padding, 1) for a, b in itertools.pairwise(widths)
-        )
-        self.decoders: nn.ModuleList = nn.ModuleList(level(w) for w in widths[:-1])
-        self.head: Conv = Conv(widths[0], outputs * cells, padding)
+        super().__init__(inputs, padding, widths, patch, level)
+        self.head: Conv = Conv(widths[0], outputs * patch ** len(padding), padding)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, outputs, *space) from (B, inputs, *space)."""
-        size = x.shape[2:]
-        fine = resize(x, [-(-s // self.patch) * self.patch for s in size])
-        h = self.stem(space_to_channels(fine, self.patch))
-        skips: list[Tensor] = []
-        for i, encoder in enumerate(self.encoders):
-            h = encoder(h)
-            if i < len(self.widen):
-                skips.append(h)
-                h = self.widen[i](down(h))
-        for i in reversed(range(len(self.decoders))):
-            skip = skips[i]
-            h = self.decoders[i](skip + resize(self.narrow[i](h), skip.shape[2:], self.padding))
-        return resize(channels_to_space(self.head(self.act(h)), self.patch), size)
+        h = self.act(self.features(to_whole_patches(x, self.patch)))
+        return resize(channels_to_space(self.head(h), self.patch), x.shape[2:])

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.emulation.models.fno import SpectralMixing
 from scitoolkit.emulation.models.layers import Conv, Padding
+from scitoolkit.emulation.models.spectral import SpectralMixing, modes_per_dim
 
 
 class Elliptic(nn.Module):
@@ -36,22 +36,15 @@ class Elliptic(nn.Module):
     act: nn.GELU
 
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        padding: Sequence[Padding],
-        *,
-        products: int = 16,
-        sources: int = 6,
-        modes: Sequence[int] = (24,),
-        width: int = 32,
-    ) -> None:
+        self, inputs: int, outputs: int, padding: Sequence[Padding], *, products: int = 16,
+        sources: int = 6, modes: Sequence[int] = (24,), width: int = 32,
+    ) -> None:  # fmt: skip
         super().__init__()
-        modes = list(modes) * len(padding) if len(modes) == 1 else list(modes)
+        kept = modes_per_dim(modes, len(padding))
         self.first: Conv = Conv(inputs, products, padding, 5)
         self.second: Conv = Conv(inputs, products, padding, 5)
         self.select: Conv = Conv(inputs + products, sources, padding, 1)
-        self.operator: SpectralMixing = SpectralMixing(sources, padding, modes, dense=True)
+        self.operator: SpectralMixing = SpectralMixing(sources, padding, kept, dense=True)
         self.act = nn.GELU(approximate="tanh")
         self.local: nn.Sequential = nn.Sequential(
             Conv(inputs + products + 2 * sources, width, padding), self.act,

@@ -11,34 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.emulation.models.fno import SpectralMixing
-from scitoolkit.emulation.models.layers import Conv, Padding
-
-
-class AxisMixing(nn.Module):
-    """The sum of spectral mixings along single dims (Tran et al. 2023, arXiv:2111.13802).
-
-    Args:
-        channels: in and out.
-        padding: one entry per space dim; `circular` dims get Fourier modes, others cosines.
-        modes: number of modes per dim.
-    """
-
-    def __init__(self, channels: int, padding: Sequence[Padding], modes: Sequence[int]) -> None:
-        super().__init__()
-        self.lines: nn.ModuleList = nn.ModuleList(
-            SpectralMixing(channels, [kind], [count])
-            for kind, count in zip(padding, modes, strict=True)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return (B, channels, *space)."""
-        out = torch.zeros_like(x)
-        for dim, line in enumerate(self.lines, start=2):
-            moved = x.movedim(dim, -1).movedim(1, -2)
-            flat = moved.reshape(-1, *moved.shape[-2:])
-            out = out + line(flat).reshape(moved.shape).movedim(-2, 1).movedim(-1, dim)
-        return out
+from scitoolkit.emulation.models.layers import Conv, Padding, cellwise
+from scitoolkit.emulation.models.spectral import AxisMixing, modes_per_dim
 
 
 class FactorisedFNO(nn.Module):
@@ -58,34 +32,20 @@ class FactorisedFNO(nn.Module):
         torch.Size([2, 1, 8, 6, 8])
     """
 
-    act: nn.GELU
-
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        padding: Sequence[Padding],
-        *,
-        width: int = 64,
-        layers: int = 4,
-        modes: Sequence[int] = (16,),
-    ) -> None:
+        self, inputs: int, outputs: int, padding: Sequence[Padding], *, width: int = 64,
+        layers: int = 4, modes: Sequence[int] = (16,),
+    ) -> None:  # fmt: skip
         super().__init__()
-        modes = list(modes) * len(padding) if len(modes) == 1 else list(modes)
-        self.act = nn.GELU(approximate="tanh")
+        kept = modes_per_dim(modes, len(padding))
         self.lift: Conv = Conv(inputs, width, padding, 1)
         self.spectral: nn.ModuleList = nn.ModuleList(
-            AxisMixing(width, padding, modes) for _ in range(layers)
+            AxisMixing(width, padding, kept) for _ in range(layers)
         )
         self.mix: nn.ModuleList = nn.ModuleList(
-            nn.Sequential(Conv(width, 2 * width, padding, 1), self.act,
-                          Conv(2 * width, width, padding, 1))
-            for _ in range(layers)
-        )  # fmt: skip
-        self.project: nn.Sequential = nn.Sequential(
-            Conv(width + inputs, 2 * width, padding, 1), self.act,
-            Conv(2 * width, outputs, padding, 1),
-        )  # fmt: skip
+            cellwise(width, 2 * width, width, padding) for _ in range(layers)
+        )
+        self.project: nn.Sequential = cellwise(width + inputs, 2 * width, outputs, padding)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, outputs, *space) from (B, inputs, *space)."""

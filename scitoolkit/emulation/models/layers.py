@@ -101,6 +101,28 @@ class Block(nn.Module):
         return x + self.second(self.act(self.first(self.act(x))))
 
 
+def cellwise(
+    inputs: int, hidden: int, outputs: int, padding: Sequence[Padding]
+) -> nn.Sequential:  # fmt: skip
+    """Return a network of one hidden layer that is applied in every cell by itself.
+
+    Args:
+        inputs: channels in.
+        hidden: channels of the hidden layer.
+        outputs: channels out.
+        padding: one entry per space dim.
+    """
+    return nn.Sequential(
+        Conv(inputs, hidden, padding, 1), nn.GELU(approximate="tanh"),
+        Conv(hidden, outputs, padding, 1),
+    )  # fmt: skip
+
+
+def to_whole_patches(x: Tensor, patch: int) -> Tensor:
+    """Interpolate (B, C, *space) to the next larger grid that `patch` divides along every dim."""
+    return resize(x, [-(-s // patch) * patch for s in x.shape[2:]])
+
+
 def space_to_channels(x: Tensor, patch: int) -> Tensor:
     """Move blocks of `patch` cells per dim into channels: (B, C p^d, *space / p)."""
     if patch == 1:

@@ -13,6 +13,7 @@ from scitoolkit.emulation.models.layers import (
     channels_to_space,
     resize,
     space_to_channels,
+    to_whole_patches,
 )
 
 
@@ -37,16 +38,9 @@ class ResNet(nn.Module):
     act: nn.GELU
 
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        padding: Sequence[Padding],
-        *,
-        width: int = 32,
-        blocks: int = 8,
-        kernel: int = 3,
-        patch: int = 1,
-    ) -> None:
+        self, inputs: int, outputs: int, padding: Sequence[Padding], *, width: int = 32,
+        blocks: int = 8, kernel: int = 3, patch: int = 1,
+    ) -> None:  # fmt: skip
         super().__init__()
         cells = patch ** len(padding)
         self.patch = patch
@@ -60,6 +54,6 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, outputs, *space) from (B, inputs, *space)."""
         size = x.shape[2:]
-        x = resize(x, [-(-s // self.patch) * self.patch for s in size])
-        h = self.body(self.stem(space_to_channels(x, self.patch)))
+        whole = to_whole_patches(x, self.patch)
+        h = self.body(self.stem(space_to_channels(whole, self.patch)))
         return resize(channels_to_space(self.head(self.act(h)), self.patch), size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import torch
@@ -13,14 +12,14 @@ from scitoolkit.emulation.models.layers import (
     Conv,
     Padding,
     channels_to_space,
-    down,
     resize,
-    space_to_channels,
+    to_whole_patches,
 )
+from scitoolkit.emulation.models.pyramid import Pyramid
 
 
-class UNet(nn.Module):
-    """Blocks on grids that halve, joined by skips (Ronneberger et al. 2015, arXiv:1505.04597).
+class UNet(Pyramid):
+    """Residual blocks on grids that halve, joined by skips.
 
     Args:
         inputs: channels in.
@@ -40,54 +39,22 @@ class UNet(nn.Module):
         torch.Size([1, 2, 10, 7])
     """
 
-    act: nn.GELU
-
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        padding: Sequence[Padding],
-        *,
-        widths: Sequence[int] = (32, 64, 96, 128),
-        blocks: int = 1,
-        patch: int = 1,
-    ) -> None:
-        super().__init__()
-        cells = patch ** len(padding)
-        self.patch: int = patch
-        self.padding: list[Padding] = list(padding)
-        self.act = nn.GELU(approximate="tanh")
-        self.stem: Conv = Conv(inputs * cells, widths[0], padding)
-
+        self, inputs: int, outputs: int, padding: Sequence[Padding], *,
+        widths: Sequence[int] = (32, 64, 96, 128), blocks: int = 1, patch: int = 1,
+    ) -> None:  # fmt: skip
         def level(width: int) -> nn.Module:
             return nn.Sequential(*(Block(width, padding) for _ in range(blocks)))
 
-        self.encoders: nn.ModuleList = nn.ModuleList(level(w) for w in widths)
-        self.widen: nn.ModuleList = nn.ModuleList(
-            Conv(a, b, padding, 1) for a, b in itertools.pairwise(widths)
-        )
-        self.narrow: nn.ModuleList = nn.ModuleList(
-            Conv(b, a, padding, 1) for a, b in itertools.pairwise(widths)
-        )
-        self.decoders: nn.ModuleList = nn.ModuleList(level(w) for w in widths[:-1])
-        detail = max(16, widths[0] // cells)
-        self.detail: Conv = Conv(widths[0] // cells + inputs, detail, padding)
+        super().__init__(inputs, padding, widths, patch, level)
+        fine = widths[0] // patch ** len(padding)
+        detail = max(16, fine)
+        self.detail: Conv = Conv(fine + inputs, detail, padding)
         self.head: Conv = Conv(detail, outputs, padding)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, outputs, *space) from (B, inputs, *space)."""
-        size = x.shape[2:]
-        even = [-(-s // self.patch) * self.patch for s in size]
-        fine = resize(x, even)
-        h = self.stem(space_to_channels(fine, self.patch))
-        skips: list[Tensor] = []
-        for i, encoder in enumerate(self.encoders):
-            h = encoder(h)
-            if i < len(self.widen):
-                skips.append(h)
-                h = self.widen[i](down(h))
-        for i in reversed(range(len(self.decoders))):
-            skip = skips[i]
-            h = self.decoders[i](skip + resize(self.narrow[i](h), skip.shape[2:], self.padding))
-        h = self.act(self.detail(torch.cat([channels_to_space(h, self.patch), fine], 1)))
-        return resize(self.head(self.act(h)), size)
+        fine = to_whole_patches(x, self.patch)
+        h = channels_to_space(self.features(fine), self.patch)
+        h = self.act(self.detail(torch.cat([h, fine], 1)))
+        return resize(self.head(self.act(h)), x.shape[2:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,6 +11,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Figure, Points, Series
+from scitoolkit.core.run_directory import temporary_name
 from scitoolkit.generators.base import ORIGIN, Generator, Origin, Sample
 
 DECIMALS = 8  # of extxyz: what is written is what was labelled
@@ -105,7 +105,7 @@ class TightBindingCarbonFrames(Generator):
         frames[0].calc = labels
         frames[0].info[ORIGIN] = json.loads(origin.text())
         path = Path(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary = temporary_name(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             ase.io.write(temporary, frames, format="extxyz")

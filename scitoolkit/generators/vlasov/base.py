@@ -76,10 +76,6 @@ class VlasovGenerator(Generator):
     def species(self) -> Sequence[Species]:
         """Return the species at the start; the charges of the first may be those of electrons."""
 
-    def beams(self) -> Sequence[Any]:
-        """Return the Maxwellians of the unperturbed plasma, for the dispersion relation."""
-        return ()
-
     def exact_root(self) -> complex | None:
         """Return the frequency and growth rate of the wave, None where theory has none."""
         return None

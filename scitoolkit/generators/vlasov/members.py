@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -11,6 +12,7 @@ from scitoolkit.generators.base import Check
 from scitoolkit.generators.vlasov.base import SPEED, VlasovGenerator, maxwellian, perturbed
 
 if TYPE_CHECKING:
+    from scitoolkit.generators.vlasov.dispersion import Beam
     from scitoolkit.generators.vlasov.simulation import Species, Wall
 
 LINEAR = 1e-3
@@ -18,23 +20,50 @@ LINEAR = 1e-3
 WAVE = VlasovGenerator.parameters
 
 
-class Landau(VlasovGenerator):
+class BeamWave(VlasovGenerator):
+    """Base of waves of electrons in Maxwellian beams, whose rates follow from linear theory."""
+
+    @abstractmethod
+    def beams(self) -> Sequence[Beam]:
+        """Return the beams of the unperturbed plasma; their strengths sum to 1."""
+
+    def species(self) -> Sequence[Species]:
+        """Return the electrons with a wave of density."""
+        from scitoolkit.generators.vlasov.simulation import Species
+
+        def distribution(v: Any) -> Any:
+            return sum(b.strength * maxwellian(v, b.drift, b.thermal) for b in self.beams())
+
+        return [Species(perturbed(distribution, self.wavenumber, self.amplitude), self.v_max)]
+
+    def exact_root(self) -> complex | None:
+        """Return the root of largest growth."""
+        from scitoolkit.generators.vlasov.dispersion import least_damped
+
+        return least_damped(self.wavenumber, self.beams())
+
+    def fastest(self) -> float:
+        """Return the speed of a thermal particle of the fastest beam."""
+        return max(beam.drift + beam.thermal for beam in self.beams())
+
+
+class Landau(BeamWave):
     """Landau damping of a Langmuir wave in a Maxwellian plasma."""
 
     name: Literal["vlasov_landau"] = "vlasov_landau"
     rate_name: ClassVar[str] = "damping rate"
 
-    def species(self) -> Sequence[Species]:
-        """Return electrons with a wave of density."""
-        from scitoolkit.generators.vlasov.simulation import Species
+    def beams(self) -> Sequence[Beam]:
+        """Return electrons at rest."""
+        from scitoolkit.generators.vlasov.dispersion import Beam
 
-        return [Species(perturbed(maxwellian, self.wavenumber, self.amplitude), self.v_max)]
+        return [Beam(1.0, 0.0, 1.0)]
 
     def exact_root(self) -> complex | None:
         """Return the least damped root."""
-        from scitoolkit.generators.vlasov.dispersion import Beam, least_damped
+        from scitoolkit.generators.vlasov.dispersion import least_damped
 
-        return least_damped(self.wavenumber, [Beam(1.0, 0.0, 1.0)], oscillating=True)
+        return least_damped(self.wavenumber, self.beams(), oscillating=True)
 
     def measured_rate(self, frames: Any) -> float:
         """Return the rate from the peaks of the field energy."""
@@ -53,7 +82,7 @@ class Landau(VlasovGenerator):
         return [*found, Check("frequency", frequency, exact.real, 1e-2, "plasma frequency")]
 
 
-class TwoStream(VlasovGenerator):
+class TwoStream(BeamWave):
     """Two-stream instability of two equal, opposite electron beams, up to saturation.
 
     Attributes:
@@ -71,30 +100,19 @@ class TwoStream(VlasovGenerator):
     drift: PositiveFloat = 3.0
     thermal: PositiveFloat = 1.0
 
-    def species(self) -> Sequence[Species]:
+    def beams(self) -> Sequence[Beam]:
         """Return electrons in two beams."""
-        from scitoolkit.generators.vlasov.simulation import Species
+        from scitoolkit.generators.vlasov.dispersion import Beam
 
-        def beams(v: Any) -> Any:
-            one, other = (maxwellian(v, s * self.drift, self.thermal) for s in (1, -1))
-            return (one + other) / 2
-
-        return [Species(perturbed(beams, self.wavenumber, self.amplitude), self.v_max)]
+        return [Beam(0.5, s * self.drift, self.thermal) for s in (1, -1)]
 
     def exact_root(self) -> complex | None:
         """Return the root of largest growth, None where there is no instability."""
-        from scitoolkit.generators.vlasov.dispersion import Beam, least_damped
-
-        beams = [Beam(0.5, s * self.drift, self.thermal) for s in (1, -1)]
-        found = least_damped(self.wavenumber, beams)
-        return found if found.imag > 0.02 else None
-
-    def fastest(self) -> float:
-        """Return the speed of a beam's thermal particles."""
-        return self.drift + self.thermal
+        found = super().exact_root()
+        return found if found is not None and found.imag > 0.02 else None
 
 
-class BumpOnTail(VlasovGenerator):
+class BumpOnTail(BeamWave):
     """Bump-on-tail instability: a weak fast beam feeds a Langmuir wave.
 
     Attributes:
@@ -116,26 +134,11 @@ class BumpOnTail(VlasovGenerator):
     thermal: PositiveFloat = 0.5
     share: Annotated[PositiveFloat, Field(lt=1)] = 0.1
 
-    def species(self) -> Sequence[Species]:
+    def beams(self) -> Sequence[Beam]:
         """Return electrons at rest and in the beam."""
-        from scitoolkit.generators.vlasov.simulation import Species
+        from scitoolkit.generators.vlasov.dispersion import Beam
 
-        def both(v: Any) -> Any:
-            beam = maxwellian(v, self.drift, self.thermal)
-            return (1 - self.share) * maxwellian(v) + self.share * beam
-
-        return [Species(perturbed(both, self.wavenumber, self.amplitude), self.v_max)]
-
-    def exact_root(self) -> complex | None:
-        """Return the root of largest growth."""
-        from scitoolkit.generators.vlasov.dispersion import Beam, least_damped
-
-        beams = [Beam(1 - self.share, 0.0, 1.0), Beam(self.share, self.drift, self.thermal)]
-        return least_damped(self.wavenumber, beams)
-
-    def fastest(self) -> float:
-        """Return the speed of the beam's thermal particles."""
-        return self.drift + self.thermal
+        return [Beam(1 - self.share, 0.0, 1.0), Beam(self.share, self.drift, self.thermal)]
 
 
 class Sheath(VlasovGenerator):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.run_directory import temporary_name
 from scitoolkit.io.campaign.files import Found
 from scitoolkit.io.campaign.layouts import Options
 from scitoolkit.io.campaign.segments import Segments
@@ -85,7 +86,7 @@ class IndexCache:
         if self.file is None:
             return
         kept = {"digest": found.digest(self.key), "segments": segments.to_json()}
-        temporary = self.file.with_name(f".{self.file.name}.{os.getpid()}.tmp")
+        temporary = temporary_name(self.file)
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_text(json.dumps(kept), encoding="utf-8")

@@ -26,6 +26,7 @@ SIMULATION_NAMES = (
 COMPONENT_NAMES = (
     "c", "comp", "component", "components", "channel", "channels", "vector", "tensor_index",
 )  # fmt: skip
+SPACE = ("x", "y", "z")
 FIX_DIMS = "data.dims=[...], one name for each dim, in the stored order"
 
 
@@ -77,9 +78,13 @@ class Layout(ABC):
 
     Attributes:
         name: for messages.
+        time_path: array of the times; `{group}` stands for a simulation's group. "" for none.
+        coordinate_path: array of a space dim's coordinate, `{dim}`; likewise.
     """
 
     name: ClassVar[str]
+    time_path: ClassVar[str] = ""
+    coordinate_path: ClassVar[str] = ""
 
     @classmethod
     @abstractmethod
@@ -97,14 +102,15 @@ class Layout(ABC):
         """Return the fields by the names that a user gives."""
 
     @classmethod
-    @abstractmethod
     def times(cls, header: Header, group: str, options: Options) -> Stored | None:
         """Return the time coordinate, (rows,) or (simulations, rows)."""
+        return header.get(cls.time_path.format(group=group)) if cls.time_path else None
 
     @classmethod
-    @abstractmethod
     def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
         """Return the coordinate of a space dim."""
+        path = cls.coordinate_path
+        return header.get(path.format(group=group, dim=dim)) if path else None
 
     @classmethod
     def written(cls, header: Header) -> int | None:
@@ -121,6 +127,8 @@ class Well(Layout):
     """The Well: `tR_fields/NAME` (trajectory, time, space..., components...)."""
 
     name: ClassVar[str] = "the Well"
+    time_path: ClassVar[str] = "dimensions/time"
+    coordinate_path: ClassVar[str] = "dimensions/{dim}"
     _RANKS: ClassVar[tuple[str, ...]] = ("t0_fields", "t1_fields", "t2_fields")
 
     @classmethod
@@ -152,16 +160,6 @@ class Well(Layout):
             found[name] = array_of(path, stored, dims)
         return found
 
-    @classmethod
-    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
-        """Return dimensions/time."""
-        return header.get("dimensions/time")
-
-    @classmethod
-    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
-        """Return dimensions/DIM."""
-        return header.get(f"dimensions/{dim}")
-
 
 def _spatial_names(header: Header) -> list[str]:
     """Return the space dims of a file of the Well."""
@@ -181,10 +179,14 @@ def _spatial_names(header: Header) -> list[str]:
 
 
 class PdeBench(Layout):
-    """PDEBench's flat files: `tensor` or `density`, `Vx`, ...: (sample, time, x[, y, z])."""
+    """PDEBench's flat files: `tensor` or `density`, `Vx`, ...: (sample, time, x[, y, z]).
+
+    Times may have the end of the last step as well.
+    """
 
     name: ClassVar[str] = "PDEBench"
-    _SPACE: ClassVar[tuple[str, ...]] = ("x", "y", "z")
+    time_path: ClassVar[str] = "t-coordinate"
+    coordinate_path: ClassVar[str] = "{dim}-coordinate"
 
     @classmethod
     def matches(cls, header: Header) -> bool:
@@ -195,32 +197,24 @@ class PdeBench(Layout):
     @classmethod
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
         """Return the fields; `nu` of Darcy flow has no time."""
-        rank = sum(f"{d}-coordinate" in header.variables for d in cls._SPACE)
+        rank = sum(f"{d}-coordinate" in header.variables for d in SPACE)
         found = {}
         for path, stored in header.variables.items():
             if path.endswith("-coordinate") or len(stored.shape) < 1 + rank:
                 continue
             with_time = len(stored.shape) == 2 + rank
-            dims = [SIMULATION, *[TIME] * with_time, *cls._SPACE[:rank]]
+            dims = [SIMULATION, *[TIME] * with_time, *SPACE[:rank]]
             if len(dims) == len(stored.shape):
                 found[path] = array_of(path, stored, dims)
         return found
-
-    @classmethod
-    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
-        """Return t-coordinate, which may have the end of the last step as well."""
-        return header.get("t-coordinate")
-
-    @classmethod
-    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
-        """Return DIM-coordinate."""
-        return header.get(f"{dim}-coordinate")
 
 
 class PdeBenchSeeds(Layout):
     """PDEBench's files with a group a simulation: `0000/data` (time, x[, y], channel)."""
 
     name: ClassVar[str] = "PDEBench, a group a simulation"
+    time_path: ClassVar[str] = "{group}/grid/t"
+    coordinate_path: ClassVar[str] = "{group}/grid/{dim}"
 
     @classmethod
     def matches(cls, header: Header) -> bool:
@@ -239,18 +233,8 @@ class PdeBenchSeeds(Layout):
     def arrays(cls, header: Header, options: Options) -> dict[str, Array]:
         """Return `data`, channels last."""
         stored = header.variables[f"{cls.groups(header)[0]}/data"]
-        space = ["x", "y", "z"][: len(stored.shape) - 2]
+        space = SPACE[: len(stored.shape) - 2]
         return {"data": array_of("data", stored, [TIME, *space, COMPONENT])}
-
-    @classmethod
-    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
-        """Return grid/t."""
-        return header.get(f"{group}/grid/t")
-
-    @classmethod
-    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
-        """Return grid/DIM."""
-        return header.get(f"{group}/grid/{dim}")
 
 
 class Dedalus(Layout):
@@ -260,6 +244,7 @@ class Dedalus(Layout):
     """
 
     name: ClassVar[str] = "Dedalus"
+    time_path: ClassVar[str] = "scales/sim_time"
 
     @classmethod
     def matches(cls, header: Header) -> bool:
@@ -289,11 +274,6 @@ class Dedalus(Layout):
             roles = [COMPONENT if d.startswith("dim_") or not d else d for d in dims]
             found[name] = array_of(path, stored, [TIME, *roles])
         return found
-
-    @classmethod
-    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
-        """Return scales/sim_time."""
-        return header.get("scales/sim_time")
 
     @classmethod
     def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:

@@ -17,6 +17,7 @@ from scitoolkit.io.campaign.layouts import (
     COMPONENT,
     FIX_DIMS,
     SIMULATION,
+    SPACE,
     TIME,
     Array,
     Dedalus,
@@ -29,8 +30,6 @@ from scitoolkit.io.campaign.layouts import (
     array_of,
 )
 
-_SPACE = ("x", "y", "z")
-
 
 class PdeBenchIncompressible(Layout):
     """PDEBench's incompressible flow: `velocity` (sample, time, x, y, component), static `force`.
@@ -39,6 +38,7 @@ class PdeBenchIncompressible(Layout):
     """
 
     name: ClassVar[str] = "PDEBench, incompressible"
+    time_path: ClassVar[str] = "t"
 
     @classmethod
     def matches(cls, header: Header) -> bool:
@@ -53,19 +53,9 @@ class PdeBenchIncompressible(Layout):
         for path, stored in header.variables.items():
             timed = len(stored.shape) == rank + 3
             if timed or len(stored.shape) == rank + 2:
-                dims = [SIMULATION, *[TIME] * timed, *_SPACE[:rank], COMPONENT]
+                dims = [SIMULATION, *[TIME] * timed, *SPACE[:rank], COMPONENT]
                 found[path] = array_of(path, stored, dims)
         return found
-
-    @classmethod
-    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
-        """Return t, (samples, times)."""
-        return header.get("t")
-
-    @classmethod
-    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
-        """Return nothing: the file has none."""
-        return None
 
     @classmethod
     def written(cls, header: Header) -> int | None:
@@ -74,7 +64,10 @@ class PdeBenchIncompressible(Layout):
 
 
 class PdeArena(Layout):
-    """PDEArena: `train/u` (sample, time, x, y); the group is the split."""
+    """PDEArena: `train/u` (sample, time, x, y); the group is the split.
+
+    Of times the file has the step `dt` of each sample only.
+    """
 
     name: ClassVar[str] = "PDEArena"
     _GROUPS: ClassVar[tuple[str, ...]] = ("train", "valid", "test")
@@ -94,17 +87,12 @@ class PdeArena(Layout):
         """Return the arrays with the dims of `u`."""
         group = cls.groups(header)[0]
         rank = len(header.variables[f"{group}/u"].shape)
-        dims = [SIMULATION, TIME, *_SPACE[: rank - 2]]
+        dims = [SIMULATION, TIME, *SPACE[: rank - 2]]
         return {
             path.partition("/")[2]: array_of(path.partition("/")[2], stored, dims)
             for path, stored in header.variables.items()
             if path.startswith(f"{group}/") and len(stored.shape) == rank
         }
-
-    @classmethod
-    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
-        """Return nothing: the file has the step `dt` of each sample only."""
-        return None
 
     @classmethod
     def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
@@ -159,7 +147,7 @@ class OpenPmd(Layout):
                 f"geometry {stated['geometry']}: its first axis counts modes", where=where,
                 allowed="cartesian", fix="write the fields on a Cartesian grid",
             )  # fmt: skip
-        labels = stated.get("axisLabels", list(_SPACE[: len(stored.shape)]))
+        labels = stated.get("axisLabels", list(SPACE[: len(stored.shape)]))
         labels = [labels] if isinstance(labels, str) else [str(label) for label in labels]
         if len(labels) != len(stored.shape):
             raise DataError(f"axisLabels {labels}", where=where, allowed=f"{len(stored.shape)}")
@@ -173,11 +161,6 @@ class OpenPmd(Layout):
             return None
         values = np.array([float(time) * float(header.attrs.get(f"{group}/timeUnitSI", 1.0))])
         return Stored(f"{group}/time", (1,), ("time",), {}, "<f8", values=values)
-
-    @classmethod
-    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
-        """Return nothing: spacing and offset are of each mesh."""
-        return None
 
     @classmethod
     def step(cls, header: Header, group: str) -> tuple[str, int] | None:
@@ -214,16 +197,6 @@ class Blocks(Layout):
             where=str(header.path),
             fix="write a uniform grid: yt.load(FILE).covering_grid(LEVEL, ...), a file a time",
         )
-
-    @classmethod
-    def times(cls, header: Header, group: str, options: Options) -> Stored | None:
-        """Return nothing."""
-        return None
-
-    @classmethod
-    def coordinate(cls, header: Header, group: str, dim: str) -> Stored | None:
-        """Return nothing."""
-        return None
 
 
 class Flash(Blocks):

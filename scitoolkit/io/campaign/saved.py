@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import yaml
 
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.run_directory import temporary_name
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.layouts import Well
 from scitoolkit.io.campaign.measure import Measured
@@ -52,7 +52,7 @@ def save_moments(file: Path, keys: Sequence[str], rows: Sequence[Measured]) -> N
         arrays[f"{kind}_names"] = np.array(names, dtype=str)
         for number, name in enumerate(names):
             arrays |= _column(f"{kind}_{number}", [column.get(name) for column in columns])
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    temporary = temporary_name(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as out:

@@ -243,6 +243,31 @@ def writing_format(path: Path, default: str = "") -> type[Format]:
     )  # fmt: skip
 
 
+def file_head(path: Path, count: int) -> bytes:
+    """Return the first bytes of a file, b"" of what is no file."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(count)
+
+
+def plain_dims(rank: int) -> tuple[str, ...]:
+    """Return dim_0, dim_1, ...: the dims of an array without names of dims."""
+    return tuple(f"dim_{axis}" for axis in range(rank))
+
+
+def open_lazily(
+    path: Path, engine: str, *, chunks: Any, decode: bool, **engine_options: Any
+) -> xr.Dataset:
+    """Open a file through an engine of xarray; times are decoded with `decode`, durations never."""
+    import xarray as xr
+
+    return xr.open_dataset(
+        path, engine=engine, decode_cf=decode, decode_timedelta=False, chunks=chunks,
+        **engine_options,
+    )  # fmt: skip
+
+
 def unreadable(path: Path, error: BaseException) -> DataError:
     """Return the error for a file that could not be opened, with its size and the cause."""
     text = " ".join(str(error).split())

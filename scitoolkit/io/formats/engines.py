@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.formats.base import Format
+from scitoolkit.io.formats.base import Format, open_lazily
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -28,14 +28,10 @@ class XarrayEngine(Format):
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Open through the engine."""
-        import xarray as xr
-
         engine = _engine(path)
         if not engine:
             raise DataError("no engine of xarray opens it", where=str(path))
-        return xr.open_dataset(
-            path, engine=engine, decode_cf=decode, decode_timedelta=False, chunks=chunks
-        )
+        return open_lazily(path, engine, chunks=chunks, decode=decode)
 
 
 def _engine(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +10,15 @@ import h5py
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.formats.base import Block, Format, StreamedVariable, Variable
+from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.io.formats.base import (
+    Block,
+    Format,
+    StreamedVariable,
+    Variable,
+    file_head,
+    open_lazily,
+)
 from scitoolkit.io.loader.hdf5 import filter_names, hdf5_dims, hdf5_readers
 
 if TYPE_CHECKING:
@@ -33,21 +40,13 @@ class Hdf5(Format):
     @classmethod
     def guess(cls, path: Path) -> float:
         """Return 1 for a file with HDF5's signature, at its start or behind a user block."""
-        if not path.is_file():
-            return 0.0
-        with path.open("rb") as file:
-            head = file.read(8)
+        head = file_head(path, len(_SIGNATURE))
         return float(head[:4] == _SIGNATURE[:4] or bool(head and h5py.is_hdf5(path)))
 
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Open through h5netcdf."""
-        import xarray as xr
-
-        return xr.open_dataset(
-            path, engine="h5netcdf", decode_cf=decode, decode_timedelta=False, chunks=chunks,
-            phony_dims="access",
-        )  # fmt: skip
+        return open_lazily(path, "h5netcdf", chunks=chunks, decode=decode, phony_dims="access")
 
     @classmethod
     def variables(cls, path: Path) -> list[Variable]:
@@ -97,7 +96,7 @@ class NetCDF4Writer:
         import h5netcdf
 
         self.path = path
-        self.temporary: Path = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self.temporary: Path = temporary_name(path)
         try:
             coordinates.to_netcdf(self.temporary, engine="h5netcdf")
             self.file: Any = h5netcdf.File(self.temporary, "a")

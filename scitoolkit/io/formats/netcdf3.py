@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scitoolkit.io._netcdf3 import require_whole_netcdf3
-from scitoolkit.io.formats.base import Format
+from scitoolkit.io.formats.base import Format, file_head, open_lazily
 from scitoolkit.io.loader.netcdf3 import netcdf3_readers
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ class NetCDF3(Format):
     @classmethod
     def guess(cls, path: Path) -> float:
         """Return 1 for the signatures of CDF-1 and CDF-2."""
-        return float(_head(path) in (b"CDF\x01", b"CDF\x02"))
+        return float(file_head(path, 4) in (b"CDF\x01", b"CDF\x02"))
 
     @classmethod
     def advice(cls, path: Path) -> tuple[str, str] | None:
         """Return what to do with CDF-5 and other files that start like NetCDF."""
-        head = _head(path)
+        head = file_head(path, 4)
         if head[:3] != b"CDF":
             return None
         known = "CDF-5 is not supported" if head == b"CDF\x05" else "format not recognised"
@@ -38,12 +38,8 @@ class NetCDF3(Format):
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Open through scipy, after checking that the file is as long as its header says."""
-        import xarray as xr
-
         require_whole_netcdf3(path)
-        return xr.open_dataset(
-            path, engine="scipy", decode_cf=decode, decode_timedelta=False, chunks=chunks
-        )
+        return open_lazily(path, "scipy", chunks=chunks, decode=decode)
 
     @classmethod
     def row_readers(
@@ -52,10 +48,3 @@ class NetCDF3(Format):
     ) -> dict[str, RowReader]:  # fmt: skip
         """Return readers of rows along the first dim."""
         return netcdf3_readers(path, names, layout_of)
-
-
-def _head(path: Path) -> bytes:
-    if not path.is_file():
-        return b""
-    with path.open("rb") as file:
-        return file.read(4)

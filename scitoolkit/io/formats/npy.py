@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.formats.base import Format
+from scitoolkit.io.formats.base import Format, file_head, plain_dims
 from scitoolkit.io.loader.files import DataFile
 from scitoolkit.io.loader.rows import StridedReader, missing_variable
 
@@ -31,17 +31,15 @@ class Npy(Format):
     @classmethod
     def guess(cls, path: Path) -> float:
         """Return 1 for numpy's signature."""
-        if not path.is_file():
-            return 0.0
-        with path.open("rb") as file:
-            return float(file.read(6) == b"\x93NUMPY")
+        return float(file_head(path, 6) == b"\x93NUMPY")
 
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Map the array into memory."""
         import xarray as xr
 
-        dataset = xr.Dataset({VARIABLE: (_dims(mapped := _map(path)), mapped)})
+        mapped = _map(path)
+        dataset = xr.Dataset({VARIABLE: (plain_dims(mapped.ndim), mapped)})
         return dataset if chunks is None else dataset.chunk(chunks)
 
     @classmethod
@@ -54,7 +52,7 @@ class Npy(Format):
         if unknown := [name for name in names if name != VARIABLE]:
             raise missing_variable(unknown[0], [VARIABLE], path)
         layout = layout_of(
-            name=VARIABLE, path=str(path), shape=mapped.shape, dims=_dims(mapped),
+            name=VARIABLE, path=str(path), shape=mapped.shape, dims=plain_dims(mapped.ndim),
             dtype=mapped.dtype, chunks=None, filters=(), attrs={},
         )  # fmt: skip
         if layout.axis or np.isfortran(mapped):
@@ -71,7 +69,3 @@ def _map(path: Path) -> np.memmap:
     if not isinstance(mapped, np.memmap):
         raise DataError("not one array", where=str(path))
     return mapped
-
-
-def _dims(array: np.ndarray) -> tuple[str, ...]:
-    return tuple(f"dim_{axis}" for axis in range(array.ndim))

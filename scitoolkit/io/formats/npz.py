@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.formats.base import Format
+from scitoolkit.io.formats.base import Format, file_head, plain_dims
 from scitoolkit.io.loader.files import DataFile
 from scitoolkit.io.loader.rows import StridedReader, missing_variable
 
@@ -32,11 +32,8 @@ class Npz(Format):
     @classmethod
     def guess(cls, path: Path) -> float:
         """Return 1 for a zip archive called .npz, 0.5 for one of .npy files with another name."""
-        if not path.is_file():
+        if file_head(path, 4) != b"PK\x03\x04":
             return 0.0
-        with path.open("rb") as file:
-            if file.read(4) != b"PK\x03\x04":
-                return 0.0
         if path.suffix == ".npz":
             return 1.0
         try:
@@ -100,11 +97,6 @@ class Npz(Format):
                 along_first = StridedReader(_along_first(layout), file, offset, stride)
                 readers[name] = along_first.with_layout(layout)
         return readers
-
-
-def plain_dims(rank: int) -> tuple[str, ...]:
-    """Return dim_0, dim_1, ..."""
-    return tuple(f"dim_{axis}" for axis in range(rank))
 
 
 def _dims(name: str, array: np.ndarray) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from scitoolkit.core.errors import missing_extra
-from scitoolkit.io.formats.base import Block, Format, StreamedVariable
+from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.io.formats.base import Block, Format, StreamedVariable, open_lazily
 from scitoolkit.io.loader.zarr import zarr_readers
 
 if TYPE_CHECKING:
@@ -40,12 +40,7 @@ class Zarr(Format):
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:
         """Open through zarr, without consolidated metadata."""
-        import xarray as xr
-
-        return xr.open_dataset(
-            path, engine="zarr", decode_cf=decode, decode_timedelta=False, chunks=chunks,
-            consolidated=False,
-        )  # fmt: skip
+        return open_lazily(path, "zarr", chunks=chunks, decode=decode, consolidated=False)
 
     @classmethod
     def row_readers(
@@ -80,7 +75,7 @@ class ZarrWriter:
         except ImportError:
             raise missing_extra("zarr", "zarr", "writing Zarr stores") from None
         self.path = path
-        self.temporary: Path = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self.temporary: Path = temporary_name(path)
         coordinates.to_zarr(self.temporary, mode="w", consolidated=False)
         group = zarr.open_group(self.temporary, mode="a")
         self.arrays: dict[str, Any] = {}

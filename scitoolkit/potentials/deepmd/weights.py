@@ -6,10 +6,12 @@ deepmd-kit; the same command turns one that is written here into any backend's f
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
@@ -30,6 +32,7 @@ from scitoolkit.potentials.deepmd.model import DeepPotential
 from scitoolkit.potentials.deepmd.properties import PropertyKind, PropertyModel
 from scitoolkit.potentials.deepmd.unread import finish, open_tree
 
+log = logging.getLogger(__name__)
 _PROPERTIES: dict[str, PropertyKind] = {
     "dipole": "dipole", "polar": "polarisability", "dos": "dos",
 }  # fmt: skip
@@ -133,6 +136,7 @@ def _fill(out: DeepPotential, model: Tree, where: str) -> None:
     """Set weights of descriptors and fitting nets, and the statistics of given parameters."""
     for each, tree in zip(out.descriptors, _trees(model), strict=True):
         each.fill_from_tree(tree, where)
+        _warn_of_jumps(each, tree, where)
     fitting = model["fitting"]
     variables = fitting["@variables"]
     fill_networks(out.fitting, fitting["nets"], where)
@@ -141,6 +145,15 @@ def _fill(out: DeepPotential, model: Tree, where: str) -> None:
             for ending, key in (("mean", "avg"), ("scale", "inv_std")):
                 values = torch.from_numpy(np.ravel(variables[f"{theirs}_{key}"]))
                 out.get_buffer(f"{name}_{ending}").copy_(values)
+
+
+def _warn_of_jumps(descriptor: nn.Module, tree: Tree, where: str) -> None:
+    """Say that energies jump where an excluded neighbour's environment is not an absent one's."""
+    if tree.get("exclude_types") and bool(descriptor.get_buffer("mean").any()):
+        log.warning(
+            "%s: energies jump where an excluded neighbour crosses the cutoff, as in deepmd-kit, "
+            "because the environments' mean is not zero. Fix: train with set_davg_zero", where,
+        )  # fmt: skip
 
 
 def _refuse_unknown(model: Tree, fitting: Tree, where: str) -> None:

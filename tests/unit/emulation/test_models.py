@@ -7,9 +7,10 @@ import torch
 from scitoolkit.emulation.models.convnext import ConvNeXtUNet
 from scitoolkit.emulation.models.elliptic import Elliptic
 from scitoolkit.emulation.models.factorised_fno import FactorisedFNO
-from scitoolkit.emulation.models.fno import FNO, SpectralMixing
+from scitoolkit.emulation.models.fno import FNO
 from scitoolkit.emulation.models.layers import Block, down, pad, resize
 from scitoolkit.emulation.models.resnet import ResNet
+from scitoolkit.emulation.models.spectral import SpectralMixing
 from scitoolkit.emulation.models.transport import transport
 from scitoolkit.emulation.models.unet import UNet
 

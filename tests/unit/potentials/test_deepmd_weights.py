@@ -47,6 +47,12 @@ def test_what_is_written_reads_back_the_same(expected, name, tmp_path):
         assert torch.equal(again.state_dict()[key], value), key
 
 
+@pytest.mark.parametrize(("name", "jumps"), [("exclude_two_side", True), ("two_side", False)])
+def test_jumps_of_excluded_neighbours_are_warned_of(name, jumps, caplog):
+    read_deepmd(GOLDEN / f"{name}.dp")
+    assert ("energies jump" in caplog.text) == jumps
+
+
 def test_another_file_is_refused(tmp_path):
     (tmp_path / "a.dp").write_text("nothing")
     with pytest.raises(DataError, match="convert-backend"):

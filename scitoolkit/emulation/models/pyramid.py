@@ -1,0 +1,62 @@
+"""The frame that all U-Nets share: grids that halve, joined by skips."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+
+from scitoolkit.emulation.models.layers import (
+    Conv,
+    Padding,
+    down,
+    resize,
+    space_to_channels,
+)
+
+
+class Pyramid(nn.Module):
+    """Abstract base of U-Nets (Ronneberger et al. 2015, arXiv:1505.04597).
+
+    Args:
+        inputs: channels in.
+        padding: one entry per space dim.
+        widths: channels of each level, finest first.
+        patch: cells per dim that become channels at the entrance.
+        level: makes the blocks of one pass through a level, from its channels.
+    """
+
+    act: nn.GELU
+
+    def __init__(
+        self, inputs: int, padding: Sequence[Padding], widths: Sequence[int], patch: int,
+        level: Callable[[int], nn.Module],
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.patch: int = patch
+        self.padding: list[Padding] = list(padding)
+        self.act = nn.GELU(approximate="tanh")
+        self.stem: Conv = Conv(inputs * patch ** len(padding), widths[0], padding)
+        self.encoders: nn.ModuleList = nn.ModuleList(level(w) for w in widths)
+        self.widen: nn.ModuleList = nn.ModuleList(
+            Conv(a, b, padding, 1) for a, b in itertools.pairwise(widths)
+        )
+        self.narrow: nn.ModuleList = nn.ModuleList(
+            Conv(b, a, padding, 1) for a, b in itertools.pairwise(widths)
+        )
+        self.decoders: nn.ModuleList = nn.ModuleList(level(w) for w in widths[:-1])
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return (B, widths[0], *space / patch) from (B, inputs, *space), whole patches."""
+        h = self.stem(space_to_channels(x, self.patch))
+        skips: list[Tensor] = []
+        for i, encoder in enumerate(self.encoders):
+            h = encoder(h)
+            if i < len(self.widen):
+                skips.append(h)
+                h = self.widen[i](down(h))
+        for i in reversed(range(len(self.decoders))):
+            skip = skips[i]
+            h = self.decoders[i](skip + resize(self.narrow[i](h), skip.shape[2:], self.padding))
+        return h
