@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from scitoolkit.core.config import Config, DataPath
-from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.emulation.guards.base import AnyGuard
 from scitoolkit.emulation.models.config import AnyModel, UNetConfig
 from scitoolkit.emulation.models.padding import Padding
@@ -147,7 +147,7 @@ class RolloutConfig(Config):
     predict: NonNegativeInt = 16
 
 
-class EmulationConfig(JobConfig):
+class EmulationConfig(SeededConfig):
     """An emulator: variables, division, boundaries, network and training.
 
     Attributes:
@@ -166,7 +166,6 @@ class EmulationConfig(JobConfig):
         wall_weight: added to every cell's volume, mean 1, in the loss: fine cells count more.
         weights_dtype: how the trained weights are kept; float16 halves the file, int8 quarters
             its large kernels. What is scored is what is kept.
-        seed: of the network's initialisation; `training.seed` is that of the batches.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"weights": "weights_dtype"}
@@ -189,7 +188,6 @@ class EmulationConfig(JobConfig):
     repeats: PositiveInt = Field(default=1, description="times a sample is drawn in an epoch")
     buffer: str = Field(default="1GiB", description="memory for samples kept between batches")
     weights_dtype: Literal["float32", "float16", "int8"] = "float32"
-    seed: NonNegativeInt = 0
     training: TrainingConfig = TrainingConfig()
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from scitoolkit.core.config import Config, DataPath, refuse_unused
-from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice, Kind
 from scitoolkit.training.config import TrainingConfig
 
@@ -250,7 +250,7 @@ class CropConfig(Config):
     symmetries: SymmetryConfig = SymmetryConfig()
 
 
-class SuperresolutionConfig(JobConfig):
+class SuperresolutionConfig(SeededConfig):
     """A super-resolution job: fields, crops, equations, model and training.
 
     Attributes:
@@ -258,7 +258,6 @@ class SuperresolutionConfig(JobConfig):
         boundary_weight: see `boundaries`.
         loss: of the regression, in standard deviations of each field.
         weights_dtype: how the trained weights are kept; float16 halves the file.
-        seed: of the initialisation and the crops; `training.seed` is that of their order.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"weights": "weights_dtype"}
@@ -273,7 +272,6 @@ class SuperresolutionConfig(JobConfig):
     boundary_weight: NonNegativeFloat = 0.0
     loss: Literal["l1", "l2"] = "l1"
     weights_dtype: Literal["float32", "float16"] = "float32"
-    seed: NonNegativeInt = 0
     training: TrainingConfig = TrainingConfig()
 
     @model_validator(mode="after")

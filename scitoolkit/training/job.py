@@ -15,8 +15,10 @@ class TrainingJob(Job):
 
     def validate(self, config: Any) -> Sequence[Finding]:
         """Warn of `training.epochs` beside `training.steps`, which wins."""
-        training, default = config.training, type(config).model_fields["training"].default
-        default = default if isinstance(default, Config) else type(training)()
+        training = config.training
+        default: Any = type(config).model_fields["training"].default
+        if not isinstance(default, Config):
+            default = type(training)()
         if training.reads_epochs or training.epochs == default.epochs:
             return []
         return [

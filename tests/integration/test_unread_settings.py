@@ -27,7 +27,7 @@ CASES = [
             "model.embedding=[4,8]",
             "model.axis_neurons=4",
             "model.fitting=[8]",
-            "data.validation=0.1",
+            "split.validation=0.1",
         ],
     ),
     pytest.param("compress_snapshot/train.yaml", ["data.variables=[native_fields/velocity_x]"]),

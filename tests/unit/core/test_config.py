@@ -251,16 +251,25 @@ def test_a_key_under_both_names_is_refused(tmp_path):
         load_config(Moved, write(tmp_path / "both.yaml", text))
 
 
-@pytest.mark.parametrize("domain", ["potentials", "mesh_transport", "emulation"])
+@pytest.mark.parametrize("domain", ["potentials", "mesh_transport", "emulation", "generate"])
 def test_former_keys_of_the_shipped_domains_are_accepted(domain):
     former, now = {
         "potentials": (
             {
                 "surrogate": "potentials",
-                "data": {"train": ["/a.xyz"], "seed": 3},
+                "data": {"train": ["/a.xyz"], "seed": 3, "validation": 0.2},
                 "model": {"name": "mace"},
             },
-            {"data": {"path": ["/a.xyz"]}, "seed": 3, "model": {"name": "mace"}},
+            {
+                "data": {"path": ["/a.xyz"]},
+                "split": {"validation": 0.2},
+                "seed": 3,
+                "model": {"name": "mace"},
+            },
+        ),
+        "generate": (
+            {"generator": {"name": "kuramoto_sivashinsky"}, "draw": {"seed": 3}},
+            {"generator": {"name": "kuramoto_sivashinsky"}, "seed": 3},
         ),
         "mesh_transport": (
             {"data": {"path": "/a.h5", "validation": 3, "test": 1}},
@@ -293,3 +302,13 @@ def test_another_programs_key_is_read_as_ours_with_a_notice(tmp_path, caplog):
 def test_words_of_one_meaning_are_synonyms_too():
     for theirs, ours in SAME_MEANING.items():
         assert nearest_key(theirs.lower(), [ours, "unrelated"]) == ours
+
+
+def test_the_seed_of_the_job_is_that_of_sections_that_set_none():
+    schema = domains.get("potentials").config_class
+    raw = {"data": {"path": ["/a.xyz"]}, "model": {"name": "mace"}, "seed": 5}
+    config = Document(raw=raw).validate(schema)
+    assert (config.model.seed, config.training.seed) == (5, 5)
+    config = Document(raw={**raw, "training": {"seed": 2}}).validate(schema)
+    assert (config.model.seed, config.training.seed) == (5, 2)
+    assert Document(raw=config.model_dump(mode="json")).validate(schema) == config
