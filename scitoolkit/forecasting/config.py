@@ -87,4 +87,11 @@ class ForecastingConfig(SeededConfig):
                 f"model.name {self.model.name} sets the forecaster that the network corrects, so "
                 "forecaster must be auto; model.name auto corrects any forecaster"
             )
+        if self.model.name == "none":
+            plain = TrainingConfig(seed=self.seed)
+            written = [key for key, value in self.training if value != getattr(plain, key)]
+            if written:
+                raise ValueError(
+                    f"training.{written[0]}: nothing is trained with model.name none; leave out"
+                )
         return self
