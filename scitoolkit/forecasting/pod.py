@@ -30,6 +30,14 @@ from scitoolkit.forecasting.field_matrix import (
     parse_bytes,
 )
 from scitoolkit.forecasting.pod_arrays import PODState
+from scitoolkit.forecasting.pod_checks import (
+    check_coefficients,
+    check_design,
+    check_extents,
+    check_grid,
+    check_parameters,
+    usable_cells,
+)
 from scitoolkit.forecasting.pod_rank import choose_rank, rank_of
 from scitoolkit.forecasting.streaming_svd import (
     Anomalies,
@@ -170,7 +178,8 @@ class POD:
             DataError: no time, one time step, all cells masked, constant, infinite values.
             ConfigError: a rank or memory limit that cannot be met.
         """
-        self._check_params()
+        check_parameters(self.rank, self.seasonal_cycle)
+        parse_bytes(self.max_memory)
         check_numeric(da)
         self._describe(da, time_dim)
         reader = FieldReader(da, self.time_dim_, self.space_dims_)
@@ -201,7 +210,8 @@ class POD:
         patterns = self._patterns() * anomalies.weights[:, None]
         with np.errstate(invalid="ignore"):  # reported below with the offending time step
             values = anomalies.project(patterns)
-        self._check_coefficients(values, da)
+        where = str(da.name or self.name_)
+        check_coefficients(values, da, self.time_dim_, self.mask_, where)
         coords = {k: v for k, v in da.coords.items() if v.dims == (self.time_dim_,)}
         coords["mode"] = self.modes_["mode"]
         return xr.DataArray(
@@ -340,40 +350,13 @@ class POD:
         )  # fmt: skip
         return int(min(self.rank_table_, key=lambda row: row["forecast_rmse"])["rank"])
 
-    def _check_params(self) -> None:
-        rank = self.rank
-        is_int = isinstance(rank, (int, np.integer)) and not isinstance(rank, bool) and rank >= 1
-        is_share = isinstance(rank, (float, np.floating)) and 0.0 < rank < 1.0
-        if not (is_int or is_share or rank == "forecast"):
-            raise ConfigError(
-                f"rank={rank!r}",
-                allowed="a number of modes >= 1, a share of variance in (0, 1), or 'forecast'",
-                fix="rank=10",
-            )
-        cycle = self.seasonal_cycle
-        if cycle is not None and (isinstance(cycle, bool) or not 0 <= int(cycle) <= 180):
-            raise ConfigError(
-                f"seasonal_cycle={cycle!r}", allowed="None, or a number of harmonics 0..180",
-                fix="seasonal_cycle=3",
-            )  # fmt: skip
-        parse_bytes(self.max_memory)
-
     def _describe(self, da: xr.DataArray, time_dim: Hashable | None) -> None:
         self.time_dim_: Hashable = find_time_dim(da, time_dim)
         self.space_dims_: tuple[Hashable, ...] = tuple(d for d in da.dims if d != self.time_dim_)
         self.name_: str = str(da.name) if da.name is not None else "field"
         self.attrs_: dict[str, Any] = {str(k): v for k, v in da.attrs.items()}
         self.dtype_ = np.dtype(np.float32 if da.dtype == np.float32 else np.float64)
-        if not self.space_dims_:
-            raise DataError(
-                "no space dimension", where=self.name_, allowed="(time, one or more dimensions)",
-                fix="da.expand_dims('cell')",
-            )  # fmt: skip
-        if da.sizes[self.time_dim_] < 2:
-            raise DataError(
-                f"{da.sizes[self.time_dim_]} time step", where=self.name_,
-                allowed="two or more", fix="fit on more of the series",
-            )  # fmt: skip
+        check_extents(da, self.time_dim_, self.name_)
 
     def _design(self, time: xr.DataArray | None, da: xr.DataArray) -> np.ndarray:
         if time is None:
@@ -389,58 +372,13 @@ class POD:
         mask: xr.DataArray | None,
         processes: Processes,
     ) -> tuple[Statistics, np.ndarray]:
-        where, regressors = self.name_, design.shape[1]
-        if regressors >= len(design) or np.linalg.matrix_rank(design) < regressors:
-            raise DataError(
-                f"{len(design)} time steps do not determine a mean and "
-                f"{self.seasonal_cycle or 0} harmonics", where=where,
-                fix="fit on a longer series, or seasonal_cycle=None",
-            )  # fmt: skip
-        fixed = (2 * regressors + 5) * reader.num_cells * 8 + _TILE_BYTES
+        check_design(design, self.seasonal_cycle, self.name_)
+        fixed = (2 * design.shape[1] + 5) * reader.num_cells * 8 + _TILE_BYTES
         rows = self._rows(reader, fixed, reader.num_cells)
         statistics = cell_statistics(reader, design, rows, processes)
-        usable = statistics.nan_count == 0
-        if mask is not None:
-            usable &= self._given_mask(mask, reader)
-        cells = np.flatnonzero(usable)
-        partly = (statistics.nan_count > 0) & (statistics.nan_count < reader.num_times)
-        self.num_partly_missing_: int = int(partly.sum())
-        if not cells.size:
-            raise DataError(
-                f"all {reader.num_cells} cells are masked "
-                f"({self.num_partly_missing_} of them are NaN at some times only)", where=where,
-                fix="fill the gaps first, or check the mask and the fill value",
-            )  # fmt: skip
-        if self.num_partly_missing_:
-            logger.warning(
-                "%s: %d cells are NaN at some times only and are masked; %d are used",
-                where, self.num_partly_missing_, cells.size,
-            )  # fmt: skip
-        infinite = int((~np.isfinite(statistics.scale[cells])).sum())
-        if infinite:
-            raise DataError(
-                f"infinite or overflowing values in {infinite} cells", where=where,
-                fix="mask them as NaN: da.where(np.isfinite(da))",
-            )  # fmt: skip
-        # What regression leaves of a constant is rounding of its values, never exactly zero.
-        level = np.abs(statistics.coefficients[:, cells]).max(initial=0.0)
-        rounding = (np.finfo(np.float64).eps * level) ** 2 * reader.num_times * cells.size
-        rounding += 1e-24 * statistics.scale[cells].sum()
-        if statistics.residual[cells].sum() <= rounding:
-            raise DataError(
-                "the field is constant in time: nothing is left to decompose", where=where,
-                fix="check the variable and the time range",
-            )  # fmt: skip
+        cells, num_partly = usable_cells(statistics, reader, mask, self.space_dims_, self.name_)
+        self.num_partly_missing_: int = num_partly
         return statistics, cells
-
-    def _given_mask(self, mask: xr.DataArray, reader: FieldReader) -> np.ndarray:
-        sizes = {d: reader.da.sizes[d] for d in self.space_dims_}
-        if dict(mask.sizes) != sizes:
-            raise DataError(
-                f"mask of dimensions {dict(mask.sizes)}", where=self.name_, allowed=str(sizes),
-                fix="give the mask on the field's own grid",
-            )  # fmt: skip
-        return mask.transpose(*self.space_dims_).values.astype(bool).ravel()
 
     def _weights(self, da: xr.DataArray) -> np.ndarray:
         shape = tuple(da.sizes[d] for d in self.space_dims_)
@@ -560,7 +498,7 @@ class POD:
     def _anomalies(self, da: xr.DataArray) -> Anomalies:
         """Return the weighted anomalies of another field on the grid of `fit`."""
         check_numeric(da)
-        self._check_grid(da)
+        check_grid(da, self.time_dim_, self.mask_, str(da.name or self.name_))
         reader = FieldReader(da, self.time_dim_, self.space_dims_)
         time = da[self.time_dim_] if self.time_dim_ in da.coords else None
         cells = self._cells()
@@ -568,43 +506,6 @@ class POD:
         return Anomalies(
             reader, cells, self._design(time, da), self._coefficients[:, cells],
             np.sqrt(self.weights_.values.ravel()[cells]), self._rows(reader, fixed, cells.size),
-        )  # fmt: skip
-
-    def _check_grid(self, da: xr.DataArray) -> None:
-        expected = {d: self.mask_.sizes[d] for d in self.space_dims_}
-        found = {d: n for d, n in da.sizes.items() if d != self.time_dim_}
-        if found != expected or self.time_dim_ not in da.dims:
-            raise DataError(
-                f"field of dimensions {dict(da.sizes)}", where=str(da.name or self.name_),
-                allowed=f"{self.time_dim_} and {expected}, as in fit",
-                fix="select or interpolate to the grid of fit",
-            )  # fmt: skip
-        for dim in self.space_dims_:
-            if dim in da.coords and dim in self.mask_.coords:
-                ours, theirs = self.mask_[dim].values, da[dim].values
-                same = np.array_equal(ours, theirs) or (
-                    ours.dtype.kind in "fiu" and np.allclose(ours, theirs, rtol=1e-5, atol=1e-6)
-                )
-                if not same:
-                    raise DataError(
-                        f"coordinate {dim!r} differs from the one in fit",
-                        where=str(da.name or self.name_),
-                        fix=f"da.sortby({dim!r}) or da.reindex({dim}=pod.mask_[{dim!r}])",
-                    )
-
-    def _check_coefficients(self, values: np.ndarray, da: xr.DataArray) -> None:
-        bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
-        if not bad.size:
-            return
-        first = int(bad[0])
-        row = FieldReader(da, self.time_dim_, self.space_dims_).read(first, first + 1)[0]
-        count = int((~np.isfinite(row[self._cells()])).sum())
-        at = da[self.time_dim_].values[first] if self.time_dim_ in da.coords else first
-        raise DataError(
-            f"{count} missing or infinite values at unmasked cells at {self.time_dim_} {at} "
-            f"({bad.size} such times)", where=str(da.name or self.name_),
-            allowed="values wherever the training data had them",
-            fix="fill the gaps, or fit on data that has them (such cells are then masked)",
         )  # fmt: skip
 
     def _climatology(self, coefficients: xr.DataArray) -> np.ndarray:

@@ -1,41 +1,32 @@
-"""The manager of a search: asks, issues, collects, records; nothing is lost and nothing repeated.
-
-Each turn of its loop collects what has finished, asks for as many new trials as workers are
-free, writes all of that to the log in one flush, and only then hands the new trials out.
-"""
+"""The manager of a search: asks for trials until the budget is used up; nothing is repeated."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from logging import Logger
 from pathlib import Path
 from typing import Any
 
-from scitoolkit.core.errors import CheckpointError, ConfigError, Interrupted, ScitoolkitError
+from scitoolkit.core.errors import ConfigError, Interrupted
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.search.evaluators import Evaluator, InProcess, Limits
 from scitoolkit.search.evaluators.processes import Processes
-from scitoolkit.search.history import Event, History, checked_header
+from scitoolkit.search.history import Event, History
+from scitoolkit.search.loop import Loop, all_failed
+from scitoolkit.search.record import SearchRecord, plain
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies import GaussianProcessSearch, SpaceExhausted, Strategy
 from scitoolkit.search.strategies.base import Proposal
 from scitoolkit.search.table import write_csv
-from scitoolkit.search.trial import Objective, Outcome, Task, Trial
-from scitoolkit.search.trial_log import TrialLog
+from scitoolkit.search.trial import Objective, Outcome
 from scitoolkit.search.worker import Evaluate
 
 log: Logger = get_logger(__name__)
 
-VERSION = 1
-STATE_EVERY = 50
-FIRST_FAILURES = 10
-_TURN = 1.0
 Cost = Callable[[dict[str, Any]], Mapping[str, float]]
 Progress = Callable[["Search"], None]
 # Which seeds are drawn for what: streams of `derive_seed` that never meet.
@@ -90,23 +81,23 @@ class Search:
         self.evaluate: Evaluate = evaluate
         self.cost: Cost | None = cost
         self.seed: int = seed
-        self.keep: int = keep
         self.directory: Path | None = None if directory is None else Path(directory)
         self.strategy: Strategy = strategy or GaussianProcessSearch()
         self.objectives: tuple[Objective, ...] = tuple(
             Objective(o) if isinstance(o, str) else o for o in objectives
         )
         self.limits: Limits = limits or Limits()
-        self.disk_patience: float = disk_patience
-        self.history: History = History(self.objectives)
+        self.record: SearchRecord = SearchRecord(
+            self.space, self.strategy, self.objectives, seed=seed, directory=self.directory,
+            keep=keep, disk_patience=disk_patience,
+        )  # fmt: skip
+        self.history: History = self.record.history
         self.own_seconds: list[tuple[int, float, float]] = []
         """(trials finished, own wall seconds, own CPU seconds) of every turn of the loop."""
         self.stopped_because = ""
-        self.trial_log: TrialLog | None = None
         self._stop_signal = ""
         self._exhausted = False
-        self.known_costs: dict[Codes, dict[str, float]] = {}
-        self._kept: list[tuple[Any, int]] = []
+        self._known_costs: dict[Codes, dict[str, float]] = {}
         self._queue: list[Codes] = []
 
     def enqueue(self, *configurations: Mapping[str, Any]) -> Search:
@@ -171,19 +162,26 @@ class Search:
             raise ConfigError("the search has no end", fix="trials=N or seconds=S")
         _check_budget(trials, seconds)
         with contextlib.ExitStack() as stack:
-            self._open(resume, workers, stack)
+            self.record.open(resume, self._admits, stack)
             evaluator = self._evaluator(workers, processes)
             stack.callback(evaluator.close)
             stack.enter_context(self._signals(evaluator))
             self.history.workers = evaluator.workers
-            loop = _Loop(self, evaluator, progress)
-            loop.record([self._header(resume, evaluator.workers)])
+            loop = Loop(
+                self.record, evaluator, complete=self._complete,
+                stop_requested=lambda: self.stop_requested,
+                after_turn=lambda: None if progress is None else progress(self),
+                own_seconds=self.own_seconds,
+            )  # fmt: skip
+            self.record.write([self.record.header(resume, evaluator.workers)])
             loop.reissue()
-            loop.run(lambda: self._next(trials), seconds)
+            if loop.run(lambda: self._next(trials), seconds):
+                self.stopped_because = "the time is used up"
             if retrain is not None and not self._stop_signal:
                 loop.run(lambda: self._next_retrain(*retrain), None)
-            loop.record([self.state_event()])
-            self._remove_folders()
+            self.record.write([self.record.state_event()])
+            if not self._stop_signal:
+                self.record.remove_folders()
             if self.directory is not None:
                 write_csv(self.history, self.directory)
             if not self._stop_signal:
@@ -199,7 +197,7 @@ class Search:
         """Refuse a search without a result; warn of one in which failures are the rule."""
         history = self.history
         if history.num_failed and not history.num_done:
-            raise _all_failed(history, f"all {history.num_failed}")
+            raise all_failed(history, f"all {history.num_failed}")
         if history.num_failed > history.num_done:
             kinds = ", ".join(f"{count} {kind}" for kind, count in history.failures().items())
             log.warning("more trials failed than succeeded: %s", kinds)
@@ -225,7 +223,7 @@ class Search:
             self.stopped_because = "all trials are done"
             return None
         number = len(self.history.trials)
-        configuration = _plain(self.space.decode(proposal.codes))
+        configuration = plain(self.space.decode(proposal.codes))
         event = self._event(number, 0, proposal.budget)
         event |= {
             "codes": list(proposal.codes),
@@ -269,125 +267,23 @@ class Search:
         if self.cost is None:
             return True
         figures = dict(self.cost(self.space.decode(codes)))
-        self.known_costs[codes] = figures
+        self._known_costs[codes] = figures
         return all(o.within(figures) for o in self.objectives)
 
-    # --- log and folders --------------------------------------------------------------------
-
-    def _open(self, resume: bool, workers: Any, stack: contextlib.ExitStack) -> None:
-        self.strategy.start(self.space, self.seed, self._admits)
-        if self.directory is None:
-            if resume:
-                raise ConfigError("nothing to resume: the search keeps no files",
-                                  fix="Search(..., directory=FOLDER)")  # fmt: skip
-            return
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.trial_log = stack.enter_context(TrialLog(self.directory))
-        events = self.trial_log.events
-        if events and not resume:
-            raise ConfigError(
-                f"there is a search of {sum(e['event'] == 'finish' for e in events)} finished "
-                "trials already", where=str(self.trial_log.path),
-                fix="resume it, or use another folder",
-            )  # fmt: skip
-        if events:
-            self._replay(events)
-
-    def _replay(self, events: list[Event]) -> None:
-        self._check_header(
-            checked_header(events, where=str(self.trial_log and self.trial_log.path))
-        )
-        for event in events:
-            trial = self.apply(event)
-            if event["event"] == "state" and event["strategy"] != self.strategy.state():
-                raise CheckpointError(
-                    "the log does not lead to the state that it states",
-                    where=str(self.trial_log and self.trial_log.path),
-                    fix="resume with the version of scitoolkit that wrote it",
-                )
-            if event["event"] == "finish" and trial is not None:
-                self.rank(trial)
-
-    def _check_header(self, header: Event) -> None:
-        where = str(self.trial_log and self.trial_log.path)
-        if header["version"] != VERSION:
-            raise CheckpointError(
-                f"a log of version {header['version']}", where=where, allowed=f"version {VERSION}",
-                fix="resume with the version of scitoolkit that wrote it, or start a new search",
-            )  # fmt: skip
-        changed = [f"space {line}" for line in self.space.difference(header["space"])]
-        mine = self._settings()
-        changed += [
-            f"{name}: {header[name]} -> {mine[name]}"
-            for name in mine
-            if name != "space" and header.get(name) != mine[name]
-        ]
-        if changed:
-            raise ConfigError(
-                "resumed with another search: " + "; ".join(changed), where=where,
-                fix="undo the change, or start a new search",
-            )  # fmt: skip
-
-    def _settings(self) -> dict[str, Any]:
-        objectives = [{"name": o.name, "direction": o.direction, "limit": o.limit}
-                      for o in self.objectives]  # fmt: skip
-        return {"space": _plain(self.space.describe()), "seed": self.seed,
-                "strategy": self.strategy.describe(), "objectives": objectives}  # fmt: skip
-
-    def _header(self, resume: bool, workers: int) -> Event:
-        stamp = {"workers": workers, "time": time.time(), "t": self.history.clock}
-        if self.history.trials or (resume and self.trial_log is not None and self.trial_log.events):
-            return {"event": "resume", **stamp}
-        return {"event": "open", "version": VERSION, **self._settings(), **stamp}
-
-    def state_event(self) -> Event:
-        """Return the event that proves where a replay must lead."""
-        return {"event": "state", "strategy": self.strategy.state()}
-
-    def apply(self, event: Event) -> Trial | None:
-        """Apply an event to history and strategy; all state changes pass here, on replay too."""
-        trial = self.history.apply(event)
-        if trial is not None and trial.of is None:
-            if event["event"] == "issue":
-                self.strategy.on_issue(trial)
-            else:
-                self.strategy.observe(trial)
-        return trial
-
-    def folder(self, trial: Trial) -> Path | None:
-        """Return the folder of a trial, which may not exist."""
-        if self.directory is None:
-            return None
-        return self.directory / "trials" / f"{trial.id:06d}"
-
-    def rank(self, trial: Trial) -> None:
-        """Note a finished trial among the best, and remove the folder of who fell out."""
-        if trial.of is not None:
-            return
-        if trial.status == "done":
-            self._kept.append(((-trial.reached, trial.values), trial.id))
-            self._kept.sort()
-        if self.strategy.budgets:
-            return  # any of them may go on; folders are removed at the end
-        out = [trial.id] if trial.status == "failed" else []
-        out += [number for _, number in self._kept[self.keep :]]
-        del self._kept[self.keep :]
-        for number in out:
-            self._remove(number)
-
-    def _remove(self, number: int) -> None:
-        folder = self.folder(self.history.trials[number])
-        if folder is not None and folder.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def _remove_folders(self) -> None:
-        if self.directory is None or self._stop_signal:
-            return
-        kept = {t.id for t in self.history.ranked()[: self.keep]}
-        kept |= {t.id for t in self.history.trials.values() if t.of is not None}
-        for trial in self.history.trials.values():
-            if trial.id not in kept and trial.status != "running":
-                self._remove(trial.id)
+    def _complete(self, outcome: Outcome) -> Outcome:
+        """Add the costs, and make sure that every objective is there."""
+        if self.cost is not None:
+            codes = self.history.trials[outcome.task.trial].codes
+            figures = self._known_costs.pop(codes, None)
+            if figures is None:
+                figures = dict(self.cost(outcome.task.configuration))
+            outcome.metrics = {**figures, **outcome.metrics}
+        missing = [o.name for o in self.objectives if o.name not in outcome.metrics]
+        if missing:
+            outcome.failure = "no result"
+            found = ", ".join(outcome.metrics)
+            outcome.error = f"no figure {', '.join(missing)} among {found}"
+        return outcome
 
     # --- workers and signals ----------------------------------------------------------------
 
@@ -434,159 +330,6 @@ class Search:
         return bool(self._stop_signal)
 
 
-class _Loop:
-    """The turns of a search over one evaluator."""
-
-    def __init__(self, search: Search, evaluator: Evaluator, progress: Progress | None) -> None:
-        self.search, self.evaluator, self.progress = search, evaluator, progress
-        self.running = 0
-        self.origin = evaluator.now() - search.history.clock
-        self.unwritten: list[Event] = []
-        self.since_state = 0
-
-    def time(self) -> float:
-        """Return the seconds of search so far."""
-        return self.evaluator.now() - self.origin
-
-    def run(self, next_event: Callable[[], Event | None], seconds: float | None) -> None:
-        """Issue what `next_event` gives and collect, until it gives nothing and all is back."""
-        search = self.search
-        outcomes: list[Outcome] = []
-        while True:
-            began, cpu = time.perf_counter(), time.thread_time()
-            events = [self._finish(outcome) for outcome in outcomes]
-            tasks: list[Any] = []
-            expired = seconds is not None and self.time() >= seconds
-            if expired:
-                search.stopped_because = "the time is used up"
-            while not (expired or search.stop_requested) and self._free(len(tasks)) > 0:
-                event = next_event()
-                if event is None:
-                    break
-                events.append(event)
-                tasks.append(self._issue(event))
-            self.record(events)
-            for task in tasks:
-                self.evaluator.submit(task)
-            self.running += len(tasks)
-            self._give_up_early()
-            if self.progress is not None:
-                self.progress(search)
-            own = time.perf_counter() - began, time.thread_time() - cpu
-            search.own_seconds.append((len(outcomes), *own))
-            if search.stop_requested or not self.running:
-                return
-            outcomes = self.evaluator.wait(self._patience(seconds, expired))
-            self.running -= len(outcomes)
-
-    def _free(self, taken: int) -> int:
-        return self.evaluator.workers - self.running - taken
-
-    def _patience(self, seconds: float | None, expired: bool) -> float | None:
-        if self.evaluator.blocking:
-            return None
-        if seconds is None or expired:
-            return _TURN
-        return max(0.0, min(_TURN, seconds - self.time()))
-
-    def reissue(self) -> None:
-        """Give out again what was running when the log ended; it goes on from its checkpoint."""
-        for trial in self.search.history.running:
-            while self._free(0) <= 0:
-                outcomes = self.evaluator.wait(_TURN)
-                self.running -= len(outcomes)
-                self.record([self._finish(outcome) for outcome in outcomes])
-            self.evaluator.submit(self._task(trial, resumed=True))
-            self.running += 1
-
-    def _issue(self, event: Event) -> Task:
-        event["t"] = round(self.time(), 6)
-        trial = self.search.apply(event)
-        assert trial is not None
-        return self._task(trial, resumed=trial.stage > 0)
-
-    def _task(self, trial: Trial, *, resumed: bool) -> Task:
-        folder = self.search.folder(trial)
-        return Task(
-            trial.id, trial.stage, trial.configuration, trial.seed, trial.budget,
-            None if folder is None else str(folder), resumed,
-        )  # fmt: skip
-
-    def _finish(self, outcome: Outcome) -> Event:
-        search, task = self.search, outcome.task
-        event: Event = {
-            "event": "finish", "trial": task.trial, "stage": task.stage, "worker": outcome.worker,
-            "start": round(outcome.started - self.origin, 6),
-            "t": round(outcome.finished - self.origin, 6),
-        }  # fmt: skip
-        if outcome.cpu is not None:
-            event["cpu"] = round(outcome.cpu, 6)
-        if not outcome.failure:
-            outcome = self._complete(outcome)
-        if outcome.failure:
-            event |= {"failure": outcome.failure, "error": outcome.error[-4000:]}
-        else:
-            event["metrics"] = outcome.metrics
-        if outcome.epochs:
-            event["epochs"] = outcome.epochs
-        trial = search.apply(event)
-        assert trial is not None
-        search.rank(trial)
-        return event
-
-    def _complete(self, outcome: Outcome) -> Outcome:
-        """Add the costs, and make sure that every objective is there."""
-        search = self.search
-        if search.cost is not None:
-            codes = search.history.trials[outcome.task.trial].codes
-            figures = search.known_costs.pop(codes, None)
-            if figures is None:
-                figures = dict(search.cost(outcome.task.configuration))
-            outcome.metrics = {**figures, **outcome.metrics}
-        missing = [o.name for o in search.objectives if o.name not in outcome.metrics]
-        if missing:
-            outcome.failure = "no result"
-            found = ", ".join(outcome.metrics)
-            outcome.error = f"no figure {', '.join(missing)} among {found}"
-        return outcome
-
-    def _give_up_early(self) -> None:
-        history = self.search.history
-        first = max(FIRST_FAILURES, 2 * self.evaluator.workers)
-        if history.num_done == 0 and history.num_failed >= first:
-            raise _all_failed(history, f"the first {history.num_failed}")
-
-    def record(self, events: list[Event]) -> None:
-        """Write events; when the disk is full, wait for space before giving up."""
-        search = self.search
-        self.since_state += sum(e["event"] == "finish" for e in events)
-        if self.since_state >= STATE_EVERY:
-            self.since_state = 0
-            events = [*events, search.state_event()]
-        if events and events[0]["event"] in ("open", "resume") and not search.history.trials:
-            search.history.apply(events[0])
-        if search.trial_log is None or not events:
-            return
-        until = time.monotonic() + search.disk_patience
-        while True:
-            try:
-                return search.trial_log.append(events)
-            except ScitoolkitError as error:
-                if time.monotonic() >= until:
-                    raise
-                log.warning("%s; trying again", error)
-                time.sleep(min(1.0, search.disk_patience / 10))
-
-
-def _all_failed(history: History, which: str) -> ScitoolkitError:
-    last = next(t for t in reversed(history.trials.values()) if t.status == "failed")
-    return ScitoolkitError(
-        f"{which} trials have all failed; the last: {last.failure}: "
-        f"{last.error.strip().splitlines()[-1]}",
-        fix="evaluate one configuration by hand",
-    )
-
-
 def _check_arguments(evaluate: Any, objectives: Any, seed: Any, keep: Any) -> None:
     if not callable(evaluate):
         raise ConfigError(f"evaluate is {evaluate!r}", allowed="a function of a configuration")
@@ -607,12 +350,3 @@ def _check_budget(trials: Any, seconds: Any) -> None:
         raise ConfigError(f"trials is {trials}", allowed="1 or more")
     if seconds is not None and not seconds > 0:
         raise ConfigError(f"seconds is {seconds}", allowed="more than 0")
-
-
-def _plain(value: Any) -> Any:
-    """Return data as it looks after JSON."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return value

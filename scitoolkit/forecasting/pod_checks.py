@@ -1,0 +1,185 @@
+"""What parameters, fields, statistics and coefficients must satisfy for a POD; each is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from logging import Logger
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.forecasting.field_matrix import FieldReader
+from scitoolkit.forecasting.streaming_svd import Statistics
+
+logger: Logger = get_logger(__name__)
+
+
+def check_parameters(rank: object, seasonal_cycle: object) -> None:
+    """Refuse a rank or a number of harmonics that means nothing.
+
+    Raises:
+        ConfigError: either.
+    """
+    is_int = isinstance(rank, (int, np.integer)) and not isinstance(rank, bool) and rank >= 1
+    is_share = isinstance(rank, (float, np.floating)) and 0.0 < rank < 1.0
+    if not (is_int or is_share or rank == "forecast"):
+        raise ConfigError(
+            f"rank={rank!r}",
+            allowed="a number of modes >= 1, a share of variance in (0, 1), or 'forecast'",
+            fix="rank=10",
+        )
+    cycle: Any = seasonal_cycle
+    if cycle is not None and (isinstance(cycle, bool) or not 0 <= int(cycle) <= 180):
+        raise ConfigError(
+            f"seasonal_cycle={cycle!r}", allowed="None, or a number of harmonics 0..180",
+            fix="seasonal_cycle=3",
+        )  # fmt: skip
+
+
+def check_extents(da: xr.DataArray, time_dim: Hashable, where: str) -> None:
+    """Refuse a field without a space dimension or with less than two time steps.
+
+    Raises:
+        DataError: either.
+    """
+    if da.ndim < 2:
+        raise DataError(
+            "no space dimension", where=where, allowed="(time, one or more dimensions)",
+            fix="da.expand_dims('cell')",
+        )  # fmt: skip
+    if da.sizes[time_dim] < 2:
+        raise DataError(
+            f"{da.sizes[time_dim]} time step", where=where,
+            allowed="two or more", fix="fit on more of the series",
+        )  # fmt: skip
+
+
+def check_design(design: np.ndarray, seasonal_cycle: int | None, where: str) -> None:
+    """Refuse regressors (time, regressor) that the time steps do not determine.
+
+    Raises:
+        DataError: they do not.
+    """
+    regressors = design.shape[1]
+    if regressors >= len(design) or np.linalg.matrix_rank(design) < regressors:
+        raise DataError(
+            f"{len(design)} time steps do not determine a mean and "
+            f"{seasonal_cycle or 0} harmonics", where=where,
+            fix="fit on a longer series, or seasonal_cycle=None",
+        )  # fmt: skip
+
+
+def usable_cells(
+    statistics: Statistics, reader: FieldReader, mask: xr.DataArray | None,
+    space_dims: Sequence[Hashable], where: str,
+) -> tuple[np.ndarray, int]:  # fmt: skip
+    """Return the numbers of the cells to decompose, and how many are NaN at some times only.
+
+    Args:
+        statistics: of all cells.
+        reader: of the field.
+        mask: (*space) True where a cell may be used.
+        space_dims: of the field.
+        where: name of the field, for messages.
+
+    Raises:
+        DataError: a mask of another grid, no cell is left, or values that are infinite or constant.
+    """
+    usable = statistics.nan_count == 0
+    if mask is not None:
+        usable &= _given_mask(mask, reader, space_dims, where)
+    cells = np.flatnonzero(usable)
+    partly = (statistics.nan_count > 0) & (statistics.nan_count < reader.num_times)
+    num_partly = int(partly.sum())
+    if not cells.size:
+        raise DataError(
+            f"all {reader.num_cells} cells are masked "
+            f"({num_partly} of them are NaN at some times only)", where=where,
+            fix="fill the gaps first, or check the mask and the fill value",
+        )  # fmt: skip
+    if num_partly:
+        logger.warning(
+            "%s: %d cells are NaN at some times only and are masked; %d are used",
+            where, num_partly, cells.size,
+        )  # fmt: skip
+    infinite = int((~np.isfinite(statistics.scale[cells])).sum())
+    if infinite:
+        raise DataError(
+            f"infinite or overflowing values in {infinite} cells", where=where,
+            fix="mask them as NaN: da.where(np.isfinite(da))",
+        )  # fmt: skip
+    # What regression leaves of a constant is rounding of its values, never exactly zero.
+    level = np.abs(statistics.coefficients[:, cells]).max(initial=0.0)
+    rounding = (np.finfo(np.float64).eps * level) ** 2 * reader.num_times * cells.size
+    rounding += 1e-24 * statistics.scale[cells].sum()
+    if statistics.residual[cells].sum() <= rounding:
+        raise DataError(
+            "the field is constant in time: nothing is left to decompose", where=where,
+            fix="check the variable and the time range",
+        )  # fmt: skip
+    return cells, num_partly
+
+
+def _given_mask(
+    mask: xr.DataArray, reader: FieldReader, space_dims: Sequence[Hashable], where: str
+) -> np.ndarray:
+    sizes = {d: reader.da.sizes[d] for d in space_dims}
+    if dict(mask.sizes) != sizes:
+        raise DataError(
+            f"mask of dimensions {dict(mask.sizes)}", where=where, allowed=str(sizes),
+            fix="give the mask on the field's own grid",
+        )  # fmt: skip
+    return mask.transpose(*space_dims).values.astype(bool).ravel()
+
+
+def check_grid(da: xr.DataArray, time_dim: Hashable, mask: xr.DataArray, where: str) -> None:
+    """Refuse a field that is not on the grid of the fit, which is that of its mask (*space).
+
+    Raises:
+        DataError: other dimensions, sizes or coordinates.
+    """
+    expected = dict(mask.sizes)
+    found = {d: n for d, n in da.sizes.items() if d != time_dim}
+    if found != expected or time_dim not in da.dims:
+        raise DataError(
+            f"field of dimensions {dict(da.sizes)}", where=where,
+            allowed=f"{time_dim} and {expected}, as in fit",
+            fix="select or interpolate to the grid of fit",
+        )  # fmt: skip
+    for dim in mask.dims:
+        if dim in da.coords and dim in mask.coords:
+            ours, theirs = mask[dim].values, da[dim].values
+            same = np.array_equal(ours, theirs) or (
+                ours.dtype.kind in "fiu" and np.allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+            )
+            if not same:
+                raise DataError(
+                    f"coordinate {dim!r} differs from the one in fit", where=where,
+                    fix=f"da.sortby({dim!r}) or da.reindex({dim}=pod.mask_[{dim!r}])",
+                )  # fmt: skip
+
+
+def check_coefficients(
+    values: np.ndarray, da: xr.DataArray, time_dim: Hashable, mask: xr.DataArray, where: str
+) -> None:
+    """Refuse coefficients (time, mode) of a field with missing values at cells of the mask.
+
+    Raises:
+        DataError: naming the first time of a missing or infinite value.
+    """
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if not bad.size:
+        return
+    first = int(bad[0])
+    row = FieldReader(da, time_dim, mask.dims).read(first, first + 1)[0]
+    count = int((~np.isfinite(row[np.flatnonzero(mask.values.ravel())])).sum())
+    at = da[time_dim].values[first] if time_dim in da.coords else first
+    raise DataError(
+        f"{count} missing or infinite values at unmasked cells at {time_dim} {at} "
+        f"({bad.size} such times)", where=where,
+        allowed="values wherever the training data had them",
+        fix="fill the gaps, or fit on data that has them (such cells are then masked)",
+    )  # fmt: skip

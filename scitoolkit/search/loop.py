@@ -1,0 +1,150 @@
+"""The turns of a search: nothing is lost.
+
+Each turn collects what has finished, asks for as many new trials as workers are free, writes all
+of that to the log in one flush, and only then hands the new trials out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from scitoolkit.core.errors import ScitoolkitError
+from scitoolkit.search.evaluators import Evaluator
+from scitoolkit.search.history import Event, History
+from scitoolkit.search.record import SearchRecord
+from scitoolkit.search.trial import Outcome, Task, Trial
+
+FIRST_FAILURES = 10
+_TURN = 1.0
+
+
+class Loop:
+    """The turns of a search over one evaluator.
+
+    Args:
+        record: of the search.
+        evaluator: runs the trials.
+        complete: adds to an outcome what is known without training, and checks it.
+        stop_requested: whether no more trials are to be issued.
+        after_turn: called when the new trials of a turn are handed out.
+        own_seconds: gets (trials finished, wall seconds, CPU seconds) of every turn.
+    """
+
+    def __init__(
+        self, record: SearchRecord, evaluator: Evaluator, *,
+        complete: Callable[[Outcome], Outcome], stop_requested: Callable[[], bool],
+        after_turn: Callable[[], None], own_seconds: list[tuple[int, float, float]],
+    ) -> None:  # fmt: skip
+        self.record, self.evaluator = record, evaluator
+        self.complete, self.stop_requested, self.after_turn = complete, stop_requested, after_turn
+        self.running = 0
+        self.origin = evaluator.now() - record.history.clock
+        self.own_seconds = own_seconds
+
+    def time(self) -> float:
+        """Return the seconds of search so far."""
+        return self.evaluator.now() - self.origin
+
+    def run(self, next_event: Callable[[], Event | None], seconds: float | None) -> bool:
+        """Issue what `next_event` gives and collect, until it gives nothing and all is back.
+
+        Returns:
+            Whether the seconds were used up.
+        """
+        outcomes: list[Outcome] = []
+        while True:
+            began, cpu = time.perf_counter(), time.thread_time()
+            events = [self._finish(outcome) for outcome in outcomes]
+            tasks: list[Any] = []
+            expired = seconds is not None and self.time() >= seconds
+            while not (expired or self.stop_requested()) and self._free(len(tasks)) > 0:
+                event = next_event()
+                if event is None:
+                    break
+                events.append(event)
+                tasks.append(self._issue(event))
+            self.record.write(events)
+            for task in tasks:
+                self.evaluator.submit(task)
+            self.running += len(tasks)
+            self._give_up_early()
+            self.after_turn()
+            own = time.perf_counter() - began, time.thread_time() - cpu
+            self.own_seconds.append((len(outcomes), *own))
+            if self.stop_requested() or not self.running:
+                return expired
+            outcomes = self.evaluator.wait(self._patience(seconds, expired))
+            self.running -= len(outcomes)
+
+    def _free(self, taken: int) -> int:
+        return self.evaluator.workers - self.running - taken
+
+    def _patience(self, seconds: float | None, expired: bool) -> float | None:
+        if self.evaluator.blocking:
+            return None
+        if seconds is None or expired:
+            return _TURN
+        return max(0.0, min(_TURN, seconds - self.time()))
+
+    def reissue(self) -> None:
+        """Give out again what was running when the log ended; it goes on from its checkpoint."""
+        for trial in self.record.history.running:
+            while self._free(0) <= 0:
+                outcomes = self.evaluator.wait(_TURN)
+                self.running -= len(outcomes)
+                self.record.write([self._finish(outcome) for outcome in outcomes])
+            self.evaluator.submit(self._task(trial, resumed=True))
+            self.running += 1
+
+    def _issue(self, event: Event) -> Task:
+        event["t"] = round(self.time(), 6)
+        trial = self.record.apply(event)
+        assert trial is not None
+        return self._task(trial, resumed=trial.stage > 0)
+
+    def _task(self, trial: Trial, *, resumed: bool) -> Task:
+        folder = self.record.folder(trial)
+        return Task(
+            trial.id, trial.stage, trial.configuration, trial.seed, trial.budget,
+            None if folder is None else str(folder), resumed,
+        )  # fmt: skip
+
+    def _finish(self, outcome: Outcome) -> Event:
+        task = outcome.task
+        event: Event = {
+            "event": "finish", "trial": task.trial, "stage": task.stage, "worker": outcome.worker,
+            "start": round(outcome.started - self.origin, 6),
+            "t": round(outcome.finished - self.origin, 6),
+        }  # fmt: skip
+        if outcome.cpu is not None:
+            event["cpu"] = round(outcome.cpu, 6)
+        if not outcome.failure:
+            outcome = self.complete(outcome)
+        if outcome.failure:
+            event |= {"failure": outcome.failure, "error": outcome.error[-4000:]}
+        else:
+            event["metrics"] = outcome.metrics
+        if outcome.epochs:
+            event["epochs"] = outcome.epochs
+        trial = self.record.apply(event)
+        assert trial is not None
+        self.record.rank(trial)
+        return event
+
+    def _give_up_early(self) -> None:
+        history = self.record.history
+        first = max(FIRST_FAILURES, 2 * self.evaluator.workers)
+        if history.num_done == 0 and history.num_failed >= first:
+            raise all_failed(history, f"the first {history.num_failed}")
+
+
+def all_failed(history: History, which: str) -> ScitoolkitError:
+    """Return the error for a search in which nothing gave a result, with the last failure."""
+    last = next(t for t in reversed(history.trials.values()) if t.status == "failed")
+    return ScitoolkitError(
+        f"{which} trials have all failed; the last: {last.failure}: "
+        f"{last.error.strip().splitlines()[-1]}",
+        fix="evaluate one configuration by hand",
+    )
