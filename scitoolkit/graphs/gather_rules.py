@@ -1,0 +1,105 @@
+"""Gathers and scatters of distributed rows: halos are fetched first, or sent to their owners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scitoolkit.graphs.collectives import ReturnHalo, SumOverRanks
+from scitoolkit.graphs.indexing import indexed_dims, tag_of_selection
+from scitoolkit.graphs.local_rows import LocalRows, Rule, Unsupported, arguments
+from scitoolkit.graphs.tags import TARGET, Tag, put_tag, role_of, tag_of
+
+
+def _gather(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    x, dim, index = arguments(("self", "dim", "index"), args, kwargs, input="self")
+    dim = dim % x.dim()
+    whole = local.extended(x, dim) if local.needs_halo(x, dim, index) else x
+    out = func(whole, dim, index)
+    tag, rows = tag_of(x), tag_of(index)
+    if rows is not None:
+        place = dim if name == "index_select" else rows.dim
+        role = tag.role if tag is not None and rows.role is None else None
+        return put_tag(out, Tag(place, rows.ids, role))
+    return local.tagged(out, name, (x,), {})
+
+
+def _getitem(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    x, index = args
+    parts = index if isinstance(index, tuple) else (index,)
+    whole, dim = x, 0
+    for part, dim in indexed_dims(parts, x):
+        if isinstance(part, Tensor) and local.needs_halo(x, dim, part):
+            whole = local.extended(x, dim)
+            break
+    out = func(whole, index)
+    if isinstance(out, Tensor):
+        tag = tag_of_selection(x, parts, out)
+        put_tag(out, tag)
+    return out
+
+
+def _scatter(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    x, dim, index, source = arguments(
+        ("self", "dim", "index", "src"), args, kwargs, input="self", source="src", value="src"
+    )
+    dim = dim % x.dim()
+    reduce = kwargs.get("reduce", args[4] if len(args) > 4 else "sum" if "add" in name else None)
+    total = reduce in ("sum", "add")
+    role = role_of(index)
+    if local.needs_halo(x, dim, index):
+        if not total:
+            raise Unsupported(f"{name} with {reduce} onto the sources of edges")
+        size = list(x.shape)
+        size[dim] += local.part.halo.rows_received
+        wide = _add(name, x.new_zeros(size), dim, index, source).movedim(dim, 0)
+        near, far = wide[: local.num_own], wide[local.num_own :]
+        far = ReturnHalo.apply(far, local.ranks, local.part.halo, local.num_own)
+        sums = (near + far).movedim(0, dim)
+        out = x.add_(sums) if name.endswith("_") else x + sums
+        return put_tag(out, Tag(dim, local.part.nodes))
+    if role == TARGET and x.size(dim) == local.num_own:
+        return put_tag(func(*args, **kwargs), Tag(dim, local.part.nodes))
+    rows = tag_of(source) if tag_of(index) is None else tag_of(index)
+    if tag_of(x) is None and role is None and rows is not None:
+        place = min(dim, index.dim() - 1)
+        if tag_of(index) is None and index.size(place) == source.size(dim):
+            put_tag(index, Tag(place, rows.ids))
+        return _pooled(local, func, name, (x, dim, index, source), args, kwargs, total=total)
+    return local.passed(func, name, args, kwargs)
+
+
+def _pooled(
+    local: LocalRows, func: Any, name: str, call: Any, args: Any, kwargs: Any, *, total: bool
+) -> Tensor:
+    """Scatter the rows of all ranks onto replicated ones."""
+    x, dim, index, source = call
+    if total:
+        part = _add(name, torch.zeros_like(x), dim, index, source)
+        sums = SumOverRanks.apply(part, local.ranks)
+        return x.add_(sums) if name.endswith("_") else x + sums
+    index = local.whole(index)
+    source = local.whole(source) if tag_of(source) is not None else source
+    more = {
+        k: v
+        for k, v in kwargs.items()
+        if k not in ("dim", "index", "src", "source", "value", "input")
+    }
+    return func(x, dim, index, source, *args[4:], **more)
+
+
+def _add(name: str, x: Tensor, dim: int, index: Tensor, source: Any) -> Tensor:
+    if not isinstance(source, Tensor):
+        source = torch.full_like(index, source, dtype=x.dtype)
+    if "index" in name:
+        return x.index_add(dim, index, source)
+    return x.scatter_add(dim, index, source)
+
+
+RULES: dict[str, Rule] = {
+    "index_select": _gather, "gather": _gather, "__getitem__": _getitem,
+    **dict.fromkeys(("scatter_add_", "scatter_add", "index_add_", "index_add", "scatter_reduce_",
+                     "scatter_reduce", "scatter_", "scatter", "index_reduce_"), _scatter),
+}  # fmt: skip

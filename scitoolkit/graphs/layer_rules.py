@@ -1,0 +1,153 @@
+"""Products and whole layers over distributed rows: matrix products, norms, attention, dropout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from scitoolkit.graphs.collectives import SumOverRanks
+from scitoolkit.graphs.local_rows import LocalRows, Rule, Unsupported, arguments
+from scitoolkit.graphs.tags import flat, put_tag, tag_of
+from scitoolkit.ops.node_dropout import node_dropout
+
+_ATTENTION: dict[str, tuple[str, ...]] = {
+    "scaled_dot_product_attention": (
+        "query", "key", "value", "attn_mask", "dropout_p", "is_causal",
+    ),
+    "multi_head_attention_forward": (
+        "query", "key", "value", "embed_dim_to_check", "num_heads", "in_proj_weight",
+        "in_proj_bias", "bias_k", "bias_v", "add_zero_attn", "dropout_p", "out_proj_weight",
+        "out_proj_bias",
+    ),
+}  # fmt: skip
+
+
+def _matmul(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    a, b = args[:2] if len(args) > 1 else (args[0], kwargs.get("other", kwargs.get("mat2")))
+    if name == "__rmatmul__":
+        return _matmul(local, torch.matmul, "matmul", (b, a), {})
+    left, right = tag_of(a), tag_of(b)
+    inner = max(0, b.dim() - 2)
+    if right is not None and right.dim == inner:
+        if left is not None and left.dim == a.dim() - 1:
+            return SumOverRanks.apply(func(a, b), local.ranks)
+        b = local.whole(b)
+    elif right is not None and right.dim == b.dim() - 1 and left is not None:
+        b = local.whole(b)
+    elif left is not None and left.dim == a.dim() - 1:
+        a, left = local.whole(a), None
+    out = func(a, b)
+    if left is not None:
+        return put_tag(out, replace(left, role=None))
+    right = tag_of(b)
+    return put_tag(out, right and replace(right, dim=out.dim() - 1, role=None))
+
+
+def _einsum(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    equation, operands = args[0], list(flat(args[1:]))
+    if not isinstance(equation, str) or "." in equation:
+        return local.passed(func, name, args, kwargs)
+    inputs, _, result = equation.replace(" ", "").partition("->")
+    letters = {
+        letter[tag.dim]: tag
+        for letter, each in zip(inputs.split(","), operands, strict=True)
+        if (tag := tag_of(each)) is not None
+    }
+    if len(letters) > 1:
+        raise Unsupported("einsum of two distributed dimensions")
+    out = func(*args, **kwargs)
+    for letter, tag in letters.items():
+        if letter not in result:
+            return SumOverRanks.apply(out, local.ranks)
+        put_tag(out, replace(tag, dim=result.index(letter), role=None))
+    return out
+
+
+def _batch_norm(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    names = (
+        "input",
+        "running_mean",
+        "running_var",
+        "weight",
+        "bias",
+        "training",
+        "momentum",
+        "eps",
+    )
+    x, mean, var, weight, bias, training, momentum, eps = arguments(names, args, kwargs)
+    tag = tag_of(x)
+    if tag is None or not training or local.ranks.size == 1:
+        return local.passed(func, name, args, kwargs)
+    dims = tuple(d for d in range(x.dim()) if d != 1)
+    count = local.numbers(x, tag, dims)
+    center = SumOverRanks.apply(x.sum(dims, keepdim=True), local.ranks) / count
+    spread = SumOverRanks.apply((x - center).square().sum(dims, keepdim=True), local.ranks) / count
+    if mean is not None:
+        with torch.no_grad():
+            mean.lerp_(center.view(-1).to(mean.dtype), momentum)
+            var.lerp_((spread * (count / max(1, count - 1))).view(-1).to(var.dtype), momentum)
+    out = (x - center) / (spread + eps).sqrt()
+    shape = [-1 if d == 1 else 1 for d in range(x.dim())]
+    out = out if weight is None else out * weight.view(shape)
+    out = out if bias is None else out + bias.view(shape)
+    return put_tag(out, tag)
+
+
+def _attention(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """Attention over all nodes: own queries, the keys and values of all ranks."""
+    if local.ranks.size == 1 and local.seed is not None:
+        return local.passed(func, name, args, kwargs)
+    given = dict(zip(_ATTENTION[name], args, strict=False)) | kwargs
+    tag = tag_of(given["query"])
+    _no_dropout(local, given)
+    for key in ("key", "value", "key_padding_mask"):
+        if tag_of(given.get(key)) is not None:
+            given[key] = local.whole(given[key])
+    if tag is not None and given.get("attn_mask") is not None:
+        raise Unsupported("attention over all nodes with a mask")
+    out = func(**given)
+    if tag is None:
+        return out
+    if isinstance(out, tuple):
+        return put_tag(out[0], tag), out[1]
+    return put_tag(out, tag)
+
+
+def _no_dropout(local: LocalRows, given: dict[str, Any]) -> None:
+    active = given.get("training", True) and given.get("dropout_p", 0.0) > 0
+    if active and local.ranks.size > 1:
+        raise Unsupported("dropout of the weights of attention over all nodes")
+    if local.seed is None:
+        given["dropout_p"] = 0.0
+
+
+def _dropout(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    x, p, training = arguments(
+        ("input", "p", "training"),
+        args,
+        kwargs,
+        train="training",
+        default={"p": 0.5, "training": True},
+    )
+    if not training or p == 0.0:
+        return local.tagged(x.view_as(x), name, (x,), {})
+    tag = tag_of(x)
+    rows = x if tag is None else x.movedim(tag.dim, 0)
+    ids = torch.arange(len(x) if x.dim() else 1) if tag is None else tag.ids
+    if ids is None:
+        if local.ranks.size > 1:
+            raise Unsupported("dropout of rows that are neither nodes nor edges")
+        ids = torch.arange(len(rows))
+    if local.seed is None:
+        return local.tagged(x.view_as(x), name, (x,), {})
+    out = node_dropout(rows.reshape(len(ids), -1), ids, p, local.next_seed()).view(rows.shape)
+    return out if tag is None else put_tag(out.movedim(0, tag.dim), tag)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv"), _matmul),
+    "einsum": _einsum, "batch_norm": _batch_norm, **dict.fromkeys(_ATTENTION, _attention),
+    "dropout": _dropout, "dropout_": _dropout,
+}  # fmt: skip

@@ -1,0 +1,136 @@
+"""The rows of one rank while a model runs on it: what every rule of interception is made of.
+
+Source indices beyond the local rows name rows of the halo, which is fetched when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.graphs.collectives import FetchHalo, GatherRows, gather_counts
+from scitoolkit.graphs.indexing import as_index
+from scitoolkit.graphs.part import Part
+from scitoolkit.graphs.tags import (
+    EITHER,
+    SOURCE,
+    RowCount,
+    Tag,
+    after,
+    flat,
+    put_tag,
+    role_of,
+    tag_of,
+)
+
+_KEEPS_PLACES = {
+    "view", "reshape", "expand", "expand_as", "clone", "to", "long", "contiguous", "unsqueeze",
+    "squeeze", "detach", "repeat", "repeat_interleave", "flatten", "t", "T", "transpose",
+    "view_as", "broadcast_to", "chunk", "split", "requires_grad_", "masked_select", "int",
+}  # fmt: skip
+
+
+class LocalRows:
+    """Rows of one rank: fetched, gathered and tagged.
+
+    Args:
+        part: this rank's nodes and edges.
+        seed: of the dropout; None for no dropout.
+    """
+
+    def __init__(self, part: Part, seed: int | None) -> None:
+        self.part, self.ranks = part, part.ranks
+        self.num_own: int = len(part.nodes)
+        self.seed = seed
+        self._calls = 0
+
+    def next_seed(self) -> int:
+        """Return the seed of the next dropout layer, the same on all ranks."""
+        assert self.seed is not None
+        self._calls += 1
+        return self.seed * 1_000_003 + self._calls
+
+    def passed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """Call a function that keeps rows apart, and pass the tag on."""
+        return self.tagged(func(*args, **kwargs), name, args, kwargs)
+
+    def tagged(self, out: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """Return the outputs of a function with the tags that follow from its arguments."""
+        every = flat((args, tuple(kwargs.values())))
+        given = [(a, tag) for a in every if (tag := tag_of(a)) is not None]
+        for each in flat((out,)):
+            if not isinstance(each, Tensor) or isinstance(each, nn.Parameter):
+                continue
+            for a, known in () if name.startswith("new_") else given:
+                tag = known if each is a else after(name, known, a, each, args)
+                if tag is not None:
+                    keeps = name in _KEEPS_PLACES
+                    put_tag(each, as_index(tag, each) if keeps else replace(tag, role=None))
+                    break
+            else:
+                self._by_count(each, args, kwargs)
+        return out
+
+    def _by_count(self, out: Tensor, args: Any, kwargs: Any) -> None:
+        """Tag what is made of the size of a distributed dimension, such as zeros."""
+        for count in flat((args, tuple(kwargs.values()))):
+            if isinstance(count, RowCount) and count in out.shape and tag_of(out) is None:
+                put_tag(out, Tag(list(out.shape).index(count), count.tag.ids))
+
+    def extended(self, x: Tensor, dim: int) -> Tensor:
+        """Return rows with those of the halo behind them."""
+        rows = x.movedim(dim, 0)
+        halo = FetchHalo.apply(rows, self.ranks, self.part.halo)
+        return torch.cat([rows, halo]).movedim(0, dim)
+
+    def needs_halo(self, x: Tensor, dim: int, index: Any) -> bool:
+        """Return whether an index into a dimension may name rows of the halo."""
+        return role_of(index) in (SOURCE, EITHER) and x.size(dim) == self.num_own
+
+    def whole(self, x: Tensor) -> Tensor:
+        """Return the rows of all ranks, ordered by their numbers where these are known."""
+        tag = tag_of(x)
+        assert tag is not None
+        rows = x.movedim(tag.dim, 0)
+        counts = tuple(gather_counts(self.ranks, len(rows)))
+        known = gather_counts(self.ranks, int(tag.ids is not None))
+        rows = GatherRows.apply(rows, self.ranks, counts)
+        if all(known):
+            rows = rows[GatherRows.apply(tag.ids, self.ranks, counts).argsort()]
+        return rows.movedim(0, tag.dim)
+
+    def own_rows(self, whole: Tensor, tag: Tag) -> Tensor:
+        """Return this rank's rows of a tensor over all nodes."""
+        if tag.ids is None or whole.size(tag.dim) != self.part.num_nodes:
+            raise Unsupported("an operation along rows that are not nodes")
+        return put_tag(whole.index_select(tag.dim, tag.ids), tag)
+
+    def numbers(self, x: Tensor, tag: Tag, dims: tuple[int, ...]) -> int:
+        """Count the numbers that a reduction over dims reads, on all ranks."""
+        count = sum(gather_counts(self.ranks, x.size(tag.dim)))
+        for d in dims:
+            count *= 1 if d == tag.dim else x.size(d)
+        return count
+
+
+Rule = Callable[[LocalRows, Any, str, Any, Any], Any]
+"""A rule gets the rows, the torch function and its name, positional and keyword arguments."""
+
+
+class Unsupported(ConfigError):
+    """An operation that has no distributed form."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, where="model", fix="train on one process")
+
+
+def arguments(names: Any, args: Any, kwargs: Any, default: Any = None, **aliases: str) -> list[Any]:
+    """Return arguments by name, given by position or keyword."""
+    given = dict(default or {}) | dict(zip(names, args, strict=False))
+    given |= {aliases.get(key, key): value for key, value in kwargs.items()}
+    return [given.get(name) for name in names]

@@ -1,0 +1,98 @@
+"""Reductions over distributed rows: over the rows of all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scitoolkit.graphs.collectives import GatherRows, SumOverRanks, gather_counts
+from scitoolkit.graphs.indexing import reduced_dims
+from scitoolkit.graphs.local_rows import LocalRows, Rule
+from scitoolkit.graphs.shape_rules import divide
+from scitoolkit.graphs.tags import Tag, put_tag, tag_of
+
+
+def _reduce(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    x = args[0] if args else kwargs.get("input")
+    tag = tag_of(x)
+    if tag is None or any(isinstance(a, Tensor) for a in args[1:]) or "other" in kwargs:
+        return divide(local, func, name, args, kwargs)
+    if tag.role is not None and name in ("max", "amax") and len(args) == 1 and not kwargs:
+        return x.new_tensor(local.num_own - 1)
+    dims, keep = reduced_dims(name, x, args, kwargs)
+    if tag.dim not in dims:
+        out = func(*args, **kwargs)
+        moved = tag.dim - (0 if keep else sum(d < tag.dim for d in dims))
+        for each in out if isinstance(out, tuple) else (out,):
+            put_tag(each, replace(tag, dim=moved, role=None))
+        return out
+    if local.ranks.size == 1:
+        return func(*args, **kwargs)
+    if name == "sum" or (name == "mean" and x.is_floating_point()):
+        sums = SumOverRanks.apply(
+            torch.sum(x, dims, keepdim=keep, dtype=kwargs.get("dtype")), local.ranks
+        )
+        return sums if name == "sum" else sums / local.numbers(x, tag, dims)
+    if name in ("var", "std"):
+        return _deviation(local, name, x, tag, dims, keep, args, kwargs)
+    if (
+        name in ("any", "all", "max", "min", "amax", "amin")
+        and not x.requires_grad
+        and len(dims) == x.dim()
+    ):
+        return _agreed(local, func, name, x)
+    return func(local.whole(x), *args[1:], **{k: v for k, v in kwargs.items() if k != "input"})
+
+
+def _deviation(
+    local: LocalRows, name: str, x: Tensor, tag: Tag, dims: Any, keep: bool, args: Any, kwargs: Any
+) -> Tensor:
+    bools = [a for a in args[1:] if isinstance(a, bool)]
+    correction = kwargs.get("correction", kwargs.get("unbiased", bools[0] if bools else 1))
+    count = local.numbers(x, tag, dims)
+    mean = SumOverRanks.apply(x.sum(dims, keepdim=True), local.ranks) / count
+    squares = SumOverRanks.apply((x - mean).square().sum(dims, keepdim=keep), local.ranks)
+    variance = squares / max(0, count - int(correction))
+    return variance.sqrt() if name == "std" else variance
+
+
+def _agreed(local: LocalRows, func: Any, name: str, x: Tensor) -> Tensor:
+    """Reduce own numbers to one, then those of the ranks that have any."""
+    counts = gather_counts(local.ranks, x.numel())
+    own = func(x).view(1) if x.numel() else x.new_zeros(1)
+    flags = own.dtype == torch.bool
+    ones = GatherRows.apply(own.to(torch.uint8) if flags else own, local.ranks, (1,) * len(counts))
+    ones = ones[[n > 0 for n in counts]]
+    return func(ones.bool() if flags else ones)
+
+
+def _along(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """Softmax and the like: along the rows of all ranks where the dimension is distributed."""
+    x = args[0] if args else kwargs["input"]
+    tag = tag_of(x)
+    # Running sums of integers are offsets into own rows.
+    if tag is None or not x.is_floating_point():
+        return local.passed(func, name, args, kwargs)
+    default = {"normalize": 1, "instance_norm": x.dim() - 1}.get(name)
+    place = 2 if name == "normalize" else 1
+    dim = kwargs.get(
+        "dim", args[place] if len(args) > place and name != "instance_norm" else default
+    )
+    along = tag.dim >= 2 if name == "instance_norm" else dim is None or dim % x.dim() == tag.dim
+    if not along:
+        return local.passed(func, name, args, kwargs)
+    kwargs = {k: v for k, v in kwargs.items() if k != "input"}
+    return local.own_rows(func(local.whole(x), *args[1:], **kwargs), tag)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("sum", "mean", "std", "var", "norm", "linalg_norm", "linalg_vector_norm",
+                     "amax", "amin", "max", "min", "prod", "median", "any", "all", "logsumexp",
+                     "argmax", "argmin", "nanmean", "nansum", "quantile", "std_mean", "var_mean",
+                     "count_nonzero"), _reduce),
+    **dict.fromkeys(("softmax", "log_softmax", "softmin", "cumsum", "cumprod", "normalize",
+                     "instance_norm", "logcumsumexp"), _along),
+}  # fmt: skip

@@ -1,0 +1,93 @@
+"""Sizes of distributed dimensions, and tags of joined, flipped and unbound tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from scitoolkit.graphs.collectives import gather_counts
+from scitoolkit.graphs.indexing import as_index
+from scitoolkit.graphs.local_rows import LocalRows, Rule
+from scitoolkit.graphs.tags import EITHER, RowCount, Tag, flat, put_tag, tag_of
+
+
+def _size(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    out, tag = func(*args, **kwargs), tag_of(args[0])
+    if tag is None:
+        return out
+    x = args[0]
+    rows = RowCount.of(
+        x.size(tag.dim), tag, lambda: sum(gather_counts(local.ranks, x.size(tag.dim)))
+    )
+    if isinstance(out, torch.Size):
+        return torch.Size([rows if d == tag.dim else n for d, n in enumerate(out)])
+    dim = args[1] if len(args) > 1 else kwargs["dim"]
+    return rows if dim % x.dim() == tag.dim else out
+
+
+def divide(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """Divide, by the count of all rows where the divisor is that of own rows."""
+    args = tuple(a.total() if isinstance(a, RowCount) else a for a in args)
+    return local.passed(func, name, args, kwargs)
+
+
+def _joined(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """Tag concatenated or stacked tensors: numbers of rows follow, equal roles stay."""
+    out = func(*args, **kwargs)
+    tensors = args[0] if args else kwargs["tensors"]
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else 0) % out.dim()
+    tags = [tag_of(t) for t in tensors]
+    lead = next((t for t in tags if t is not None), None)
+    if lead is None:
+        return out
+    roles = [t.role for t in tags if t is not None and t.role is not None]
+    if name == "stack":
+        role: Any = (
+            tuple(t.role if t is not None and t.role else EITHER for t in tags)
+            if roles and dim == 0
+            else None
+        )
+        return put_tag(out, Tag(lead.dim + (lead.dim >= dim), lead.ids, role))
+    ids = lead.ids
+    if dim == lead.dim:
+        every = [t.ids for t in tags if t is not None and t.ids is not None]
+        ids = torch.cat(every) if len(every) == len(tags) else None
+    role = None
+    if roles:
+        role = roles[0] if all(r == roles[0] for r in roles) else EITHER
+    return put_tag(out, as_index(Tag(lead.dim, ids, role), out))
+
+
+def _flipped(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    out, tag = func(*args, **kwargs), tag_of(args[0])
+    if tag is None:
+        return out
+    dims = list(flat((args[1:], tuple(kwargs.values()))))
+    role = tag.role[::-1] if isinstance(tag.role, tuple) and dims in ([0], [-2]) else tag.role
+    flips_rows = tag.dim in [d % out.dim() for d in dims]
+    ids = tag.ids.flip(0) if flips_rows and tag.ids is not None else tag.ids
+    return put_tag(out, Tag(tag.dim, ids, role))
+
+
+def _unbound(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    out, tag = func(*args, **kwargs), tag_of(args[0])
+    if tag is None:
+        return out
+    dim = kwargs.get("dim", args[1] if len(args) > 1 and name == "unbind" else 0)
+    if name == "unbind":
+        if dim % args[0].dim() == tag.dim:
+            return out
+        roles = tag.role if isinstance(tag.role, tuple) else (tag.role,) * len(out)
+        for each, role in zip(out, roles, strict=True):
+            put_tag(each, Tag(tag.dim - (tag.dim > dim), tag.ids, role))
+        return out
+    return local.tagged(out, name, args, kwargs)
+
+
+RULES: dict[str, Rule] = {
+    "size": _size, "shape": _size,
+    **dict.fromkeys(("div", "div_", "true_divide", "__truediv__", "__rtruediv__", "__rdiv__"),
+                    divide),
+    "cat": _joined, "concat": _joined, "stack": _joined, "flip": _flipped, "unbind": _unbound,
+}  # fmt: skip
