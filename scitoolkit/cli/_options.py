@@ -31,7 +31,7 @@ def print_json(value: Any) -> None:
 
 
 def no_settings() -> list[str]:
-    """Return no settings: the command has no options of its own."""
+    """Return no settings, for a command without further options."""
     return []
 
 
