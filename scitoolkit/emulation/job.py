@@ -36,7 +36,7 @@ class EmulationJob(PipelineJob, TrainingJob):
         """Return what the data say of the guards and boundaries, and which invariants hold."""
         from scitoolkit.emulation import pipeline
 
-        return pipeline.validate(config)
+        return [*super().validate(config), *pipeline.validate(config)]
 
     def predict_steps(self, directory: Path, source: Path, output: Path, steps: int) -> None:
         """Go `steps` steps beyond the last sample of a file; 0 maps every sample instead."""

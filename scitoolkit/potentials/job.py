@@ -39,7 +39,7 @@ class PotentialJob(PipelineJob, TrainingJob):
     def validate(self, config: PotentialConfig) -> Sequence[Finding]:
         """Refuse names of labels that no file of the configuration has."""
         check_label_names(config.data.files, config.data.labels)
-        return ()
+        return super().validate(config)
 
     def export(self, directory: Path, output: Path, options: LibraryOptions) -> Mapping[str, Any]:
         """Write, compile and check the C library of a model; see `potentials.export`."""
