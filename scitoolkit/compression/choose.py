@@ -167,15 +167,7 @@ def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded:
     leading = plain.by_value()[:2]
     for encoded in leading:
         final.add(_strict(encoded, values, bound))
-    for enhancer in options.tried_enhancers():
-        for found in _enhanced(enhancer, leading, values, bound, options):
-            final.add(found)
-    final.keep_enhanced(options)
-    if not final.candidates:
-        raise BackendError("no codec keeps the bound")
-    best = final.by_value()[0]
-    log.info("%s", _description(best))
-    return best
+    return _enhanced_best(final, leading, bound, options)
 
 
 def _smallest(values: np.ndarray, bound: float, options: Options) -> Encoded:
@@ -195,8 +187,15 @@ def _smallest(values: np.ndarray, bound: float, options: Options) -> Encoded:
         final.add(_strict(encoded, values, bound))
     least = min((e.num_bytes for e, _ in final.candidates), default=0)
     leading = [e for e in sorted(plain, key=lambda e: e.num_bytes) if _may_gain(e, least, options)]
+    return _enhanced_best(final, leading[:2], bound, options)
+
+
+def _enhanced_best(
+    final: CandidateSelection, leading: Sequence[Encoded], bound: float, options: Options
+) -> Encoded:
+    """Return the best of the candidates and of the leading ones with an enhancer behind them."""
     for enhancer in options.tried_enhancers() if leading else []:
-        for found in _enhanced(enhancer, leading[:2], values, bound, options):
+        for found in _enhanced(enhancer, leading, final.values, bound, options):
             final.add(found)
     final.keep_enhanced(options)
     if not final.candidates:

@@ -7,8 +7,10 @@ is rounded down where that saves more bits than its error is worth. The transfor
 bound, so the points outside the bound are corrected by integers that the same coder writes
 (`encode_outliers`); a coarse step and a few corrections are shorter than a fine step.
 
-Caveat: the coder is sequential, about 20-30 MB/s a core, and it needs a C compiler at run time.
-Integers steer the decoder, and floating-point contraction is off, so all IEEE machines agree.
+Transform and coder are C (`native/wavelet.c`, `native/entropy.c`). Integers steer the decoder, and
+floating-point contraction is off, so all IEEE machines agree.
+
+Caveat: the coder is sequential, and it needs a C compiler at run time.
 
 Source: Daubechies & Sweldens 1998, doi:10.1007/BF02476026 (lifting); Mahoney 2005 (mixing).
 """
@@ -16,18 +18,13 @@ Source: Daubechies & Sweldens 1998, doi:10.1007/BF02476026 (lifting); Mahoney 20
 from __future__ import annotations
 
 import ctypes
-import functools
 from dataclasses import dataclass
 
 import numpy as np
 
-from scitoolkit.compression._dyadic_source import SOURCE
-from scitoolkit.compression.kernel_arguments import extents, folded, pointer, real
-from scitoolkit.core.errors import BackendError, DataError
-from scitoolkit.ops.codegen import load_library
+from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.native.library import call, check
 
-# Contraction off: encoder and decoder must round alike wherever they run.
-FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 MAX_STEPS = 2**28
 RATE_WEIGHT = 0.08
 SHRINK_UNIT = 256
@@ -50,28 +47,6 @@ class DyadicStream:
     offset: float
     shrink: tuple[int, int]
     data: bytes | memoryview
-
-
-@functools.cache
-def _library(real: str) -> ctypes.CDLL:
-    library = load_library(f"#define REAL {real}\n{SOURCE}", FLAGS)
-    library.dyadic_scan.restype = ctypes.c_int64
-    return library
-
-
-@functools.cache
-def unavailable() -> str:
-    """Return why the codec cannot be compiled here, empty if it can.
-
-    Example:
-        >>> unavailable()
-        ''
-    """
-    try:
-        _library("float")
-    except BackendError as error:
-        return f"dyadic, compiled on first use, is not available: {error}"
-    return ""
 
 
 def encode(values: np.ndarray, step: float) -> tuple[DyadicStream, np.ndarray]:
@@ -112,14 +87,10 @@ def decode_integers(data: bytes | memoryview, shape: tuple[int, ...]) -> np.ndar
     dims = folded(shape)
     integers = np.empty(dims, np.int32)
     packed = np.frombuffer(data, np.uint8)
-    used = _library("float").dyadic_scan(
-        pointer(extents(dims)), None, pointer(integers), ctypes.c_double(0),
-        pointer(packed), ctypes.c_int64(packed.size), ctypes.c_int64(1),
-    )  # fmt: skip
-    if used < 0:
-        raise MemoryError
-    if used > packed.size + 8:
-        raise DataError("damaged stream: coded integers end too early")
+    check(call(
+        "sck_scan", np.dtype(np.float32), pointer(extents(dims)), None, pointer(integers),
+        ctypes.c_double(0), pointer(packed), ctypes.c_int64(packed.size),
+    ))  # fmt: skip
     return integers.reshape(shape)
 
 
@@ -157,9 +128,9 @@ def _reconstruct(
 ) -> np.ndarray:
     out = np.empty(folded(shape), dtype)
     one, more = (s / SHRINK_UNIT for s in stream.shrink)
-    _library(real(dtype)).dyadic_dequantise(
-        ctypes.c_int64(out.size), pointer(integers), pointer(out), ctypes.c_double(stream.step),
-        ctypes.c_double(one), ctypes.c_double(more),
+    call(
+        "sck_dequantise", dtype, ctypes.c_int64(out.size), pointer(integers), pointer(out),
+        ctypes.c_double(stream.step), ctypes.c_double(one), ctypes.c_double(more),
     )  # fmt: skip
     _wavelet(out, inverse=True)
     out += dtype.type(stream.offset)
@@ -169,9 +140,10 @@ def _reconstruct(
 def _shrink(wanted: np.ndarray, integers: np.ndarray) -> tuple[int, int]:
     """Return how far below its integer a coefficient lies on average, for 1 and for more."""
     sums = np.zeros(4)
-    _library(real(wanted.dtype)).dyadic_centroids(
-        ctypes.c_int64(wanted.size), pointer(wanted), pointer(integers), pointer(sums)
-    )
+    call(
+        "sck_centroids", wanted.dtype, ctypes.c_int64(wanted.size), pointer(wanted),
+        pointer(integers), pointer(sums),
+    )  # fmt: skip
     found = (round(SHRINK_UNIT * sums[i] / max(sums[i + 1], 1.0)) for i in (0, 2))
     one, more = (min(max(s, -127), 127) for s in found)
     return one, more
@@ -180,20 +152,17 @@ def _shrink(wanted: np.ndarray, integers: np.ndarray) -> tuple[int, int]:
 def _scan(wanted: np.ndarray, rate_weight: float) -> tuple[np.ndarray, bytes]:
     integers = np.empty(wanted.shape, np.int32)
     buffer = np.empty(1024 + 5 * wanted.size, np.uint8)
-    used = _library(real(wanted.dtype)).dyadic_scan(
-        pointer(extents(wanted.shape)), pointer(wanted), pointer(integers),
-        ctypes.c_double(rate_weight), pointer(buffer), ctypes.c_int64(buffer.size),
-        ctypes.c_int64(0),
+    used = call(
+        "sck_scan", wanted.dtype, pointer(extents(wanted.shape)), pointer(wanted),
+        pointer(integers), ctypes.c_double(rate_weight), pointer(buffer),
+        ctypes.c_int64(buffer.size),
     )  # fmt: skip
-    if used < 0:
-        raise MemoryError
-    if used > buffer.size:
-        raise OverflowError
-    # The decoder reads zeros past the end.
-    return integers, buffer[:used].tobytes().rstrip(b"\0")
+    check(used)
+    return integers, buffer[:used].tobytes()
 
 
 def _wavelet(values: np.ndarray, *, inverse: bool) -> None:
-    _library(real(values.dtype)).dyadic_wavelet(
-        pointer(extents(values.shape)), pointer(values), ctypes.c_int64(inverse)
-    )
+    call(
+        "sck_wavelet", values.dtype, pointer(extents(values.shape)), pointer(values),
+        ctypes.c_int64(inverse),
+    )  # fmt: skip

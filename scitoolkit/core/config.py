@@ -23,7 +23,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, mo
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.plugins import Choice
-from scitoolkit.core.suggest import nearest_key, nearest_name
+from scitoolkit.core.suggest import SAME_MEANING, nearest_key, nearest_name
 from scitoolkit.core.yaml_file import LocatedStr, parse_yaml, read_yaml
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ class Config(BaseModel, metaclass=_ConfigMeta):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Accept former keys, and fill sections from this section's own defaults."""
+        """Accept other names of keys, and fill sections from this section's own defaults."""
         if not isinstance(data, Mapping):
             return data
-        out = _without_former_keys(cls, data)
+        out = _with_our_keys(cls, data)
         for name, info in cls.model_fields.items():
             if isinstance(info.default, Config) and isinstance(out.get(name), Mapping):
                 out[name] = _overlay(info.default, out[name])
@@ -121,9 +121,20 @@ def refuse_unused(section: Config, reason: str, *keys: str) -> None:
         raise ValueError(f"{', '.join(written)}: not used with {reason}; leave out")
 
 
-def _without_former_keys(schema: type[Config], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `data` with former keys, dotted ones too, moved to where they are now."""
+def _with_our_keys(schema: type[Config], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `data` with former keys, dotted ones too, and other programs' keys under our names.
+
+    Raises:
+        ValueError: a setting is written under two names.
+    """
     out = dict(data)
+    for theirs, key in SAME_MEANING.items():
+        fields = schema.model_fields
+        if theirs not in out or theirs in fields or key not in fields:
+            continue
+        if not _put(out, [key], out.pop(theirs)):
+            raise ValueError(f"{theirs!r} is another name of {key!r}: write one of them only")
+        log.info("configuration key %r is read as %r", theirs, key)
     for former, key in _former_keys(schema).items():
         found, value = _taken(out, former.split("."))
         if not found:
@@ -179,7 +190,7 @@ def _overlay(default: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     merged = {key: getattr(default, key) for key in default.model_fields_set}
     if name is not None:
         merged["name"] = name
-    given = _without_former_keys(type(default), given)
+    given = _with_our_keys(type(default), given)
     for key, value in given.items():
         below = merged.get(key)
         inner = isinstance(below, Config) and isinstance(value, Mapping)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
+
+from pydantic import NonNegativeInt, model_validator
 
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.resume import FREE_ON_RESUME
@@ -30,3 +32,29 @@ class JobConfig(Config):
     domain: str
     workflow: str = "run"
     run: Annotated[RunConfig, FREE_ON_RESUME] = RunConfig()
+
+
+class SeededConfig(JobConfig):
+    """Base of the configuration of a domain that draws random numbers.
+
+    Attributes:
+        seed: of all that the job draws. A section with a `seed` of another value keeps it.
+    """
+
+    seed: NonNegativeInt = 0
+
+    def seeded_sections(self) -> tuple[str, ...]:
+        """Return the sections whose `seed` is that of the job unless they set it."""
+        return ("model", "training")
+
+    @model_validator(mode="after")
+    def _seed_sections(self) -> Self:
+        for name in self.seeded_sections():
+            section = getattr(self, name, None)
+            if (
+                isinstance(section, Config)
+                and "seed" in type(section).model_fields
+                and "seed" not in section.model_fields_set
+            ):
+                self.__dict__[name] = section.model_copy(update={"seed": self.seed})
+        return self

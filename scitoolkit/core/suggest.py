@@ -1,4 +1,4 @@
-"""Nearest valid name for a mistyped one: the same rule for config keys, choices and variables."""
+"""Other programs' words for our keys, and the nearest valid name for a mistyped one."""
 
 from __future__ import annotations
 
@@ -46,6 +46,42 @@ _SYNONYM_GROUPS = (
     ("schedule", "scheduler", "lr_scheduler"),
     ("error_bound", "eb", "tolerance", "tol"),
 )
+SAME_MEANING: dict[str, str] = {
+    "learning_rate": "lr",
+    "max_epochs": "epochs",
+    "num_epochs": "epochs",
+    "n_epochs": "epochs",
+    "max_steps": "steps",
+    "num_steps": "steps",
+    "numb_steps": "steps",
+    "minibatch_size": "batch_size",
+    "mini_batch_size": "batch_size",
+    "accumulate_grad_batches": "accumulate",
+    "gradient_accumulation_steps": "accumulate",
+    "max_grad_norm": "clip_norm",
+    "random_seed": "seed",
+    "random_state": "seed",
+    "r_max": "cutoff",
+    "rcut": "cutoff",
+    "r_cut": "cutoff",
+    "rcut_smth": "cutoff_smooth",
+    "num_channels": "channels",
+    "num_interactions": "layers",
+    "num_layers": "layers",
+    "max_ell": "lmax",
+    "l_max": "lmax",
+    "max_L": "lmax_hidden",
+    "num_radial_basis": "num_basis",
+    "num_bessels": "num_basis",
+    "num_cutoff_basis": "envelope",
+    "polynomial_cutoff_p": "envelope",
+    "axis_neuron": "axis_neurons",
+    "numb_fparam": "frame_parameters",
+    "numb_aparam": "atom_parameters",
+}
+"""{another program's key: our key} of equal meaning, unit and type: accepted with a notice where a
+section has our key and none of the other name. Words that differ in any of these (`width`, which
+may be one number or a list, `hidden_irreps`) are only suggested, by the groups above."""
 _SYNONYMS: dict[str, tuple[str, ...]] = {
     word: tuple(other for group in _SYNONYM_GROUPS if word in group for other in group)
     for group in _SYNONYM_GROUPS

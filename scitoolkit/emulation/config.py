@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
     Field,
@@ -14,7 +15,7 @@ from pydantic import (
 )
 
 from scitoolkit.core.config import Config, DataPath
-from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.emulation.guards.base import AnyGuard
 from scitoolkit.emulation.models.config import AnyModel, UNetConfig
 from scitoolkit.emulation.models.padding import Padding
@@ -160,7 +161,7 @@ class RolloutConfig(Config):
     predict: NonNegativeInt = 16
 
 
-class EmulationConfig(JobConfig):
+class EmulationConfig(SeededConfig):
     """An emulator: variables, division, boundaries, network and training.
 
     Attributes:
@@ -177,10 +178,11 @@ class EmulationConfig(JobConfig):
             energy, {terms: [[u, u], [w, w]], scale: 0.5}.
         solver_seconds: CPU seconds in which a solver advances by one lead, for comparison.
         wall_weight: added to every cell's volume, mean 1, in the loss: fine cells count more.
-        weights: how the trained weights are kept; float16 halves the file, int8 quarters its large
-            kernels. What is scored is what is kept.
-        seed: of the network's initialisation; `training.seed` is that of the batches.
+        weights_dtype: how the trained weights are kept; float16 halves the file, int8 quarters
+            its large kernels. What is scored is what is kept.
     """
+
+    renamed: ClassVar[Mapping[str, str]] = {"weights": "weights_dtype"}
 
     domain: Literal["emulation"] = "emulation"
     data: DataConfig
@@ -199,8 +201,7 @@ class EmulationConfig(JobConfig):
     rollout: RolloutConfig = RolloutConfig()
     repeats: PositiveInt = Field(default=1, description="times a sample is drawn in an epoch")
     buffer: str = Field(default="1GiB", description="memory for samples kept between batches")
-    weights: Literal["float32", "float16", "int8"] = "float32"
-    seed: NonNegativeInt = 0
+    weights_dtype: Literal["float32", "float16", "int8"] = "float32"
     training: TrainingConfig = TrainingConfig()
 
     @model_validator(mode="after")

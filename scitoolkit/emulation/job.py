@@ -31,7 +31,7 @@ class EmulationJob(TrainingJob):
         """Return what the data say of the guards and boundaries, and which invariants hold."""
         from scitoolkit.emulation import pipeline
 
-        return pipeline.validate(config)
+        return [*super().validate(config), *pipeline.validate(config)]
 
     def check(self, config: EmulationConfig) -> Mapping[str, Any]:
         """Open the data, run one batch; write nothing."""

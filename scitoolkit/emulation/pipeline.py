@@ -124,7 +124,7 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
     best = {n: t for n, t in best_weights(run.checkpoints).items() if n not in derived}
     job.emulator.load_state_dict(best)
     model = ModelFolder.create(run)
-    surrogate.save(job.emulator.cpu(), model.path, config.weights)
+    surrogate.save(job.emulator.cpu(), model.path, config.weights_dtype)
     record = {
         "best": trainer.best, "steps": trainer.step,
         "cpu_seconds": time.process_time() - begin,

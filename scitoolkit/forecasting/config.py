@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config, DataPath
-from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice
 from scitoolkit.forecasting.forecasters.base import ForecasterConfig, forecasters
 from scitoolkit.forecasting.network_config import ArchitectureConfig, LSTMConfig
@@ -45,7 +45,7 @@ class PodConfig(Config):
     max_memory: str = "1GiB"
 
 
-class ForecastingConfig(JobConfig):
+class ForecastingConfig(SeededConfig):
     """A forecasting job: the field, its division, the window, the model and its training.
 
     Attributes:
@@ -55,7 +55,6 @@ class ForecastingConfig(JobConfig):
         forecaster: one family (settings that are not given are chosen by validation), or `auto`:
             all closed forms are compared, and the best, or a stacking of the best, is delivered.
         ensemble: number of networks; they differ by their initialisation.
-        seed: of the initialisation; `training.seed` is that of the order of batches.
     """
 
     domain: Literal["forecasting"] = "forecasting"
@@ -70,8 +69,12 @@ class ForecastingConfig(JobConfig):
     )
     model: LSTMConfig = LSTMConfig()
     ensemble: PositiveInt = 3
-    seed: NonNegativeInt = 0
     training: TrainingConfig = TrainingConfig()
+
+    def seeded_sections(self) -> tuple[str, ...]:
+        """Return the sections whose `seed` is that of the job unless they set it."""
+        split = ("split",) if self.split.name == "random" else ()
+        return (*super().seeded_sections(), "forecaster", *split)
 
     @model_validator(mode="after")
     def _heads_fit(self) -> ForecastingConfig:
@@ -84,4 +87,11 @@ class ForecastingConfig(JobConfig):
                 f"model.name {self.model.name} sets the forecaster that the network corrects, so "
                 "forecaster must be auto; model.name auto corrects any forecaster"
             )
+        if self.model.name == "none":
+            plain = TrainingConfig(seed=self.seed)
+            written = [key for key, value in self.training if value != getattr(plain, key)]
+            if written:
+                raise ValueError(
+                    f"training.{written[0]}: nothing is trained with model.name none; leave out"
+                )
         return self

@@ -86,7 +86,7 @@ def _text(folder: Path, config: GenerateConfig, records: Sequence[Record]) -> st
 
 - Equations: {generator.equations}
 - Scheme: {generator.scheme} ({generator.reference})
-- Drawn by {config.draw.method}, seed {config.draw.seed}:
+- Drawn by {config.draw.method}, seed {config.seed}:
 {drawn or "- nothing; samples differ in their seed"}
 
 | setting | value | unit |

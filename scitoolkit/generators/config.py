@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import PositiveInt, model_validator
 
 from scitoolkit.core.config import DataPath
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice
 from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.generators.base import Generator, generators
 from scitoolkit.generators.draw import DrawConfig
 
 
-class GenerateConfig(JobConfig):
+class GenerateConfig(SeededConfig):
     """A campaign of samples of one generator.
 
     Attributes:
@@ -25,6 +26,8 @@ class GenerateConfig(JobConfig):
         output: folder of the campaign, such as `datasets/NAME`; `campaign` in the run directory
             unless given.
     """
+
+    renamed: ClassVar[Mapping[str, str]] = {"draw.seed": "seed"}
 
     domain: Literal["generate"] = "generate"
     generator: Annotated[Generator, Choice(generators)]

@@ -68,14 +68,12 @@ class DrawConfig(Config):
         method: `sobol` (scrambled, fills the box evenly at any number), `grid` (the same number
             of points in every direction, ends included) or `random`.
         samples: number of samples; a campaign may be continued with more, but a grid.
-        seed: of the points and of the samples.
         parameters: for each parameter a prior or a list of values; the others keep the values of
             the generator.
     """
 
     method: Literal["sobol", "grid", "random"] = "sobol"
     samples: Annotated[PositiveInt, FREE_ON_RESUME] = 16
-    seed: Annotated[int, Field(ge=0)] = 0
     parameters: dict[str, Prior | Annotated[list[float], Field(min_length=1)]] = Field(
         default_factory=dict
     )
@@ -108,8 +106,11 @@ class DrawConfig(Config):
         }
         return [{key: pair[i] for key, pair in pairs.items()} for i in (0, 1)]
 
-    def draw(self) -> list[dict[str, float]]:
+    def draw(self, seed: int = 0) -> list[dict[str, float]]:
         """Return the parameters of every sample; more samples begin with the same ones.
+
+        Args:
+            seed: of the points; a grid needs none.
 
         Example:
             >>> config = DrawConfig(samples=4, method="grid", parameters={
@@ -117,7 +118,7 @@ class DrawConfig(Config):
             >>> config.draw()[:2]
             [{'a': 0.0, 'b': 2.0}, {'a': 0.0, 'b': 3.0}]
         """
-        return [self._values(point) for point in self._points()]
+        return [self._values(point) for point in self._points(seed)]
 
     def _values(self, point: Sequence[float]) -> dict[str, float]:
         return {
@@ -125,7 +126,7 @@ class DrawConfig(Config):
             for (key, p), u in zip(self.parameters.items(), point, strict=True)
         }
 
-    def _points(self) -> list[list[float]]:
+    def _points(self, seed: int) -> list[list[float]]:
         """Return points of the unit cube, one a sample."""
         import numpy as np
 
@@ -135,11 +136,11 @@ class DrawConfig(Config):
         if self.method == "grid":
             return _grid(self.parameters, self.grid_points())
         if self.method == "random":
-            return np.random.default_rng(self.seed).random((self.samples, dims)).tolist()
+            return np.random.default_rng(seed).random((self.samples, dims)).tolist()
         from scipy.stats import qmc
 
         # A power of two, as other counts are not balanced; a longer sequence begins the same.
-        sequence = qmc.Sobol(dims, rng=np.random.default_rng(self.seed))
+        sequence = qmc.Sobol(dims, rng=np.random.default_rng(seed))
         return sequence.random_base2((self.samples - 1).bit_length())[: self.samples].tolist()
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import PositiveInt, model_validator
 
 from scitoolkit.core.config import Config, DataPath, refuse_unused
-from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.processes import world_size
 from scitoolkit.graphs.models import GCN, AnyModel
 from scitoolkit.graphs.strategy import GraphTrainingConfig
@@ -61,7 +61,7 @@ class PartitionConfig(Config):
         return self
 
 
-class GraphConfig(JobConfig):
+class GraphConfig(SeededConfig):
     """A graph job: the graph, how it is shared, the model and its training."""
 
     domain: Literal["graphs"] = "graphs"

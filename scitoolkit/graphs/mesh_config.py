@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, PositiveInt
 
 from scitoolkit.core.config import Config, DataPath
-from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.graphs.config import PartitionConfig
 from scitoolkit.graphs.strategy import GraphTrainingConfig
 
@@ -48,7 +48,7 @@ class MeshModelConfig(Config):
     unrolled: int = Field(default=2, ge=1)
 
 
-class MeshConfig(JobConfig):
+class MeshConfig(SeededConfig):
     """A job on meshes: the trajectories, how the mesh is shared, the model and its training.
 
     `training.batch_size` counts trajectories.

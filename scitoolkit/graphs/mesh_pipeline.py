@@ -121,7 +121,7 @@ def _data(config: MeshConfig) -> tuple[MeshSet, dict[str, np.ndarray]]:
 
 
 def _model(config: MeshConfig) -> MeshTransport:
-    torch.manual_seed(config.training.seed)
+    torch.manual_seed(config.seed)
     m = config.model
     return MeshTransport(NODE_INPUTS, EDGE_INPUTS, m.hidden, m.rounds, m.stages)
 

@@ -105,7 +105,7 @@ def predict(directory: Path, source: Path, output: Path) -> None:
 
 def _model(config: GraphConfig, own: OwnInputs) -> nn.Module:
     """Return the model, equal on all processes."""
-    torch.manual_seed(config.training.seed)
+    torch.manual_seed(config.seed)
     return config.model.build(own.part.inputs.num_features, own.num_classes)
 
 

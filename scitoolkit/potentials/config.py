@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from logging import Logger
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt, model_validator
+from pydantic import Field, model_validator
 
-from scitoolkit.core.config import Config, DataPath
-from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.config import Config, DataPath, refuse_unused
+from scitoolkit.core.job_config import SeededConfig
+from scitoolkit.core.log import get_logger
 from scitoolkit.core.plugins import Choice
 from scitoolkit.io.atoms import LabelConfig, packages_for
 from scitoolkit.potentials.loss_config import LossConfig
 from scitoolkit.potentials.model_config import ModelConfig, models
 from scitoolkit.training.config import TrainingConfig
 
+log: Logger = get_logger(__name__)
 AnyModel = Annotated[ModelConfig, Choice(models)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 ReferenceEnergies = (
@@ -32,7 +35,7 @@ class AtomsConfig(Config):
     Attributes:
         path: what to train on: deepmd system folders (or a folder of them), extxyz files, ASE
             databases.
-        validation: likewise, or a share of `path`, drawn by the `seed` of the job.
+        validation: likewise; without them a share of `path` is drawn, see `split`.
         test: likewise; used by `evaluate`. If unset, errors are those of the validation part, and
             the report says so.
         labels: names and units of energies, forces and virials.
@@ -41,22 +44,31 @@ class AtomsConfig(Config):
     renamed: ClassVar[Mapping[str, str]] = {"train": "path"}
 
     path: list[DataPath] = Field(min_length=1)
-    validation: list[DataPath] | Share = 0.1
+    validation: list[DataPath] = Field(default_factory=list)
     test: list[DataPath] = Field(default_factory=list)
     labels: LabelConfig = LabelConfig()
 
     @property
     def files(self) -> list[Path]:
         """All files that are named."""
-        validation = [] if isinstance(self.validation, float) else self.validation
-        return [*self.path, *validation, *self.test]
+        return [*self.path, *self.validation, *self.test]
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the packages that reading the files needs."""
         return packages_for(self.files)
 
 
-class PotentialConfig(JobConfig):
+class ShareConfig(Config):
+    """How `data.path` is divided where `data.validation` names no files.
+
+    Attributes:
+        validation: share of the configurations that are held out, drawn by the `seed` of the job.
+    """
+
+    validation: Share = 0.1
+
+
+class PotentialConfig(SeededConfig):
     """A job of interatomic potentials.
 
     Attributes:
@@ -65,7 +77,7 @@ class PotentialConfig(JobConfig):
             `least_squares`, or eV by species; see `ReferenceEnergies`. The log says which.
         refit_e0: after training, fit E0 once more to the energies that the model predicts, where
             it is of least squares; forces do not change.
-        seed: of the draw of the validation part.
+        split: share of `data.path` to validate on.
         statistics_frames: training configurations that shifts and scales are measured on.
     """
 
@@ -73,17 +85,33 @@ class PotentialConfig(JobConfig):
 
     domain: Literal["potentials"] = "potentials"
     data: AtomsConfig
+    split: ShareConfig = ShareConfig()
     type_map: list[str] | None = None
     model: AnyModel
     loss: LossConfig = LossConfig()
     e0: ReferenceEnergies = "auto"
     refit_e0: bool = True
     statistics_frames: int = Field(default=64, ge=1)
-    seed: NonNegativeInt = 0
     training: TrainingConfig = TrainingConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former_share(cls, raw: Any) -> Any:
+        """Accept a share in `data.validation`, where it was written formerly."""
+        data = raw.get("data") if isinstance(raw, Mapping) else None
+        if not isinstance(data, Mapping) or not isinstance(data.get("validation"), int | float):
+            return raw
+        share = data["validation"]
+        if (raw.get("split") or {}).get("validation", share) != share:
+            raise ValueError("a share in data.validation is the former split.validation: write one")
+        log.warning("a share in 'data.validation' is now written 'split.validation'")
+        files = {key: value for key, value in data.items() if key != "validation"}
+        return {**raw, "data": files, "split": {"validation": share}}
 
     @model_validator(mode="after")
     def _distinct(self) -> PotentialConfig:
         if self.type_map is not None and len(set(self.type_map)) != len(self.type_map):
             raise ValueError(f"type_map names a species twice: {self.type_map}")
+        if self.data.validation:
+            refuse_unused(self.split, "the files of data.validation", "validation")
         return self

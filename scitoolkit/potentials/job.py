@@ -34,7 +34,7 @@ class PotentialJob(TrainingJob):
     def validate(self, config: PotentialConfig) -> Sequence[Finding]:
         """Refuse names of labels that no file of the configuration has."""
         check_label_names(config.data.files, config.data.labels)
-        return ()
+        return super().validate(config)
 
     def check(self, config: PotentialConfig) -> Mapping[str, Any]:
         """Open the data, build the model, run one batch; write nothing."""

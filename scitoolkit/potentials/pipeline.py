@@ -130,18 +130,13 @@ def prepare(config: PotentialConfig) -> Prepared:
     found = training_frames(files, config.e0, config.type_map)
     frames = found.frames
     frames.check(forces=config.loss.uses("forces"))
-    train, validation = np.arange(len(frames)), None
-    if isinstance(config.data.validation, float):
-        held = max(1, round(len(frames) * config.data.validation))
-        if held >= len(frames):
-            raise DataError(f"{len(frames)} configurations leave none to train on", where="data")
-        order = np.random.default_rng(config.seed).permutation(len(frames))
-        train, held_out = np.sort(order[held:]), np.sort(order[:held])
-        validation = (frames, held_out)
-    else:
+    if config.data.validation:
         others = open_atoms(config.data.validation, config.data.labels)
         others.check(forces=config.loss.uses("forces"))
-        validation = (others, np.arange(len(others)))
+        train, source, held_out = np.arange(len(frames)), others, np.arange(len(others))
+    else:
+        train, held_out = _draw(config, len(frames))
+        source = frames
     type_map = config.type_map or frames.species()
     cutoff = config.model.cutoff
     graphs = GraphSet(frames, train.tolist(), type_map, cutoff)
@@ -150,8 +145,7 @@ def prepare(config: PotentialConfig) -> Prepared:
     model = settings.build(type_map)
     model.fit_statistics([model.residual_labels(graph) for graph in sample])
     e0_source = set_reference_energies(model, config.e0, found.isolated, sample)
-    source, indices = validation
-    held_graphs = GraphSet(source, indices.tolist(), type_map, cutoff)
+    held_graphs = GraphSet(source, held_out.tolist(), type_map, cutoff)
     resolved = config.model_copy(update={"type_map": list(type_map), "model": settings})
     fitted = isinstance(config.e0, str) and found.isolated is None
     return Prepared(resolved, model, graphs, held_graphs, e0_source, fitted)
@@ -227,10 +221,22 @@ def _test_frames(config: PotentialConfig, data: Path | None) -> tuple[AtomsColle
     if config.data.test:
         return open_atoms(config.data.test, config.data.labels), ""
     note = "No data.test is given: these are configurations that training was stopped by."
-    if isinstance(config.data.validation, float):
-        files = open_atoms(config.data.path, config.data.labels)
-        frames = training_frames(files, config.e0, config.type_map).frames
-        held = max(1, round(len(frames) * config.data.validation))
-        order = np.random.default_rng(config.seed).permutation(len(frames))
-        return frames.subset(np.sort(order[:held]).tolist()), note
-    return open_atoms(config.data.validation, config.data.labels), note
+    if config.data.validation:
+        return open_atoms(config.data.validation, config.data.labels), note
+    files = open_atoms(config.data.path, config.data.labels)
+    frames = training_frames(files, config.e0, config.type_map).frames
+    _, held_out = _draw(config, len(frames))
+    return frames.subset(held_out.tolist()), note
+
+
+def _draw(config: PotentialConfig, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which of `count` configurations to train on, and which are held out.
+
+    Raises:
+        DataError: none are left to train on.
+    """
+    held = max(1, round(count * config.split.validation))
+    if held >= count:
+        raise DataError(f"{count} configurations leave none to train on", where="data")
+    order = np.random.default_rng(config.seed).permutation(count)
+    return np.sort(order[held:]), np.sort(order[:held])

@@ -9,8 +9,9 @@ def starter(data: DataToStart) -> str:
     """Return a short commented configuration of a potential that runs as it is."""
     lines = Lines("A small MACE potential; the species are found in the data.")
     lines.key("domain", "potentials")
-    lines.section("data", path=list(data.written), validation=0.1)
+    lines.section("data", path=list(data.written))
     lines.comment("  test: [FILE]", "errors are those of the validation part without it")
+    lines.section("split", "share of the configurations that is held out", validation=0.1)
     lines.section("model", "larger: channels, lmax_hidden", name="mace", cutoff=5.0, channels=16,
                   lmax=2, lmax_hidden=1, correlation=2, radial_widths=[32, 32])  # fmt: skip
     lines.section(

@@ -16,7 +16,7 @@ from pydantic import (
 
 from scitoolkit.core.config import Config, ConfigProblems, DataPath, refuse_unused
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice
 from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.core.units import parse_bytes
@@ -117,7 +117,7 @@ class FinalConfig(Config):
         return self
 
 
-class SearchConfig(JobConfig):
+class SearchConfig(SeededConfig):
     """A search over the configuration of any surrogate.
 
     Attributes:
@@ -130,7 +130,6 @@ class SearchConfig(JobConfig):
         final: retraining of the best.
         budget_key: what successive halving sets.
         seed_keys: keys that a trial's seed is written to, where the configuration has them.
-        seed: of the search.
         keep: number of best trials whose checkpoints are kept.
     """
 
@@ -144,7 +143,6 @@ class SearchConfig(JobConfig):
     final: FinalConfig = FinalConfig()
     budget_key: str = "training.epochs"
     seed_keys: list[str] = Field(default=["seed", "training.seed"])
-    seed: NonNegativeInt = 0
     keep: PositiveInt = 5
 
     @field_validator("space")

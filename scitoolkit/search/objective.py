@@ -76,12 +76,26 @@ class TrainedTrial:
         for key, value in {**values, **configuration}.items():
             set_key(document, key, value)
         document.raw.setdefault("workflow", "trial")
-        return checked_job(document)
+        job, config = checked_job(document)
+        if budget is not None and self.budget_key == "training.epochs":
+            _refuse_unread_epochs(config)
+        return job, config
 
     def cost(self, configuration: Mapping[str, Any]) -> Mapping[str, float]:
         """Return what is known of a configuration without training it."""
         job, config = self.resolve(configuration)
         return job.search_cost(config) if isinstance(job, Searchable) else {}
+
+
+def _refuse_unread_epochs(config: Any) -> None:
+    """Refuse a budget of epochs where the length of the training is set in steps."""
+    if not config.training.reads_epochs:
+        raise ConfigError(
+            "budget_key training.epochs is not read, as the searched configuration sets "
+            "training.steps",
+            where="budget_key",
+            fix="budget_key: training.steps, or settings: [training.steps=]",
+        )
 
 
 def set_key(document: Document, dotted: str, value: Any) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     Field,
@@ -14,7 +15,7 @@ from pydantic import (
 )
 
 from scitoolkit.core.config import Config, DataPath, refuse_unused
-from scitoolkit.core.job_config import JobConfig
+from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice, Kind
 from scitoolkit.training.config import TrainingConfig
 
@@ -75,6 +76,8 @@ class PdeConfig(Config):
             raise ValueError(f"weights.{unknown[0]}: no equation of that name")
         if self.weight and not self.equations:
             raise ValueError("weight is set, but there are no equations")
+        if not self.equations:
+            refuse_unused(self, "no equations", "combine")
         if not self.weight:
             refuse_unused(self, "weight: 0", "weights", "balance", "points", "warmup_steps")
         return self
@@ -247,16 +250,17 @@ class CropConfig(Config):
     symmetries: SymmetryConfig = SymmetryConfig()
 
 
-class SuperresolutionConfig(JobConfig):
+class SuperresolutionConfig(SeededConfig):
     """A super-resolution job: fields, crops, equations, model and training.
 
     Attributes:
         boundaries: conditions that a loss of weight `boundary_weight` asks for.
         boundary_weight: see `boundaries`.
         loss: of the regression, in standard deviations of each field.
-        weights: how the trained weights are kept; float16 halves the file.
-        seed: of the initialisation and the crops; `training.seed` is that of their order.
+        weights_dtype: how the trained weights are kept; float16 halves the file.
     """
+
+    renamed: ClassVar[Mapping[str, str]] = {"weights": "weights_dtype"}
 
     domain: Literal["superresolution"] = "superresolution"
     data: FieldsConfig
@@ -267,14 +271,15 @@ class SuperresolutionConfig(JobConfig):
     boundaries: list[BoundaryConfig] = Field(default=[])
     boundary_weight: NonNegativeFloat = 0.0
     loss: Literal["l1", "l2"] = "l1"
-    weights: Literal["float32", "float16"] = "float32"
-    seed: NonNegativeInt = 0
+    weights_dtype: Literal["float32", "float16"] = "float32"
     training: TrainingConfig = TrainingConfig()
 
     @model_validator(mode="after")
     def _read(self) -> SuperresolutionConfig:
         if bool(self.boundaries) != bool(self.boundary_weight):
             raise ValueError("boundaries and boundary_weight > 0 need one another")
+        if self.pde.constants and not (self.pde.equations or self.flow.velocity):
+            raise ValueError("pde.constants: not used without pde.equations or flow; leave out")
         if self.model.average and not self.crop.symmetries.mirror:
             raise ValueError("model.average needs crop.symmetries.mirror: means over mirror images")
         return self

@@ -23,10 +23,10 @@ class SuperresolutionJob(TrainingJob):
     def validate(self, config: SuperresolutionConfig) -> Sequence[Finding]:
         """Return the residual of the true data in every equation."""
         if not config.pde.equations:
-            return ()
+            return super().validate(config)
         from scitoolkit.superresolution import pipeline
 
-        return pipeline.validate(config)
+        return [*super().validate(config), *pipeline.validate(config)]
 
     def starter(self, data: DataToStart) -> str:
         """Return a short commented configuration for some data."""

@@ -97,7 +97,7 @@ def train(config: SuperresolutionConfig, run: RunDirectory, *, resume: bool = Fa
     )
     surrogate.model.load_state_dict(best_weights(run.checkpoints))
     model = ModelFolder.create(run)
-    surrogate.save(model.path, half=config.weights == "float16")
+    surrogate.save(model.path, half=config.weights_dtype == "float16")
     record = {"steps": trainer.step, "cpu_seconds": time.process_time() - begin}
     model.finish(run, record)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.codegen.backends import KernelBackend
@@ -26,6 +27,7 @@ class KernelContract:
         backend: the backend, or its name if it is installed by an entry point.
         device: the device of the examples.
         skip: operations that the subclass tests elsewhere.
+        namespace: of the registered operators that exported programs must hold; empty: any.
 
     Example:
         >>> class TestMine(KernelContract):
@@ -35,6 +37,7 @@ class KernelContract:
     backend: ClassVar[str | type[KernelBackend]]
     device: ClassVar[str] = "cpu"
     skip: ClassVar[tuple[str, ...]] = ()
+    namespace: ClassVar[str] = ""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run each test for every operation that the backend serves."""
@@ -94,6 +97,39 @@ class KernelContract:
         with pytest.raises(BackendError, match=r"torch\.func"):
             torch.func.grad(total)(example.tensors[0])
 
+    def test_torch_compile_records_one_graph(self, operation: Operation) -> None:
+        """With the same numbers, derivatives too; a backend that cannot is refused by name."""
+        example, run = self.traced_example(operation)
+        torch.compiler.reset()
+        compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+        order = 1 if operation.derivatives is None else min(1, operation.derivatives)
+        if not self.member().implementations[operation.name].traceable:
+            with pytest.raises(Exception, match=r"do not run under torch\.compile"):
+                derivatives(compiled, example, order)
+            return
+        found = derivatives(compiled, example, order)
+        expected = derivatives(run, example, order)
+        for level, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+            where = f"{operation.name} compiled, {example.label}, derivative {level}"
+            assert_close(ours, theirs, TOLERANCE[self.dtype()], where)
+
+    def test_torch_export_keeps_the_numbers(self, operation: Operation) -> None:
+        """In a program of one graph, with the operators of `namespace` in it."""
+        example, run = self.traced_example(operation)
+        module = _Module(run)
+        if not self.member().implementations[operation.name].traceable:
+            with pytest.raises(BackendError, match=r"do not run under torch\.compile"):
+                torch.export.export(module, example.tensors)
+            return
+        program = torch.export.export(module, example.tensors)
+        targets = [str(node.target) for node in program.graph.nodes]
+        assert any(name.startswith(self.namespace) for name in targets), targets
+        found, expected = (
+            outputs_of(run, example, example.tensors) for run in (program.module(), module)
+        )
+        where = f"{operation.name} exported, {example.label}"
+        assert_close(found, expected, TOLERANCE[self.dtype()], where)
+
     def dtype(self) -> torch.dtype:
         """Return the dtype of tests that run once: float64 if the backend takes it."""
         dtypes = self.member().dtypes
@@ -104,6 +140,18 @@ class KernelContract:
         if isinstance(self.backend, str):
             return kernel_backends.get(self.backend)
         return self.backend
+
+    def traced_example(self, operation: Operation) -> tuple[Example, Callable[..., Any]]:
+        """Return the first example, and the function of its tensors that picks the backend too."""
+        first = next(operation.iterate_examples(Numbers(self.dtype(), self.device)))
+
+        backend = self.member().name
+
+        def run(*tensors: Tensor) -> Any:
+            chosen = operation.choose(first.spec, tensors[0], backend, *first.options)
+            return first.call(chosen, *tensors)
+
+        return replace(first, call=lambda run, *tensors: run(*tensors)), run
 
     def chosen(self, operation: Operation, example: Example) -> Callable[..., Any]:
         """Return the implementation of the backend under test, never another one."""
@@ -120,6 +168,15 @@ def poisoned() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+class _Module(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *tensors: Tensor) -> Any:
+        return self._function(*tensors)
 
 
 def outputs_of(run: Callable[..., Any], example: Example, tensors: tuple[Tensor, ...]) -> list[Any]:

@@ -65,7 +65,7 @@ class TrainingConfig(Config):
         default=100, description="passes over the training set"
     )
     steps: Annotated[PositiveInt | None, FREE_ON_RESUME] = Field(
-        default=None, description="stop after so many steps instead"
+        default=None, description="stop after so many steps; `epochs` is then not read"
     )
     batch_size: PositiveInt = Field(default=32, description="samples per batch, all processes")
     accumulate: PositiveInt = Field(default=1, description="batches per optimizer step")
@@ -142,6 +142,11 @@ class TrainingConfig(Config):
     def strategy_names(cls) -> list[str]:
         """Return the values of `strategy`; a domain with a strategy of another kind overrides."""
         return ["auto", *training_strategies.names()]
+
+    @property
+    def reads_epochs(self) -> bool:
+        """Whether `epochs` sets the length of the training; `steps` wins where it is set."""
+        return self.steps is None
 
     def named_strategy(self) -> StrategyConfig | None:
         """Return the strategy that is written, None for `auto`."""

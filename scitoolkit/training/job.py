@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scitoolkit.core.job import Job
+from scitoolkit.core.config import Config
+from scitoolkit.core.job import Finding, Job
 
 
 class TrainingJob(Job):
     """A `Job` whose configuration has a `training` section that says how processes share work."""
+
+    def validate(self, config: Any) -> Sequence[Finding]:
+        """Warn of `training.epochs` beside `training.steps`, which wins."""
+        training = config.training
+        default: Any = type(config).model_fields["training"].default
+        if not isinstance(default, Config):
+            default = type(training)()
+        if training.reads_epochs or training.epochs == default.epochs:
+            return []
+        return [
+            Finding(
+                "not read, as training.steps is set: leave one out", "training.epochs", "warning"
+            )
+        ]
 
     @contextlib.contextmanager
     def processes(self, config: Any) -> Iterator[bool]:

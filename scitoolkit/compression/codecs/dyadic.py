@@ -10,6 +10,7 @@ import numpy as np
 
 from scitoolkit.compression import dyadic
 from scitoolkit.compression.codecs.base import CodedField, ErrorBoundedCodec, Shape
+from scitoolkit.compression.native import library
 from scitoolkit.core.errors import DataError
 
 # Bin widths in units of the bound: wider bins need more corrections.
@@ -34,7 +35,7 @@ class Dyadic(ErrorBoundedCodec):
     @classmethod
     def unavailable(cls) -> str:
         """Return why the coder cannot be compiled, "" if it can."""
-        return dyadic.unavailable()
+        return library.unavailable()
 
     def refusal(self, values: np.ndarray, error_bound: float) -> str:
         """Bins that are too narrow for the integers of the coder are refused."""

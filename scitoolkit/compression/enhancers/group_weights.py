@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scitoolkit.compression import dyadic
 from scitoolkit.compression.enhancers._network_source import SOURCE
 from scitoolkit.compression.kernel_arguments import extents, folded, pointer, real
+from scitoolkit.compression.native.library import FLAGS
 from scitoolkit.core.errors import DataError
 from scitoolkit.ops.codegen import load_library
 
@@ -92,7 +92,7 @@ class GroupWeights:
 def _compiled(real: str) -> ctypes.CDLL:
     fused = {"float": "__builtin_fmaf", "double": "__builtin_fma"}[real]
     source = f"#define REAL {real}\n#define FUSED {fused}\n{SOURCE}"
-    loaded = load_library(source, dyadic.FLAGS)
+    loaded = load_library(source, FLAGS)
     loaded.network_gather.restype = loaded.network_apply.restype = ctypes.c_int64
     return loaded
 

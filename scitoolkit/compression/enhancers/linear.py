@@ -20,11 +20,10 @@ from typing import ClassVar, Literal, cast
 
 import numpy as np
 
-from scitoolkit.compression import dyadic
-from scitoolkit.compression.dyadic import FLAGS
 from scitoolkit.compression.enhancers._linear_source import SOURCE
 from scitoolkit.compression.enhancers.base import Enhancer
 from scitoolkit.compression.kernel_arguments import extents, folded, pointer, real
+from scitoolkit.compression.native.library import FLAGS, unavailable
 from scitoolkit.core.errors import DataError
 from scitoolkit.ops.codegen import load_library
 
@@ -45,7 +44,7 @@ class Linear(Enhancer):
     @classmethod
     def unavailable(cls) -> str:
         """Return why the kernels cannot be compiled, "" if they can."""
-        return dyadic.unavailable()
+        return unavailable()
 
     def sizes(self, num_points: int) -> Sequence[int]:
         """Return numbers of classes."""

@@ -18,9 +18,9 @@ from typing import ClassVar, Literal, cast
 
 import numpy as np
 
-from scitoolkit.compression import dyadic
 from scitoolkit.compression.enhancers.base import Enhancer
 from scitoolkit.compression.enhancers.group_weights import GroupWeights
+from scitoolkit.compression.native.library import unavailable
 
 # (groups, hidden width) by number of points: small fields cannot carry large networks.
 SIZES = ((1 << 16, ((1, 4),)), (1 << 20, ((1, 8), (2, 12))), (1 << 62, ((2, 12),)))
@@ -35,7 +35,7 @@ class Network(Enhancer):
     @classmethod
     def unavailable(cls) -> str:
         """Return why the kernels cannot be compiled, "" if they can."""
-        return dyadic.unavailable()
+        return unavailable()
 
     def sizes(self, num_points: int) -> Sequence[tuple[int, int]]:
         """Return (groups, hidden width)."""

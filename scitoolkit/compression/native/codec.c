@@ -89,7 +89,7 @@ static int64_t NAME(encode_by)(NAME(state) *f, NAME(samples) *s, int method, int
         write_word(&w, NAME(bits)(f->escaped[i]), sizeof(REAL));
     if (w.bad) return SCK_SPACE;
     const int64_t head = w.at - out, used = code_integers(&f->g, f->mask, f->q, w.at, w.end - w.at,
-                                                          method >= NUM_PAIRS, 0);
+                                                          PLAIN, method >= NUM_PAIRS, 0);
     return used < 0 ? used : head + used;
 }
 
@@ -201,7 +201,7 @@ int64_t NAME(sck_decode)(const int64_t *shape, const uint8_t *mask, double bound
     for (uint64_t i = 0; !f.bad && i < escapes; i++)
         f.escaped[f.max_escaped++] = NAME(real)(read_word(&r, sizeof(REAL)));
     int64_t status = f.bad ? SCK_DAMAGED : code_integers(&f.g, mask, f.q, (uint8_t *)r.at,
-                                                         r.end - r.at, method >= NUM_PAIRS, 1);
+                                                         r.end - r.at, PLAIN, method >= NUM_PAIRS, 1);
     if (status >= 0) {
         const double inner = NAME(inner)(bound, margin);
         reader again = {head, r.at, 0};

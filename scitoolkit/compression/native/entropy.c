@@ -58,46 +58,63 @@ static const uint16_t KNOTS[2 * REACH / KNOT + 1] = {
     65519, 65521, 65523, 65524, 65526, 65527, 65528, 65529, 65530, 65530, 65531, 65532, 65532,
     65533, 65533, 65533, 65534, 65534, 65534, 65534, 65535, 65535, 65535, 65535, 65535, 65535,
     65535, 65535, 65535, 65535, 65535};
-static uint16_t squash_table[2 * REACH + 1];
-static int16_t stretch_table[4096];
+/* exp(-2^k / 256), k = 0, 1, ..., 11. */
+static const double POWERS[12] = {0x1.fe00ffaabffbcp-1, 0x1.fc03fd56aa225p-1, 0x1.f80feabfeefa5p-1,
+    0x1.f03f56a88b5d8p-1, 0x1.e0fabfbc702a4p-1, 0x1.c3d6a24ed8222p-1, 0x1.8ebef9eac820bp-1,
+    0x1.368b2fc6f960ap-1, 0x1.78b56362cef38p-2, 0x1.152aaa3bf81ccp-3, 0x1.2c155b8213cf4p-6,
+    0x1.5fc21041027adp-12};
+typedef struct { uint16_t squash[2 * REACH + 1]; int16_t stretch[4096]; } curve;
+/* The logistic function by lines between the knots (interpolation), and at every point (dyadic). */
+static curve knotted, smooth;
+/* 65536 / (n + 2), rounded down: the rate of a counter that has seen n bits. */
+static uint16_t rates[1024];
 
+static void invert(curve *c) {
+    int next = 0;
+    for (int i = -2047; i <= 2047; i++)
+        for (const int v = c->squash[i + REACH] >> 4; next <= v; next++) c->stretch[next] = (int16_t)i;
+    for (; next < 4096; next++) c->stretch[next] = 2047;
+}
 __attribute__((constructor)) static void make_tables(void) {
     for (int i = 0; i < 2 * REACH; i++) {
         const uint32_t f = (uint32_t)i % KNOT;
-        squash_table[i] = (uint16_t)((KNOTS[i / KNOT] * (KNOT - f) + KNOTS[i / KNOT + 1] * f
-                                      + KNOT / 2) / KNOT);
+        knotted.squash[i] = (uint16_t)((KNOTS[i / KNOT] * (KNOT - f) + KNOTS[i / KNOT + 1] * f
+                                        + KNOT / 2) / KNOT);
     }
-    squash_table[2 * REACH] = KNOTS[2 * REACH / KNOT];
-    int next = 0;
-    for (int i = -2047; i <= 2047; i++)
-        for (const int v = squash_table[i + REACH] >> 4; next <= v; next++)
-            stretch_table[next] = (int16_t)i;
-    for (; next < 4096; next++) stretch_table[next] = 2047;
+    knotted.squash[2 * REACH] = KNOTS[2 * REACH / KNOT];
+    /* Products of constants and not libm, whose last digits differ between machines. */
+    for (int i = -REACH; i <= REACH; i++) {
+        double e = 1;
+        for (int k = 0; k < 12; k++) if (abs(i) >> k & 1) e *= POWERS[k];
+        const double p = floor(65536.0 * (i < 0 ? e / (1 + e) : 1 / (1 + e)) + 0.5);
+        smooth.squash[i + REACH] = (uint16_t)(p < 1 ? 1 : p > 65535 ? 65535 : p);
+    }
+    invert(&knotted);
+    invert(&smooth);
+    for (int n = 0; n < 1024; n++) rates[n] = (uint16_t)(65536 / (n + 2));
 }
 
 typedef struct {
     uint32_t *counters[INPUTS], *at[INPUTS];
     int32_t weights[KINDS * SETS][INPUTS + 1], *w;
-    int st[INPUTS + 1], p16;
+    int st[INPUTS + 1], p16, dot;
+    const curve *curve;
+    int longest;  /* most bits of the exponent of an integer */
 } model;
-
-/* 65536 / (n + 2), rounded down: the rate of a counter that has seen n bits. */
-static const uint16_t RATE[32] = {32768, 21845, 16384, 13107, 10922, 9362, 8192, 7281, 6553, 5957,
-    5461, 5041, 4681, 4369, 4096, 3855, 3640, 3449, 3276, 3120, 2978, 2849, 2730, 2621, 2520, 2427,
-    2340, 2259, 2184, 2114, 2048, 1985};
 
 static inline void predict_bit(model *m, const uint32_t *ctx, int set) {
     int64_t dot = 0;
     m->w = m->weights[set];
     for (int i = 0; i < INPUTS; i++) {
         m->at[i] = m->counters[i] + ctx[i];
-        m->st[i] = stretch_table[*m->at[i] >> 20];
+        m->st[i] = m->curve->stretch[*m->at[i] >> 20];
         dot += (int64_t)m->w[i] * m->st[i];
     }
     m->st[INPUTS] = 256;
     dot += (int64_t)m->w[INPUTS] * 256;
     dot >>= 16;
-    m->p16 = squash_table[(dot > REACH ? REACH : dot < -REACH ? -REACH : dot) + REACH];
+    m->dot = (int)(dot > REACH ? REACH : dot < -REACH ? -REACH : dot);
+    m->p16 = m->curve->squash[m->dot + REACH];
 }
 static inline void learn(model *m, int bit, uint32_t limit) {
     const int error = ((bit << 16) - m->p16) >> 4;
@@ -106,7 +123,7 @@ static inline void learn(model *m, int bit, uint32_t limit) {
         const uint32_t c = *m->at[i], n = c & 1023;
         int64_t p = c >> 10;
         const int64_t target = bit ? 4194303 : 0;
-        p += ((target - p) * (n < 32 ? RATE[n] : 65536 / (n + 2))) >> 16;
+        p += ((target - p) * rates[n]) >> 16;
         *m->at[i] = (uint32_t)(p << 10) | (n < limit ? n + 1 : n);
     }
 }
@@ -122,12 +139,24 @@ static void free_models(model *models) {
     if (models) free(models[0].counters[0]);
     free(models);
 }
-static model *make_models(void) {
+/* What differs between the codecs that share this coder. */
+typedef struct {
+    int32_t (*choose)(const void *wanted, int64_t i, double weight, int dot);
+    const void *wanted;
+    double weight;
+} quantiser;
+typedef struct { const curve *curve; int longest; const quantiser *quantise; } mixing;
+
+static const mixing PLAIN = {&knotted, 29, NULL};
+
+static model *make_models(mixing m) {
     model *models = malloc(sizeof(model) * KINDS);
     uint32_t *pool = malloc(sizeof(uint32_t) * KINDS * INPUTS * CONTEXTS);
     if (!models || !pool) { free(models); free(pool); return NULL; }
     for (int64_t i = 0; i < KINDS * INPUTS * CONTEXTS; i++) pool[i] = 1u << 31;
     for (int k = 0; k < KINDS; k++) {
+        models[k].curve = m.curve;
+        models[k].longest = m.longest;
         for (int i = 0; i < INPUTS; i++) models[k].counters[i] = pool + (k * INPUTS + i) * CONTEXTS;
         for (int j = 0; j < KINDS * SETS; j++)
             for (int i = 0; i <= INPUTS; i++) models[k].weights[j][i] = i < INPUTS ? 18000 : 0;
@@ -139,54 +168,63 @@ static model *make_models(void) {
 static const uint8_t BINS[64] = {0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 7, 7, 7, 7, 8, 8, 8, 8, 8, 8,
     9, 9, 9, 9, 9, 9, 9, 9, 9, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 11, 11,
     11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11};
-static inline uint32_t bin16(uint32_t v) {
-    return v < 64 ? BINS[v] : v < 96 ? 12 : v < 160 ? 13 : v < 320 ? 14 : 15;
+static uint8_t bins[321];
+__attribute__((constructor)) static void make_bins(void) {
+    for (int v = 0; v <= 320; v++)
+        bins[v] = v < 64 ? BINS[v] : v < 96 ? 12 : v < 160 ? 13 : v < 320 ? 14 : 15;
 }
 static inline uint32_t at_most(uint32_t v, uint32_t top) { return v < top ? v : top; }
+static inline uint32_t bin16(uint32_t v) { return bins[at_most(v, 320)]; }
 /* Twice the binary logarithm of v + 1, at most 31. */
 static inline uint32_t log_bin(uint32_t v) {
     v++;
     const int e = 31 - __builtin_clz(v);
     return at_most(2 * (uint32_t)e + (e > 0 ? v >> (e - 1) & 1 : 0), 31);
 }
-static inline uint32_t mag_at(const grid *g, const uint16_t *mag, int64_t z, int64_t y, int64_t x) {
-    if ((uint64_t)z >= (uint64_t)g->n[0] || (uint64_t)y >= (uint64_t)g->n[1] ||
-        (uint64_t)x >= (uint64_t)g->n[2]) return 0;
-    return mag[z * g->stride[0] + y * g->stride[1] + x];
-}
 
 typedef struct { uint32_t ctx[INPUTS], near, total; int set; } context;
+/* Sums of magnitudes that were coded before a row, for each of its points. */
+typedef struct { uint32_t north, up, around, beyond, other, parent; } seen;
 
-/* Magnitudes coded before around (z, y, x): of the class, of the other classes, of the parent. */
-static inline void level_context(context *out, const grid *g, const uint16_t *mag, int64_t z,
-                                 int64_t y, int64_t x, int64_t s, int cls, int level) {
-    const int64_t S = 2 * s, row = g->stride[1], slab = g->stride[0];
-    uint32_t W, N, U, A, B, P, D;
-    if (z >= 2 * S && y >= 2 * S && x >= 2 * S && z + S < g->n[0] && y + S < g->n[1] &&
-        x + S < g->n[2]) {
-        const uint16_t *m = mag + z * slab + y * row + x;
-        W = m[-S]; N = m[-S * row]; U = m[-S * slab];
-        A = m[-S * row - S] + m[-S * row + S] + m[-S * slab - S] + m[-S * slab + S]
-            + m[-S * slab - S * row] + m[-S * slab + S * row];
-        D = m[-2 * S] + m[-2 * S * row] + m[-2 * S * slab];
-        B = 2 * (m[-s] + m[s] + m[-s * row] + m[s * row] + m[-s * slab] + m[s * slab]);
-        B += m[-s * row - s] + m[-s * row + s] + m[s * row - s] + m[s * row + s];
-        B += m[-s * slab - s] + m[-s * slab + s] + m[s * slab - s] + m[s * slab + s];
-        B += m[-s * slab - s * row] + m[-s * slab + s * row] + m[s * slab - s * row]
-            + m[s * slab + s * row];
-    } else {
-#define M(i, j, k) mag_at(g, mag, z + (i), y + (j), x + (k))
-        W = M(0, 0, -S); N = M(0, -S, 0); U = M(-S, 0, 0);
-        A = M(0, -S, -S) + M(0, -S, S) + M(-S, 0, -S) + M(-S, 0, S) + M(-S, -S, 0) + M(-S, S, 0);
-        D = M(0, 0, -2 * S) + M(0, -2 * S, 0) + M(-2 * S, 0, 0);
-        B = 2 * (M(0, 0, -s) + M(0, 0, s) + M(0, -s, 0) + M(0, s, 0) + M(-s, 0, 0) + M(s, 0, 0));
-        for (int i = -1; i <= 1; i += 2)
-            for (int j = -1; j <= 1; j += 2)
-                B += M(0, i * s, j * s) + M(i * s, 0, j * s) + M(i * s, j * s, 0);
-#undef M
+/* A row of magnitudes, or zeros where it lies outside the field. */
+static const uint16_t *row_at(const grid *g, const uint16_t *mag, const uint16_t *zeros, int64_t z,
+                              int64_t y) {
+    const int inside = z >= 0 && y >= 0 && z < g->n[0] && y < g->n[1];
+    return inside ? mag + z * g->stride[0] + y * g->stride[1] : zeros;
+}
+
+/* What the points of a row of a class see of the class itself, of the others, of the parent. */
+static void see_row(seen *to, const grid *g, const uint16_t *mag, const uint16_t *zeros, int64_t z,
+                    int64_t y, int64_t s, int cls) {
+    const int64_t S = 2 * s, nx = g->n[2];
+#define ROW(i, j) row_at(g, mag, zeros, z + (i), y + (j))
+    const uint16_t *const c = ROW(0, 0), *const n = ROW(0, -S), *const u = ROW(-S, 0);
+    const uint16_t *const un = ROW(-S, -S), *const us = ROW(-S, S);
+    const uint16_t *const nn = ROW(0, -2 * S), *const uu = ROW(-2 * S, 0);
+    const uint16_t *const a[4] = {ROW(0, -s), ROW(0, s), ROW(-s, 0), ROW(s, 0)};
+    const uint16_t *const b[4] = {ROW(-s, -s), ROW(-s, s), ROW(s, -s), ROW(s, s)};
+#undef ROW
+    const uint16_t *const parent = row_at(g, mag, zeros, z / (2 * S) * (2 * S) + (cls & 4 ? S : 0),
+                                          y / (2 * S) * (2 * S) + (cls & 2 ? S : 0));
+    const int64_t odd = cls & 1 ? S : 0;
+    for (int64_t x = first(cls, 2, s); x < nx; x += S, to++) {
+        const int64_t px = x / (2 * S) * (2 * S) + odd;
+        uint32_t around = (uint32_t)un[x] + us[x], other = (uint32_t)b[0][x] + b[1][x] + b[2][x] + b[3][x];
+        other += 2 * ((uint32_t)a[0][x] + a[1][x] + a[2][x] + a[3][x]);
+        if (x >= S) around += (uint32_t)n[x - S] + u[x - S];
+        if (x + S < nx) around += (uint32_t)n[x + S] + u[x + S];
+        if (x >= s) other += 2u * c[x - s] + a[0][x - s] + a[1][x - s] + a[2][x - s] + a[3][x - s];
+        if (x + s < nx)
+            other += 2u * c[x + s] + a[0][x + s] + a[1][x + s] + a[2][x + s] + a[3][x + s];
+        *to = (seen){n[x], u[x], around, (uint32_t)nn[x] + uu[x], other, px < nx ? parent[px] : 0};
     }
-    P = mag_at(g, mag, z / (2 * S) * (2 * S) + (cls & 4 ? S : 0),
-               y / (2 * S) * (2 * S) + (cls & 2 ? S : 0), x / (2 * S) * (2 * S) + (cls & 1 ? S : 0));
+}
+
+/* Contexts of a point; `row` are the magnitudes of its row, as far as they are coded. */
+static inline void level_context(context *out, const seen *v, const uint16_t *row, int64_t x,
+                                 int64_t s, int cls, int level) {
+    const uint32_t W = x >= 2 * s ? row[x - 2 * s] : 0, N = v->north, U = v->up, A = v->around;
+    const uint32_t D = v->beyond + (x >= 4 * s ? row[x - 4 * s] : 0), B = v->other, P = v->parent;
     const uint32_t near = 2 * (W + N + U) + A, lg = (uint32_t)(level < 3 ? level : 3);
     const uint32_t band = lg * 8 + (uint32_t)cls;
     out->near = near;
@@ -223,7 +261,7 @@ static inline int32_t code_rest(model *m, coder *c, int32_t v, const context *x)
     uint32_t ctx[INPUTS];
     const int bits = c->decoding ? 0 : 31 - __builtin_clz(u);
     int e = 0;
-    for (; e < 29; e++) {
+    for (; e < m->longest; e++) {
         const uint32_t place = at_most((uint32_t)e, 15);
         ctx[0] = place * 32 + a;
         ctx[1] = place * 32 + b;
@@ -253,10 +291,13 @@ static inline int32_t code_rest(model *m, coder *c, int32_t v, const context *x)
     }
     return (int32_t)(got - 1);
 }
-static inline int32_t code_integer(model *models, coder *c, int32_t q, const context *x) {
+/* `models[0]` has predicted whether it is zero. */
+static inline int32_t code_predicted(model *models, coder *c, int32_t q, const context *x) {
     const int negative = q < 0;
     if (negative) q = -q;
-    if (!code_mixed(&models[0], c, q != 0, x->ctx, x->set, 1000)) return 0;
+    const int nonzero = code_bit(c, q != 0, (uint32_t)models[0].p16);
+    learn(&models[0], nonzero, 1000);
+    if (!nonzero) return 0;
     const int sign = code_bit(c, negative, 32768);
     const int more = code_mixed(&models[1], c, q > 1, x->ctx, SETS + x->set, 500);
     q = more ? 2 + code_rest(&models[2], c, q - 2, x) : 1;
@@ -268,9 +309,13 @@ static inline uint16_t magnitude(int32_t q) {
     return (uint16_t)at_most(m, 65535);
 }
 
-/* The integers of all levels, coarse to fine; masked points (mask may be NULL) are zero and free. */
-static void code_levels(model *models, coder *c, const grid *g, const uint8_t *mask, int32_t *q,
-                        uint16_t *mag) {
+/* The integers of all levels, coarse to fine; masked points (mask may be NULL) are zero and free.
+ * A quantiser chooses each integer when the price of a zero is known. */
+static int code_levels(model *models, coder *c, const grid *g, const uint8_t *mask, int32_t *q,
+                       uint16_t *mag, const quantiser *chosen) {
+    seen *row = malloc(sizeof *row * (size_t)g->n[2]);
+    uint16_t *zeros = calloc((size_t)g->n[2], sizeof *zeros);
+    if (!row || !zeros) { free(row); free(zeros); return SCK_MEMORY; }
     int level = 0;
     const int64_t top = top_level(g);
     for (int64_t s = top; s > 1; s /= 2) level++;
@@ -278,16 +323,26 @@ static void code_levels(model *models, coder *c, const grid *g, const uint8_t *m
         for (int o = s == top ? 0 : 1; o < 8; o++) {
             const int cls = ORDER[o];
             for (int64_t z = first(cls, 0, s); z < g->n[0]; z += 2 * s)
-            for (int64_t y = first(cls, 1, s); y < g->n[1]; y += 2 * s)
-            for (int64_t x = first(cls, 2, s); x < g->n[2]; x += 2 * s) {
-                const int64_t i = z * g->stride[0] + y * g->stride[1] + x;
-                context ctx;
-                if (mask && mask[i]) { q[i] = 0; continue; }
-                level_context(&ctx, g, mag, z, y, x, s, cls, level);
-                q[i] = code_integer(models, c, q[i], &ctx);
-                mag[i] = magnitude(q[i]);
+            for (int64_t y = first(cls, 1, s); y < g->n[1]; y += 2 * s) {
+                const int64_t start = z * g->stride[0] + y * g->stride[1];
+                const seen *v = row;
+                see_row(row, g, mag, zeros, z, y, s, cls);
+                for (int64_t x = first(cls, 2, s); x < g->n[2]; x += 2 * s, v++) {
+                    const int64_t i = start + x;
+                    context ctx;
+                    if (mask && mask[i]) { q[i] = 0; continue; }
+                    level_context(&ctx, v, mag + start, x, s, cls, level);
+                    predict_bit(&models[0], ctx.ctx, ctx.set);
+                    if (chosen)
+                        q[i] = chosen->choose(chosen->wanted, i, chosen->weight, models[0].dot);
+                    q[i] = code_predicted(models, c, q[i], &ctx);
+                    mag[i] = magnitude(q[i]);
+                }
             }
         }
+    free(row);
+    free(zeros);
+    return 0;
 }
 static void code_line(model *models, coder *c, int64_t count, const uint8_t *mask, int32_t *q,
                       uint16_t *mag) {
@@ -295,22 +350,24 @@ static void code_line(model *models, coder *c, int64_t count, const uint8_t *mas
         context ctx;
         if (mask && mask[i]) { q[i] = 0; continue; }
         line_context(&ctx, mag, i);
-        q[i] = code_integer(models, c, q[i], &ctx);
+        predict_bit(&models[0], ctx.ctx, ctx.set);
+        q[i] = code_predicted(models, c, q[i], &ctx);
         mag[i] = magnitude(q[i]);
     }
 }
 
 /* Code or decode all integers; returns the bytes used, negative on failure. */
 static int64_t code_integers(const grid *g, const uint8_t *mask, int32_t *q, uint8_t *buf,
-                             int64_t cap, int as_line, int decoding) {
+                             int64_t cap, mixing m, int as_line, int decoding) {
     uint16_t *mag = calloc((size_t)g->count, sizeof *mag);
-    model *models = make_models();
+    model *models = make_models(m);
     int64_t used = SCK_MEMORY;
+    int status = 0;
     if (mag && models) {
         coder c = start_coder(buf, cap, decoding);
         if (as_line) code_line(models, &c, g->count, mask, q, mag);
-        else code_levels(models, &c, g, mask, q, mag);
-        used = decoding ? c.pos : end_coder(&c);
+        else status = code_levels(models, &c, g, mask, q, mag, m.quantise);
+        used = status < 0 ? status : decoding ? c.pos : end_coder(&c);
         if (decoding ? used > cap + 8 : used > cap) used = decoding ? SCK_DAMAGED : SCK_SPACE;
     }
     free(mag);

@@ -20,7 +20,7 @@ from scitoolkit.ops.codegen.compile import read
 # Contraction off: encoder and decoder must round alike wherever they run.
 FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 _TYPES = {"f4": ("float", "32"), "f8": ("double", "64")}
-_DAMAGED, _MEMORY = -1, -2
+_MEMORY, _SPACE = -2, -3
 # Of a chunk's parameters, see docs/format/chunk.md.
 PARAMETERS, _DOUBLE, _BIG, _FILL = 0x53434B01, 1, 2, 4
 
@@ -36,7 +36,7 @@ def source() -> str:
     parts = [read(__file__, "common.c"), read(__file__, "entropy.c")]
     for real, bits in _TYPES.values():
         parts += [f"#define REAL {real}\n#define NAME(x) x##_{bits}\n"]
-        parts += [read(__file__, "predict.c"), read(__file__, "codec.c")]
+        parts += [read(__file__, f"{name}.c") for name in ("predict", "codec", "wavelet")]
         parts += ["#undef REAL\n#undef NAME\n"]
     return "\n".join([*parts, read(__file__, "chunk.c")])
 
@@ -45,7 +45,7 @@ def source() -> str:
 def _library() -> ctypes.CDLL:
     library = load_library(source(), FLAGS)
     for _, bits in _TYPES.values():
-        for name in ("sck_capacity", "sck_encode", "sck_decode"):
+        for name in ("sck_capacity", "sck_encode", "sck_decode", "sck_scan"):
             getattr(library, f"{name}_{bits}").restype = ctypes.c_int64
     for name in ("sck_chunk_capacity", "sck_chunk_encode", "sck_chunk_decode"):
         getattr(library, name).restype = ctypes.c_int64
@@ -63,7 +63,7 @@ def unavailable() -> str:
     try:
         _library()
     except BackendError as error:
-        return f"interpolation, compiled on first use, is not available: {error}"
+        return f"dyadic and interpolation, compiled on first use, are not available: {error}"
     return ""
 
 
@@ -76,13 +76,13 @@ def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, 
         thorough: compare the methods on the whole field and not on a block of it.
     """
     dims, decoded = folded(values.shape), np.empty_like(values)
-    out = np.empty(_call("sck_capacity", values.dtype, ctypes.c_int64(values.size)), np.uint8)
-    used = _call(
+    out = np.empty(call("sck_capacity", values.dtype, ctypes.c_int64(values.size)), np.uint8)
+    used = call(
         "sck_encode", values.dtype, pointer(extents(dims)), pointer(values), None,
         ctypes.c_double(bound), ctypes.c_int64(thorough), pointer(out), ctypes.c_int64(out.size),
         pointer(decoded),
     )  # fmt: skip
-    _check(used)
+    check(used)
     return out[:used].tobytes(), decoded
 
 
@@ -95,7 +95,7 @@ def decode(
         DataError: the bytes contradict themselves.
     """
     packed, decoded = np.frombuffer(data, np.uint8), np.empty(shape, dtype)
-    _check(_call(
+    check(call(
         "sck_decode", dtype, pointer(extents(folded(shape))), None, ctypes.c_double(bound),
         pointer(packed), ctypes.c_int64(packed.size), pointer(decoded),
     ))  # fmt: skip
@@ -139,7 +139,7 @@ def encode_chunk(values: np.ndarray, parameters: np.ndarray) -> bytes:
         pointer(parameters), ctypes.c_size_t(parameters.size), pointer(values),
         ctypes.c_int64(values.nbytes), pointer(out), ctypes.c_int64(out.size),
     )  # fmt: skip
-    _check(used)
+    check(used)
     return out[:used].tobytes()
 
 
@@ -152,20 +152,24 @@ def decode_chunk(
         DataError: a checksum does not match, or the bytes contradict the parameters.
     """
     packed, values = np.frombuffer(data, np.uint8), np.empty(shape, dtype)
-    _check(_library().sck_chunk_decode(
+    check(_library().sck_chunk_decode(
         pointer(parameters), ctypes.c_size_t(parameters.size), pointer(packed),
         ctypes.c_int64(packed.size), pointer(values), ctypes.c_int64(values.nbytes),
     ))  # fmt: skip
     return values
 
 
-def _call(name: str, dtype: np.dtype, *arguments: object) -> int:
+def call(name: str, dtype: np.dtype, *arguments: object) -> int:
+    """Call the function of the library for float32 or float64 values."""
     bits = _TYPES[dtype.str[1:]][1]
     return int(getattr(_library(), f"{name}_{bits}")(*arguments))
 
 
-def _check(status: int) -> None:
+def check(status: int) -> None:
+    """Raise what a negative status stands for."""
     if status == _MEMORY:
         raise MemoryError
+    if status == _SPACE:
+        raise OverflowError
     if status < 0:
         raise DataError("damaged stream: a checksum or the coded integers contradict it")

@@ -27,7 +27,7 @@ class FieldModelConfig(Config):
 
     def arguments(self) -> dict[str, Any]:
         """Return all settings but the name: the keyword arguments of the network."""
-        return self.model_dump(exclude={"name"})
+        return {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
 
 
 models: Kind[type[FieldModelConfig]] = Kind("field model", "network from fields to fields")

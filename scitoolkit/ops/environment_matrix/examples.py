@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import torch
 
 from scitoolkit.ops.codegen.examples import Example, Numbers
-from scitoolkit.ops.environment_matrix.operators import Environment, flat_weights
+from scitoolkit.ops.environment_matrix.environment import Environment
+from scitoolkit.ops.environment_matrix.operators import flat_weights
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
 
 

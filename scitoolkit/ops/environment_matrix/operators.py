@@ -1,54 +1,27 @@
-"""The kernels of the environment-matrix operation as torch functions with second derivatives.
+"""The environment-matrix operation as torch functions with second derivatives.
 
 `moments` is differentiable in the embedding's weights, and `edge_gradients` in the cotangent and
-in the weights, so a loss of energies and forces reaches all parameters. The two share one pass for
-the weights' gradients: the backward of `edge_gradients`, which autograd always runs first because
-its input depends on the moments, leaves its part as the pending cotangent of the `Environment` for
-the backward of `moments`.
+in the weights, so a loss of energies and forces reaches all parameters.
+
+In eager mode the two share the activations and one pass for the weights' gradients: the backward
+of `edge_gradients`, which autograd always runs first because its input depends on the moments,
+leaves its part as the pending cotangent of the `Environment` for the backward of `moments`. Under
+torch.compile and torch.export registered operators run, which share nothing: each computes the
+activations anew, and the weights' gradients come in two parts.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import BackendError
-from scitoolkit.ops.codegen import (
-    REAL,
-    GeneratedC,
-    Operation,
-    call,
-    eager,
-    empty,
-    load_library,
-    refusing,
-)
-from scitoolkit.ops.environment_matrix import cpu, reference
+from scitoolkit.ops.codegen import differentiable, eager, is_eager, refusing
+from scitoolkit.ops.environment_matrix.environment import Environment
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
-
-
-@functools.lru_cache(maxsize=64)
-def kernels(spec: EnvironmentSpec, dtype: torch.dtype) -> ctypes.CDLL:
-    """Return the loaded kernels of a spec, compiled on first use.
-
-    Raises:
-        BackendError: a spec without kernels, no compiler, or one that fails.
-    """
-    reason = cpu.refusal(spec)
-    if reason:
-        raise BackendError(reason)
-    return load_library(cpu.generate(spec, REAL[dtype]))
-
-
-def available(spec: EnvironmentSpec, dtype: torch.dtype) -> bool:
-    """Return whether the kernels can run here; log once why not."""
-    return OPERATION.has_kernel(spec, dtype)
 
 
 def flat_weights(layers: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
@@ -56,103 +29,22 @@ def flat_weights(layers: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     return torch.cat([part.flatten(1) for pair in layers for part in pair], dim=1)
 
 
-@dataclass(eq=False)
-class Environment:
-    """The edges of some atoms, with the activations that the kernels keep between calls.
+def moments(weights: Tensor, environment: Environment) -> Tensor:
+    """Return the moments, differentiable in the weights (networks, parameters)."""
+    if is_eager(weights, environment.vectors):
+        return _moments(weights, environment)
+    return traced_moments(weights, *traced_arguments(environment))
 
-    Attributes:
-        atoms: (n,) int64, in the order of the rows of the moments.
-        segments: (N * num_types + 1,) int64, types: (N,) int64, vectors: (E, 3); see `reference`.
-        mean, deviation: (num_types, 4), of the dtype of `vectors`.
-        training: keep the activations that the weights' gradients need.
-        pending_cotangent: cotangent and tangent of the last `edge_gradients` whose backward ran.
+
+def edge_gradients(cotangent: Tensor, weights: Tensor, environment: Environment) -> Tensor:
+    """Return d<cotangent, moments>/d(vectors), (E, 3), after `moments` was called with the weights.
+
+    Differentiable in the cotangent. In eager mode its dependence on the weights enters through the
+    backward of `moments`, so both must be part of one loss.
     """
-
-    spec: EnvironmentSpec
-    atoms: Tensor
-    segments: Tensor
-    types: Tensor
-    vectors: Tensor
-    mean: Tensor
-    deviation: Tensor
-    training: bool
-    starts: Tensor = field(init=False)
-    act: Tensor = field(init=False)
-    geo: Tensor = field(init=False)
-    pending_cotangent: tuple[Tensor, Tensor] | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        """Count blocks and acquire scratch memory."""
-        lanes = cpu.LANES[REAL[self.vectors.dtype]]
-        counts = self.segments.diff().view(-1, self.spec.num_types)[self.atoms]
-        blocks = (counts + lanes - 1).div(lanes, rounding_mode="floor").sum(1)
-        self.starts = torch.cat([blocks.new_zeros(1), blocks.cumsum(0)])
-        number = int(self.starts[-1])
-        width = cpu.activation_vectors(self.spec, training=self.training)
-        # From the scratch pool: page-faulting this much memory costs as much as the computation.
-        scratch = empty((max(number, 1) * (width + cpu.GEO) * lanes,), self.vectors)
-        self.act, self.geo = scratch[: number * width * lanes], scratch[number * width * lanes :]
-        self._width = width
-
-    @property
-    def _library(self) -> ctypes.CDLL:
-        return kernels(self.spec, self.vectors.dtype)
-
-    def _common(self) -> tuple[Any, ...]:
-        return len(self.atoms), self.atoms, self.starts, self.segments, self.types
-
-    def moments(self, weights: Tensor) -> Tensor:
-        """Return (n, widths[-1], 4), without the absent neighbours."""
-        out = self.vectors.new_empty(len(self.atoms), self.spec.widths[-1], 4)
-        call(
-            self._library.moments, *self._common(), self.vectors, self.mean, self.deviation,
-            weights, self.act, self._width, self.geo, out, sum(self.spec.sel),
-            int(self.training), torch.get_num_threads(),
-        )  # fmt: skip
-        return out
-
-    def edge_gradients(self, cotangent: Tensor, out: Tensor) -> Tensor:
-        """Write d<cotangent, moments>/d(vectors) into the rows of `out` of these atoms' edges."""
-        call(
-            self._library.edge_gradients, *self._common(), self.deviation, self.act, self._width,
-            self.geo, cotangent, out, sum(self.spec.sel), torch.get_num_threads(),
-        )  # fmt: skip
-        return out
-
-    def moments_jvp(self, tangent: Tensor) -> Tensor:
-        """Return the Jacobian-vector product with a tangent (E, 3) of the vectors."""
-        out = self.vectors.new_empty(len(self.atoms), self.spec.widths[-1], 4)
-        call(
-            self._library.moments_jvp, *self._common(), self.deviation, self.act, self._width,
-            self.geo, tangent, out, sum(self.spec.sel), torch.get_num_threads(),
-        )  # fmt: skip
-        return out
-
-    def weight_gradients(
-        self, weights: Tensor, cotangent: Tensor, pending: tuple[Tensor, Tensor] | None
-    ) -> Tensor:
-        """Return the gradient of <cotangent, T> + <pending[0], JVP of T with pending[1]>."""
-        out = weights.new_empty(cpu.NUM_CHUNKS, *weights.shape)
-        other, tangent = pending or (cotangent, None)
-        pointer = ctypes.c_void_p(None if tangent is None else tangent.data_ptr())
-        arguments = (
-            *self._common(), self.deviation, weights, self.act, self._width, self.geo, cotangent,
-            other,
-        )  # fmt: skip
-        _call_with_pointer(
-            self._library.weight_gradients, arguments, pointer,
-            (out, sum(self.spec.sel), torch.get_num_threads()),
-        )  # fmt: skip
-        return out.sum(0)
-
-
-def _call_with_pointer(function: Any, before: tuple, pointer: Any, after: tuple) -> None:
-    def converted(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return ctypes.c_void_p(value.data_ptr())
-        return ctypes.c_int64(value)
-
-    function(*map(converted, before), pointer, *map(converted, after))
+    if is_eager(cotangent, environment.vectors):
+        return _edge_gradients(cotangent, environment)
+    return traced_edge_gradients(cotangent, weights, *traced_arguments(environment))
 
 
 def _save_moments(ctx, inputs, output) -> None:
@@ -179,6 +71,7 @@ def _backward_of_edge_gradients(ctx, tangent):
     return _moments_jvp(tangent, ctx.environment), None
 
 
+TWICE_IN_VECTORS = "environment_matrix with respect to its vectors, twice"
 _weight_gradients = refusing(
     "environment_matrix with respect to its weights, twice",
     lambda weights, cotangent, environment, pending: environment.weight_gradients(
@@ -186,8 +79,7 @@ _weight_gradients = refusing(
     ),
 )
 _moments_jvp = refusing(
-    "environment_matrix with respect to its vectors, twice",
-    lambda tangent, environment: environment.moments_jvp(tangent),
+    TWICE_IN_VECTORS, lambda tangent, environment: environment.moments_jvp(tangent)
 )
 _moments = eager(
     lambda weights, environment: environment.moments(weights), _save_moments, _backward_of_moments
@@ -201,31 +93,128 @@ _edge_gradients = eager(
 )
 
 
-def moments(weights: Tensor, environment: Environment) -> Tensor:
-    """Return the moments, differentiable in the weights (networks, parameters)."""
-    return _moments(weights, environment)
+def traced_arguments(environment: Environment) -> tuple[Any, ...]:
+    """Return what the registered operators take for the edges."""
+    e, spec = environment, environment.spec
+    tensors = (e.vectors, e.atoms, e.segments, e.types, e.mean, e.deviation)
+    sizes = (list(spec.sel), list(spec.widths))
+    return *tensors, spec.cutoff, spec.cutoff_smooth, *sizes, spec.one_side
 
 
-def edge_gradients(cotangent: Tensor, environment: Environment) -> Tensor:
-    """Return d<cotangent, moments>/d(vectors), (E, 3), after `moments` was called.
-
-    Differentiable in the cotangent; its dependence on the weights enters through the backward of
-    `moments`, so both must be part of one loss.
-    """
-    return _edge_gradients(cotangent, environment)
-
-
-def _reference(weights: Tensor, environment: Environment) -> Tensor:
-    e = environment
-    graph = (e.vectors, e.segments, e.types, e.mean, e.deviation)
-    return reference.present_moments(e.spec, *graph, weights)[e.atoms]
+def _filled(
+    training: bool, weights: Tensor, vectors: Tensor, atoms: Tensor, segments: Tensor,
+    types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
+    widths: list[int], one_side: bool,
+) -> tuple[Environment, Tensor]:  # fmt: skip
+    """Return the edges with their activations, and the moments."""
+    spec = EnvironmentSpec(cutoff, smooth, tuple(sel), tuple(widths), one_side)
+    graph = (atoms, segments, types, vectors, mean, deviation)
+    atoms, segments, types, vectors, mean, deviation = (each.contiguous() for each in graph)
+    environment = Environment(spec, atoms, segments, types, vectors, mean, deviation, training)
+    return environment, environment.moments(weights.contiguous())
 
 
-OPERATION = Operation(
-    "environment_matrix",
-    "moments of smooth environment matrices (DeepPot-SE)",
-    _reference,
-    1,
-    "scitoolkit.ops.environment_matrix.examples:examples",
+def _fake_moments(weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
+                  widths, one_side):  # fmt: skip
+    return vectors.new_empty(atoms.shape[0], widths[-1], 4)
+
+
+@differentiable("environment_matrix_jvp", fake=lambda tangent, *others: _fake_moments(*others))
+def _traced_jvp(
+    tangent: Tensor, weights: Tensor, vectors: Tensor, atoms: Tensor, segments: Tensor,
+    types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
+    widths: list[int], one_side: bool,
+) -> Tensor:  # fmt: skip
+    """Derivative of the moments along a tangent (E, 3) of the vectors."""
+    environment, _ = _filled(
+        False, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
+        widths, one_side,
+    )  # fmt: skip
+    return environment.moments_jvp(tangent.contiguous())
+
+
+@differentiable(
+    "environment_matrix_weight_gradients",
+    fake=lambda cotangent, tangent, weights, *others: torch.empty_like(weights),
 )
-GeneratedC.serve(OPERATION.name, prepare=kernels, traceable=False)(moments)
+def _traced_weight_gradients(
+    cotangent: Tensor, tangent: Tensor | None, weights: Tensor, vectors: Tensor, atoms: Tensor,
+    segments: Tensor, types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float,
+    sel: list[int], widths: list[int], one_side: bool,
+) -> Tensor:  # fmt: skip
+    """Gradient of <cotangent, moments>, or of <cotangent, their derivative along the tangent>."""
+    environment, _ = _filled(
+        True, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
+        widths, one_side,
+    )  # fmt: skip
+    weights, cotangent = weights.contiguous(), cotangent.contiguous()
+    if tangent is None:
+        return environment.weight_gradients(weights, cotangent, None)
+    pending = (cotangent, tangent.contiguous())
+    return environment.weight_gradients(weights, torch.zeros_like(cotangent), pending)
+
+
+def _save(ctx, inputs, output) -> None:
+    tensors = [each for each in inputs if isinstance(each, Tensor)]
+    ctx.options = inputs[len(tensors) :]
+    ctx.save_for_backward(*tensors)
+
+
+def _backward_of_traced_edge_gradients(ctx, tangent):
+    cotangent, *tensors = ctx.saved_tensors
+    others = (*tensors, *ctx.options)
+    wants_cotangent, wants_weights, wants_vectors = ctx.needs_input_grad[:3]
+    by_cotangent = _traced_jvp(tangent, *others) if wants_cotangent else None
+    by_weights = _traced_weight_gradients(cotangent, tangent, *others) if wants_weights else None
+    if wants_vectors:
+        raise BackendError(f"the kernels have no derivative of {TWICE_IN_VECTORS}")
+    return by_cotangent, by_weights, *[None] * (len(others) - 1)
+
+
+def _fake_edge_gradients(cotangent, weights, vectors, *others):
+    return torch.empty_like(vectors)
+
+
+@differentiable(
+    "environment_matrix_edge_gradients",
+    fake=_fake_edge_gradients,
+    setup_context=_save,
+    backward=_backward_of_traced_edge_gradients,
+)
+def traced_edge_gradients(
+    cotangent: Tensor, weights: Tensor, vectors: Tensor, atoms: Tensor, segments: Tensor,
+    types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
+    widths: list[int], one_side: bool,
+) -> Tensor:  # fmt: skip
+    """Gradient of <cotangent, moments> with respect to the vectors; see `edge_gradients`."""
+    environment, _ = _filled(
+        False, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
+        widths, one_side,
+    )  # fmt: skip
+    return environment.edge_gradients(cotangent.contiguous(), torch.zeros_like(environment.vectors))
+
+
+def _backward_of_traced_moments(ctx, cotangent):
+    others = (*ctx.saved_tensors, *ctx.options)
+    wants_weights, wants_vectors = ctx.needs_input_grad[:2]
+    by_weights = _traced_weight_gradients(cotangent, None, *others) if wants_weights else None
+    by_vectors = traced_edge_gradients(cotangent, *others) if wants_vectors else None
+    return by_weights, by_vectors, *[None] * (len(others) - 2)
+
+
+@differentiable(
+    "environment_matrix",
+    fake=_fake_moments,
+    setup_context=_save,
+    backward=_backward_of_traced_moments,
+)
+def traced_moments(
+    weights: Tensor, vectors: Tensor, atoms: Tensor, segments: Tensor, types: Tensor,
+    mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
+    widths: list[int], one_side: bool,
+) -> Tensor:  # fmt: skip
+    """Moments (n, widths[-1], 4) without the absent neighbours; see `moments`."""
+    return _filled(
+        False, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
+        widths, one_side,
+    )[1]  # fmt: skip

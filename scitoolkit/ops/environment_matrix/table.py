@@ -19,7 +19,7 @@ from torch import Tensor
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.ops.codegen import REAL, call
 from scitoolkit.ops.environment_matrix import cpu
-from scitoolkit.ops.environment_matrix.operators import kernels
+from scitoolkit.ops.environment_matrix.environment import kernels
 from scitoolkit.ops.environment_matrix.reference import Layer
 from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
 

@@ -39,6 +39,20 @@ def kernels(spec: FittingSpec, dtype: torch.dtype) -> ctypes.CDLL:
     return library
 
 
+def _space(flat: Tensor, basis: int, axis: int, widths: list[int]) -> Tensor:
+    library = kernels(FittingSpec(basis, axis, tuple(widths)), flat.dtype)
+    return flat.new_empty(library.packed_size())
+
+
+@differentiable("fitting_network_pack", fake=_space)
+def _pack(flat: Tensor, basis: int, axis: int, widths: list[int]) -> Tensor:
+    """Return the parameters in the order in which the kernel reads them."""
+    packed = _space(flat, basis, axis, widths)
+    library = kernels(FittingSpec(basis, axis, tuple(widths)), flat.dtype)
+    call(library.pack_parameters, flat.contiguous(), packed)
+    return packed
+
+
 @differentiable(
     "fitting_network",
     fake=lambda moments, packed, basis, axis, widths: (
@@ -60,20 +74,13 @@ def network(
     spec: FittingSpec, layers: Sequence[Layer]
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """Return the function from moments to energies and derivatives, its parameters packed."""
-    packed, widths = _packed(spec, layers), list(spec.widths)
+    widths = list(spec.widths)
+    packed = _pack(flat_parameters(spec, layers), spec.basis, spec.axis, widths)
 
     def run(moments: Tensor) -> tuple[Tensor, Tensor]:
         return _fitting(moments.contiguous(), packed, spec.basis, spec.axis, widths)
 
     return run
-
-
-def _packed(spec: FittingSpec, layers: Sequence[Layer]) -> Tensor:
-    """Return the parameters in the order in which the kernel reads them."""
-    library, flat = kernels(spec, layers[0][0].dtype), flat_parameters(spec, layers)
-    packed = flat.new_empty(library.packed_size())
-    call(library.pack_parameters, flat, packed)
-    return packed
 
 
 def flat_parameters(spec: FittingSpec, layers: Sequence[Layer]) -> Tensor:

@@ -111,7 +111,8 @@ class Placement:
         place = (distances / grid.step).clamp(max=grid.num_intervals)
         whole = place.detach().floor().nan_to_num(nan=grid.num_intervals).clamp(min=0)
         interval = whole.long()
-        ptr = torch.zeros(grid.num_intervals + 2, dtype=torch.int64, device=distances.device)
-        torch.cumsum(torch.bincount(interval, minlength=grid.num_intervals + 1), 0, out=ptr[1:])
-        order = torch.argsort(interval, stable=True)
+        # Not a count of each interval, whose size torch.compile does not know.
+        ordered, order = torch.sort(interval, stable=True)
+        numbers = torch.arange(grid.num_intervals + 2, device=distances.device)
+        ptr = torch.searchsorted(ordered, numbers)
         return cls(place - whole - 0.5, interval, ptr, order)

@@ -102,18 +102,31 @@ class SparseMatrix:
         """Number of stored nonzeros."""
         return len(self.column)
 
-    @functools.cached_property
+    @property
     def rows(self) -> Tensor:
         """Row of each nonzero, shape (nnz,), int64."""
-        return torch.repeat_interleave(torch.arange(self.num_rows), self.pointer.diff())
+        known = self.__dict__.get("_rows")
+        if known is not None:
+            return known
+        numbers, counts = torch.arange(self.num_rows), self.pointer.diff()
+        made = torch.repeat_interleave(numbers, counts, output_size=self.nnz)
+        if not torch.compiler.is_compiling():
+            self.__dict__["_rows"] = made
+        return made
 
-    @functools.cached_property
+    @property
     def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
         """CSR of the transpose: pointer, column, and the place here of each nonzero there."""
-        order = torch.argsort(self.column, stable=True)
-        pointer = torch.zeros(self.num_columns + 1, dtype=torch.int64)
-        pointer[1:] = torch.bincount(self.column, minlength=self.num_columns).cumsum(0)
-        return pointer, self.rows[order].int(), order
+        known = self.__dict__.get("_transposed")
+        if known is not None:
+            return known
+        # Not a count of each column, whose size torch.compile does not know.
+        ordered, order = torch.sort(self.column, stable=True)
+        columns = torch.arange(self.num_columns + 1, dtype=ordered.dtype)
+        made = torch.searchsorted(ordered, columns), self.rows[order].int(), order
+        if not torch.compiler.is_compiling():  # a tracer's tensors have no numbers
+            self.__dict__["_transposed"] = made
+        return made
 
     @functools.cached_property
     def transposed_pattern(self) -> tuple[Tensor, Tensor]:
@@ -129,7 +142,7 @@ class SparseMatrix:
     def with_value(self, value: Tensor | None) -> SparseMatrix:
         """The same pattern with other values, of any graph of derivatives; indices are shared."""
         other = SparseMatrix(self.pointer, self.column, value, self.num_columns)
-        for name in ("rows", "transposed"):
+        for name in ("_rows", "_transposed"):
             if name in self.__dict__:
                 other.__dict__[name] = self.__dict__[name]
         return other

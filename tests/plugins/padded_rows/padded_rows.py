@@ -27,7 +27,8 @@ def places(matrix: SparseMatrix) -> tuple[Tensor, Tensor]:
     return index.clamp(max=max(len(matrix.column) - 1, 0)), index < end
 
 
-@PaddedRows.serve("spmm", transforms=True)
+# Not traceable: the length of the longest row is a number that tracers do not know.
+@PaddedRows.serve("spmm", traceable=False, transforms=True)
 def spmm(matrix: SparseMatrix, x: Tensor) -> Tensor:
     """Return the product of a sparse matrix with x (columns, width)."""
     if not len(matrix.column):

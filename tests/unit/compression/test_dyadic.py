@@ -70,15 +70,14 @@ def test_integers_cut_short_are_noticed():
 
 
 def test_why_the_codec_cannot_be_compiled_is_the_reason_given(monkeypatch):
-    def refuse(real):
+    def refuse():
         raise BackendError("kernel cache /full cannot be used: No space left on device")
 
-    monkeypatch.setattr(dyadic, "_library", refuse)
-    monkeypatch.setattr(library, "unavailable", lambda: "No space left on device")
+    monkeypatch.setattr(library, "_library", refuse)
+    library.unavailable.cache_clear()
     for package in ("pysz", "zfpy", "hdf5plugin"):
         monkeypatch.setitem(sys.modules, package, None)
-    dyadic.unavailable.cache_clear()
     with pytest.raises(BackendError, match="No space left on device") as caught:
         choose.encode_best(np.arange(27.0).reshape(3, 3, 3), 1e-3, choose.Options())
-    dyadic.unavailable.cache_clear()
+    library.unavailable.cache_clear()
     assert "C compiler" not in str(caught.value)

@@ -69,7 +69,7 @@ def test_hostile_payloads_are_errors_or_values_but_never_a_crash():
 
 
 def test_a_bound_alone_asks_for_the_smallest_stream():
-    """With a bound and nothing else, no codec that is installed makes a smaller stream."""
+    """Given a bound and no other option, no installed codec makes a smaller stream."""
     x = np.load(TURBULENCE)[:30, :31, :32].copy()
     stream = compress(x, rel=1e-3)
     assert np.abs(x - decompress(stream)).max() <= 1e-3 * np.ptp(x)

@@ -23,7 +23,7 @@ from scitoolkit.core.config import (
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.jobs import domains
 from scitoolkit.core.plugins import Choice, Kind
-from scitoolkit.core.suggest import nearest_key
+from scitoolkit.core.suggest import SAME_MEANING, nearest_key
 
 optimizers: Kind[type[Config]] = Kind("test optimizer")
 
@@ -251,21 +251,64 @@ def test_a_key_under_both_names_is_refused(tmp_path):
         load_config(Moved, write(tmp_path / "both.yaml", text))
 
 
-@pytest.mark.parametrize("domain", ["potentials", "mesh_transport"])
+@pytest.mark.parametrize("domain", ["potentials", "mesh_transport", "emulation", "generate"])
 def test_former_keys_of_the_shipped_domains_are_accepted(domain):
     former, now = {
         "potentials": (
             {
                 "surrogate": "potentials",
-                "data": {"train": ["/a.xyz"], "seed": 3},
+                "data": {"train": ["/a.xyz"], "seed": 3, "validation": 0.2},
                 "model": {"name": "mace"},
             },
-            {"data": {"path": ["/a.xyz"]}, "seed": 3, "model": {"name": "mace"}},
+            {
+                "data": {"path": ["/a.xyz"]},
+                "split": {"validation": 0.2},
+                "seed": 3,
+                "model": {"name": "mace"},
+            },
+        ),
+        "generate": (
+            {"generator": {"name": "kuramoto_sivashinsky"}, "draw": {"seed": 3}},
+            {"generator": {"name": "kuramoto_sivashinsky"}, "seed": 3},
         ),
         "mesh_transport": (
             {"data": {"path": "/a.h5", "validation": 3, "test": 1}},
             {"data": {"path": "/a.h5"}, "split": {"validation": 3, "test": 1}},
         ),
+        "emulation": (
+            {"data": {"path": "/a.h5", "inputs": ["u"], "outputs": ["u"]}, "weights": "int8"},
+            {"data": {"path": "/a.h5", "inputs": ["u"], "outputs": ["u"]}, "weights_dtype": "int8"},
+        ),
     }[domain]
     schema = domains.get(domain).config_class
     assert Document(raw=former).validate(schema) == Document(raw=now).validate(schema)
+
+
+def test_another_programs_key_is_read_as_ours_with_a_notice(tmp_path, caplog):
+    caplog.set_level("INFO", logger="scitoolkit")
+    text = "data: {path: a.nc}\ntraining: {max_epochs: 3, optimizer: {learning_rate: 0.5}}\n"
+    config = load_config(Top, write(tmp_path / "theirs.yaml", text))
+    assert (config.training.epochs, config.training.optimizer.lr) == (3, 0.5)
+    notices = [r.getMessage() for r in caplog.records if "is read as" in r.getMessage()]
+    assert sorted(notices) == [
+        "configuration key 'learning_rate' is read as 'lr'",
+        "configuration key 'max_epochs' is read as 'epochs'",
+    ]
+    both = text.replace("max_epochs: 3", "max_epochs: 3, epochs: 3")
+    with pytest.raises(ConfigProblems, match="'max_epochs' is another name of 'epochs'"):
+        load_config(Top, write(tmp_path / "both.yaml", both))
+
+
+def test_words_of_one_meaning_are_synonyms_too():
+    for theirs, ours in SAME_MEANING.items():
+        assert nearest_key(theirs.lower(), [ours, "unrelated"]) == ours
+
+
+def test_the_seed_of_the_job_is_that_of_sections_that_set_none():
+    schema = domains.get("potentials").config_class
+    raw = {"data": {"path": ["/a.xyz"]}, "model": {"name": "mace"}, "seed": 5}
+    config = Document(raw=raw).validate(schema)
+    assert (config.model.seed, config.training.seed) == (5, 5)
+    config = Document(raw={**raw, "training": {"seed": 2}}).validate(schema)
+    assert (config.model.seed, config.training.seed) == (5, 2)
+    assert Document(raw=config.model_dump(mode="json")).validate(schema) == config

@@ -32,10 +32,11 @@ def config(path, variable="sst", *, training=None, **more):
     model = more.get("model", {}).get("name", "auto")
     if model in ("auto", "none"):  # one family: the choice among all is tested below
         more = {"forecaster": {"name": "damped_anomaly_memory", "folds": 1}, **more}
+    if model != "none":
+        more["training"] = training or {"epochs": 2, "batch_size": 16, "progress": False}
     return ForecastingConfig(
         data={"path": path, "variable": variable},
         split={"train": 0.625, "validation": 0.125, "test": 0.25},
-        training=training or {"epochs": 2, "batch_size": 16, "progress": False},
         ensemble=1,
         **more,
     )

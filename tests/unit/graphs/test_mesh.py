@@ -1,16 +1,15 @@
 """Transport on meshes: exact invariances, any number of ranks, and the job on a small set."""
 
 import copy
-import importlib.util
 import json
 
 import h5py
 import numpy as np
 import pytest
 import torch
+from mesh_files import write_meshes
 
 from scitoolkit import api
-from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.graphs.communicator import SingleProcess, Traffic
 from scitoolkit.graphs.grid import Grid
@@ -25,18 +24,13 @@ from scitoolkit.testing.ranks import run_ranks
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     """Two small meshes by the dataset's own generator."""
-    skfem = pytest.importorskip("skfem", exc_type=ImportError)
-    path = content_root("datasets") / "mesh_diffusion" / "generate.py"
-    spec = importlib.util.spec_from_file_location("generate_mesh_diffusion", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    out = tmp_path_factory.mktemp("mesh") / "mesh.h5"
-    meshes = {"circle": skfem.MeshTri.init_circle(3), "square": skfem.MeshTri().refined(3)}
-    with h5py.File(out, "w") as file:
-        for name, mesh in meshes.items():
-            for key, values in module.simulate(mesh, 6, seed=1).items():
-                file.create_dataset(f"{name}/{key}", data=values)
-    return out
+    return write_meshes(
+        tmp_path_factory.mktemp("mesh") / "mesh.h5",
+        lambda skfem: {
+            "circle": skfem.MeshTri.init_circle(3),
+            "square": skfem.MeshTri().refined(3),
+        },
+    )
 
 
 def network():

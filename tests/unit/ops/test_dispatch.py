@@ -10,6 +10,8 @@ from scitoolkit.ops.codegen import KernelBackend, dispatch, kernel_backends, ope
 from scitoolkit.ops.radial import radial_basis
 from scitoolkit.testing.kernels import KernelContract
 
+REFERENCE = operations.get("radial_basis").reference
+
 
 class Doubled(KernelBackend):
     """A backend in one file: plain torch, in float64 inside."""
@@ -24,7 +26,7 @@ class Doubled(KernelBackend):
 
 @Doubled.serve("radial_basis", transforms=True)
 def _radial_basis(distances, spec):
-    return operations.get("radial_basis").reference(distances.double(), spec).float()
+    return REFERENCE(distances.double(), spec).float()
 
 
 @pytest.fixture

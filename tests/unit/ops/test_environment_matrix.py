@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from scitoolkit.core.errors import ConfigError, NumericalError
+from scitoolkit.core.errors import BackendError, ConfigError, NumericalError
 from scitoolkit.ops.codegen import call
 from scitoolkit.ops.environment_matrix import EnvironmentSpec, operators, reference
+from scitoolkit.ops.environment_matrix.environment import Environment, kernels
 from scitoolkit.ops.environment_matrix.table import jets, quintic_pieces, tabulate
 from scitoolkit.potentials.deepmd.networks import StackedNetworks
 
@@ -37,15 +38,13 @@ def problem(spec=SPEC, dtype=torch.float64, atoms=7, seed=0):
 def fused(spec, segments, types, vectors, mean, deviation, stack, training=True):
     weights = operators.flat_weights(list(zip(stack.weight, stack.bias, strict=True)))
     order = torch.arange(len(types)).flip(0)
-    environment = operators.Environment(
-        spec, order, segments, types, vectors, mean, deviation, training
-    )
+    environment = Environment(spec, order, segments, types, vectors, mean, deviation, training)
     moments = operators.moments(weights, environment)
     counts = segments.diff().view(-1, spec.num_types)
     absent = reference.absent_rows(spec, mean, deviation, stack.networks())[types]
     numbers = (torch.tensor(spec.sel) - counts).to(vectors.dtype)
     extra = torch.einsum("nt,ntmc->nmc", numbers, absent) / sum(spec.sel)
-    return environment, moments.flip(0) + extra
+    return (weights, environment), moments.flip(0) + extra
 
 
 @pytest.mark.parametrize("one_side", [True, False])
@@ -63,7 +62,7 @@ def test_moments_and_all_derivatives_are_the_references(dtype, tolerance, one_si
     generator = torch.manual_seed(1)
     cotangent = torch.randn(wanted.shape, generator=generator, dtype=dtype).requires_grad_()
     (slope,) = torch.autograd.grad(wanted, moved, cotangent, create_graph=True)
-    gradient = operators.edge_gradients(cotangent.flip(0), environment)
+    gradient = operators.edge_gradients(cotangent.flip(0), *environment)
     close(gradient, slope, tolerance)
 
     u = torch.randn(vectors.shape, generator=generator, dtype=dtype)
@@ -97,14 +96,68 @@ def test_a_loss_of_forces_and_energies_reaches_the_weights_in_the_right_order():
 
     environment, found = fused(SPEC, segments, types, vectors, mean, deviation, stack)
     (cotangent,) = torch.autograd.grad(found.sin().sum(), found, create_graph=True)
-    gradient = operators.edge_gradients(cotangent.flip(0), environment)
+    gradient = operators.edge_gradients(cotangent.flip(0), *environment)
     got = torch.autograd.grad(loss(found, gradient), list(stack.parameters()))
     for one, other in zip(got, expected, strict=True):
         close(one, other, 1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["f64", "f32"])
+def test_registered_operators_give_the_bits_of_the_eager_path(dtype):
+    segments, types, vectors, mean, deviation, stack = problem(dtype=dtype)
+    (weights, environment), _ = fused(SPEC, segments, types, vectors, mean, deviation, stack)
+    weights = weights.detach().requires_grad_()
+    arguments = operators.traced_arguments(environment)
+    generator = torch.manual_seed(1)
+    cotangent, again = torch.randn(2, 7, 20, 4, generator=generator, dtype=dtype).unbind()
+    cotangent.requires_grad_()
+    u = torch.randn(vectors.shape, generator=generator, dtype=dtype)
+
+    moments = operators.moments(weights, environment)
+    slopes = operators.edge_gradients(cotangent, weights, environment)
+    traced = operators.traced_moments(weights, *arguments)
+    traced_slopes = operators.traced_edge_gradients(cotangent, weights, *arguments)
+    assert torch.equal(traced, moments)
+    assert torch.equal(traced_slopes, slopes)
+    leaves = cotangent, weights
+    jvp, by_slopes = torch.autograd.grad(traced_slopes, leaves, u)
+    (by_moments,) = torch.autograd.grad(traced, weights, again)
+    assert torch.equal(jvp, torch.autograd.grad(slopes, cotangent, u)[0])
+    environment.pending_cotangent = None
+    (eager,) = torch.autograd.grad(moments, weights, again, retain_graph=True)
+    assert torch.equal(by_moments, eager)
+    # The eager path sums the two parts of a loss of both in one pass.
+    environment.pending_cotangent = cotangent.detach(), u
+    (eager,) = torch.autograd.grad(moments, weights, again)
+    close(by_slopes + by_moments, eager, 1e-13 if dtype == torch.float64 else 1e-5)
+    moved = vectors.clone().requires_grad_()
+    again = operators.traced_edge_gradients(cotangent, weights, moved, *arguments[1:])
+    with pytest.raises(BackendError, match=r"no derivative of .*vectors, twice"):
+        again.sum().backward()
+
+
+def test_opcheck_and_a_compiled_loss_of_energies_and_forces():
+    segments, types, vectors, mean, deviation, stack = problem()
+    (weights, environment), _ = fused(SPEC, segments, types, vectors, mean, deviation, stack)
+    weights = weights.detach().requires_grad_()
+    torch.library.opcheck(
+        operators.traced_moments.operator, (weights, *operators.traced_arguments(environment)),
+        test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
+    )  # fmt: skip
+
+    def loss(weights):
+        found = operators.moments(weights, environment)
+        slopes = operators.edge_gradients(found.cos(), weights, environment)
+        return (slopes**2).sum() + (found**2).sum()
+
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    (wanted,) = torch.autograd.grad(loss(weights), weights)
+    (got,) = torch.autograd.grad(compiled(weights), weights)
+    close(got, wanted, 1e-12)
+
+
 def test_tanh_is_accurate_to_3_ulp_and_knows_nan_and_infinity():
-    library = operators.kernels(SPEC, torch.float64)
+    library = kernels(SPEC, torch.float64)
     x = torch.cat([
         torch.linspace(-25, 25, 200_003, dtype=torch.float64),
         torch.logspace(-300, 1, 20_001, dtype=torch.float64),

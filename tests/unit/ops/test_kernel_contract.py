@@ -5,3 +5,4 @@ from scitoolkit.testing.kernels import KernelContract
 
 class TestGeneratedC(KernelContract):
     backend = "cpu"
+    namespace = "scitoolkit."

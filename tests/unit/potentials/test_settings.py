@@ -21,13 +21,29 @@ ROOT = Path(__file__).resolve().parents[3]
         (MaceConfig, "num_channels", "channels"), (MaceConfig, "max_ell", "lmax"),
         (MaceConfig, "max_L", "lmax_hidden"), (MaceConfig, "num_interactions", "layers"),
         (MaceConfig, "num_radial_basis", "num_basis"), (MaceConfig, "r_max", "cutoff"),
-        (NequipConfig, "l_max", "lmax"), (NequipConfig, "num_features", "channels"),
+        (NequipConfig, "l_max", "lmax"), (NequipConfig, "num_layers", "layers"),
         (NequipConfig, "num_bessels", "num_basis"), (SeE2AConfig, "rcut_smth", "cutoff_smooth"),
-        (SeE2AConfig, "axis_neuron", "axis_neurons"), (SeE2AConfig, "numb_fparam", "frame_param"),
+        (SeE2AConfig, "axis_neuron", "axis_neurons"),
+        (SeE2AConfig, "numb_fparam", "frame_parameters"),
     ],
 )  # fmt: skip
-def test_names_of_other_programs_lead_to_ours(model, theirs, ours):
-    with pytest.raises(ConfigProblems, match=ours):
+def test_names_of_other_programs_with_our_meaning_are_accepted(model, theirs, ours):
+    settings = {**model.example, "precision": "float64"}
+    settings.pop(ours, None)
+    assert model(**settings, **{theirs: 2}) == model(**settings, **{ours: 2})
+    with pytest.raises(ConfigProblems, match=f"'{theirs}' is another name of '{ours}'"):
+        model(**settings, **{theirs: 2, ours: 2})
+
+
+@pytest.mark.parametrize(
+    ("model", "theirs", "ours"),
+    [
+        (NequipConfig, "num_features", "channels"), (NequipConfig, "radial_mlp_width", "radial_"),
+        (MaceConfig, "MLP_irreps", "readout_width"), (MaceConfig, "hidden_irreps", "lmax_hidden"),
+    ],
+)  # fmt: skip
+def test_names_with_another_meaning_are_only_suggested(model, theirs, ours):
+    with pytest.raises(ConfigProblems, match=f"did you mean {ours}"):
         model(**{theirs: 3})
 
 
@@ -53,3 +69,8 @@ def test_packages_that_settings_need_are_named():
     _, config = api.load(ROOT / "workflows" / "water_deepmd")
     assert config.data.required_packages() == ()
     assert ZblConfig().required_packages() == ("ase",)
+
+
+def test_epochs_beside_steps_are_a_warning():
+    _, found = api.validate(ROOT / "workflows" / "water_deepmd", ["training.epochs=7"])
+    assert [(f.level, f.key) for f in found] == [("warning", "training.epochs")]

@@ -12,6 +12,7 @@ import yaml
 from scitoolkit import api
 from scitoolkit.core.config import ConfigProblems
 from scitoolkit.core.content import content_root
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.search import load_history, spaces
 from scitoolkit.search.config import FinalConfig
 from scitoolkit.search.objective import TrainedTrial
@@ -48,6 +49,14 @@ def test_points_of_a_space_are_configurations(name, tmp_path):
             if not isinstance(value, dict):
                 found = operator.attrgetter(key)(config)
                 assert getattr(found, "name", found) == value
+
+
+def test_a_budget_of_epochs_is_refused_where_steps_are_set():
+    file = content_root("workflows") / "water_deepmd" / "train.yaml"
+    with pytest.raises(ConfigError, match=r"settings: \[training.steps=\]"):
+        TrainedTrial(str(file)).resolve({}, budget=3)
+    _, config = TrainedTrial(str(file), ("training.steps=",)).resolve({}, budget=3)
+    assert config.training.epochs == 3
 
 
 def test_codecs_are_searched_by_accuracy_gain(tmp_path):

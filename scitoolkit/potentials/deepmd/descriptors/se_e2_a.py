@@ -17,6 +17,8 @@ from torch import Tensor
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import BackendError
 from scitoolkit.ops.environment_matrix import operators
+from scitoolkit.ops.environment_matrix.environment import Environment
+from scitoolkit.ops.environment_matrix.public import available
 from scitoolkit.ops.environment_matrix.table import Table, tabulate
 from scitoolkit.ops.fitting_network import FittingSpec
 from scitoolkit.potentials.deepmd.descriptors.base import Moments
@@ -82,7 +84,7 @@ class SeE2ADescriptor(PairDescriptor):
             self.use_kernels
             and vectors.device.type == "cpu"
             and not self.embedding.step
-            and operators.available(self.spec, vectors.dtype)
+            and available(self.spec, vectors.dtype)
         )
 
     def fused_fitting(self, widths: Sequence[int]) -> FittingSpec | None:
@@ -104,10 +106,11 @@ class SeE2ADescriptor(PairDescriptor):
             return self._tabulated(table, graph, vectors)
         types, spec = graph["types"], self.spec
         order = types.argsort(stable=True)
-        environment = operators.Environment(
+        environment = Environment(
             spec, order, graph["segments"], types, vectors, *self.statistics(), self.training
         )
-        moments = operators.moments(self.flat_weights(), environment)
+        weights = self.flat_weights()
+        moments = operators.moments(weights, environment)
         counts = torch.bincount(types, minlength=spec.num_types).tolist()
         numbers, absent = self.num_absent(graph)[order].split(counts), self.absent().unbind()
         # By type: one matrix product each, without a copy of `absent` for every atom.
@@ -117,7 +120,8 @@ class SeE2ADescriptor(PairDescriptor):
         ]
         values = torch.cat(parts).view_as(moments)[order.argsort()]
         return Moments(
-            values, lambda cotangent: operators.edge_gradients(cotangent[order], environment)
+            values,
+            lambda cotangent: operators.edge_gradients(cotangent[order], weights, environment),
         )
 
     def _tabulated(self, table: Table, graph: Batch, vectors: Tensor) -> Moments:
@@ -192,14 +196,14 @@ class SeE2AChunks:
         self._vectors = vectors if self._kept is None else vectors[self._kept]
         self._slopes = torch.empty_like(self._vectors)
         self._num_absent = descriptor.num_absent(self._graph)
-        self._environment: operators.Environment | None = None
+        self._environment: Environment | None = None
         self.chunk = CHUNK if self._constants.table is None else TABLE_CHUNK
 
     def values(self, atoms: Tensor, kind: int) -> Tensor:
         """Return the moments (n, M, 4) of atoms (n,) of the type `kind`."""
         constants, graph = self._constants, self._graph
         if constants.table is None:
-            self._environment = operators.Environment(
+            self._environment = Environment(
                 self._descriptor.spec, atoms, graph["segments"], graph["types"], self._vectors,
                 *self._descriptor.statistics(), self._descriptor.training,
             )  # fmt: skip

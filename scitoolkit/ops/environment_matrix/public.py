@@ -1,0 +1,32 @@
+"""The environment-matrix operation and whether its kernels run."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from scitoolkit.ops.codegen import GeneratedC, Operation
+from scitoolkit.ops.environment_matrix import operators, reference
+from scitoolkit.ops.environment_matrix.environment import Environment, kernels
+from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
+
+
+def _reference(weights: Tensor, environment: Environment) -> Tensor:
+    e = environment
+    graph = (e.vectors, e.segments, e.types, e.mean, e.deviation)
+    return reference.present_moments(e.spec, *graph, weights)[e.atoms]
+
+
+OPERATION = Operation(
+    "environment_matrix",
+    "moments of smooth environment matrices (DeepPot-SE)",
+    _reference,
+    1,
+    "scitoolkit.ops.environment_matrix.examples:examples",
+)
+GeneratedC.serve(OPERATION.name, prepare=kernels)(operators.moments)
+
+
+def available(spec: EnvironmentSpec, dtype: torch.dtype) -> bool:
+    """Return whether the kernels can run here; log once why not."""
+    return OPERATION.has_kernel(spec, dtype)
