@@ -14,9 +14,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import xarray as xr
+from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError, missing_extra
 from scitoolkit.core.run_directory import temporary_name
@@ -30,6 +28,9 @@ from scitoolkit.io.coordinates import (
     require_numbers,
 )
 from scitoolkit.io.formats.base import format_of, unreadable
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 PathLike = str | os.PathLike[str]
 Dims = Sequence[str] | Mapping[str, Sequence[str]]
@@ -66,6 +67,7 @@ def open_fields(
         BackendError: Zarr, or several files, without the optional package.
 
     Example:
+        >>> import xarray as xr
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "u.nc"
         >>> _ = write_fields(xr.Dataset({"u": ("x", [1.0, 2.0], {"units": "m/s"})}), file)
@@ -179,6 +181,8 @@ def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Data
     """Join files along time, in the order of their first times."""
     if importlib.util.find_spec("dask") is None:
         raise missing_extra("dask", "dask", "joining several files lazily")
+    import xarray as xr
+
     parts: list[xr.Dataset] = []
     try:
         for path in paths:
@@ -219,6 +223,8 @@ def _shared_time_dim(dataset: xr.Dataset, where: str) -> str:
 
 def _name_dims(dataset: xr.Dataset, dims: Dims, where: str) -> xr.Dataset:
     """Return the dataset with its dims named as the user says."""
+    import xarray as xr
+
     if isinstance(dims, Mapping):
         unknown = [name for name in dims if name not in dataset.variables]
         if unknown:

@@ -96,6 +96,8 @@ class Format(NeedsPackages, ABC):
         single_array: the file is one array without name, dims and attributes.
         unnamed_dims: files have no names of dims.
         whole_chunks: a chunk can only be read as a whole even without a stated filter.
+        highest_guess: the most that `guess` returns; a member whose guess is slow and unsure is
+            not asked where another is surer.
     """
 
     name: ClassVar[str]
@@ -106,6 +108,7 @@ class Format(NeedsPackages, ABC):
     single_array: ClassVar[bool] = False
     unnamed_dims: ClassVar[bool] = False
     whole_chunks: ClassVar[bool] = False
+    highest_guess: ClassVar[float] = 1.0
 
     @classmethod
     @abstractmethod
@@ -210,8 +213,11 @@ def format_of(path: Path) -> type[Format]:
                 raise limit_reached(path) from None
             raise DataError(f"cannot be opened ({error.strerror})", where=str(path)) from None
     known = [formats.get(name) for name in formats]
-    best = max(known, key=lambda member: member.guess(path))
-    if best.guess(path) <= 0:
+    best, surest = None, 0.0
+    for member in sorted(known, key=lambda member: -member.highest_guess):
+        if member.highest_guess > surest and (guess := member.guess(path)) > surest:
+            best, surest = member, guess
+    if best is None:
         raise _not_recognised(path, known)
     if best.unavailable():
         raise missing_extra(best.requires[0], best.extra, f"reading {best.name} files")
