@@ -150,6 +150,47 @@ class Job(ABC):
         return Artifacts()
 
 
+class Pipeline(Protocol):
+    """A module that does a domain's work; its functions are those of `Job`."""
+
+    def check(self, config: Any) -> Mapping[str, Any]:
+        """See `Job.check`."""
+
+    def train(self, config: Any, run: RunDirectory, *, resume: bool = False) -> None:
+        """See `Job.train`."""
+
+    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
+        """See `Job.evaluate`."""
+
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """See `Job.predict`."""
+
+
+class PipelineJob(Job):
+    """Base of jobs whose work is done by a module that is imported when it is first needed."""
+
+    @staticmethod
+    @abstractmethod
+    def pipeline() -> Pipeline:
+        """Import the module and return it; whoever reads a configuration does not pay for it."""
+
+    def check(self, config: Any) -> Mapping[str, Any]:
+        """See `Job.check`."""
+        return self.pipeline().check(config)
+
+    def train(self, config: Any, run: RunDirectory, *, resume: bool = False) -> None:
+        """See `Job.train`."""
+        self.pipeline().train(config, run, resume=resume)
+
+    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
+        """See `Job.evaluate`."""
+        return self.pipeline().evaluate(directory, data)
+
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """See `Job.predict`."""
+        self.pipeline().predict(directory, source, output)
+
+
 @runtime_checkable
 class Exporter(Protocol):
     """A job whose surrogates can be written for other programs to call.

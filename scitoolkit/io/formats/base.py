@@ -6,7 +6,6 @@ and may bring two faster ways: row readers for the planned loader, and a writer 
 
 from __future__ import annotations
 
-import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError, missing_extra
-from scitoolkit.core.plugins import Kind
+from scitoolkit.core.plugins import Kind, NeedsPackages
 from scitoolkit.io.loader.descriptors import limit_reached, too_many_open
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class FieldWriter(Protocol):
         """Remove what was written; does nothing after `finish`."""
 
 
-class Format(ABC):
+class Format(NeedsPackages, ABC):
     """Base of a file format; a member is this class itself, it has no settings.
 
     Attributes:
@@ -102,7 +101,6 @@ class Format(ABC):
     """
 
     name: ClassVar[str]
-    requires: ClassVar[tuple[str, ...]] = ()
     extra: ClassVar[str] = "all"
     suffixes: ClassVar[tuple[str, ...]] = ()
     planned: ClassVar[bool] = False
@@ -185,12 +183,6 @@ class Format(ABC):
             variables: what will be written.
         """
         raise ConfigError(f"the format {cls.name} cannot be written", where=str(path))
-
-    @classmethod
-    def unavailable(cls) -> str:
-        """Return why the format cannot be read on this machine, "" if it can."""
-        missing = [p for p in cls.requires if importlib.util.find_spec(p) is None]
-        return f"{' and '.join(missing)} is not installed" if missing else ""
 
 
 formats: Kind[type[Format]] = Kind(
