@@ -96,6 +96,8 @@ class Format(NeedsPackages, ABC):
         single_array: the file is one array without name, dims and attributes.
         unnamed_dims: files have no names of dims.
         whole_chunks: a chunk can only be read as a whole even without a stated filter.
+        highest_guess: the most that `guess` returns; a member whose guess is slow and unsure is
+            not asked where another is surer.
     """
 
     name: ClassVar[str]
@@ -106,6 +108,7 @@ class Format(NeedsPackages, ABC):
     single_array: ClassVar[bool] = False
     unnamed_dims: ClassVar[bool] = False
     whole_chunks: ClassVar[bool] = False
+    highest_guess: ClassVar[float] = 1.0
 
     @classmethod
     @abstractmethod
@@ -209,13 +212,26 @@ def format_of(path: Path) -> type[Format]:
             if too_many_open(error):
                 raise limit_reached(path) from None
             raise DataError(f"cannot be opened ({error.strerror})", where=str(path)) from None
-    known = [formats.get(name) for name in formats]
-    best = max(known, key=lambda member: member.guess(path))
-    if best.guess(path) <= 0:
-        raise _not_recognised(path, known)
+    best = recognised(path)
+    if best is None:
+        raise _not_recognised(path, _by_surety())
     if best.unavailable():
         raise missing_extra(best.requires[0], best.extra, f"reading {best.name} files")
     return best
+
+
+def recognised(path: Path) -> type[Format] | None:
+    """Return the format that is surest of a path, whether or not it can be read here."""
+    best, surest = None, 0.0
+    for member in _by_surety():
+        if member.highest_guess > surest and (guess := member.guess(path)) > surest:
+            best, surest = member, guess
+    return best
+
+
+def _by_surety() -> list[type[Format]]:
+    known = [formats.get(name) for name in formats]
+    return sorted(known, key=lambda member: -member.highest_guess)
 
 
 def writing_format(path: Path, default: str = "") -> type[Format]:
