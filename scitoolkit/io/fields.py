@@ -27,7 +27,7 @@ from scitoolkit.io.coordinates import (
     is_time,
     require_numbers,
 )
-from scitoolkit.io.formats.base import format_of, unreadable
+from scitoolkit.io.formats.base import format_of, recognised, unreadable
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -161,6 +161,24 @@ def expand_paths(path: PathLike | Sequence[PathLike]) -> list[Path]:
             fix = f"did you mean {p.parent / near}?" if near else ""
             raise DataError("no such file", where=str(p), fix=fix)
     return paths
+
+
+def packages_for(path: PathLike | Sequence[PathLike]) -> tuple[str, ...]:
+    """Return the optional packages that `open_fields` needs for a path.
+
+    Of several files the first is looked at; files that are missing need nothing.
+
+    Example:
+        >>> packages_for("no_such_file.nc")
+        ()
+    """
+    try:
+        paths = expand_paths(path)
+        found = recognised(paths[0])
+    except (DataError, OSError):
+        return ()
+    dask = ("dask",) if len(paths) > 1 else ()
+    return (*(found.requires if found else ()), *dask)
 
 
 def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:

@@ -212,16 +212,26 @@ def format_of(path: Path) -> type[Format]:
             if too_many_open(error):
                 raise limit_reached(path) from None
             raise DataError(f"cannot be opened ({error.strerror})", where=str(path)) from None
-    known = [formats.get(name) for name in formats]
-    best, surest = None, 0.0
-    for member in sorted(known, key=lambda member: -member.highest_guess):
-        if member.highest_guess > surest and (guess := member.guess(path)) > surest:
-            best, surest = member, guess
+    best = recognised(path)
     if best is None:
-        raise _not_recognised(path, known)
+        raise _not_recognised(path, _by_surety())
     if best.unavailable():
         raise missing_extra(best.requires[0], best.extra, f"reading {best.name} files")
     return best
+
+
+def recognised(path: Path) -> type[Format] | None:
+    """Return the format that is surest of a path, whether or not it can be read here."""
+    best, surest = None, 0.0
+    for member in _by_surety():
+        if member.highest_guess > surest and (guess := member.guess(path)) > surest:
+            best, surest = member, guess
+    return best
+
+
+def _by_surety() -> list[type[Format]]:
+    known = [formats.get(name) for name in formats]
+    return sorted(known, key=lambda member: -member.highest_guess)
 
 
 def writing_format(path: Path, default: str = "") -> type[Format]:
