@@ -95,7 +95,7 @@ class Evaluation:
 
     @property
     def goes_on(self) -> bool:
-        """Whether a rollout can go past the data: what it is given besides does not change."""
+        """Whether a rollout can go past the data: its other inputs are constant in time."""
         steps = self.config.rollout.long
         known = {*self.layout.recurrent, *self.data.constant}
         return self.has_rollout and steps > 0 and known >= {v.name for v in self.layout.inputs}
