@@ -12,7 +12,7 @@ from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.emulator import grid_of
 from scitoolkit.emulation.guards.proposals import deviation, proposals, written
-from scitoolkit.io.campaign.split import Parts, divide
+from scitoolkit.io.campaign.split import SplitRows, split_campaign
 
 MAX_FRAMES = 8
 JUMP = 4.0
@@ -28,10 +28,12 @@ def frames_of(data: Data, blocks: Sequence[range], lead: int) -> dict[str, np.nd
     return {n: read[n][:, 0] for n in names}
 
 
-def training_part(config: EmulationConfig, data: Data) -> Parts:
+def training_part(config: EmulationConfig, data: Data) -> SplitRows:
     """Return the parts of the samples of a job."""
     own_test = config.data.test is None
-    return divide(data.campaign.index, config.data.lead + 1, config.split, own_test=own_test)
+    return split_campaign(
+        data.campaign.index, config.data.lead + 1, config.split, own_test=own_test
+    )
 
 
 def refuse_broken_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> None:

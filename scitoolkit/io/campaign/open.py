@@ -15,7 +15,7 @@ from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.campaign import open_campaign as find_campaign
 from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, Options
 from scitoolkit.io.campaign.rows import CampaignRows, row_sets
-from scitoolkit.io.campaign.split import CampaignSplit, Parts, divide
+from scitoolkit.io.campaign.split import CampaignSplit, SplitRows, split_campaign
 from scitoolkit.io.campaign.windows import CampaignWindows
 from scitoolkit.io.fields import PathLike
 
@@ -109,13 +109,13 @@ class OpenCampaign:
             coordinates[dim] = xr.Variable.concat(known, dim=dim)
         return xr.Dataset(variables, coordinates)
 
-    def split(self, **sizes: Any) -> Parts:
+    def split(self, **sizes: Any) -> SplitRows:
         """Return ranges of rows for `train`, `validation` and `test`; no two share a simulation.
 
         Args:
             **sizes: the fields of `CampaignSplit`: train, validation, test, by, ...
         """
-        return divide(self.found.index, 2, CampaignSplit(**sizes), own_test=True)
+        return split_campaign(self.found.index, 2, CampaignSplit(**sizes), own_test=True)
 
     def windows(
         self, history: int = 1, horizon: int = 1, *, stride: int = 1,

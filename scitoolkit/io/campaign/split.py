@@ -9,9 +9,9 @@ import numpy as np
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.campaign.index import SampleIndex
-from scitoolkit.io.split import PARTS, SplitConfig, blocked_split
+from scitoolkit.io.split import SPLITS, SplitConfig, blocked_split
 
-Parts = dict[str, list[range]]
+SplitRows = dict[str, list[range]]
 
 
 class CampaignSplit(SplitConfig):
@@ -26,7 +26,9 @@ class CampaignSplit(SplitConfig):
     by: Literal["auto", "simulation", "time"] = "auto"
 
 
-def divide(index: SampleIndex, window: int, config: CampaignSplit, *, own_test: bool) -> Parts:
+def split_campaign(
+    index: SampleIndex, window: int, config: CampaignSplit, *, own_test: bool
+) -> SplitRows:
     """Return the rows of each part as ranges, each within one simulation; no two parts share one.
 
     Args:
@@ -40,7 +42,7 @@ def divide(index: SampleIndex, window: int, config: CampaignSplit, *, own_test: 
 
     Example:
         >>> index = SampleIndex([0, 1, 2, 3], [5, 5, 5, 5])
-        >>> divide(index, 2, CampaignSplit(), own_test=True)["test"]
+        >>> split_campaign(index, 2, CampaignSplit(), own_test=True)["test"]
         [range(15, 20)]
     """
     if not own_test and config.test:
@@ -51,19 +53,19 @@ def divide(index: SampleIndex, window: int, config: CampaignSplit, *, own_test: 
     return _by_simulation(index, config) if by_simulation else _by_time(index, window, config)
 
 
-def _by_time(index: SampleIndex, window: int, config: CampaignSplit) -> Parts:
-    parts: Parts = {name: [] for name in PARTS}
+def _by_time(index: SampleIndex, window: int, config: CampaignSplit) -> SplitRows:
+    parts: SplitRows = {name: [] for name in SPLITS}
     for block in index.blocks:
         split = blocked_split(len(block), 1, max(window - 1, 0), config)
         assert split.steps is not None
-        for name in PARTS:
+        for name in SPLITS:
             steps = split.steps[name]
             if len(steps):
                 parts[name].append(range(block.start + steps.start, block.start + steps.stop))
     return parts
 
 
-def _by_simulation(index: SampleIndex, config: CampaignSplit) -> Parts:
+def _by_simulation(index: SampleIndex, config: CampaignSplit) -> SplitRows:
     if config.gap or config.test_start is not None:
         raise ConfigError(
             "gap and dates divide a simulation in time, not simulations", where="split",
@@ -72,7 +74,7 @@ def _by_simulation(index: SampleIndex, config: CampaignSplit) -> Parts:
     counts = _counts(index.num_simulations, [config.train, config.validation, config.test])
     edges = np.concatenate([[0], np.cumsum(counts)])
     blocks = index.blocks
-    return {name: blocks[a:b] for name, a, b in zip(PARTS, edges[:-1], edges[1:], strict=True)}
+    return {name: blocks[a:b] for name, a, b in zip(SPLITS, edges[:-1], edges[1:], strict=True)}
 
 
 def _counts(total: int, wanted: Sequence[float | int]) -> list[int]:
