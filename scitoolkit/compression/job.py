@@ -8,7 +8,6 @@ from typing import ClassVar
 from scitoolkit.compression.config import CompressionConfig
 from scitoolkit.core.job import Pipeline, PipelineJob
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.core.starter import DataToStart
 
 
 class CompressionJob(PipelineJob):
@@ -16,6 +15,7 @@ class CompressionJob(PipelineJob):
 
     config_class: ClassVar[type[CompressionConfig]] = CompressionConfig
     task: ClassVar[str] = "compress"
+    starter_name: ClassVar[str] = "scitoolkit.compression.starter:starter"
 
     @staticmethod
     def pipeline() -> Pipeline:
@@ -23,12 +23,6 @@ class CompressionJob(PipelineJob):
         from scitoolkit.compression import pipeline
 
         return pipeline
-
-    def starter(self, data: DataToStart) -> str:
-        """Return a short commented configuration for some data."""
-        from scitoolkit.compression.starter import starter
-
-        return starter(data)
 
     def search_trial(
         self, config: CompressionConfig, run: RunDirectory, *, resume: bool = False

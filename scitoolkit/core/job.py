@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.lazy import load_name
 from scitoolkit.core.processes import one_process
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class Job(ABC):
         continues_from: pattern of the files of a run that a resumed training reads.
         reports_while_running: `report` evaluates first, as results grow while the run goes on.
         task: the word of `scitoolkit init` for it, "" if it writes no configurations.
+        starter_name: the function behind `starter`, as `module:name`.
     """
 
     config_class: ClassVar[type[JobConfig]]
@@ -92,6 +94,7 @@ class Job(ABC):
     continues_from: ClassVar[str] = "checkpoints/*"
     reports_while_running: ClassVar[bool] = False
     task: ClassVar[str] = ""
+    starter_name: ClassVar[str] = ""
 
     @abstractmethod
     def check(self, config: Any) -> Mapping[str, Any]:
@@ -130,6 +133,8 @@ class Job(ABC):
         Raises:
             ConfigError: the domain writes none.
         """
+        if self.starter_name:
+            return str(load_name(self.starter_name)(data))
         raise ConfigError(
             f"no configuration is written for {self.config_class.__name__} from data alone",
             fix=f"scitoolkit cp a workflow, and set data.path={data.path}",

@@ -40,6 +40,10 @@ class DataConfig(Config):
         lead: samples from input to output along `sample_dim`; 0 maps within one sample.
         grid: the space dims; those of the variables with most dims unless stated.
         dims: names of the dims of a plain HDF5 file, which has none.
+        parameters: names of numbers that each simulation has (a viscosity, a Rayleigh number),
+            inputs beside the fields: attributes or scalars of the files, or columns of
+            `parameter_table`. A list, or {name: linear | log} where some span decades.
+        parameter_table: CSV file whose first column names the simulations.
         units: {name: unit that the file must state}.
         files: `simulations` (one a file), `parts` of one simulation, or found by their times.
         pattern: names of files that hold one sample each, as in `run{simulation}_t{step}.h5`.
@@ -57,6 +61,8 @@ class DataConfig(Config):
     lead: NonNegativeInt = 1
     grid: list[str] | None = None
     dims: list[str] | dict[str, list[str]] | None = None
+    parameters: list[str] | dict[str, Literal["linear", "log"]] = Field(default_factory=list)
+    parameter_table: DataPath | None = None
     units: dict[str, str] = Field(default_factory=dict)
     files: Literal["auto", "simulations", "parts"] = "auto"
     pattern: str | None = None
@@ -79,9 +85,17 @@ class DataConfig(Config):
             names = getattr(self, key)
             if len(set(names)) < len(names):
                 raise ValueError(f"{key} names a variable twice: {names}")
+        if len(self.parameter_scales) < len(self.parameters):
+            raise ValueError(f"parameters names one twice: {self.parameters}")
         if self.lead == 0 and (both := set(self.inputs) & set(self.outputs)):
             raise ValueError(f"with lead 0 no variable is both input and output: {sorted(both)}")
         return self
+
+    @property
+    def parameter_scales(self) -> dict[str, Literal["linear", "log"]]:
+        """The scale on which each parameter is given to the network."""
+        names = self.parameters
+        return dict(names) if isinstance(names, dict) else dict.fromkeys(names, "linear")
 
 
 class SymmetryConfig(Config):
@@ -223,6 +237,8 @@ class EmulationConfig(SeededConfig):
             missing = set(data.inputs) & set(data.outputs)
             if data.lead == 0 or not missing:
                 problems.append("a rollout needs lead >= 1 and an output that is also an input")
+        if data.parameter_table and not data.parameters and self.split.by != "parameter":
+            problems.append("data.parameter_table is not used without data.parameters")
         if data.test is not None and self.split.test not in (0, CampaignSplit().test):
             problems.append("split.test is not used with data.test, which is the test part")
         if self.diagnostic is not None:

@@ -15,7 +15,8 @@ from scitoolkit.core.units import same_unit
 from scitoolkit.emulation.config import DataConfig
 from scitoolkit.emulation.variables import Layout, read_layout
 from scitoolkit.io.campaign import Campaign, Options, open_campaign
-from scitoolkit.io.campaign.rows import CampaignRows, row_sets
+from scitoolkit.io.campaign.parameters import with_parameters
+from scitoolkit.io.campaign.rows import Rows, row_sets
 from scitoolkit.io.campaign.windows import CampaignWindows
 
 
@@ -53,7 +54,7 @@ class Data:
         return self.dataset[dim].values if dim in self.dataset.coords else np.arange(size)
 
     @cached_property
-    def rows(self) -> dict[str, CampaignRows]:
+    def rows(self) -> dict[str, Rows]:
         """The rows of each array of the files, readable in any order."""
         return row_sets(self.campaign)
 
@@ -98,12 +99,14 @@ def open_data(
     campaign = open_campaign(
         path, [*config.inputs, *config.outputs], options, cache=cache, keep=keep
     )
+    campaign = with_parameters(campaign, config.parameter_scales, config.parameter_table)
     files = campaign.files
     where = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     inputs, outputs = (
         [c for name in names for c in campaign.names[name]]
         for names in (config.inputs, config.outputs)
     )
+    inputs += list(campaign.parameters)
     dataset = campaign.template()
     for name, unit in config.units.items():
         _require_unit(campaign, dataset, name, unit, where)

@@ -12,6 +12,7 @@ from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.emulator import grid_of
 from scitoolkit.emulation.guards.proposals import deviation, proposals, written
+from scitoolkit.io.campaign.parameters import parameter_values
 from scitoolkit.io.campaign.split import SplitRows, split_campaign
 
 MAX_FRAMES = 8
@@ -30,10 +31,14 @@ def frames_of(data: Data, blocks: Sequence[range], lead: int) -> dict[str, np.nd
 
 def training_part(config: EmulationConfig, data: Data) -> SplitRows:
     """Return the parts of the samples of a job."""
-    own_test = config.data.test is None
+    name, campaign = config.split.parameter, data.campaign
+    values = None
+    if name is not None:
+        values = parameter_values(campaign, name, config.data.parameter_table)
     return split_campaign(
-        data.campaign.index, config.data.lead + 1, config.split, own_test=own_test
-    )
+        campaign.index, config.data.lead + 1, config.split, own_test=config.data.test is None,
+        parameter=values,
+    )  # fmt: skip
 
 
 def refuse_broken_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, Pipeline, PipelineJob
-from scitoolkit.core.starter import DataToStart
 from scitoolkit.emulation.config import EmulationConfig, ExportOptions
 from scitoolkit.training import TrainingJob
 
@@ -18,6 +17,7 @@ class EmulationJob(PipelineJob, TrainingJob):
     config_class: ClassVar[type[EmulationConfig]] = EmulationConfig
     export_options: ClassVar[type[ExportOptions]] = ExportOptions
     task: ClassVar[str] = "emulate"
+    starter_name: ClassVar[str] = "scitoolkit.emulation.starter:starter"
 
     @staticmethod
     def pipeline() -> Pipeline:
@@ -25,12 +25,6 @@ class EmulationJob(PipelineJob, TrainingJob):
         from scitoolkit.emulation import pipeline
 
         return pipeline
-
-    def starter(self, data: DataToStart) -> str:
-        """Return a short commented configuration for some data."""
-        from scitoolkit.emulation.starter import starter
-
-        return starter(data)
 
     def validate(self, config: EmulationConfig) -> Sequence[Finding]:
         """Return what the data say of the guards and boundaries, and which invariants hold."""

@@ -36,7 +36,7 @@ from scitoolkit.emulation.statistics import Found, find_statistics
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
 from scitoolkit.io.campaign.leaks import require_no_leak
-from scitoolkit.io.campaign.split import SplitRows, split_campaign
+from scitoolkit.io.campaign.split import SplitRows
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import PlannedLoader
 from scitoolkit.io.loader.cursor import tensors
@@ -206,7 +206,7 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
     lead, rollout = config.data.lead, config.rollout
     reach = lead * (rollout.pushforward + rollout.steps)
     index = data.campaign.index
-    parts = split_campaign(index, lead + 1, config.split, own_test=config.data.test is None)
+    parts = training_part(config, data)
     require_no_leak(data.campaign, parts)
     emulator = build(config, data.layout)
     refuse_broken_guards(config, data, parts["train"])

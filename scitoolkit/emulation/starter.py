@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scitoolkit.core.starter import DataToStart, Lines
+from scitoolkit.io.campaign.parameters import varying
 from scitoolkit.io.campaign.survey import Survey, survey
 
 _SMALL = 64
@@ -29,6 +30,10 @@ def starter(data: DataToStart) -> str:
         dims=list(options.dims) if options.dims else None, pattern=options.pattern,
         lead=None if options.lead else 0,
     )  # fmt: skip
+    for name, (low, high) in varying(campaign).items():
+        lines.comment(
+            f"data.parameters: [{name}]", f"{low:g} to {high:g}: give it to the emulator?"
+        )
     _split(lines, found, rows)
     dim = next(iter(campaign.channels.values())).dims[-1]
     lines.comment(f"boundary: {{{dim}: circular}}", f"if {dim} is periodic; else a wall")

@@ -9,7 +9,6 @@ from typing import ClassVar
 from scitoolkit.core.job import Artifacts, Pipeline, PipelineJob
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.core.starter import DataToStart
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.parameters import network_cost
 from scitoolkit.training import TrainingJob
@@ -20,6 +19,7 @@ class ForecastingJob(PipelineJob, TrainingJob):
 
     config_class: ClassVar[type[ForecastingConfig]] = ForecastingConfig
     task: ClassVar[str] = "forecast"
+    starter_name: ClassVar[str] = "scitoolkit.forecasting.starter:starter"
 
     @staticmethod
     def pipeline() -> Pipeline:
@@ -27,12 +27,6 @@ class ForecastingJob(PipelineJob, TrainingJob):
         from scitoolkit.forecasting import pipeline
 
         return pipeline
-
-    def starter(self, data: DataToStart) -> str:
-        """Return a short commented configuration for some data."""
-        from scitoolkit.forecasting.starter import starter
-
-        return starter(data)
 
     def search_trial(
         self, config: ForecastingConfig, run: RunDirectory, *, resume: bool = False

@@ -11,7 +11,6 @@ with P = (Ra Pr)^-1/2, R = (Ra / Pr)^-1/2, b = 1/2 at z = -1/2 and -1/2 at z = 1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -256,25 +255,6 @@ def evaluation_matrix(nodes: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Return the matrix from a polynomial's values at nodes to those at points."""
     vander, order = np.polynomial.chebyshev.chebvander, len(nodes) - 1
     return np.linalg.solve(vander(2 * nodes, order).T, vander(2 * points, order).T).T
-
-
-def critical_rayleigh(numbers: Sequence[float] = (1690.0, 1725.0)) -> float:
-    """Return the Rayleigh number at which waves of wave number 3.117 begin to grow.
-
-    1707.762 between rigid plates (Chandrasekhar 1961, Hydrodynamic and Hydromagnetic Stability).
-    """
-    rates = []
-    for rayleigh in numbers:
-        flow = Convection(16, 24, rayleigh, 1.0, 2 * np.pi / 3.117, dt=0.2)
-        x = flow.length * np.arange(16) / 16
-        wave = 1e-6 * np.cos(flow.k[1] * x)[:, None] * np.cos(np.pi * flow.z)
-        flow.start(-flow.z + wave, 0 * wave, 0 * flow.z)
-        sizes = []
-        for _ in range(1500):
-            flow.step()
-            sizes.append(abs(flow.b[1]).max())
-        rates.append(np.log(sizes[-1] / sizes[-501]))
-    return float(np.interp(0, rates, numbers))
 
 
 def _apply(matrix: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from scitoolkit.core.job import CHAOTIC, Artifacts, Pipeline, PipelineJob
-from scitoolkit.core.starter import DataToStart
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.training import TrainingJob
 
@@ -16,6 +15,7 @@ class GraphJob(PipelineJob, TrainingJob):
 
     config_class: ClassVar[type[GraphConfig]] = GraphConfig
     task: ClassVar[str] = "graph"
+    starter_name: ClassVar[str] = "scitoolkit.graphs.starter:starter"
 
     @staticmethod
     def pipeline() -> Pipeline:
@@ -23,12 +23,6 @@ class GraphJob(PipelineJob, TrainingJob):
         from scitoolkit.graphs import pipeline
 
         return pipeline
-
-    def starter(self, data: DataToStart) -> str:
-        """Return a short commented configuration for some data."""
-        from scitoolkit.graphs.starter import starter
-
-        return starter(data)
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the whole model folder; a repetition on another processor ends elsewhere."""

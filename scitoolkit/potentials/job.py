@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from scitoolkit.core.config import load_config
 from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, Pipeline, PipelineJob
 from scitoolkit.core.model_folder import ModelFolder
-from scitoolkit.core.starter import DataToStart
 from scitoolkit.io.atoms import check_label_names
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.export.options import LibraryOptions
@@ -22,6 +21,7 @@ class PotentialJob(PipelineJob, TrainingJob):
     config_class: ClassVar[type[PotentialConfig]] = PotentialConfig
     export_options: ClassVar[type[LibraryOptions]] = LibraryOptions
     task: ClassVar[str] = "potential"
+    starter_name: ClassVar[str] = "scitoolkit.potentials.starter:starter"
 
     @staticmethod
     def pipeline() -> Pipeline:
@@ -29,12 +29,6 @@ class PotentialJob(PipelineJob, TrainingJob):
         from scitoolkit.potentials import pipeline
 
         return pipeline
-
-    def starter(self, data: DataToStart) -> str:
-        """Return a short commented configuration for some data."""
-        from scitoolkit.potentials.starter import starter
-
-        return starter(data)
 
     def validate(self, config: PotentialConfig) -> Sequence[Finding]:
         """Refuse names of labels that no file of the configuration has."""

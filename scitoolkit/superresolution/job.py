@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, Pipeline, PipelineJob
-from scitoolkit.core.starter import DataToStart
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.training import TrainingJob
 
@@ -17,6 +16,7 @@ class SuperresolutionJob(PipelineJob, TrainingJob):
 
     config_class: ClassVar[type[SuperresolutionConfig]] = SuperresolutionConfig
     task: ClassVar[str] = "superres"
+    starter_name: ClassVar[str] = "scitoolkit.superresolution.starter:starter"
 
     @staticmethod
     def pipeline() -> Pipeline:
@@ -32,12 +32,6 @@ class SuperresolutionJob(PipelineJob, TrainingJob):
         from scitoolkit.superresolution import pipeline
 
         return [*super().validate(config), *pipeline.validate(config)]
-
-    def starter(self, data: DataToStart) -> str:
-        """Return a short commented configuration for some data."""
-        from scitoolkit.superresolution.starter import starter
-
-        return starter(data)
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the whole model folder; a repetition on another processor ends elsewhere."""

@@ -75,6 +75,7 @@ class Campaign:
         coordinates: {space dim: (dims, values, attributes)}, for those that have some.
         layout: name of the layout.
         skipped: {simulation or file left out: why}.
+        parameters: {channel that is a parameter: its value in each simulation}.
     """
 
     options: Options
@@ -86,6 +87,7 @@ class Campaign:
     coordinates: dict[str, Coordinate]
     layout: str
     skipped: dict[str, str] = field(default_factory=dict)
+    parameters: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def files(self) -> list[Path]:
@@ -146,10 +148,12 @@ class Campaign:
             "rows_of_a_simulation": [int(rows.min()), int(rows.max())],
             "first_simulations": list(self.labels[:5]),
             **({"left_out": self.skipped} if self.skipped else {}),
+            **({"parameters": {n: [float(v.min()), float(v.max())]
+                               for n, v in self.parameters.items()}} if self.parameters else {}),
             "channels": {
                 c.name: {"variable": c.array.path, "axes": list(c.array.roles),
                          "shape": list(c.shape), "units": c.array.units}
-                for c in self.channels.values()
+                for c in self.channels.values() if c.name not in self.parameters
             },
         }  # fmt: skip
 

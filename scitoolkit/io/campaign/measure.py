@@ -17,7 +17,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign
-from scitoolkit.io.campaign.rows import CampaignRows
+from scitoolkit.io.campaign.rows import Rows
 from scitoolkit.io.campaign.statistics import Moments, fill_value_in
 from scitoolkit.io.campaign.windows import CampaignWindows
 
@@ -101,7 +101,10 @@ def split_hash(campaign: Campaign, blocks: Sequence[range]) -> str:
 def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> list[str]:
     """Return what the moments of each piece depend on, hashed; "" for those not to be kept."""
     segments, bounds = campaign.segments, campaign.index.rows
-    arrays = {p: [list(c.components) for c in found] for p, found in campaign.arrays.items()}
+    arrays = {
+        p: [list(c.components) for c in found]
+        for p, found in campaign.arrays.items() if p not in campaign.parameters
+    }  # fmt: skip
     common = repr([_VERSION, arrays, question, campaign.options.dims])
     virtual = {p: segments.stored(0, p).virtual for p in arrays}
     if any(virtual.values()):
@@ -118,13 +121,15 @@ def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> 
             common, segments.state(piece.segment), segments.groups[segments.group[piece.segment]],
             int(segments.member[piece.segment]), piece.first - start, piece.last - start,
             piece.first - piece.begin if before else 0, before,
+            [(n, float(v[campaign.index.simulation[piece.segment]]))
+             for n, v in campaign.parameters.items()],
         ])  # fmt: skip
         keys.append(hashlib.sha256(text.encode()).hexdigest())
     return keys
 
 
 def measure_pieces(
-    campaign: Campaign, sets: Mapping[str, CampaignRows], pieces: Mapping[int, Piece],
+    campaign: Campaign, sets: Mapping[str, Rows], pieces: Mapping[int, Piece],
     question: Question, *, share: tuple[int, int] = (0, 1),
 ) -> dict[int, Measured]:  # fmt: skip
     """Measure some pieces, each row read once.
@@ -151,7 +156,7 @@ def measure_pieces(
 
 
 def _bundles(
-    campaign: Campaign, sets: Mapping[str, CampaignRows], pieces: Mapping[int, Piece]
+    campaign: Campaign, sets: Mapping[str, Rows], pieces: Mapping[int, Piece]
 ) -> list[list[int]]:
     """Return pieces that lie in common chunks: the same rows of neighbouring simulations."""
     segments, bounds = campaign.segments, campaign.index.rows
@@ -170,9 +175,7 @@ def _bundles(
 class _Measuring:
     """Reads pieces in blocks of rows; the last rows of a simulation are kept for the next piece."""
 
-    def __init__(
-        self, campaign: Campaign, sets: Mapping[str, CampaignRows], question: Question
-    ) -> None:
+    def __init__(self, campaign: Campaign, sets: Mapping[str, Rows], question: Question) -> None:
         self.campaign, self.sets, self.question = campaign, sets, question
         frame = sum(4 * math.prod(c.shape) for c in campaign.channels.values())
         self.rows = max(question.lead + 1, BLOCK_BYTES // max(frame, 1))

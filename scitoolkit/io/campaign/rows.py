@@ -17,6 +17,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign, Channel
 from scitoolkit.io.campaign.headers import Stored
 from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, Array
+from scitoolkit.io.campaign.parameters import ParameterRows
 from scitoolkit.io.campaign.segments import Segments
 from scitoolkit.io.coordinates import READ_ERRORS
 from scitoolkit.io.formats.base import Format, formats
@@ -374,10 +375,18 @@ class CampaignRows(RowSet):
         return values[(..., *(next(numbers) if r == COMPONENT else slice(None) for r in roles))]
 
 
-def row_sets(campaign: Campaign) -> dict[str, CampaignRows]:
-    """Return the rows of every array of a campaign, by its path in the files."""
-    files = OpenFiles(campaign.segments, list(campaign.arrays))
-    return {path: CampaignRows(campaign, path, files) for path in campaign.arrays}
+Rows = CampaignRows | ParameterRows
+"""Rows of an array in files, or of a parameter of the simulations."""
+
+
+def row_sets(campaign: Campaign) -> dict[str, Rows]:
+    """Return the rows of every array of a campaign by its path in the files, and of parameters."""
+    stored = [path for path in campaign.arrays if path not in campaign.parameters]
+    files = OpenFiles(campaign.segments, stored)
+    return {
+        **{path: CampaignRows(campaign, path, files) for path in stored},
+        **{name: ParameterRows(campaign, name) for name in campaign.parameters},
+    }
 
 
 def _components(channels: Sequence[Channel]) -> tuple[list[int], list[slice]]:

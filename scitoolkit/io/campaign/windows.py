@@ -9,7 +9,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign
-from scitoolkit.io.campaign.rows import CampaignRows
+from scitoolkit.io.campaign.rows import Rows
 from scitoolkit.io.loader.file_source import FileSource, Key
 from scitoolkit.io.loader.source import require_finite
 
@@ -27,7 +27,7 @@ class CampaignWindows(FileSource):
     """
 
     def __init__(
-        self, campaign: Campaign, sets: Mapping[str, CampaignRows], starts: np.ndarray,
+        self, campaign: Campaign, sets: Mapping[str, Rows], starts: np.ndarray,
         offsets: Sequence[int], *, orders: Mapping[str, Sequence[str]] | None = None,
         dtype: type[np.floating] | None = None,
     ) -> None:  # fmt: skip

@@ -39,15 +39,20 @@ _PROPERTIES: dict[str, PropertyKind] = {
 _PARAMETERS = {"frame_parameters": "fparam", "atom_parameters": "aparam"}
 
 
+def _opened(path: Path | str) -> tuple[Tree, Tree, Tree, str]:
+    """Return a file's tree, its model, that one's fitting, and the path for messages."""
+    tree = open_tree(Path(path))
+    model = tree["model"]
+    return tree, model, model.get("fitting", {}), str(path)
+
+
 def read_deepmd(path: Path | str) -> DeepPotential:
     """Return the model of a `.dp` file, its energies those of deepmd-kit.
 
     Raises:
         DataError: not such a file, or a model of a kind that is not built here.
     """
-    tree, where = open_tree(Path(path)), str(path)
-    model = tree["model"]
-    fitting = model.get("fitting", {})
+    tree, model, fitting, where = _opened(path)
     if fitting.get("type") != "ener":
         raise DataError(
             f"fitting {fitting.get('type')!r} gives no energy", where=where, allowed="ener",
@@ -71,9 +76,7 @@ def read_deepmd_property(path: Path | str) -> PropertyModel:
     Raises:
         DataError: not such a file, or a model of a kind that is not built here.
     """
-    tree, where = open_tree(Path(path)), str(path)
-    model = tree["model"]
-    fitting = model.get("fitting", {})
+    tree, model, fitting, where = _opened(path)
     kind = _PROPERTIES.get(str(fitting.get("type")))
     if kind is None:
         raise DataError(
