@@ -46,7 +46,7 @@ def numbers_are_vectors(passes: str) -> str:
     return "\n".join([*begin, "#undef LANES", "#define LANES 65536", passes, *end])
 
 
-def walk(spec: TensorProductSpec, kernel: str, calls: str) -> str:
+def traversal(spec: TensorProductSpec, kernel: str, calls: str) -> str:
     """Return the C that runs the passes over all edges of a chunk's receivers, WIDTH at a time."""
     double, grads, rows = kernel == "double_backward", kernel != "forward", kernel != "backward"
     own = "0" if spec.shared_weights else f"i*{spec.weight_numel}"
