@@ -13,7 +13,7 @@ from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.emulator import grid_of
 from scitoolkit.emulation.guards.proposals import deviation, proposals, written
 from scitoolkit.io.campaign.parameters import parameter_values
-from scitoolkit.io.campaign.split import Parts, divide
+from scitoolkit.io.campaign.split import SplitRows, split_campaign
 
 MAX_FRAMES = 8
 JUMP = 4.0
@@ -29,13 +29,13 @@ def frames_of(data: Data, blocks: Sequence[range], lead: int) -> dict[str, np.nd
     return {n: read[n][:, 0] for n in names}
 
 
-def training_part(config: EmulationConfig, data: Data) -> Parts:
+def training_part(config: EmulationConfig, data: Data) -> SplitRows:
     """Return the parts of the samples of a job."""
     name, campaign = config.split.parameter, data.campaign
     values = None
     if name is not None:
         values = parameter_values(campaign, name, config.data.parameter_table)
-    return divide(
+    return split_campaign(
         campaign.index, config.data.lead + 1, config.split, own_test=config.data.test is None,
         parameter=values,
     )  # fmt: skip

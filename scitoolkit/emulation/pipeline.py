@@ -36,7 +36,7 @@ from scitoolkit.emulation.statistics import Found, find_statistics
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
 from scitoolkit.io.campaign.leaks import require_no_leak
-from scitoolkit.io.campaign.split import Parts
+from scitoolkit.io.campaign.split import SplitRows
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import PlannedLoader
 from scitoolkit.io.loader.cursor import tensors
@@ -53,7 +53,7 @@ class Prepared:
     """A job ready to be trained."""
 
     data: Data
-    parts: Parts
+    parts: SplitRows
     emulator: Emulator
     task: EmulationTask
     loaders: dict[str, PlannedLoader]

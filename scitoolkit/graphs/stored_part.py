@@ -15,9 +15,10 @@ from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.layout import Layout
 from scitoolkit.graphs.part import Part
-from scitoolkit.graphs.partitioned import SPLITS, PartFiles, PartitionedGraph
+from scitoolkit.graphs.partitioned import PartFiles, PartitionedGraph
 from scitoolkit.graphs.product import Product
 from scitoolkit.graphs.weighting import check_weighting
+from scitoolkit.io.split import SPLITS
 from scitoolkit.ops.spmm import SparseMatrix
 
 Array = np.ndarray

@@ -22,7 +22,7 @@ from scitoolkit.io.campaign.parameters import (
     with_parameters,
 )
 from scitoolkit.io.campaign.rows import CampaignRows, Rows, row_sets
-from scitoolkit.io.campaign.split import CampaignSplit, Parts, divide
+from scitoolkit.io.campaign.split import CampaignSplit, SplitRows, split_campaign
 from scitoolkit.io.campaign.windows import CampaignWindows
 from scitoolkit.io.fields import PathLike
 
@@ -130,7 +130,7 @@ class OpenCampaign:
             coordinates[dim] = xr.Variable.concat(known, dim=dim)
         return xr.Dataset(variables, coordinates)
 
-    def split(self, **sizes: Any) -> Parts:
+    def split(self, **sizes: Any) -> SplitRows:
         """Return ranges of rows for `train`, `validation` and `test`; no two share a simulation.
 
         Args:
@@ -139,7 +139,7 @@ class OpenCampaign:
         config, found = CampaignSplit(**sizes), self.found
         name = config.parameter
         values = None if name is None else parameter_values(found, name, self.table)
-        return divide(found.index, 2, config, own_test=True, parameter=values)
+        return split_campaign(found.index, 2, config, own_test=True, parameter=values)
 
     def windows(
         self, history: int = 1, horizon: int = 1, *, stride: int = 1,

@@ -11,9 +11,9 @@ from pydantic import model_validator
 from scitoolkit.core.config import refuse_unused
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.campaign.index import SampleIndex
-from scitoolkit.io.split import PARTS, SplitConfig, blocked_split
+from scitoolkit.io.split import SPLITS, SplitConfig, blocked_split
 
-Parts = dict[str, list[range]]
+SplitRows = dict[str, list[range]]
 _DATES = ("validation_start", "test_start")
 
 
@@ -56,10 +56,10 @@ class CampaignSplit(SplitConfig):
         return self
 
 
-def divide(
+def split_campaign(
     index: SampleIndex, window: int, config: CampaignSplit, *, own_test: bool,
     parameter: np.ndarray | None = None,
-) -> Parts:  # fmt: skip
+) -> SplitRows:  # fmt: skip
     """Return the rows of each part as ranges, each within one simulation; no two parts share one.
 
     Args:
@@ -74,7 +74,7 @@ def divide(
 
     Example:
         >>> index = SampleIndex([0, 1, 2, 3], [5, 5, 5, 5])
-        >>> divide(index, 2, CampaignSplit(), own_test=True)["test"]
+        >>> split_campaign(index, 2, CampaignSplit(), own_test=True)["test"]
         [range(15, 20)]
     """
     if not own_test and config.test:
@@ -88,19 +88,19 @@ def divide(
     return _by_simulation(index, config) if by_simulation else _by_time(index, window, config)
 
 
-def _by_time(index: SampleIndex, window: int, config: CampaignSplit) -> Parts:
-    parts: Parts = {name: [] for name in PARTS}
+def _by_time(index: SampleIndex, window: int, config: CampaignSplit) -> SplitRows:
+    parts: SplitRows = {name: [] for name in SPLITS}
     for block in index.blocks:
         split = blocked_split(len(block), 1, max(window - 1, 0), config)
         assert split.steps is not None
-        for name in PARTS:
+        for name in SPLITS:
             steps = split.steps[name]
             if len(steps):
                 parts[name].append(range(block.start + steps.start, block.start + steps.stop))
     return parts
 
 
-def _by_simulation(index: SampleIndex, config: CampaignSplit) -> Parts:
+def _by_simulation(index: SampleIndex, config: CampaignSplit) -> SplitRows:
     if config.gap or config.test_start is not None:
         raise ConfigError(
             "gap and dates divide a simulation in time, not simulations", where="split",
@@ -109,12 +109,12 @@ def _by_simulation(index: SampleIndex, config: CampaignSplit) -> Parts:
     counts = _counts(index.num_simulations, [config.train, config.validation, config.test])
     edges = np.concatenate([[0], np.cumsum(counts)])
     blocks = index.blocks
-    return {name: blocks[a:b] for name, a, b in zip(PARTS, edges[:-1], edges[1:], strict=True)}
+    return {name: blocks[a:b] for name, a, b in zip(SPLITS, edges[:-1], edges[1:], strict=True)}
 
 
 def _by_parameter(
     index: SampleIndex, config: CampaignSplit, values: np.ndarray, *, own_test: bool
-) -> Parts:
+) -> SplitRows:
     def within(limits: tuple[float, float] | None) -> np.ndarray:
         low, high = limits or (np.inf, -np.inf)
         return (values >= low) & (values <= high)
@@ -142,7 +142,7 @@ def _by_parameter(
     if not len(rest):
         raise ConfigError("no simulation is left to train on", where="split")
     chosen["train"] = rest
-    return {name: [index.blocks[int(i)] for i in chosen[name]] for name in PARTS}
+    return {name: [index.blocks[int(i)] for i in chosen[name]] for name in SPLITS}
 
 
 def _shares_of_rest(train: float | int, validation: float | int) -> list[float | int]:

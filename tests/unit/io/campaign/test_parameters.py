@@ -12,7 +12,7 @@ from scitoolkit.io.campaign import open_campaign
 from scitoolkit.io.campaign.index import SampleIndex
 from scitoolkit.io.campaign.open import open_campaign as open_loader
 from scitoolkit.io.campaign.parameters import parameter_values, with_parameters
-from scitoolkit.io.campaign.split import CampaignSplit, divide
+from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
 from scitoolkit.io.fields import write_fields
 
 NU = [0.1, 0.01, 0.4, 0.02]
@@ -141,16 +141,16 @@ def test_ranges_of_a_parameter_divide():
     config = CampaignSplit(
         by="parameter", parameter="Ra", test_range=(2.5, 3), validation_range=(5, 9)
     )
-    parts = divide(index, 2, config, own_test=True, parameter=values)
+    parts = split_campaign(index, 2, config, own_test=True, parameter=values)
     assert [[block.start // 2 for block in parts[n]] for n in ("train", "validation", "test")] == [
         [0, 1, 3], [4], [2],
     ]  # fmt: skip
     outside = CampaignSplit(by="parameter", parameter="Ra", test_range=(6, 7))
     with pytest.raises(ConfigError, match=r"no simulation has Ra in \[6.0, 7.0\].*1 to 5"):
-        divide(index, 2, outside, own_test=True, parameter=values)
+        split_campaign(index, 2, outside, own_test=True, parameter=values)
     both = config.model_copy(update={"validation_range": (3.0, 4.0)})
     with pytest.raises(ConfigError, match="Ra = 3 is in both ranges"):
-        divide(index, 2, both, own_test=True, parameter=values)
+        split_campaign(index, 2, both, own_test=True, parameter=values)
 
 
 @pytest.mark.parametrize(
