@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from scitoolkit.compression.config import CompressionConfig
-from scitoolkit.core.job import Pipeline, PipelineJob
+from scitoolkit.core.job import PipelineJob
 from scitoolkit.core.run_directory import RunDirectory
 
 
@@ -14,15 +14,9 @@ class CompressionJob(PipelineJob):
     """Compression of one file."""
 
     config_class: ClassVar[type[CompressionConfig]] = CompressionConfig
+    pipeline_name: ClassVar[str] = "scitoolkit.compression.pipeline"
     task: ClassVar[str] = "compress"
     starter_name: ClassVar[str] = "scitoolkit.compression.starter:starter"
-
-    @staticmethod
-    def pipeline() -> Pipeline:
-        """Return the module that does the work."""
-        from scitoolkit.compression import pipeline
-
-        return pipeline
 
     def search_trial(
         self, config: CompressionConfig, run: RunDirectory, *, resume: bool = False

@@ -7,12 +7,13 @@ runs a domain through the command line.
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.lazy import load_name
@@ -172,28 +173,32 @@ class Pipeline(Protocol):
 
 
 class PipelineJob(Job):
-    """Base of jobs whose work is done by a module that is imported when it is first needed."""
+    """Base of jobs whose work is done by a module that is imported when it is first needed.
 
-    @staticmethod
-    @abstractmethod
-    def pipeline() -> Pipeline:
-        """Import the module and return it; whoever reads a configuration does not pay for it."""
+    Attributes:
+        pipeline_name: of the module, which has the functions of `Pipeline`.
+    """
+
+    pipeline_name: ClassVar[str]
+
+    def _pipeline(self) -> Pipeline:
+        return cast(Pipeline, importlib.import_module(self.pipeline_name))
 
     def check(self, config: Any) -> Mapping[str, Any]:
         """See `Job.check`."""
-        return self.pipeline().check(config)
+        return self._pipeline().check(config)
 
     def train(self, config: Any, run: RunDirectory, *, resume: bool = False) -> None:
         """See `Job.train`."""
-        self.pipeline().train(config, run, resume=resume)
+        self._pipeline().train(config, run, resume=resume)
 
     def evaluate(self, directory: Path, data: Path | None = None) -> Results:
         """See `Job.evaluate`."""
-        return self.pipeline().evaluate(directory, data)
+        return self._pipeline().evaluate(directory, data)
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
         """See `Job.predict`."""
-        self.pipeline().predict(directory, source, output)
+        self._pipeline().predict(directory, source, output)
 
 
 @runtime_checkable

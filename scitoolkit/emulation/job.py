@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, Pipeline, PipelineJob
+from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, PipelineJob
 from scitoolkit.emulation.config import EmulationConfig, ExportOptions
 from scitoolkit.training import TrainingJob
 
@@ -15,16 +15,10 @@ class EmulationJob(PipelineJob, TrainingJob):
     """Emulators of named variables."""
 
     config_class: ClassVar[type[EmulationConfig]] = EmulationConfig
+    pipeline_name: ClassVar[str] = "scitoolkit.emulation.pipeline"
     export_options: ClassVar[type[ExportOptions]] = ExportOptions
     task: ClassVar[str] = "emulate"
     starter_name: ClassVar[str] = "scitoolkit.emulation.starter:starter"
-
-    @staticmethod
-    def pipeline() -> Pipeline:
-        """Return the module that does the work."""
-        from scitoolkit.emulation import pipeline
-
-        return pipeline
 
     def validate(self, config: EmulationConfig) -> Sequence[Finding]:
         """Return what the data say of the guards and boundaries, and which invariants hold."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from scitoolkit.core.job import Artifacts, Pipeline, PipelineJob
+from scitoolkit.core.job import Artifacts, PipelineJob
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting.config import ForecastingConfig
@@ -18,15 +18,9 @@ class ForecastingJob(PipelineJob, TrainingJob):
     """Forecasts of gridded series."""
 
     config_class: ClassVar[type[ForecastingConfig]] = ForecastingConfig
+    pipeline_name: ClassVar[str] = "scitoolkit.forecasting.pipeline"
     task: ClassVar[str] = "forecast"
     starter_name: ClassVar[str] = "scitoolkit.forecasting.starter:starter"
-
-    @staticmethod
-    def pipeline() -> Pipeline:
-        """Return the module that does the work."""
-        from scitoolkit.forecasting import pipeline
-
-        return pipeline
 
     def search_trial(
         self, config: ForecastingConfig, run: RunDirectory, *, resume: bool = False

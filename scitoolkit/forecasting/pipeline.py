@@ -90,7 +90,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     source = config.data if data is None else config.data.model_copy(update={"path": data})
     field = read_field(source, surrogate.grid)
     windows = _test_windows(field, surrogate, config, own=data is None)
-    baselines = _baselines(surrogate, field, record, config)
+    baselines = _baselines(surrogate, record, config)
     found = evaluation.Evaluation(surrogate, field, windows, baselines, record)
     results, maps = found.results(config.workflow)
     if model.write_results(results, data):
@@ -188,9 +188,8 @@ def _test_windows(
 
 
 def _baselines(
-    surrogate: ForecastSurrogate, field: FieldData, record: Mapping[str, Any],
-    config: ForecastingConfig,
-) -> dict[str, Forecaster]:  # fmt: skip
+    surrogate: ForecastSurrogate, record: Mapping[str, Any], config: ForecastingConfig
+) -> dict[str, Forecaster]:
     """Return the other rows of the selection, fitted to the steps that the surrogate saw."""
     if not config.data.path.exists():
         log.warning("%s is not here: fitted baselines are left out", config.data.path)

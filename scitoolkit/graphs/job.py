@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from scitoolkit.core.job import CHAOTIC, Artifacts, Pipeline, PipelineJob
+from scitoolkit.core.job import CHAOTIC, Artifacts, PipelineJob
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.training import TrainingJob
 
@@ -14,15 +14,9 @@ class GraphJob(PipelineJob, TrainingJob):
     """Trains on the part `train`, stops by `validation`, tests on `test`."""
 
     config_class: ClassVar[type[GraphConfig]] = GraphConfig
+    pipeline_name: ClassVar[str] = "scitoolkit.graphs.pipeline"
     task: ClassVar[str] = "graph"
     starter_name: ClassVar[str] = "scitoolkit.graphs.starter:starter"
-
-    @staticmethod
-    def pipeline() -> Pipeline:
-        """Return the module that does the work."""
-        from scitoolkit.graphs import pipeline
-
-        return pipeline
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the whole model folder; a repetition on another processor ends elsewhere."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from scitoolkit.core.job import CHAOTIC, Artifacts, Pipeline, PipelineJob
+from scitoolkit.core.job import CHAOTIC, Artifacts, PipelineJob
 from scitoolkit.graphs.mesh_config import MeshConfig
 from scitoolkit.training import TrainingJob
 
@@ -14,13 +14,7 @@ class MeshJob(PipelineJob, TrainingJob):
     """Trains on the first trajectories of the file, validates and tests on the last ones."""
 
     config_class: ClassVar[type[MeshConfig]] = MeshConfig
-
-    @staticmethod
-    def pipeline() -> Pipeline:
-        """Return the module that does the work."""
-        from scitoolkit.graphs import mesh_pipeline
-
-        return mesh_pipeline
+    pipeline_name: ClassVar[str] = "scitoolkit.graphs.mesh_pipeline"
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the whole model folder; a repetition on another processor ends elsewhere."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from scitoolkit.core.config import load_config
-from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, Pipeline, PipelineJob
+from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, PipelineJob
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.io.atoms import check_label_names
 from scitoolkit.potentials.config import PotentialConfig
@@ -19,16 +19,10 @@ class PotentialJob(PipelineJob, TrainingJob):
     """Interatomic potentials."""
 
     config_class: ClassVar[type[PotentialConfig]] = PotentialConfig
+    pipeline_name: ClassVar[str] = "scitoolkit.potentials.pipeline"
     export_options: ClassVar[type[LibraryOptions]] = LibraryOptions
     task: ClassVar[str] = "potential"
     starter_name: ClassVar[str] = "scitoolkit.potentials.starter:starter"
-
-    @staticmethod
-    def pipeline() -> Pipeline:
-        """Return the module that does the work."""
-        from scitoolkit.potentials import pipeline
-
-        return pipeline
 
     def validate(self, config: PotentialConfig) -> Sequence[Finding]:
         """Refuse names of labels that no file of the configuration has."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, Pipeline, PipelineJob
+from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, PipelineJob
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.training import TrainingJob
 
@@ -15,15 +15,9 @@ class SuperresolutionJob(PipelineJob, TrainingJob):
     """Continuous super-resolution of simulations."""
 
     config_class: ClassVar[type[SuperresolutionConfig]] = SuperresolutionConfig
+    pipeline_name: ClassVar[str] = "scitoolkit.superresolution.pipeline"
     task: ClassVar[str] = "superres"
     starter_name: ClassVar[str] = "scitoolkit.superresolution.starter:starter"
-
-    @staticmethod
-    def pipeline() -> Pipeline:
-        """Return the module that does the work."""
-        from scitoolkit.superresolution import pipeline
-
-        return pipeline
 
     def validate(self, config: SuperresolutionConfig) -> Sequence[Finding]:
         """Return the residual of the true data in every equation."""

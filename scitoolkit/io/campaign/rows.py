@@ -24,7 +24,7 @@ from scitoolkit.io.formats.base import Format, formats
 from scitoolkit.io.loader.file_source import RowSet
 from scitoolkit.io.loader.files import Counter, DataFile
 from scitoolkit.io.loader.packing import Packing
-from scitoolkit.io.loader.rows import Layout, RowReader, StridedReader
+from scitoolkit.io.loader.rows import CopyingReader, Layout, RowReader, StridedReader
 
 MAX_HANDLES = 64
 _MAX_FILES = 2048
@@ -84,7 +84,7 @@ class SegmentReader:
         self.reader.check()
 
 
-class XarrayReader:
+class XarrayReader(CopyingReader):
     """Rows through xarray, for formats without row readers.
 
     Args:
@@ -104,11 +104,9 @@ class XarrayReader:
 
     def read(self, first: int, last: int) -> np.ndarray:
         """Return rows `first` ... `last` - 1."""
-        window = list(self.layout.crop)
-        window[self.layout.axis] = slice(first, last)
         try:
             with self.format.open_dataset(Path(self.layout.path)) as dataset:
-                values = dataset[self.layout.name][tuple(window)].to_numpy()
+                values = dataset[self.layout.name][self.layout.window(first, last)].to_numpy()
         except READ_ERRORS as error:
             raise DataError(
                 f"cannot be read ({' '.join(str(error).split())[:300]})",
@@ -116,14 +114,6 @@ class XarrayReader:
             ) from None
         self.counter.add(1, values.nbytes)
         return np.moveaxis(values, self.layout.axis, 0)
-
-    def read_into(self, first: int, last: int, out: np.ndarray) -> None:
-        """Put the same rows into `out`."""
-        out[...] = self.read(first, last)
-
-    def missing(self) -> list[tuple[int, int]]:
-        """Return nothing: the library tells what it cannot read."""
-        return []
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
         """Return the requests and the bytes that reading these rows takes."""
