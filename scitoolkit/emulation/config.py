@@ -38,6 +38,7 @@ class DataConfig(Config):
         sample_dim: the dim that counts samples: time, or the member of an ensemble. `time` also
             accepts t, step and the like.
         lead: samples from input to output along `sample_dim`; 0 maps within one sample.
+        history: times at which the state is given: now, and one, two, ... leads before.
         grid: the space dims; those of the variables with most dims unless stated.
         dims: names of the dims of a plain HDF5 file, which has none.
         parameters: names of numbers that each simulation has (a viscosity, a Rayleigh number),
@@ -59,6 +60,7 @@ class DataConfig(Config):
     outputs: list[str] = Field(min_length=1)
     sample_dim: str = "time"
     lead: NonNegativeInt = 1
+    history: PositiveInt = 1
     grid: list[str] | None = None
     dims: list[str] | dict[str, list[str]] | None = None
     parameters: list[str] | dict[str, Literal["linear", "log"]] = Field(default_factory=list)
@@ -87,9 +89,16 @@ class DataConfig(Config):
                 raise ValueError(f"{key} names a variable twice: {names}")
         if len(self.parameter_scales) < len(self.parameters):
             raise ValueError(f"parameters names one twice: {self.parameters}")
+        if self.history > 1 and (self.lead == 0 or not set(self.inputs) & set(self.outputs)):
+            raise ValueError("history needs lead >= 1 and an output that is also an input")
         if self.lead == 0 and (both := set(self.inputs) & set(self.outputs)):
             raise ValueError(f"with lead 0 no variable is both input and output: {sorted(both)}")
         return self
+
+    @property
+    def samples_before(self) -> int:
+        """Samples before the present that the history reaches back."""
+        return (self.history - 1) * self.lead
 
     @property
     def parameter_scales(self) -> dict[str, Literal["linear", "log"]]:

@@ -15,6 +15,7 @@ from scitoolkit.core.units import same_unit
 from scitoolkit.emulation.config import DataConfig
 from scitoolkit.emulation.variables import Layout, read_layout
 from scitoolkit.io.campaign import Campaign, Options, open_campaign
+from scitoolkit.io.campaign.layouts import TIME
 from scitoolkit.io.campaign.parameters import with_parameters
 from scitoolkit.io.campaign.rows import Rows, row_sets
 from scitoolkit.io.campaign.windows import CampaignWindows
@@ -47,6 +48,14 @@ class Data:
         return self.campaign.index.blocks
 
     @property
+    def constant(self) -> set[str]:
+        """Names of the channels that do not change within a simulation."""
+        arrays = {n: c.array for n, c in self.campaign.channels.items()}
+        if not any(TIME in array.roles for array in arrays.values()):
+            return set(self.campaign.parameters)  # each file is one sample
+        return {name for name, array in arrays.items() if TIME not in array.roles}
+
+    @property
     def times(self) -> np.ndarray:
         """The sample coordinate of the first simulation, or sample numbers."""
         dim = self.layout.sample_dim
@@ -57,6 +66,28 @@ class Data:
     def rows(self) -> dict[str, Rows]:
         """The rows of each array of the files, readable in any order."""
         return row_sets(self.campaign)
+
+    @cached_property
+    def _samples(self) -> CampaignWindows:
+        return self.source(np.arange(self.num_samples), [0])
+
+    def frame(self, sample: int) -> dict[str, np.ndarray]:
+        """Return the variables of one sample, (*dims) float32 each."""
+        return {n: v[0, 0] for n, v in self._samples.read(np.array([sample])).items()}
+
+    def inputs(self, sample: int, layout: Layout, lead: int) -> dict[str, np.ndarray]:
+        """Return the variables of one sample and the earlier values that an emulator is given.
+
+        Args:
+            sample: at least `lead` times the largest age from the start of its simulation.
+            layout: the emulator's.
+            lead: samples between two ages.
+        """
+        found = self.frame(sample)
+        for age in sorted({v.age for v in layout.earlier}):
+            before = self.frame(sample - age * lead)
+            found |= {v.name: before[v.earlier_of] for v in layout.earlier if v.age == age}
+        return found
 
     def source(
         self, starts: np.ndarray, offsets: Sequence[int], repeats: int = 1
@@ -113,7 +144,7 @@ def open_data(
     layout = read_layout(
         dataset, inputs, outputs, config.sample_dim, grid=config.grid, lead=config.lead,
         where=where,
-    )  # fmt: skip
+    ).with_history(config.history)  # fmt: skip
     if like is not None:
         _require_like(layout, like, where)
     return Data(campaign, dataset, layout, where)

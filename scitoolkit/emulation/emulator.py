@@ -135,7 +135,7 @@ def build(config: EmulationConfig, layout: Layout) -> Emulator:
         first = _regressor(config, advance, config.model, config.transport)
         if config.diagnostic is None:
             return Emulator(layout, first, None, guards, determined)
-        rest = tuple(v for v in layout.inputs if v.name not in layout.state)
+        rest = tuple(v for v in layout.inputs if v.name not in layout.recurrent)
         diagnosed = tuple(v for v in layout.outputs if v.name in config.diagnostic.outputs)
         diagnose = replace(layout, inputs=(*now, *rest), outputs=diagnosed)
         second = _regressor(config, diagnose, config.diagnostic.model, None)

@@ -23,7 +23,6 @@ from scitoolkit.emulation.rollout import (
     step_once,
 )
 from scitoolkit.emulation.variables import Layout
-from scitoolkit.io.campaign.windows import CampaignWindows
 
 OWN, PERSISTENCE, LINEAR = "emulator", "persistence", "linear extrapolation"
 MATCHED = "emulator, where linear extrapolation has a frame before it"
@@ -71,13 +70,13 @@ class Evaluation:
             v.name: data.layout.weights() if v.is_field else np.ones(v.shape)
             for v in self.layout.outputs
         }
-        self.source: CampaignWindows = data.source(np.arange(data.num_samples), [0])
         self.num_samples: int = sum(map(len, blocks))
-        self.blocks: list[range] = [block for block in blocks if len(block) > self.lead]
+        before = config.data.samples_before
+        self.blocks: list[range] = [b[before:] for b in blocks if len(b) > self.lead + before]
         if not self.blocks:
             raise DataError(
                 f"{self.num_samples} samples to test on", where=data.where,
-                allowed=f"more than {self.lead}", fix="split.test, or data.test=FILE",
+                allowed=f"more than {self.lead + before}", fix="split.test, or data.test=FILE",
             )  # fmt: skip
         self.spectra: dict[str, dict[str, list[np.ndarray]]] = defaultdict(
             lambda: defaultdict(list)
@@ -96,11 +95,10 @@ class Evaluation:
 
     @property
     def goes_on(self) -> bool:
-        """Whether a rollout can go past the data: it needs no inputs but its own outputs."""
+        """Whether a rollout can go past the data: its other inputs are constant in time."""
         steps = self.config.rollout.long
-        return self.has_rollout and steps > 0 and set(self.layout.state) >= {
-            v.name for v in self.layout.inputs
-        }  # fmt: skip
+        known = {*self.layout.recurrent, *self.data.constant}
+        return self.has_rollout and steps > 0 and known >= {v.name for v in self.layout.inputs}
 
     def _climate(self) -> Climate:
         fields = [v.name for v in self.layout.outputs if v.is_field]
@@ -114,7 +112,8 @@ class Evaluation:
                 self.truth_climate.add(self.frame(sample))
         steps = self.config.rollout.long
         jitter = jitter_of(self.config, self.layout)
-        frames = rollout(self.emulator, self.frame(self.blocks[0].start), steps, jitter=jitter)
+        first = self.inputs(self.blocks[0].start)
+        frames = rollout(self.emulator, first, steps, jitter=jitter)
         return long_rollout(frames, self._climate(), steps, self.truth_climate.ranges())
 
     @property
@@ -123,7 +122,11 @@ class Evaluation:
 
     def frame(self, sample: int) -> Frames:
         """Return all variables of one sample."""
-        return {n: v[0, 0] for n, v in self.source.read(np.array([sample])).items()}
+        return self.data.frame(sample)
+
+    def inputs(self, sample: int) -> Frames:
+        """Return them with the earlier values that the emulator is given."""
+        return self.data.inputs(sample, self.layout, self.lead)
 
     def _one_step(self) -> tuple[Any, Any, dict[str, float]]:
         errors, plain = _Errors(), _Errors()
@@ -132,7 +135,7 @@ class Evaluation:
         for block, sample in pairs:
             now = self.frame(sample)
             truth = self.frame(sample + self.lead) if self.lead else now
-            forecasts: dict[str, Frames] = {OWN: step_once(self.emulator, now)}
+            forecasts: dict[str, Frames] = {OWN: step_once(self.emulator, self.inputs(sample))}
             if self.lead:
                 forecasts[PERSISTENCE] = now
                 if sample - self.lead >= block.start:
@@ -180,8 +183,8 @@ class Evaluation:
         if start - lead >= block.start:
             baselines[LINEAR] = linear_extrapolation(self.frame(start - lead), first, length)
         own = rollout(
-            self.emulator, first, length, forcing=lambda k: self.frame(start + k * lead),
-            jitter=jitter_of(self.config, self.layout),
+            self.emulator, self.inputs(start), length, jitter=jitter_of(self.config, self.layout),
+            forcing=lambda k: self.frame(start + k * lead),
         )  # fmt: skip
         keep = {1, (length + 1) // 2, length}
         for step, forecast in enumerate(own, start=1):

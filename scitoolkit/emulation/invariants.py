@@ -35,10 +35,10 @@ def training_part(config: EmulationConfig, data: Data) -> SplitRows:
     values = None
     if name is not None:
         values = parameter_values(campaign, name, config.data.parameter_table)
+    window = config.data.samples_before + config.data.lead + 1
     return split_campaign(
-        campaign.index, config.data.lead + 1, config.split, own_test=config.data.test is None,
-        parameter=values,
-    )  # fmt: skip
+        campaign.index, window, config.split, own_test=config.data.test is None, parameter=values
+    )
 
 
 def refuse_broken_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> None:

@@ -104,7 +104,7 @@ class NormalizedNetwork(nn.Module):
 
     def set_statistics(self, statistics: Statistics) -> None:
         """Set what normalises: values of the inputs, values or changes of the outputs."""
-        inputs = [statistics.values[v.name] for v in self.layout.inputs]
+        inputs = [statistics.values[v.stored_as] for v in self.layout.inputs]
         outputs = []
         for variable, source in zip(self.layout.outputs, self.source, strict=True):
             mean, scale = statistics.values[variable.name]

@@ -228,11 +228,12 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
         steps = rollout.validation if name == "validation" else None
         longest = lead * steps if steps else reach
         offsets = [*range(0, longest + 1, max(lead, 1))] if lead else [0]
-        starts = index.starts(parts[name], offsets[-1] + 1)
+        before = config.data.samples_before
+        starts = index.starts(parts[name], before + offsets[-1] + 1) + before
         if not len(starts):
             raise DataError(
                 f"the {name} part has {sum(map(len, parts[name]))} samples and no whole window of "
-                f"{offsets[-1] + 1}", where=data.where,
+                f"{before + offsets[-1] + 1}", where=data.where,
                 fix="a larger part, or fewer rollout.steps",
             )  # fmt: skip
         loaders[name] = make_loader(data, config, starts, offsets, train=name == "train")

@@ -99,7 +99,7 @@ class EmulationTask:
 
     def _start(self, batch: Batch) -> dict[str, Tensor]:
         """Return the state at step 0, with noise while training."""
-        state = {name: batch[name][:, 0] for name in self.layout.state}
+        state = {name: batch[name][:, 0] for name in self.layout.recurrent}
         if self.rollout.noise and self.model.training:
             scales = self.model.output_scales()
             for i, variable in enumerate(self.model.learned):
@@ -119,11 +119,8 @@ class EmulationTask:
         return {v.name: batch[v.name][:, step] for v in self.layout.outputs}
 
     def _advance(self, state: dict[str, Tensor], answer: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        return {
-            v.name: value
-            for v, value in zip(self.layout.outputs, answer, strict=True)
-            if v.name in state
-        }
+        new = {v.name: value for v, value in zip(self.layout.outputs, answer, strict=True)}
+        return self.layout.advanced(state, new)
 
     def _errors(self, batch: Batch, answer: tuple[Tensor, ...], step: int) -> Tensor:
         """Return (learned output,) mean squared errors in units of each output's scale."""

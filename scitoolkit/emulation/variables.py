@@ -7,9 +7,9 @@ and reach every cell alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -17,6 +17,7 @@ import xarray as xr
 from scitoolkit.core.errors import ConfigError, DataError
 
 MAX_GRID_DIMS = 3
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Variable:
         units: "" when the file states none.
         is_field: whether it lives on the grid.
         long_name: for titles; "" when the file states none.
+        earlier_of: the variable that this is an earlier value of; "" for one of the files.
+        age: by how many leads it is earlier than the input.
     """
 
     name: str
@@ -38,6 +41,13 @@ class Variable:
     units: str
     is_field: bool
     long_name: str = ""
+    earlier_of: str = ""
+    age: int = 0
+
+    @property
+    def stored_as(self) -> str:
+        """Its name in the files, which earlier values share with the present one."""
+        return self.earlier_of or self.name
 
     @property
     def size(self) -> int:
@@ -73,8 +83,44 @@ class Layout:
 
     @property
     def variables(self) -> dict[str, Variable]:
-        """All variables by name, inputs first."""
-        return {v.name: v for v in (*self.inputs, *self.outputs)}
+        """All variables of the files by name, inputs first."""
+        return {v.name: v for v in (*self.inputs, *self.outputs) if not v.age}
+
+    @property
+    def earlier(self) -> tuple[Variable, ...]:
+        """The inputs that are earlier values of the state."""
+        return tuple(v for v in self.inputs if v.age)
+
+    @property
+    def recurrent(self) -> tuple[str, ...]:
+        """Names of the inputs that a rollout makes itself: the state and its earlier values."""
+        return (*self.state, *(v.name for v in self.earlier))
+
+    def with_history(self, frames: int) -> Layout:
+        """Return the layout whose state is given at `frames` times: now and leads before.
+
+        Example:
+            >>> u = Variable("u", ("x",), (4,), "m/s", True)
+            >>> layout = Layout((u,), (u,), {"x": 4}, {}, "t").with_history(3)
+            >>> [v.name for v in layout.inputs]
+            ['u', 'u@-1', 'u@-2']
+        """
+        known = {v.name: v for v in self.inputs}
+        added = [
+            replace(known[name], name=earlier_name(name, age), earlier_of=name, age=age)
+            for age in range(1, frames) for name in self.state
+        ]  # fmt: skip
+        return replace(self, inputs=(*self.inputs, *added))
+
+    def advanced(self, given: Mapping[str, T], new: Mapping[str, T]) -> dict[str, T]:
+        """Return the recurrent inputs of the next step.
+
+        Args:
+            given: the inputs of this step, by name.
+            new: its outputs.
+        """
+        older = {v.name: given[earlier_name(v.earlier_of, v.age - 1)] for v in self.earlier}
+        return {**{name: new[name] for name in self.state}, **older}
 
     def weights(self) -> np.ndarray:
         """Return the cells' volumes, shape = grid, mean 1: half-way faces between coordinates."""
@@ -102,6 +148,16 @@ class Layout:
 
         parts = {k: tuple(variable(e) for e in values[k]) for k in ("inputs", "outputs")}
         return cls(**{**values, **parts})
+
+
+def earlier_name(name: str, age: int) -> str:
+    """Return the name of a variable's value `age` leads before the present.
+
+    Example:
+        >>> earlier_name("u", 0), earlier_name("u", 2)
+        ('u', 'u@-2')
+    """
+    return f"{name}@-{age}" if age else name
 
 
 def cell_widths(coordinate: np.ndarray) -> np.ndarray:

@@ -146,7 +146,7 @@ def generate(spec: TensorProductSpec, kernel: str, real: str, accumulate: str = 
             f"scalars and rows of a few edges take {size} bytes", allowed=f"at most {MAX_STACK}"
         )
     if over is cpu_edges:
-        begin = [prelude(spec, real, acc, 1), cpu_edges.FUNCTIONS, table.source_over_edges()]
+        begin = [prelude(spec, real, acc, 1), cpu_edges.functions(), table.source_over_edges()]
     else:
         begin = [prelude(spec, real, acc, cpu_tile.TILE), table.source()]
     title = banner(f"{kernel} of {spec.describe()}, {real}, sums in {acc}")
