@@ -142,14 +142,3 @@ def test_a_dim_without_transport_has_finite_gradients():
     assert torch.isfinite(move.grad).all()
     assert move.grad[:, :, 0].any()
     assert not move.grad[:, :, 1].any()
-
-
-def test_a_dim_without_reach_is_not_displaced_and_has_no_gradient():
-    x = torch.randn(1, 1, 6, 5, dtype=torch.float64)
-    displacement = torch.full((1, 1, 2, 6, 5), -1.0, dtype=torch.float64, requires_grad=True)
-    found = transport(x, displacement, [3, 0], ["circular", "edge"])
-    assert torch.allclose(found, transport(x, displacement * torch.tensor([1.0, 0.0]).view(
-        1, 1, 2, 1, 1), [3, 4], ["circular", "edge"]))  # fmt: skip
-    found.square().sum().backward()
-    assert torch.isfinite(displacement.grad).all()
-    assert not displacement.grad[:, :, 1].any()

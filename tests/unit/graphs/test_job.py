@@ -122,7 +122,8 @@ def test_two_processes_train_to_the_same_curve(file, tmp_path, algorithm, stored
     alone = losses(one.path)
     assert len(alone) == 40
     assert np.allclose(alone, losses(two["run"]), rtol=2e-4)
-    assert one.metrics["test_accuracy"] == pytest.approx(two["metrics"]["test_accuracy"], abs=0.01)
+    results = json.loads((one.path / "results.json").read_text())["metrics"]
+    assert results["test_accuracy"] == pytest.approx(two["metrics"]["test_accuracy"], abs=0.01)
 
 
 def test_plan_names_every_grid_and_chooses(file, capsys):
