@@ -150,7 +150,9 @@ def open_data(
         where=where,
     ).with_history(config.history)  # fmt: skip
     if campaign.mask is not None:
-        layout = replace(layout, mask=pack(campaign.mask.along(tuple(layout.grid))))
+        valid = campaign.mask.along(tuple(layout.grid))
+        assert valid is not None  # `with_mask` took the same grid
+        layout = replace(layout, mask=pack(valid))
     if like is not None:
         _require_like(layout, like, where)
     return Data(campaign, dataset, layout, where)
