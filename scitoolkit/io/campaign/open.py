@@ -84,7 +84,8 @@ class OpenCampaign:
     """
 
     def __init__(self, found: Campaign, table: Path | None = None) -> None:
-        self.found, self.table = found, table
+        self.found: Campaign = found
+        self.table: Path | None = table
 
     def __repr__(self) -> str:
         """Return layout, size and channels."""
@@ -213,7 +214,9 @@ class PairSource(CampaignWindows):
         offsets: Sequence[int], history: int, channels: Channels, names: Sequence[Sequence[str]],
     ) -> None:  # fmt: skip
         super().__init__(campaign, sets, starts, offsets)
-        self.history, self.axis, self.names = history, 2 if channels == "first" else -1, names
+        self.history: int = history
+        self.axis = 2 if channels == "first" else -1
+        self.names: Sequence[Sequence[str]] = names
 
     def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return `x` and `y` of a batch."""

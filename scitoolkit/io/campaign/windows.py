@@ -34,8 +34,11 @@ class CampaignWindows(FileSource):
         frames = tuple(int(o) for o in offsets)
         keys = {path: Key((path,), frames, windowed=True) for path in sets}
         super().__init__(sets, keys, starts)
-        self.campaign, self.sets, self.offsets, self.dtype = campaign, sets, frames, dtype
-        self.orders = {
+        self.campaign: Campaign = campaign
+        self.sets: Mapping[str, Rows] = sets
+        self.offsets: tuple[int, ...] = frames
+        self.dtype: type[np.floating] | None = dtype
+        self.orders: dict[str, list[int]] = {
             name: [channel.dims.index(d) for d in (orders or {}).get(name, channel.dims)]
             for name, channel in campaign.channels.items()
         }

@@ -20,6 +20,7 @@ from scitoolkit.potentials.deepmd.descriptors.config import (
     deepmd_names,
     descriptors,
 )
+from scitoolkit.potentials.deepmd.descriptors.environment import PairDescriptor
 from scitoolkit.potentials.deepmd.descriptors.trees import refuse
 from scitoolkit.potentials.deepmd.file import (
     Tree,
@@ -152,7 +153,8 @@ def _fill(out: DeepPotential, model: Tree, where: str) -> None:
 
 def _warn_of_jumps(descriptor: nn.Module, tree: Tree, where: str) -> None:
     """Say that energies jump where an excluded neighbour's environment is not an absent one's."""
-    if tree.get("exclude_types") and bool(descriptor.get_buffer("mean").any()):
+    with_mean = isinstance(descriptor, PairDescriptor) and bool(descriptor.mean.any())
+    if tree.get("exclude_types") and with_mean:
         log.warning(
             "%s: energies jump where an excluded neighbour crosses the cutoff, as in deepmd-kit, "
             "because the environments' mean is not zero. Fix: train with set_davg_zero", where,

@@ -101,7 +101,7 @@ def test_configurations_that_cannot_run(file, tmp_path):
     ],
 )
 def test_two_processes_train_to_the_same_curve(file, tmp_path, algorithm, stored):
-    def job(name, data):
+    def job(name, data, algorithm):
         folder = tmp_path / name
         folder.mkdir()
         return settings(data, folder, graph={"algorithm": algorithm, "partition": "random"})
@@ -114,15 +114,17 @@ def test_two_processes_train_to_the_same_curve(file, tmp_path, algorithm, stored
     data = tmp_path / "parts" if stored else file
     if stored:
         assert run_cli(["graphs", "partition", str(file), str(data), "--parts", "2"]) == 0
-    one = api.run(job("one", file))
-    command = [sys.executable, "-m", "scitoolkit", "run", str(job("two", data)), "--nproc", "2"]
+    one = api.run(job("one", file, "1d"))
+    two = job("two", data, algorithm)
+    command = [sys.executable, "-m", "scitoolkit", "run", str(two), "--nproc", "2"]
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     two = json.loads(done.stdout)
     alone = losses(one.path)
     assert len(alone) == 40
     assert np.allclose(alone, losses(two["run"]), rtol=2e-4)
-    assert one.metrics["test_accuracy"] == pytest.approx(two["metrics"]["test_accuracy"], abs=0.01)
+    results = json.loads((one.path / "results.json").read_text())["metrics"]
+    assert results["test_accuracy"] == pytest.approx(two["metrics"]["test_accuracy"], abs=0.01)
 
 
 def test_plan_names_every_grid_and_chooses(file, capsys):
