@@ -49,8 +49,8 @@ class Interpolation(ErrorBoundedCodec):
     def code(self, values: np.ndarray, error_bound: float, factor: float = 1.0) -> CodedField:
         """Return the coded field; it needs the bound of the stream and nothing else."""
         thorough = values.size <= THOROUGH_POINTS
-        data, decoded = library.encode(values, error_bound * factor, thorough=thorough)
-        return CodedField(data, decoded, {"name": self.name, **_other_bound(factor)})
+        data, decoded, error = library.encode(values, error_bound * factor, thorough=thorough)
+        return CodedField(data, decoded, {"name": self.name, **_other_bound(factor)}, error)
 
     def restore(
         self, header: dict[str, Any], data: memoryview, shape: Shape, dtype: np.dtype, bound: float

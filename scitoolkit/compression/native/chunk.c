@@ -168,8 +168,10 @@ static int64_t encode_coded(const chunk *c, work *w, uint8_t *out, int64_t cap) 
     const uint8_t *mask = w->specials ? w->mask : NULL;
     if (head.bad) return SCK_SPACE;
     const int64_t used = c->size == 4
-        ? sck_encode_32(c->shape, w->values, mask, c->bound, 0, head.at, head.end - head.at, w->decoded)
-        : sck_encode_64(c->shape, w->values, mask, c->bound, 0, head.at, head.end - head.at, w->decoded);
+        ? sck_encode_32(c->shape, w->values, mask, c->bound, 0, head.at, head.end - head.at,
+                        w->decoded, NULL)
+        : sck_encode_64(c->shape, w->values, mask, c->bound, 0, head.at, head.end - head.at,
+                        w->decoded, NULL);
     return used < 0 ? used : head.at - out + used;
 }
 static int64_t decode_coded(const chunk *c, work *w, const uint8_t *data, int64_t size) {
