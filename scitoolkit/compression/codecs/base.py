@@ -65,7 +65,7 @@ class ErrorBoundedCodec(Config):
     Example:
         >>> from scitoolkit.compression.codecs import codecs
         >>> sorted(codecs)[0], codecs.get("sz3").dims
-        ('dyadic', (1, 4))
+        ('blocks', (1, 4))
     """
 
     name: str

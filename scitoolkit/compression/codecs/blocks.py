@@ -11,7 +11,7 @@ from scitoolkit.compression.native import blocks, library
 
 
 class Blocks(WindowedCodec):
-    """Interpolation as in `interpolation`, in blocks of 64 x 64 x 64 points, coded by tables.
+    """Interpolation as in `interpolation`, in blocks of about 64 x 64 x 64 points, coded by tables.
 
     Blocks are shared by threads ($OMP_NUM_THREADS), and each can be decoded alone; the weights of
     the interpolation are fitted once for all of them. See docs/format/blocks.md.

@@ -8,26 +8,24 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
-import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
 from scitoolkit.compression.container import read_varint, varint
 from scitoolkit.compression.kernel_arguments import extents, folded, pointer
 from scitoolkit.compression.native.library import call, check
+from scitoolkit.compression.threads import map_in_order, threads
 from scitoolkit.core.errors import DataError
 
-# Binary logarithm of a block's edge by the number of extents above 1: about 2^18 points.
-EDGES = (18, 18, 9, 6)
-VERSION, MAX_EDGE, MAX_SETTINGS = 1, 30, 1 << 13
+# Most points of a block; a cube has 64^3.
+POINTS = 3 << 17
+VERSION, MAX_EDGE, MAX_SETTINGS = 1, 40, 1 << 13
 Span = tuple[int, int]
+Extents = tuple[int, int, int]
 Window = tuple[Span, Span, Span]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,16 +34,32 @@ class Blocks:
 
     Attributes:
         shape: the three extents of the field, z, y, x.
-        edge: largest extent of a block.
+        edges: largest extents of a block, powers of two.
     """
 
-    shape: tuple[int, int, int]
-    edge: int
+    shape: Extents
+    edges: Extents
+
+    @classmethod
+    def of(cls, shape: Extents) -> Blocks:
+        """Return blocks as near to cubes as their number of points allows."""
+        edges = [1, 1, 1]
+        while True:
+            longer = []
+            for d in (2, 1, 0):
+                grown = [2 * e if i == d else e for i, e in enumerate(edges)]
+                points = math.prod(map(min, grown, shape))
+                if edges[d] < shape[d] and points <= POINTS:
+                    longer.append((edges[d], grown))
+            if not longer:
+                z, y, x = edges
+                return cls(shape, (z, y, x))
+            edges = min(longer, key=lambda pair: pair[0])[1]
 
     @property
-    def counts(self) -> tuple[int, int, int]:
+    def counts(self) -> Extents:
         """Number of blocks along each dim."""
-        z, y, x = (-(-n // self.edge) for n in self.shape)
+        z, y, x = (-(-n // e) for n, e in zip(self.shape, self.edges, strict=True))
         return z, y, x
 
     def __len__(self) -> int:
@@ -55,22 +69,18 @@ class Blocks:
         """Return begin and end of a block along each dim; blocks are numbered x fastest."""
         places = np.unravel_index(number, self.counts)
         z, y, x = (
-            (int(i) * self.edge, min((int(i) + 1) * self.edge, n))
-            for i, n in zip(places, self.shape, strict=True)
+            (int(i) * e, min((int(i) + 1) * e, n))
+            for i, n, e in zip(places, self.shape, self.edges, strict=True)
         )
         return z, y, x
 
     def overlapping(self, window: Window) -> Iterator[int]:
         """Yield the numbers of the blocks that a window overlaps."""
-        ranges = (range(b // self.edge, -(-e // self.edge)) for b, e in window)
+        ranges = (
+            range(b // edge, -(-e // edge)) for (b, e), edge in zip(window, self.edges, strict=True)
+        )
         for place in itertools.product(*ranges):
             yield int(np.ravel_multi_index(place, self.counts))
-
-
-def threads() -> int:
-    """Return how many threads share the blocks: $OMP_NUM_THREADS, else one a processor."""
-    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return int(told) if told.isdigit() and int(told) else len(os.sched_getaffinity(0))
 
 
 def encode(values: np.ndarray, bound: float) -> tuple[bytes, np.ndarray, float]:
@@ -83,12 +93,12 @@ def encode(values: np.ndarray, bound: float) -> tuple[bytes, np.ndarray, float]:
         bound: largest |x - x'|, absolute, > 0; it holds at every point.
     """
     shape = folded(values.shape)
-    blocks = Blocks(shape, 1 << EDGES[sum(n > 1 for n in shape)])
+    blocks = Blocks.of(shape)
     field, decoded = values.reshape(shape), np.empty_like(values)
     settings = _fit(field, blocks, bound)
     code = partial(_encode_block, field, decoded.reshape(shape), blocks, settings, bound)
-    coded = list(_over_blocks(code, range(len(blocks))))
-    head = bytearray([VERSION, blocks.edge.bit_length() - 1])
+    coded = list(map_in_order(code, range(len(blocks)), threads()))
+    head = bytearray([VERSION, *(e.bit_length() - 1 for e in blocks.edges)])
     for number in (len(settings), *(len(data) for data, _ in coded)):
         head += varint(number)
     parts = [bytes(head), settings, *(data for data, _ in coded)]
@@ -123,12 +133,12 @@ class CodedBlocks:
             DataError: the bytes contradict themselves.
         """
         view = memoryview(coded).cast("B")
-        if len(view) < 2 or view[0] != VERSION or not 0 < view[1] <= MAX_EDGE:
+        if len(view) < 4 or view[0] != VERSION or max(view[1:4]) > MAX_EDGE:
             raise DataError("damaged stream: no blocks")
-        blocks = Blocks(folded(shape), 1 << view[1])
+        blocks = Blocks(folded(shape), (1 << view[1], 1 << view[2], 1 << view[3]))
         if len(blocks) > len(view):
             raise DataError("damaged stream: fewer bytes than blocks")
-        sizes, at = [], 2
+        sizes, at = [], 4
         for _ in range(1 + len(blocks)):
             size, at = read_varint(view, at)
             sizes.append(size)
@@ -146,7 +156,7 @@ class CodedBlocks:
             spans = self.blocks.spans(number)
             self._decode(number, field[tuple(slice(b, e) for b, e in spans)])
 
-        for _ in _over_blocks(one, range(len(self.blocks))):
+        for _ in map_in_order(one, range(len(self.blocks)), threads()):
             pass
         return out
 
@@ -163,7 +173,7 @@ class CodedBlocks:
             of = tuple(slice(b - s, e - s) for (b, e), (s, _) in zip(both, spans, strict=True))
             out[to] = block[of]
 
-        for _ in _over_blocks(one, self.blocks.overlapping(window)):
+        for _ in map_in_order(one, self.blocks.overlapping(window), threads()):
             pass
         return out
 
@@ -214,14 +224,3 @@ def _part(field: np.ndarray, blocks: Blocks, number: int) -> np.ndarray:
 
 def _strides(part: np.ndarray) -> np.ndarray:
     return np.array([s // part.itemsize for s in part.strides[:2]], np.int64)
-
-
-def _over_blocks(work: Callable[[int], T], numbers: Iterable[int]) -> Iterator[T]:
-    """Yield the results of all blocks in order; the C code runs without Python's lock."""
-    numbers = list(numbers)
-    workers = min(threads(), len(numbers))
-    if workers < 2:
-        yield from map(work, numbers)
-        return
-    with ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(work, numbers)

@@ -353,8 +353,8 @@ def decode_blocks(data: bytes, shape: tuple[int, ...], dtype: np.dtype, bound: f
     """Return the field that a payload of blocks holds, see docs/format/blocks.md."""
     reader, n, out = Reader(data), three(shape), np.empty(shape, dtype)
     assert reader.word() == 1
-    edge = 1 << reader.word()
-    starts = list(itertools.product(*(range(0, m, edge) for m in n)))
+    edges = [1 << reader.word() for _ in range(3)]
+    starts = list(itertools.product(*(range(0, m, e) for m, e in zip(n, edges, strict=True))))
     settings, *sizes = (reader.varint() for _ in range(1 + len(starts)))
     shared = Reader(data[reader.at : reader.at + settings])
     pair, margin, axes = shared.word(), shared.word(), shared.word()
@@ -366,7 +366,7 @@ def decode_blocks(data: bytes, shape: tuple[int, ...], dtype: np.dtype, bound: f
         weights[s, c] = weights_of(shared, groups) if fitted else cubic(c, groups)
     at, field = reader.at + settings, out.reshape(n)
     for start, size in zip(starts, sizes, strict=True):
-        place = tuple(slice(i, i + edge) for i in start)
+        place = tuple(slice(i, i + e) for i, e in zip(start, edges, strict=True))
         block = Reader(data[at : at + size])
         field[place] = decode_block(block, field[place].shape, dtype, (pair, b), thick, weights)
         at += size

@@ -30,8 +30,8 @@ def field_of(shape, dtype=np.float32):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Edges of 8 points, 16 and 512, so that small fields have many blocks."""
-    monkeypatch.setattr(blocks, "EDGES", (9, 9, 4, 3))
+    """Blocks of 8³, 16 x 32 or 512 points, so that small fields have many."""
+    monkeypatch.setattr(blocks, "POINTS", 512)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
