@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from _stored import ROOT, stored
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "how-to" / "super-resolution.md"
-RESULTS = ROOT / "benchmarks" / "results" / "superres_ablation.json"
 BEGIN = "<!-- ablation: written by `python benchmarks/readme.py` -->"
 END = "<!-- end of ablation -->"
 ROWS = {
@@ -27,9 +24,9 @@ COLUMNS = (
 
 def table() -> str:
     """Return the table, empty when nothing is stored."""
-    if not RESULTS.exists():
+    figures = stored("superres_ablation")
+    if figures is None:
         return ""
-    figures = json.loads(RESULTS.read_text(encoding="utf-8"))
     lines = [
         f"{figures['steps']} steps each, one seed, {figures['date']}:",
         "",
@@ -50,10 +47,3 @@ def _cells(row: dict) -> list[str]:
     names = ("continuity", "buoyancy", "momentum_x", "momentum_z")
     cells += [f"{residual[n]:.2f}" if n in residual else "" for n in names]
     return [*cells, f"{row['cpu_seconds']:.0f}" if "cpu_seconds" in row else ""]
-
-
-def updated(page: str) -> str:
-    """Return the page with its table written anew."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n{table()}\n{END}{tail}"

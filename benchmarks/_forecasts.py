@@ -94,7 +94,7 @@ def trained(path: Path, rank: int, split: dict, variable: str = "u", **more):
     from scitoolkit.core.model_folder import ModelFolder
     from scitoolkit.core.run_directory import RunDirectory
     from scitoolkit.forecasting.config import ForecastingConfig
-    from scitoolkit.forecasting.data import divide, read_field
+    from scitoolkit.forecasting.data import read_field, split_field
     from scitoolkit.forecasting.job import ForecastingJob
     from scitoolkit.forecasting.surrogate import ForecastSurrogate
 
@@ -108,5 +108,5 @@ def trained(path: Path, rank: int, split: dict, variable: str = "u", **more):
     seconds = time.process_time() - begun
     results, model = job.evaluate(run.path), ModelFolder(run.path)
     surrogate = ForecastSurrogate.load(model.path)
-    windows = divide(read_field(config.data), config).windows["test"]
+    windows = split_field(read_field(config.data), config).windows["test"]
     return Done(path, surrogate, results, model.record(), windows, seconds)

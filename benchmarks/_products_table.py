@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from _stored import ROOT, stored
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "ops-generator.md"
-RESULTS = ROOT / "benchmarks" / "results" / "tensor_product.json"
 BEGIN = "<!-- figures: written by `python benchmarks/readme.py` -->"
 END = "<!-- end of figures -->"
 WORK = {"forward": "forward", "backward": "forward + backward", "double": "with double backward"}
@@ -15,9 +12,9 @@ WORK = {"forward": "forward", "backward": "forward + backward", "double": "with 
 
 def table() -> str:
     """Return the table, empty when nothing is stored."""
-    if not RESULTS.exists():
+    figures = stored("tensor_product")
+    if figures is None:
         return ""
-    figures = json.loads(RESULTS.read_text(encoding="utf-8"))
     machine = figures["machine"]
     lines = [
         f"{figures['date']}, {machine['processor']} ({machine['vectors']}), one thread, "
@@ -38,10 +35,3 @@ def table() -> str:
             cells.append(f"{timed['ours_ms']:.2f} ({ratio:.0f} x; {bound:.0f} x)")
         lines.append(f"| {name} | {problem['edges']} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def updated(page: str) -> str:
-    """Return the page with its table written anew."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n{table()}\n{END}{tail}"

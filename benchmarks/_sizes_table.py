@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from _stored import ROOT, stored
+
 PAGE = ROOT / "docs" / "how-to" / "which-bound.md"
-RESULTS = ROOT / "benchmarks" / "results" / "compression_size.json"
 BEGIN = "<!-- sizes: written by `python benchmarks/readme.py` -->"
 END = "<!-- end of sizes -->"
 KINDS = {"shipped": "tuned on", "fresh": "fresh", "lines": "unordered lines"}
@@ -16,9 +14,9 @@ KINDS = {"shipped": "tuned on", "fresh": "fresh", "lines": "unordered lines"}
 
 def table() -> str:
     """Return the table, empty when nothing is stored."""
-    if not RESULTS.exists():
+    figures = stored("compression_size")
+    if figures is None:
         return ""
-    figures = json.loads(RESULTS.read_text(encoding="utf-8"))
     lines = [
         "Bytes of our stream over the smallest of SZ3 (best of four settings), SPERR and ZFP, from "
         f"`python benchmarks/run.py compression_size` on {figures['date']}:",
@@ -40,10 +38,3 @@ def table() -> str:
                 f"{ratios[worst]:.2f} | {worst} |"
             )
     return "\n".join(lines)
-
-
-def updated(page: str) -> str:
-    """Return the page with its table written anew."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n{table()}\n{END}{tail}"

@@ -149,8 +149,8 @@ def our_training(folder: Path, steps: int, runs: dict[int, Path]) -> float:
     command = [
         sys.executable, "-m", "scitoolkit", "train", ROOT / "workflows" / "water_deepmd",
         f"training.steps={steps}", "training.schedule.hold_steps=50", f"run.root={root}",
-        f"data.validation=[{DATA / 'data_3'}]", "training.progress=false", "data.test=[]",
-        "training.log_every=100",
+        f"data.validation=[{DATA / 'data_3'}]", "split.validation=0.1", "data.test=[]",
+        "training.progress=false", "training.log_every=100",
     ]  # fmt: skip
     seconds = call(command, folder)
     runs[steps] = next((root / "water_deepmd").iterdir())

@@ -10,15 +10,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 sys.path.insert(0, str(Path(__file__).parent))
 import _ablation_table
 import _products_table
 import _readers_table
 import _sizes_table
+from _stored import ROOT, between
 
-ROOT = Path(__file__).resolve().parents[1]
+TABLES = (_products_table, _ablation_table, _sizes_table, _readers_table)
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
 END = "<!-- end of results -->"
@@ -294,12 +297,6 @@ def demo() -> str:
     return "```text\n" + path.read_text(encoding="utf-8").strip().split("\n\n", 1)[-1] + "\n```"
 
 
-def between(text: str, begin: str, end: str, new: str) -> str:
-    head, _, rest = text.partition(begin)
-    _, _, tail = rest.partition(end)
-    return f"{head}{begin}\n{new}\n{end}{tail}"
-
-
 def updated(readme: str) -> str:
     short = table(HEADLINES, ("task", "data", "scitoolkit", "best peer", ""), command=False)
     return between(between(readme, DEMO_BEGIN, DEMO_END, demo()), BEGIN, END, short)
@@ -310,15 +307,16 @@ def measured(page: str) -> str:
     return between(page, BEGIN, END, table(ROWS, heads, command=True))
 
 
+def _rewritten(module: ModuleType, page: str) -> str:
+    return between(page, module.BEGIN, module.END, module.table())
+
+
 def main() -> int:
     changed = False
     for path, write in (
         (ROOT / "README.md", updated),
         (MEASURED, measured),
-        (_products_table.PAGE, _products_table.updated),
-        (_ablation_table.PAGE, _ablation_table.updated),
-        (_sizes_table.PAGE, _sizes_table.updated),
-        (_readers_table.PAGE, _readers_table.updated),
+        *((module.PAGE, partial(_rewritten, module)) for module in TABLES),
     ):
         old = path.read_text(encoding="utf-8")
         new = write(old)

@@ -76,12 +76,9 @@ def config_file(path: Path | str) -> Path:
 
 
 def run(
-    workflow: Path | str,
-    overrides: Sequence[str] = (),
-    *,
-    resume: bool = False,
+    workflow: Path | str, overrides: Sequence[str] = (), *, resume: bool = False,
     run_dir: Path | None = None,
-) -> RunDirectory:
+) -> RunDirectory:  # fmt: skip
     """Train, evaluate and report in one go; the job that `scitoolkit run` does.
 
     Args:
@@ -97,12 +94,9 @@ def run(
 
 
 def search(
-    config: Path | str,
-    overrides: Sequence[str] = (),
-    *,
-    resume: bool = False,
+    config: Path | str, overrides: Sequence[str] = (), *, resume: bool = False,
     run_dir: Path | None = None,
-) -> RunDirectory | None:
+) -> RunDirectory | None:  # fmt: skip
     """Search, train the winner, evaluate it once and report; see `run` for the arguments.
 
     Returns:
@@ -112,11 +106,8 @@ def search(
         ConfigError: the configuration is not that of a search.
     """
     job, checked = load(config, overrides)
-    if not job.searches:
-        raise ConfigError(
-            "not the configuration of a search", where=str(config_file(config)),
-            allowed="`domain: search`, with `config:` naming what is searched",
-        )  # fmt: skip
+    allowed = "`domain: search`, with `config:` naming what is searched"
+    _require(job.searches, config, "a search", allowed)
     directory = _train(job, checked, resume, run_dir)
     return None if directory is None else _evaluated(directory)
 
@@ -126,33 +117,32 @@ run_search = search
 
 
 def generate(
-    config: Path | str,
-    overrides: Sequence[str] = (),
-    *,
-    resume: bool = False,
+    config: Path | str, overrides: Sequence[str] = (), *, resume: bool = False,
     run_dir: Path | None = None,
-) -> RunDirectory:
+) -> RunDirectory:  # fmt: skip
     """Make a campaign of training data, check it and report; see `run` for the arguments.
 
     Raises:
         ConfigError: the configuration is not that of a generator.
     """
     job, _ = load(config, overrides)
-    if not job.generates:
-        raise ConfigError(
-            "not the configuration of a generator", where=str(config_file(config)),
-            allowed="`domain: generate`, with `generator:` naming one of `scitoolkit ls generator`",
-        )  # fmt: skip
+    allowed = "`domain: generate`, with `generator:` naming one of `scitoolkit ls generator`"
+    _require(job.generates, config, "a generator", allowed)
     return run(config, overrides, resume=resume, run_dir=run_dir)
 
 
+def _require(holds: bool, config: Path | str, what: str, allowed: str) -> None:
+    """Refuse a configuration of another kind than the command needs."""
+    if not holds:
+        raise ConfigError(
+            f"not the configuration of {what}", where=str(config_file(config)), allowed=allowed
+        )
+
+
 def train(
-    config: Path | str,
-    overrides: Sequence[str] = (),
-    *,
-    resume: bool = False,
+    config: Path | str, overrides: Sequence[str] = (), *, resume: bool = False,
     run_dir: Path | None = None,
-) -> RunDirectory:
+) -> RunDirectory:  # fmt: skip
     """Train into a new run directory, or continue an old one; see `run` for the arguments."""
     directory = _train(*load(config, overrides), resume, run_dir)
     if directory is None:  # a process that only served others has no run to return

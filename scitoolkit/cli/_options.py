@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from scitoolkit.core.log import setup_logging
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Settings that win over the file: section.key=value")
 ]
+Config = Annotated[Path, typer.Argument(help="A YAML file, a workflow folder, or a name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
 NProc = Annotated[int, typer.Option("--nproc", min=1, help="Processes on this machine.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the newest run, bit for bit.")]
@@ -28,42 +30,69 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, default=str))
 
 
-def run_job(
+def no_settings() -> list[str]:
+    """Return no settings, for a command without further options."""
+    return []
+
+
+def job_command(
     action: str,
-    config: Path,
-    settings: list[str],
-    show: Callable[[Path], int | None],
+    about: str,
+    show: Callable[[Path, bool], int | None],
     *,
-    nproc: int = 1,
-    resume: bool = False,
-    run_dir: Path | None = None,
-    dry_run: bool = False,
-    verbose: bool = False,
-) -> int | None:
-    """Do what `run`, `train` and `search` share: check only, start ranks, or do `api.ACTION`.
+    config: Any = Config,
+    settings: Callable[..., list[str]] = no_settings,
+    ranks: bool = False,
+) -> Callable[..., int | None]:
+    """Return the command that checks only, starts ranks, or does `scitoolkit.api.ACTION`.
 
     Args:
         action: name of the function of `scitoolkit.api`.
-        config: file, folder or name of a workflow.
-        settings: `section.key=value` settings.
-        show: prints the outcome of a run directory, on rank 0; its result is the exit code.
-        nproc: processes of this machine.
-        resume: see `api.run`.
-        run_dir: see `api.run`.
-        dry_run: do all but write.
-        verbose: log details.
+        about: help of the command.
+        show: prints the outcome of a run directory, as JSON or text, on rank 0; its result is the
+            exit code.
+        config: annotation of the first argument.
+        settings: turns the command's further options, its parameters, into settings.
+        ranks: the command has the option --nproc.
     """
-    from scitoolkit import api
+    more = inspect.signature(settings, eval_str=True).parameters
 
-    setup_logging(verbose=verbose)
-    if dry_run:
-        print_json(dict(api.check(config, settings)))
-        return None
-    if nproc > 1:
-        api.load(config, settings)  # an error of the configuration is printed once, not by rank
-        return relaunch(nproc)
-    run = getattr(api, action)(config, settings, resume=resume, run_dir=run_dir)
-    return show(run.path) if run is not None and is_main_rank() else None
+    def command(**given: Any) -> int | None:
+        from scitoolkit import api
+
+        setup_logging(verbose=given["verbose"])
+        path = given["config"]
+        changes = [*(given["overrides"] or []), *settings(**{name: given[name] for name in more})]
+        if given["dry_run"]:
+            print_json(dict(api.check(path, changes)))
+            return None
+        if given.get("nproc", 1) > 1:
+            api.load(path, changes)  # an error of the configuration is printed once, not by rank
+            return relaunch(given["nproc"])
+        do = getattr(api, action)
+        run = do(path, changes, resume=given["resume"], run_dir=given["run_dir"])
+        return show(run.path, given["as_json"]) if run is not None and is_main_rank() else None
+
+    def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+    # Typer reads arguments and options from the signature.
+    parameters = [
+        parameter("config", config, inspect.Parameter.empty),
+        parameter("overrides", Overrides, None),
+        *(parameter(p.name, p.annotation, p.default) for p in more.values()),
+        *([parameter("nproc", NProc, 1)] if ranks else []),
+        parameter("resume", Resume, False),
+        parameter("run_dir", RunDir, None),
+        parameter("dry_run", DryRun, False),
+        parameter("as_json", Json, False),
+        parameter("verbose", Verbose, False),
+    ]
+    command.__doc__ = about
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command
 
 
 def relaunch(nproc: int) -> int:

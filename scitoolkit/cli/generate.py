@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,24 +12,18 @@ from scitoolkit.cli.run import print_outcome
 NAME = "generate"
 
 
-def command(
-    config: Annotated[Path, typer.Argument(help="A YAML file, a workflow folder, or a name.")],
-    overrides: options.Overrides = None,
+def settings(
     samples: Annotated[int | None, typer.Option(min=1, help="Number of samples.")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Samples at a time.")] = None,
-    resume: options.Resume = False,
-    run_dir: options.RunDir = None,
-    dry_run: options.DryRun = False,
-    as_json: options.Json = False,
-    verbose: options.Verbose = False,
-) -> int | None:
-    """Make training data with a solver; --resume makes what a killed run did not finish."""
-    settings = [
-        *(overrides or []),
-        *([f"draw.samples={samples}"] if samples else []),
-        *([f"processes={processes}"] if processes else []),
-    ]
-    return options.run_job(
-        "generate", config, settings, lambda path: print_outcome(path, as_json),
-        resume=resume, run_dir=run_dir, dry_run=dry_run, verbose=verbose,
-    )  # fmt: skip
+) -> list[str]:
+    """Return the settings of the options."""
+    given = {"draw.samples": samples, "processes": processes}
+    return [f"{key}={value}" for key, value in given.items() if value]
+
+
+command = options.job_command(
+    "generate",
+    "Make training data with a solver; --resume makes what a killed run did not finish.",
+    print_outcome,
+    settings=settings,
+)

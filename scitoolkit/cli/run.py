@@ -12,23 +12,6 @@ from scitoolkit.cli import _options as options
 NAME = "run"
 
 
-def command(
-    workflow: Annotated[Path, typer.Argument(help="A workflow folder, its YAML file, or a name.")],
-    overrides: options.Overrides = None,
-    nproc: options.NProc = 1,
-    resume: options.Resume = False,
-    run_dir: options.RunDir = None,
-    dry_run: options.DryRun = False,
-    as_json: options.Json = False,
-    verbose: options.Verbose = False,
-) -> int | None:
-    """Train, evaluate and report in one go."""
-    return options.run_job(
-        "run", workflow, overrides or [], lambda path: print_outcome(path, as_json),
-        nproc=nproc, resume=resume, run_dir=run_dir, dry_run=dry_run, verbose=verbose,
-    )  # fmt: skip
-
-
 def print_outcome(path: Path, as_json: bool) -> None:
     """Print what a finished run found: its first tables, and where the rest is."""
     from scitoolkit.core.results import Results
@@ -53,3 +36,15 @@ def print_results(results: Any) -> None:
     for table in results.tables:
         print(f"\n{text_table(table)}")
     print()
+
+
+command = options.job_command(
+    "run",
+    "Train, evaluate and report in one go.",
+    print_outcome,
+    config=Annotated[
+        Path,
+        typer.Argument(metavar="workflow", help="A workflow folder, its YAML file, or a name."),
+    ],
+    ranks=True,
+)

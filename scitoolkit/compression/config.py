@@ -25,6 +25,12 @@ class FileConfig(Config):
     variables: list[str] = Field(default_factory=list)
     missing: list[float] = Field(default_factory=list)
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the packages that reading the files needs."""
+        from scitoolkit.io.fields import packages_for
+
+        return packages_for(self.path)
+
 
 class BoundConfig(Config):
     """How tightly: `mode` abs, rel, pw_rel or psnr."""

@@ -3,51 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from scitoolkit.compression.config import CompressionConfig
-from scitoolkit.core.job import Job
-from scitoolkit.core.results import Results
+from scitoolkit.core.job import PipelineJob
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.core.starter import DataToStart
 
 
-class CompressionJob(Job):
+class CompressionJob(PipelineJob):
     """Compression of one file."""
 
     config_class: ClassVar[type[CompressionConfig]] = CompressionConfig
+    pipeline_name: ClassVar[str] = "scitoolkit.compression.pipeline"
     task: ClassVar[str] = "compress"
-
-    def starter(self, data: DataToStart) -> str:
-        """Return a short commented configuration for some data."""
-        from scitoolkit.compression.starter import starter
-
-        return starter(data)
-
-    def check(self, config: CompressionConfig) -> Mapping[str, Any]:
-        """Open the file and name what would be compressed; write nothing."""
-        from scitoolkit.compression import pipeline
-
-        return pipeline.check(config)
-
-    def train(self, config: CompressionConfig, run: RunDirectory, *, resume: bool = False) -> None:
-        """Write the compressed file into the run; a resumed run starts anew, as it is short."""
-        from scitoolkit.compression import pipeline
-
-        pipeline.train(config, run, resume=resume)
-
-    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
-        """Verify against the original, and compare with the plain codecs at the same size."""
-        from scitoolkit.compression import pipeline
-
-        return pipeline.evaluate(directory, data)
-
-    def predict(self, directory: Path, source: Path, output: Path) -> None:
-        """Compress another file as the run's configuration says."""
-        from scitoolkit.compression import pipeline
-
-        pipeline.predict(directory, source, output)
+    starter_name: ClassVar[str] = "scitoolkit.compression.starter:starter"
 
     def search_trial(
         self, config: CompressionConfig, run: RunDirectory, *, resume: bool = False

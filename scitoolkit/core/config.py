@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import Logger
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
@@ -323,8 +324,9 @@ def dump_config(config: Config) -> str:
 
 
 def config_keys(
-    schema: type[BaseModel], prefix: str = "", above: tuple[type[BaseModel], ...] = ()
-) -> Iterator[str]:
+    schema: type[BaseModel], prefix: str = "", above: tuple[type[BaseModel], ...] = (), *,
+    only: Callable[[FieldInfo], bool] | None = None,
+) -> Iterator[str]:  # fmt: skip
     """Yield every dotted key that `schema` accepts, sections included, union members merged.
 
     A section that may hold itself (a member of a kind made of other members) is entered once.
@@ -333,6 +335,7 @@ def config_keys(
         schema: of the configuration.
         prefix: of the keys.
         above: the sections that hold this one.
+        only: yield the keys whose field it accepts, a section as a whole; all keys unless given.
 
     Example:
         >>> from pydantic import create_model
@@ -344,11 +347,14 @@ def config_keys(
     seen: set[str] = set()
     for name, info in schema.model_fields.items():
         key = f"{prefix}{name}"
-        yield key
+        if only is None or only(info):
+            yield key
+        if only is not None and only(info):
+            continue
         for model in models_in(info.annotation, info.metadata):
             if model in above:
                 continue
-            for inner in config_keys(model, f"{key}.", (*above, schema)):
+            for inner in config_keys(model, f"{key}.", (*above, schema), only=only):
                 if inner not in seen:
                     seen.add(inner)
                     yield inner

@@ -7,14 +7,16 @@ runs a domain through the command line.
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.lazy import load_name
 from scitoolkit.core.processes import one_process
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class Job(ABC):
         continues_from: pattern of the files of a run that a resumed training reads.
         reports_while_running: `report` evaluates first, as results grow while the run goes on.
         task: the word of `scitoolkit init` for it, "" if it writes no configurations.
+        starter_name: the function behind `starter`, as `module:name`.
     """
 
     config_class: ClassVar[type[JobConfig]]
@@ -92,6 +95,7 @@ class Job(ABC):
     continues_from: ClassVar[str] = "checkpoints/*"
     reports_while_running: ClassVar[bool] = False
     task: ClassVar[str] = ""
+    starter_name: ClassVar[str] = ""
 
     @abstractmethod
     def check(self, config: Any) -> Mapping[str, Any]:
@@ -130,6 +134,8 @@ class Job(ABC):
         Raises:
             ConfigError: the domain writes none.
         """
+        if self.starter_name:
+            return str(load_name(self.starter_name)(data))
         raise ConfigError(
             f"no configuration is written for {self.config_class.__name__} from data alone",
             fix=f"scitoolkit cp a workflow, and set data.path={data.path}",
@@ -148,6 +154,51 @@ class Job(ABC):
         """Return what `scitoolkit publish` copies from an evaluated run."""
         del directory
         return Artifacts()
+
+
+class Pipeline(Protocol):
+    """A module that does a domain's work; its functions are those of `Job`."""
+
+    def check(self, config: Any) -> Mapping[str, Any]:
+        """See `Job.check`."""
+
+    def train(self, config: Any, run: RunDirectory, *, resume: bool = False) -> None:
+        """See `Job.train`."""
+
+    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
+        """See `Job.evaluate`."""
+
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """See `Job.predict`."""
+
+
+class PipelineJob(Job):
+    """Base of jobs whose work is done by a module that is imported when it is first needed.
+
+    Attributes:
+        pipeline_name: of the module, which has the functions of `Pipeline`.
+    """
+
+    pipeline_name: ClassVar[str]
+
+    def _pipeline(self) -> Pipeline:
+        return cast(Pipeline, importlib.import_module(self.pipeline_name))
+
+    def check(self, config: Any) -> Mapping[str, Any]:
+        """See `Job.check`."""
+        return self._pipeline().check(config)
+
+    def train(self, config: Any, run: RunDirectory, *, resume: bool = False) -> None:
+        """See `Job.train`."""
+        self._pipeline().train(config, run, resume=resume)
+
+    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
+        """See `Job.evaluate`."""
+        return self._pipeline().evaluate(directory, data)
+
+    def predict(self, directory: Path, source: Path, output: Path) -> None:
+        """See `Job.predict`."""
+        self._pipeline().predict(directory, source, output)
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from scitoolkit.core.config import Config, load_config
 from scitoolkit.core.errors import CheckpointError, DataError
 from scitoolkit.core.results import Results
-from scitoolkit.core.run_directory import RunDirectory, disk_error, write_atomic
+from scitoolkit.core.run_directory import RunDirectory, replacing, write_atomic
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,16 +96,8 @@ class ModelFolder:
         from safetensors import SafetensorError
         from safetensors.torch import save_file
 
-        temporary = self.path / f".{WEIGHTS}.tmp"
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
+        with replacing(self.weights, SafetensorError) as temporary:
             save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, temporary)
-            temporary.chmod(0o644)
-            temporary.replace(self.weights)
-        except (OSError, SafetensorError) as error:
-            temporary.unlink(missing_ok=True)
-            cause = error if isinstance(error, OSError) else OSError(str(error))
-            raise disk_error(cause, self.weights) from None
 
     def load_weights(self) -> dict[str, Tensor]:
         """Return the weights.

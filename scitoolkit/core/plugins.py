@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, distributions
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from pydantic_core import PydanticCustomError, core_schema
 
@@ -27,6 +27,28 @@ from scitoolkit.core.suggest import nearest_name
 
 T = TypeVar("T")
 GROUP = "scitoolkit."
+
+
+class NeedsPackages:
+    """Mixin of members that can be used where certain packages are installed.
+
+    Attributes:
+        requires: importable packages.
+
+    Example:
+        >>> class Scribe(NeedsPackages):
+        ...     requires = ("json", "no_such_package")
+        >>> Scribe.unavailable()
+        'no_such_package is not installed'
+    """
+
+    requires: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Return why the member cannot be used on this machine, "" if it can."""
+        missing = [p for p in cls.requires if not _importable(p)]
+        return f"{' and '.join(missing)} is not installed" if missing else ""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from scitoolkit.core.config import models_in
+from scitoolkit.core.config import config_keys
 
 
 class FreeOnResume:
@@ -57,26 +57,9 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     ]
 
 
-def free_keys(
-    schema: type[BaseModel], prefix: str = "", above: tuple[type[BaseModel], ...] = ()
-) -> Iterator[str]:
-    """Yield the dotted keys of `schema` that may change on resume, sections as a whole.
-
-    `above` are the sections that hold this one: a section that may hold itself is entered once.
-    """
-    seen: set[str] = set()
-    for name, info in schema.model_fields.items():
-        key = f"{prefix}{name}"
-        if _is_free(info):
-            yield key
-            continue
-        for model in models_in(info.annotation, info.metadata):
-            if model in above:
-                continue
-            for inner in free_keys(model, f"{key}.", (*above, schema)):
-                if inner not in seen:
-                    seen.add(inner)
-                    yield inner
+def free_keys(schema: type[BaseModel]) -> Iterator[str]:
+    """Yield the dotted keys of `schema` that may change on resume, sections as a whole."""
+    return config_keys(schema, only=_is_free)
 
 
 def _is_free(info: FieldInfo) -> bool:

@@ -7,6 +7,7 @@ Files are written to a temporary name and then renamed, so a reader never sees h
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -156,6 +157,32 @@ def write_atomic(path: Path, text: str | bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *also: type[Exception]) -> Iterator[Path]:
+    """Yield a temporary name; the file written there takes the place of `path` at the end.
+
+    Args:
+        path: file to make or to replace; its folder is made.
+        also: errors of the writer that mean what an `OSError` means.
+
+    Raises:
+        ScitoolkitError: the disk is full, or the folder cannot be written; `path` is as it was.
+    """
+    temporary = temporary_name(path)
+    failures: tuple[type[Exception], ...] = (OSError, *also)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except failures as error:
+        cause = error if isinstance(error, OSError) else OSError(str(error))
+        raise disk_error(cause, path) from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def disk_error(error: OSError, path: Path) -> ScitoolkitError:

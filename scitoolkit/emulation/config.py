@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.errors import DataError
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.emulation.guards.base import AnyGuard
 from scitoolkit.emulation.models.config import AnyModel, UNetConfig
@@ -37,8 +38,15 @@ class DataConfig(Config):
         sample_dim: the dim that counts samples: time, or the member of an ensemble. `time` also
             accepts t, step and the like.
         lead: samples from input to output along `sample_dim`; 0 maps within one sample.
+        history: times at which the state is given: now, and one, two, ... leads before.
         grid: the space dims; those of the variables with most dims unless stated.
         dims: names of the dims of a plain HDF5 file, which has none.
+        parameters: names of numbers that each simulation has (a viscosity, a Rayleigh number),
+            inputs beside the fields: attributes or scalars of the files, or columns of
+            `parameter_table`. A list, or {name: linear | log} where some span decades.
+        parameter_table: CSV file whose first column names the simulations.
+        mask: a variable without time that is 1 where the fields have values, or `missing` where
+            the other cells are NaN, or the file's fill value, in every row. Land, obstacles.
         units: {name: unit that the file must state}.
         files: `simulations` (one a file), `parts` of one simulation, or found by their times.
         pattern: names of files that hold one sample each, as in `run{simulation}_t{step}.h5`.
@@ -54,13 +62,27 @@ class DataConfig(Config):
     outputs: list[str] = Field(min_length=1)
     sample_dim: str = "time"
     lead: NonNegativeInt = 1
+    history: PositiveInt = 1
     grid: list[str] | None = None
     dims: list[str] | dict[str, list[str]] | None = None
+    parameters: list[str] | dict[str, Literal["linear", "log"]] = Field(default_factory=list)
+    parameter_table: DataPath | None = None
+    mask: str | None = None
     units: dict[str, str] = Field(default_factory=dict)
     files: Literal["auto", "simulations", "parts"] = "auto"
     pattern: str | None = None
     on_error: Literal["raise", "skip"] = "raise"
     allow_suspect: bool = False
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the packages that reading the files needs."""
+        from scitoolkit.io.campaign.files import campaign_files
+        from scitoolkit.io.fields import packages_for
+
+        try:
+            return packages_for(campaign_files(self.path)[0])
+        except DataError:
+            return ()  # files that are missing are reported as such
 
     @model_validator(mode="after")
     def _distinct(self) -> DataConfig:
@@ -68,9 +90,24 @@ class DataConfig(Config):
             names = getattr(self, key)
             if len(set(names)) < len(names):
                 raise ValueError(f"{key} names a variable twice: {names}")
+        if len(self.parameter_scales) < len(self.parameters):
+            raise ValueError(f"parameters names one twice: {self.parameters}")
+        if self.history > 1 and (self.lead == 0 or not set(self.inputs) & set(self.outputs)):
+            raise ValueError("history needs lead >= 1 and an output that is also an input")
         if self.lead == 0 and (both := set(self.inputs) & set(self.outputs)):
             raise ValueError(f"with lead 0 no variable is both input and output: {sorted(both)}")
         return self
+
+    @property
+    def samples_before(self) -> int:
+        """Samples before the present that the history reaches back."""
+        return (self.history - 1) * self.lead
+
+    @property
+    def parameter_scales(self) -> dict[str, Literal["linear", "log"]]:
+        """The scale on which each parameter is given to the network."""
+        names = self.parameters
+        return dict(names) if isinstance(names, dict) else dict.fromkeys(names, "linear")
 
 
 class SymmetryConfig(Config):
@@ -212,6 +249,8 @@ class EmulationConfig(SeededConfig):
             missing = set(data.inputs) & set(data.outputs)
             if data.lead == 0 or not missing:
                 problems.append("a rollout needs lead >= 1 and an output that is also an input")
+        if data.parameter_table and not data.parameters and self.split.by != "parameter":
+            problems.append("data.parameter_table is not used without data.parameters")
         if data.test is not None and self.split.test not in (0, CampaignSplit().test):
             problems.append("split.test is not used with data.test, which is the test part")
         if self.diagnostic is not None:

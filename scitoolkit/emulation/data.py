@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,7 +15,11 @@ from scitoolkit.core.units import same_unit
 from scitoolkit.emulation.config import DataConfig
 from scitoolkit.emulation.variables import Layout, read_layout
 from scitoolkit.io.campaign import Campaign, Options, open_campaign
-from scitoolkit.io.campaign.rows import CampaignRows, row_sets
+from scitoolkit.io.campaign.layouts import TIME
+from scitoolkit.io.campaign.mask import MISSING, pack
+from scitoolkit.io.campaign.masking import with_mask
+from scitoolkit.io.campaign.parameters import with_parameters
+from scitoolkit.io.campaign.rows import Rows, row_sets
 from scitoolkit.io.campaign.windows import CampaignWindows
 
 
@@ -46,6 +50,14 @@ class Data:
         return self.campaign.index.blocks
 
     @property
+    def constant(self) -> set[str]:
+        """Names of the channels that do not change within a simulation."""
+        arrays = {n: c.array for n, c in self.campaign.channels.items()}
+        if not any(TIME in array.roles for array in arrays.values()):
+            return set(self.campaign.parameters)  # each file is one sample
+        return {name for name, array in arrays.items() if TIME not in array.roles}
+
+    @property
     def times(self) -> np.ndarray:
         """The sample coordinate of the first simulation, or sample numbers."""
         dim = self.layout.sample_dim
@@ -53,9 +65,31 @@ class Data:
         return self.dataset[dim].values if dim in self.dataset.coords else np.arange(size)
 
     @cached_property
-    def rows(self) -> dict[str, CampaignRows]:
+    def rows(self) -> dict[str, Rows]:
         """The rows of each array of the files, readable in any order."""
         return row_sets(self.campaign)
+
+    @cached_property
+    def _samples(self) -> CampaignWindows:
+        return self.source(np.arange(self.num_samples), [0])
+
+    def frame(self, sample: int) -> dict[str, np.ndarray]:
+        """Return the variables of one sample, (*dims) float32 each."""
+        return {n: v[0, 0] for n, v in self._samples.read(np.array([sample])).items()}
+
+    def inputs(self, sample: int, layout: Layout, lead: int) -> dict[str, np.ndarray]:
+        """Return the variables of one sample and the earlier values that an emulator is given.
+
+        Args:
+            sample: at least `lead` times the largest age from the start of its simulation.
+            layout: the emulator's.
+            lead: samples between two ages.
+        """
+        found = self.frame(sample)
+        for age in sorted({v.age for v in layout.earlier}):
+            before = self.frame(sample - age * lead)
+            found |= {v.name: before[v.earlier_of] for v in layout.earlier if v.age == age}
+        return found
 
     def source(
         self, starts: np.ndarray, offsets: Sequence[int], repeats: int = 1
@@ -95,22 +129,30 @@ def open_data(
         config.sample_dim, config.dims, config.grid, config.files, config.pattern, config.lead,
         config.on_error,
     )  # fmt: skip
-    campaign = open_campaign(
-        path, [*config.inputs, *config.outputs], options, cache=cache, keep=keep
-    )
+    variables = [*config.inputs, *config.outputs]
+    stated = [] if config.mask in (None, MISSING) else [config.mask]
+    campaign = open_campaign(path, [*variables, *stated], options, cache=cache, keep=keep)
+    if config.mask is not None:
+        campaign = with_mask(campaign, config.mask, variables)
+    campaign = with_parameters(campaign, config.parameter_scales, config.parameter_table)
     files = campaign.files
     where = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     inputs, outputs = (
         [c for name in names for c in campaign.names[name]]
         for names in (config.inputs, config.outputs)
     )
+    inputs += list(campaign.parameters)
     dataset = campaign.template()
     for name, unit in config.units.items():
         _require_unit(campaign, dataset, name, unit, where)
     layout = read_layout(
         dataset, inputs, outputs, config.sample_dim, grid=config.grid, lead=config.lead,
         where=where,
-    )  # fmt: skip
+    ).with_history(config.history)  # fmt: skip
+    if campaign.mask is not None:
+        valid = campaign.mask.along(tuple(layout.grid))
+        assert valid is not None  # `with_mask` took the same grid
+        layout = replace(layout, mask=pack(valid))
     if like is not None:
         _require_like(layout, like, where)
     return Data(campaign, dataset, layout, where)
@@ -150,6 +192,15 @@ def _require_like(found: Layout, expected: Layout, where: str) -> None:
                 f"other coordinates of {dim} than the emulator learned from", where=where,
                 fix="interpolate to the grid of the training data",
             )  # fmt: skip
+    if found.mask != expected.mask:
+        cells = [
+            layout.grid_size if layout.valid is None else int(layout.valid.sum())
+            for layout in (found, expected)
+        ]
+        raise DataError(
+            f"a mask of {cells[0]} valid cells", where=where,
+            allowed=f"the mask that the emulator learned with, of {cells[1]}",
+        )  # fmt: skip
     a, b = found.step, expected.step
     if a is not None and b is not None and abs(a - b) > 1e-2 * abs(b):
         raise DataError(

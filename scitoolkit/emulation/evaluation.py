@@ -23,7 +23,6 @@ from scitoolkit.emulation.rollout import (
     step_once,
 )
 from scitoolkit.emulation.variables import Layout
-from scitoolkit.io.campaign.windows import CampaignWindows
 
 OWN, PERSISTENCE, LINEAR = "emulator", "persistence", "linear extrapolation"
 MATCHED = "emulator, where linear extrapolation has a frame before it"
@@ -71,13 +70,16 @@ class Evaluation:
             v.name: data.layout.weights() if v.is_field else np.ones(v.shape)
             for v in self.layout.outputs
         }
-        self.source: CampaignWindows = data.source(np.arange(data.num_samples), [0])
+        valid = self.layout.valid
+        alike = 1.0 if valid is None else valid / valid.mean()
+        self.alike = {v.name: alike if v.is_field else 1.0 for v in self.layout.outputs}
         self.num_samples: int = sum(map(len, blocks))
-        self.blocks: list[range] = [block for block in blocks if len(block) > self.lead]
+        before = config.data.samples_before
+        self.blocks: list[range] = [b[before:] for b in blocks if len(b) > self.lead + before]
         if not self.blocks:
             raise DataError(
                 f"{self.num_samples} samples to test on", where=data.where,
-                allowed=f"more than {self.lead}", fix="split.test, or data.test=FILE",
+                allowed=f"more than {self.lead + before}", fix="split.test, or data.test=FILE",
             )  # fmt: skip
         self.spectra: dict[str, dict[str, list[np.ndarray]]] = defaultdict(
             lambda: defaultdict(list)
@@ -96,11 +98,10 @@ class Evaluation:
 
     @property
     def goes_on(self) -> bool:
-        """Whether a rollout can go past the data: it needs no inputs but its own outputs."""
+        """Whether a rollout can go past the data: its other inputs are constant in time."""
         steps = self.config.rollout.long
-        return self.has_rollout and steps > 0 and set(self.layout.state) >= {
-            v.name for v in self.layout.inputs
-        }  # fmt: skip
+        known = {*self.layout.recurrent, *self.data.constant}
+        return self.has_rollout and steps > 0 and known >= {v.name for v in self.layout.inputs}
 
     def _climate(self) -> Climate:
         fields = [v.name for v in self.layout.outputs if v.is_field]
@@ -114,7 +115,8 @@ class Evaluation:
                 self.truth_climate.add(self.frame(sample))
         steps = self.config.rollout.long
         jitter = jitter_of(self.config, self.layout)
-        frames = rollout(self.emulator, self.frame(self.blocks[0].start), steps, jitter=jitter)
+        first = self.inputs(self.blocks[0].start)
+        frames = rollout(self.emulator, first, steps, jitter=jitter)
         return long_rollout(frames, self._climate(), steps, self.truth_climate.ranges())
 
     @property
@@ -123,7 +125,11 @@ class Evaluation:
 
     def frame(self, sample: int) -> Frames:
         """Return all variables of one sample."""
-        return {n: v[0, 0] for n, v in self.source.read(np.array([sample])).items()}
+        return self.data.frame(sample)
+
+    def inputs(self, sample: int) -> Frames:
+        """Return them with the earlier values that the emulator is given."""
+        return self.data.inputs(sample, self.layout, self.lead)
 
     def _one_step(self) -> tuple[Any, Any, dict[str, float]]:
         errors, plain = _Errors(), _Errors()
@@ -132,7 +138,7 @@ class Evaluation:
         for block, sample in pairs:
             now = self.frame(sample)
             truth = self.frame(sample + self.lead) if self.lead else now
-            forecasts: dict[str, Frames] = {OWN: step_once(self.emulator, now)}
+            forecasts: dict[str, Frames] = {OWN: step_once(self.emulator, self.inputs(sample))}
             if self.lead:
                 forecasts[PERSISTENCE] = now
                 if sample - self.lead >= block.start:
@@ -143,10 +149,11 @@ class Evaluation:
                 moments[name].append([(value * weights).mean(), (value**2 * weights).mean()])
                 for forecast, frames in forecasts.items():
                     errors.add(forecast, name, 0, squared_error(truth[name], frames[name], weights))
-                    plain.add(forecast, name, 0, squared_error(truth[name], frames[name], 1.0))
+                    alike = squared_error(truth[name], frames[name], self.alike[name])
+                    plain.add(forecast, name, 0, alike)
             self._keep_spectra("one step", truth, forecasts[OWN])
             if sample == self.blocks[0].start and not self.lead:
-                self.frames[0] = {"truth": truth, OWN: forecasts[OWN]}
+                self._show(0, truth, forecasts[OWN])
         deviation = {}
         for name, rows in moments.items():
             mean, square = np.mean(rows, axis=0)
@@ -180,8 +187,8 @@ class Evaluation:
         if start - lead >= block.start:
             baselines[LINEAR] = linear_extrapolation(self.frame(start - lead), first, length)
         own = rollout(
-            self.emulator, first, length, forcing=lambda k: self.frame(start + k * lead),
-            jitter=jitter_of(self.config, self.layout),
+            self.emulator, self.inputs(start), length, jitter=jitter_of(self.config, self.layout),
+            forcing=lambda k: self.frame(start + k * lead),
         )  # fmt: skip
         keep = {1, (length + 1) // 2, length}
         for step, forecast in enumerate(own, start=1):
@@ -195,11 +202,16 @@ class Evaluation:
                     errors.add(
                         kind, name, step - 1, squared_error(truth[name], frame[name], weights)
                     )
-                    plain.add(kind, name, step - 1, squared_error(truth[name], frame[name], 1.0))
+                    alike = squared_error(truth[name], frame[name], self.alike[name])
+                    plain.add(kind, name, step - 1, alike)
             if step == shown:
                 self._keep_spectra(f"rollout step {step}", truth, forecast)
             if is_first and step in keep:
-                self.frames[step] = {"truth": truth, OWN: forecast}
+                self._show(step, truth, forecast)
+
+    def _show(self, step: int, truth: Frames, forecast: Frames) -> None:
+        blank = self.layout.blank
+        self.frames[step] = {"truth": blank(truth), OWN: blank(forecast)}
 
     def _keep_spectra(self, label: str, truth: Frames, forecast: Frames) -> None:
         axis = self.spectral_axis
@@ -214,10 +226,12 @@ class Evaluation:
 
     @property
     def spectral_axis(self) -> int | None:
-        """The first periodic dim of the grid."""
-        dims = list(self.layout.grid)
-        return next((i for i, d in enumerate(dims) if self.config.boundary.get(d) == "circular"),
-                    None)  # fmt: skip
+        """The first periodic dim of the grid along which a mask does not change."""
+        dims, valid = list(self.layout.grid), self.layout.valid
+        return next(
+            (i for i, d in enumerate(dims) if self.config.boundary.get(d) == "circular"
+             and (valid is None or (valid == valid.take([0], i)).all())), None,
+        )  # fmt: skip
 
     def ratio(self, errors: Mapping[str, Mapping[str, float]], rival: str) -> dict[str, float]:
         """Return, per output, the emulator's error over a rival's."""

@@ -12,7 +12,8 @@ from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.emulator import grid_of
 from scitoolkit.emulation.guards.proposals import deviation, proposals, written
-from scitoolkit.io.campaign.split import Parts, divide
+from scitoolkit.io.campaign.parameters import parameter_values
+from scitoolkit.io.campaign.split import SplitRows, split_campaign
 
 MAX_FRAMES = 8
 JUMP = 4.0
@@ -28,10 +29,16 @@ def frames_of(data: Data, blocks: Sequence[range], lead: int) -> dict[str, np.nd
     return {n: read[n][:, 0] for n in names}
 
 
-def training_part(config: EmulationConfig, data: Data) -> Parts:
+def training_part(config: EmulationConfig, data: Data) -> SplitRows:
     """Return the parts of the samples of a job."""
-    own_test = config.data.test is None
-    return divide(data.campaign.index, config.data.lead + 1, config.split, own_test=own_test)
+    name, campaign = config.split.parameter, data.campaign
+    values = None
+    if name is not None:
+        values = parameter_values(campaign, name, config.data.parameter_table)
+    window = config.data.samples_before + config.data.lead + 1
+    return split_campaign(
+        campaign.index, window, config.split, own_test=config.data.test is None, parameter=values
+    )
 
 
 def refuse_broken_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> None:
@@ -65,7 +72,7 @@ def check_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -
 
 def propose(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> list[Finding]:
     """Return a note for each invariant that holds in the data and that no guard holds."""
-    if not config.data.lead or not len(blocks) or not data.layout.state:
+    if not config.data.lead or not len(blocks) or not data.layout.state or data.layout.mask:
         return []
     frames, grid = frames_of(data, blocks, config.data.lead), grid_of(config, data.layout)
     known = {guard.name for guard in config.guards}
@@ -78,7 +85,9 @@ def propose(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> lis
 
 def unread_walls(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> list[Finding]:
     """Return a warning for each dim that is declared periodic and does not look it."""
-    found = []
+    found: list[Finding] = []
+    if data.layout.mask:
+        return found
     frames = frames_of(data, blocks, config.data.lead)
     for position, dim in enumerate(data.layout.grid, start=1):
         if config.boundary.get(dim) != "circular":

@@ -6,60 +6,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from scitoolkit.core.job import CHAOTIC, Artifacts, Finding
-from scitoolkit.core.results import Results
-from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.core.starter import DataToStart
+from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, PipelineJob
 from scitoolkit.emulation.config import EmulationConfig, ExportOptions
 from scitoolkit.training import TrainingJob
 
 
-class EmulationJob(TrainingJob):
+class EmulationJob(PipelineJob, TrainingJob):
     """Emulators of named variables."""
 
     config_class: ClassVar[type[EmulationConfig]] = EmulationConfig
+    pipeline_name: ClassVar[str] = "scitoolkit.emulation.pipeline"
     export_options: ClassVar[type[ExportOptions]] = ExportOptions
     task: ClassVar[str] = "emulate"
-
-    def starter(self, data: DataToStart) -> str:
-        """Return a short commented configuration for some data."""
-        from scitoolkit.emulation.starter import starter
-
-        return starter(data)
+    starter_name: ClassVar[str] = "scitoolkit.emulation.starter:starter"
 
     def validate(self, config: EmulationConfig) -> Sequence[Finding]:
         """Return what the data say of the guards and boundaries, and which invariants hold."""
         from scitoolkit.emulation import pipeline
 
         return [*super().validate(config), *pipeline.validate(config)]
-
-    def check(self, config: EmulationConfig) -> Mapping[str, Any]:
-        """Open the data, run one batch; write nothing."""
-        from scitoolkit.emulation import pipeline
-
-        return pipeline.check(config)
-
-    def train(self, config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -> None:
-        """Train on the training part, keep the weights that validate best, save `model/`."""
-        from scitoolkit.emulation import pipeline
-
-        pipeline.train(config, run, resume=resume)
-
-    def evaluate(self, directory: Path, data: Path | None = None) -> Results:
-        """Evaluate on the run's own test part, or on all of another file.
-
-        A run directory gets results.json, results.nc and model/metrics.json; with `data` nothing
-        is written.
-        """
-        from scitoolkit.emulation import pipeline
-
-        return pipeline.evaluate(directory, data)
-
-    def predict(self, directory: Path, source: Path, output: Path) -> None:
-        """Apply the emulator to every sample of a file, or roll it out from the last one."""
-        from scitoolkit.emulation import pipeline
-
-        pipeline.predict(directory, source, output)
 
     def predict_steps(self, directory: Path, source: Path, output: Path, steps: int) -> None:
         """Go `steps` steps beyond the last sample of a file; 0 maps every sample instead."""

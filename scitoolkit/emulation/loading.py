@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
+from scitoolkit.emulation.variables import Variable
+from scitoolkit.io.campaign.windows import CampaignWindows
 from scitoolkit.io.loader import PlannedLoader
 from scitoolkit.training import current_rank, world_size
+
+
+class HistoryWindows(CampaignWindows):
+    """Windows that hold earlier values of the state under names of their own.
+
+    Args:
+        windows: those of the variables, without history.
+        offsets: samples of a window, relative to its start, ascending.
+        earlier: inputs that are earlier values.
+        lead: samples between two ages.
+    """
+
+    def __init__(
+        self, windows: CampaignWindows, offsets: Sequence[int], earlier: Sequence[Variable],
+        lead: int,
+    ) -> None:  # fmt: skip
+        ages = {v.name: v.age * lead for v in earlier}
+        wanted = np.array(offsets)
+        union = np.unique(np.concatenate([wanted, *(wanted - back for back in ages.values())]))
+        super().__init__(
+            windows.campaign, windows.sets, windows.starts, union.tolist(), dtype=windows.dtype
+        )
+        self.orders = windows.orders
+        self.columns = {v.name: (v.earlier_of, np.searchsorted(union, wanted - ages[v.name]))
+                        for v in earlier}  # fmt: skip
+        self.present = np.searchsorted(union, wanted)
+
+    def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the variables and their earlier values, (samples, offsets, *dims) each."""
+        found = super().assemble(values)
+        older = {name: found[base][:, at] for name, (base, at) in self.columns.items()}
+        return {**{name: array[:, self.present] for name, array in found.items()}, **older}
 
 
 def make_loader(
@@ -25,6 +59,8 @@ def make_loader(
         train: shuffled, and every window `config.repeats` times an epoch.
     """
     windows = data.source(starts, offsets, config.repeats if train else 1)
+    if data.layout.earlier:
+        windows = HistoryWindows(windows, offsets, data.layout.earlier, config.data.lead)
     return PlannedLoader(
         windows, config.training.batch_size, seed=config.training.seed, buffer=config.buffer,
         shuffle="exact" if train else False, rank=current_rank(), world_size=world_size(),

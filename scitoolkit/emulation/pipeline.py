@@ -19,6 +19,7 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.emulation import report, surrogate
+from scitoolkit.emulation.checks import check_mask
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, open_data
 from scitoolkit.emulation.emulator import Emulator, build, grid_of
@@ -36,7 +37,7 @@ from scitoolkit.emulation.statistics import Found, find_statistics
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
 from scitoolkit.io.campaign.leaks import require_no_leak
-from scitoolkit.io.campaign.split import Parts, divide
+from scitoolkit.io.campaign.split import SplitRows
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import PlannedLoader
 from scitoolkit.io.loader.cursor import tensors
@@ -53,7 +54,7 @@ class Prepared:
     """A job ready to be trained."""
 
     data: Data
-    parts: Parts
+    parts: SplitRows
     emulator: Emulator
     task: EmulationTask
     loaders: dict[str, PlannedLoader]
@@ -66,6 +67,7 @@ def validate(config: EmulationConfig) -> list[Finding]:
     try:
         if not data.layout.grid:
             return []
+        check_mask(config, data.layout)
         blocks = training_part(config, data)["train"]
         grid = grid_of(config, data.layout)
         for guard in config.guards:
@@ -206,7 +208,7 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
     lead, rollout = config.data.lead, config.rollout
     reach = lead * (rollout.pushforward + rollout.steps)
     index = data.campaign.index
-    parts = divide(index, lead + 1, config.split, own_test=config.data.test is None)
+    parts = training_part(config, data)
     require_no_leak(data.campaign, parts)
     emulator = build(config, data.layout)
     refuse_broken_guards(config, data, parts["train"])
@@ -228,11 +230,12 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
         steps = rollout.validation if name == "validation" else None
         longest = lead * steps if steps else reach
         offsets = [*range(0, longest + 1, max(lead, 1))] if lead else [0]
-        starts = index.starts(parts[name], offsets[-1] + 1)
+        before = config.data.samples_before
+        starts = index.starts(parts[name], before + offsets[-1] + 1) + before
         if not len(starts):
             raise DataError(
                 f"the {name} part has {sum(map(len, parts[name]))} samples and no whole window of "
-                f"{offsets[-1] + 1}", where=data.where,
+                f"{before + offsets[-1] + 1}", where=data.where,
                 fix="a larger part, or fewer rollout.steps",
             )  # fmt: skip
         loaders[name] = make_loader(data, config, starts, offsets, train=name == "train")

@@ -47,18 +47,30 @@ def predict_file(
             f"{len(data.blocks)} simulations; a prediction continues one", where=data.where,
             fix="predict from the file of one simulation",
         )  # fmt: skip
+    if data.num_samples <= config.data.samples_before:
+        raise DataError(
+            f"{data.num_samples} samples", where=data.where,
+            allowed=f"more than {config.data.samples_before}: data.history is "
+            f"{config.data.history}",
+        )  # fmt: skip
     steps = config.rollout.predict if steps is None else steps
     rolled = bool(emulator.layout.state) and config.data.lead > 0 and steps > 0
     try:
-        samples = _rolled(emulator, config, data, steps) if rolled else _mapped(emulator, data)
-        times = _future(data, steps, config.data.lead) if rolled else _valid(data, config.data.lead)
+        if rolled:
+            samples = _rolled(emulator, config, data, steps)
+            times = _future(data, steps, config.data.lead)
+        else:
+            samples = _mapped(emulator, data, config.data)
+            times = _valid(data, config.data.lead)[config.data.samples_before :]
         variables = {
             v.name: StreamedVariable(
                 v.dims, v.shape,
                 {k: x for k, x in (("units", v.units), ("long_name", v.long_name)) if x},
+                fill_value=float("nan") if emulator.layout.mask and v.is_field else None,
             )
             for v in emulator.layout.outputs
         }  # fmt: skip
+        samples = map(emulator.layout.blank, samples)
         return stream_fields(samples, variables, _coordinates(emulator, data, times),
                              emulator.layout.sample_dim, output)  # fmt: skip
     finally:
@@ -80,18 +92,13 @@ def _inputs_layout(emulator: Emulator) -> Layout:
 def _rolled(
     emulator: Emulator, config: EmulationConfig, data: Data, steps: int
 ) -> Iterator[Frames]:
-    first = _sample(data, data.num_samples - 1)
+    first = data.inputs(data.num_samples - 1, emulator.layout, config.data.lead)
     yield from rollout(emulator, first, steps, jitter=jitter_of(config, emulator.layout))
 
 
-def _mapped(emulator: Emulator, data: Data) -> Iterator[Frames]:
-    for i in range(data.num_samples):
-        yield step_once(emulator, _sample(data, i))
-
-
-def _sample(data: Data, index: int) -> Frames:
-    source = data.source(np.array([index]), [0])
-    return {n: v[0, 0] for n, v in source.read(np.array([0])).items()}
+def _mapped(emulator: Emulator, data: Data, config: DataConfig) -> Iterator[Frames]:
+    for i in range(config.samples_before, data.num_samples):
+        yield step_once(emulator, data.inputs(i, emulator.layout, config.lead))
 
 
 def _future(data: Data, steps: int, lead: int) -> np.ndarray:

@@ -47,7 +47,7 @@ def rollout(
     Raises:
         NumericalError: the state is not finite any more.
     """
-    state = set(emulator.layout.state)
+    state = set(emulator.layout.recurrent)
     given = dict(first)
     for step in range(steps):
         if forcing is not None and step:
@@ -60,7 +60,7 @@ def rollout(
                     fix="a shorter rollout; guards for the invariants that `scitoolkit validate` "
                     "proposes; or training with rollout.steps=2 and rollout.noise",
                 )  # fmt: skip
-        given |= {n: v for n, v in outputs.items() if n in state}
+        given |= emulator.layout.advanced(given, outputs)
         yield outputs
 
 

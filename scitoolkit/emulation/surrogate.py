@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from scitoolkit.core.errors import CheckpointError
-from scitoolkit.core.run_directory import disk_error
+from scitoolkit.core.run_directory import replacing
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.emulator import Emulator, build
 from scitoolkit.emulation.variables import Layout
@@ -34,21 +34,12 @@ def save(emulator: Emulator, folder: Path, dtype: str = "float32") -> Path:
         ScitoolkitError: the disk is full, or the folder cannot be written.
     """
     path = Path(folder) / WEIGHTS
-    temporary = path.with_suffix(".tmp")
     tensors = {k: v.detach().cpu().contiguous() for k, v in emulator.state_dict().items()}
     for name, _ in emulator.named_parameters():
         tensors |= _rounded(name, tensors[name], dtype)
     header = {"scitoolkit": json.dumps({"layout": emulator.layout.to_json()})}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, str(temporary), header)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
-        raise disk_error(
-            error if isinstance(error, OSError) else OSError(str(error)), path
-        ) from None
+    with replacing(path, SafetensorError) as temporary:
+        save_file(tensors, temporary, header)
     return path
 
 

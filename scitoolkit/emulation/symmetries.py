@@ -29,9 +29,9 @@ class Symmetries:
     def __init__(self, config: SymmetryConfig, layout: Layout) -> None:
         self.config = config
         # Dims of a batch: sample, step, then those of the variable.
-        self.dims: dict[str, list[str]] = {
-            n: [d for d in v.dims] for n, v in layout.variables.items()
-        }
+        variables = {v.name: v for v in (*layout.inputs, *layout.outputs)}
+        self.dims: dict[str, list[str]] = {n: list(v.dims) for n, v in variables.items()}
+        self.stored_as = {n: v.stored_as for n, v in variables.items()}
         self.sizes: dict[str, int] = layout.grid
 
     def draw(self, batch: Batch) -> Batch:
@@ -63,5 +63,5 @@ class Symmetries:
         for name, value in sample.items():
             if dim in self.dims[name]:
                 value = value.flip(2 + self.dims[name].index(dim))
-            out[name] = -value if name in self.config.mirror[dim] else value
+            out[name] = -value if self.stored_as[name] in self.config.mirror[dim] else value
         return out

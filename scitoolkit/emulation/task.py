@@ -99,7 +99,7 @@ class EmulationTask:
 
     def _start(self, batch: Batch) -> dict[str, Tensor]:
         """Return the state at step 0, with noise while training."""
-        state = {name: batch[name][:, 0] for name in self.layout.state}
+        state = {name: batch[name][:, 0] for name in self.layout.recurrent}
         if self.rollout.noise and self.model.training:
             scales = self.model.output_scales()
             for i, variable in enumerate(self.model.learned):
@@ -119,11 +119,8 @@ class EmulationTask:
         return {v.name: batch[v.name][:, step] for v in self.layout.outputs}
 
     def _advance(self, state: dict[str, Tensor], answer: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        return {
-            v.name: value
-            for v, value in zip(self.layout.outputs, answer, strict=True)
-            if v.name in state
-        }
+        new = {v.name: value for v, value in zip(self.layout.outputs, answer, strict=True)}
+        return self.layout.advanced(state, new)
 
     def _errors(self, batch: Batch, answer: tuple[Tensor, ...], step: int) -> Tensor:
         """Return (learned output,) mean squared errors in units of each output's scale."""
@@ -142,11 +139,16 @@ class EmulationTask:
 def cell_weights(volumes: np.ndarray, floor: float) -> np.ndarray:
     """Return the weights of cells in the loss, mean 1: their volumes, mean 1, plus a floor.
 
+    Cells without a volume, outside of a mask, weigh nothing.
+
     Example:
         >>> cell_weights(np.array([0.5, 1.5]), 1.0).tolist()
         [0.75, 1.25]
     """
-    return (volumes + floor) / (1 + floor) if floor else volumes
+    if not floor:
+        return volumes
+    counted = (volumes > 0) / (volumes > 0).mean()
+    return (volumes + floor * counted) / (1 + floor)
 
 
 def _ones(value: Tensor, scale: Tensor) -> list[int]:

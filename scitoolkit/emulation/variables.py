@@ -7,16 +7,18 @@ and reach every cell alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.io.campaign.mask import unpack
 
 MAX_GRID_DIMS = 3
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Variable:
         units: "" when the file states none.
         is_field: whether it lives on the grid.
         long_name: for titles; "" when the file states none.
+        earlier_of: the variable that this is an earlier value of; "" for one of the files.
+        age: by how many leads it is earlier than the input.
     """
 
     name: str
@@ -38,6 +42,13 @@ class Variable:
     units: str
     is_field: bool
     long_name: str = ""
+    earlier_of: str = ""
+    age: int = 0
+
+    @property
+    def stored_as(self) -> str:
+        """Its name in the files, which earlier values share with the present one."""
+        return self.earlier_of or self.name
 
     @property
     def size(self) -> int:
@@ -56,6 +67,7 @@ class Layout:
         coordinates: {dim: its coordinate values}, for grid dims that have one.
         sample_dim: the dim that counts samples.
         step: difference of `sample_dim` between input and output where it is even, else None.
+        mask: the valid cells as a text, "" where all are.
     """
 
     inputs: tuple[Variable, ...]
@@ -64,6 +76,7 @@ class Layout:
     coordinates: dict[str, list[float]]
     sample_dim: str
     step: float | None = None
+    mask: str = ""
 
     @property
     def state(self) -> tuple[str, ...]:
@@ -73,17 +86,77 @@ class Layout:
 
     @property
     def variables(self) -> dict[str, Variable]:
-        """All variables by name, inputs first."""
-        return {v.name: v for v in (*self.inputs, *self.outputs)}
+        """All variables of the files by name, inputs first."""
+        return {v.name: v for v in (*self.inputs, *self.outputs) if not v.age}
+
+    @property
+    def earlier(self) -> tuple[Variable, ...]:
+        """The inputs that are earlier values of the state."""
+        return tuple(v for v in self.inputs if v.age)
+
+    @property
+    def recurrent(self) -> tuple[str, ...]:
+        """Names of the inputs that a rollout makes itself: the state and its earlier values."""
+        return (*self.state, *(v.name for v in self.earlier))
+
+    def with_history(self, frames: int) -> Layout:
+        """Return the layout whose state is given at `frames` times: now and leads before.
+
+        Example:
+            >>> u = Variable("u", ("x",), (4,), "m/s", True)
+            >>> layout = Layout((u,), (u,), {"x": 4}, {}, "t").with_history(3)
+            >>> [v.name for v in layout.inputs]
+            ['u', 'u@-1', 'u@-2']
+        """
+        known = {v.name: v for v in self.inputs}
+        added = [
+            replace(known[name], name=earlier_name(name, age), earlier_of=name, age=age)
+            for age in range(1, frames) for name in self.state
+        ]  # fmt: skip
+        return replace(self, inputs=(*self.inputs, *added))
+
+    def advanced(self, given: Mapping[str, T], new: Mapping[str, T]) -> dict[str, T]:
+        """Return the recurrent inputs of the next step.
+
+        Args:
+            given: the inputs of this step, by name.
+            new: its outputs.
+        """
+        older = {v.name: given[earlier_name(v.earlier_of, v.age - 1)] for v in self.earlier}
+        return {**{name: new[name] for name in self.state}, **older}
+
+    @property
+    def grid_size(self) -> int:
+        """Number of cells."""
+        return math.prod(self.grid.values())
+
+    @property
+    def valid(self) -> np.ndarray | None:
+        """The cells that hold values, (*grid) bool; None where all do."""
+        return unpack(self.mask, tuple(self.grid.values())) if self.mask else None
+
+    def blank(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return variables whose fields are NaN outside of the mask."""
+        valid = self.valid
+        if valid is None:
+            return dict(values)
+        fields = {v.name for v in (*self.inputs, *self.outputs) if v.is_field}
+        return {n: np.where(valid, v, np.nan) if n in fields else v for n, v in values.items()}
 
     def weights(self) -> np.ndarray:
-        """Return the cells' volumes, shape = grid, mean 1: half-way faces between coordinates."""
+        """Return the cells' volumes, shape = grid, mean 1: half-way faces between coordinates.
+
+        Cells outside of the mask weigh nothing.
+        """
         out = np.ones(tuple(self.grid.values()))
         for axis, (dim, size) in enumerate(self.grid.items()):
             widths = cell_widths(np.asarray(self.coordinates.get(dim, np.arange(size))))
             shape = [1] * len(self.grid)
             shape[axis] = size
             out *= (widths / widths.mean()).reshape(shape)
+        if self.valid is not None:
+            out = np.where(self.valid, out, 0.0)
+            out /= out.mean()
         return out
 
     def to_json(self) -> dict[str, Any]:
@@ -102,6 +175,16 @@ class Layout:
 
         parts = {k: tuple(variable(e) for e in values[k]) for k in ("inputs", "outputs")}
         return cls(**{**values, **parts})
+
+
+def earlier_name(name: str, age: int) -> str:
+    """Return the name of a variable's value `age` leads before the present.
+
+    Example:
+        >>> earlier_name("u", 0), earlier_name("u", 2)
+        ('u', 'u@-2')
+    """
+    return f"{name}@-{age}" if age else name
 
 
 def cell_widths(coordinate: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.log import get_logger
 from scitoolkit.forecasting.config import ForecastingConfig
-from scitoolkit.forecasting.data import FieldData, Parts
+from scitoolkit.forecasting.data import FieldData, FieldSplits
 from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting, forecasters
 from scitoolkit.forecasting.forecasters.climatology import resolvable_harmonics
 from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
@@ -79,7 +79,9 @@ class Selection:
     cpu_seconds: float = 0.0
 
 
-def setting_of(data: FieldData, parts: Parts, rank: int, config: ForecastingConfig) -> Setting:
+def setting_of(
+    data: FieldData, parts: FieldSplits, rank: int, config: ForecastingConfig
+) -> Setting:
     """Return the setting, with the most harmonics that the calendar resolves."""
     years = np.concatenate([s.years for s in data.segments(parts.fit_steps)])
     whole = bool(data.grid.values.all())
@@ -121,7 +123,7 @@ class Chooser:
     """
 
     def __init__(
-        self, data: FieldData, parts: Parts, setting: Setting, config: ForecastingConfig
+        self, data: FieldData, parts: FieldSplits, setting: Setting, config: ForecastingConfig
     ) -> None:
         self.config = config
         self.folds: list[Fold] = blocked(data.segments(parts.fit_steps), setting)

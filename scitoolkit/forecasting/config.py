@@ -32,6 +32,12 @@ class FieldConfig(Config):
     units: str | None = None
     dims: list[str] | None = None
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the packages that reading the files needs."""
+        from scitoolkit.io.fields import packages_for
+
+        return packages_for(self.path)
+
 
 class PodConfig(Config):
     """The subspace in which the network works.

@@ -161,7 +161,7 @@ def _area_weights(cells: xr.DataArray) -> Array:
 
 
 @dataclass(frozen=True)
-class Parts:
+class FieldSplits:
     """The division of a series.
 
     Attributes:
@@ -179,7 +179,7 @@ class Parts:
         return range(self.steps["train"].start, self.steps["validation"].stop)
 
 
-def divide(data: FieldData, config: ForecastingConfig) -> Parts:
+def split_field(data: FieldData, config: ForecastingConfig) -> FieldSplits:
     """Return train, validation and test parts.
 
     Raises:
@@ -214,4 +214,4 @@ def divide(data: FieldData, config: ForecastingConfig) -> Parts:
                 fix=f"a larger split.{name}, or smaller inputs and leads",
             )
         windows[name] = Windows(data.series, starts, config.inputs, config.leads)
-    return Parts(split.steps, windows)
+    return FieldSplits(split.steps, windows)

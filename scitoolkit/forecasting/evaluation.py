@@ -143,11 +143,11 @@ class Evaluation:
         """Return the winner, and the best of the others on the same data."""
         entries = self.record["entries"]
         winner = next(e for e in entries if e["label"] == self.record["winner"])
-        rivals = [e for e in entries if e is not winner and e["stable"] and e["closed_form"]]
+        candidates = [e for e in entries if e is not winner and e["stable"] and e["closed_form"]]
         key = "validation"
-        others = rivals
-        if winner["blocked"] is not None and any(e["blocked"] is not None for e in rivals):
-            key, others = "blocked", [e for e in rivals if e["blocked"] is not None]
+        others = candidates
+        if winner["blocked"] is not None and any(e["blocked"] is not None for e in candidates):
+            key, others = "blocked", [e for e in candidates if e["blocked"] is not None]
         if not others:
             return f"Forecaster: {winner['label']}."
         second = min(others, key=lambda e: e[key])

@@ -12,7 +12,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.forecasting.choosing import Chooser, Entry, Selection, setting_of
 from scitoolkit.forecasting.config import ForecastingConfig
-from scitoolkit.forecasting.data import FieldData, Parts
+from scitoolkit.forecasting.data import FieldData, FieldSplits
 from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig
 from scitoolkit.forecasting.forecasters.climatology import Climatology, ClimatologyConfig
 from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
@@ -43,14 +43,14 @@ class Prepared:
     """
 
     data: FieldData
-    parts: Parts
+    parts: FieldSplits
     pod: POD
     selection: Selection
     modes: Array
     correction: LstmCorrection | None
 
 
-def prepare(data: FieldData, parts: Parts, config: ForecastingConfig) -> Prepared:
+def prepare(data: FieldData, parts: FieldSplits, config: ForecastingConfig) -> Prepared:
     """Choose the closed form on train + validation, never on test; make the networks, untrained.
 
     What the networks correct is fitted to the train part alone, so that the correction can be

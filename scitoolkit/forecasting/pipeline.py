@@ -16,7 +16,7 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting import evaluation, fitting
 from scitoolkit.forecasting.config import ForecastingConfig
-from scitoolkit.forecasting.data import FieldData, divide, read_field
+from scitoolkit.forecasting.data import FieldData, read_field, split_field
 from scitoolkit.forecasting.forecasters import Forecaster, forecasters
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.forecasting.forecasters.persistence import Persistence
@@ -36,7 +36,7 @@ log: Logger = get_logger(__name__)
 def check(config: ForecastingConfig) -> Mapping[str, Any]:
     """Open the data, choose the closed form, run one batch; write nothing."""
     data = read_field(config.data)
-    parts = divide(data, config)
+    parts = split_field(data, config)
     found = fitting.prepare(data, parts, config)
     facts: dict[str, Any] = {
         "variable": data.name,
@@ -90,7 +90,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     source = config.data if data is None else config.data.model_copy(update={"path": data})
     field = read_field(source, surrogate.grid)
     windows = _test_windows(field, surrogate, config, own=data is None)
-    baselines = _baselines(surrogate, field, record, config)
+    baselines = _baselines(surrogate, record, config)
     found = evaluation.Evaluation(surrogate, field, windows, baselines, record)
     results, maps = found.results(config.workflow)
     if model.write_results(results, data):
@@ -170,7 +170,7 @@ def _test_windows(
 ) -> Windows:
     """Return the windows whose outputs nothing was learned from."""
     if own:
-        return divide(field, config).windows["test"]
+        return split_field(field, config).windows["test"]
     length = config.inputs + config.leads
     starts = np.arange(len(field.series.values) - length + 1)
     for breakpoint in field.breakpoints:
@@ -188,9 +188,8 @@ def _test_windows(
 
 
 def _baselines(
-    surrogate: ForecastSurrogate, field: FieldData, record: Mapping[str, Any],
-    config: ForecastingConfig,
-) -> dict[str, Forecaster]:  # fmt: skip
+    surrogate: ForecastSurrogate, record: Mapping[str, Any], config: ForecastingConfig
+) -> dict[str, Forecaster]:
     """Return the other rows of the selection, fitted to the steps that the surrogate saw."""
     if not config.data.path.exists():
         log.warning("%s is not here: fitted baselines are left out", config.data.path)

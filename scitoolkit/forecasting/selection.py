@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,28 +54,6 @@ def standardised_error(validated: Validated) -> float:
     residual = ((validated.truth - validated.forecast) ** 2).sum(axis=0)
     total = ((validated.truth - validated.truth.mean(axis=0)) ** 2).sum(axis=0)
     return float((residual[total > 0] / total[total > 0]).mean())
-
-
-def simplest_within(errors: Mapping[str, float], gain: float) -> str:
-    """Walk from simple to complex; move on only when the error falls by the share `gain`.
-
-    Differences of a fraction of a per cent between candidates are noise on a short record, and
-    then the simpler model is the safer one outside its training years.
-
-    Args:
-        errors: validation error per candidate, simplest first.
-        gain: smallest relative improvement that counts.
-
-    Example:
-        >>> simplest_within({"2": 1.0, "3": 0.8, "4": 0.799}, gain=0.01)
-        '3'
-    """
-    names = list(errors)
-    best = names[0]
-    for name in names[1:]:
-        if errors[name] < (1 - gain) * errors[best]:
-            best = name
-    return best
 
 
 def lead_factors(residual: Array, correction: Array, weights: Array | None = None) -> Array:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from scitoolkit.core.errors import CheckpointError
-from scitoolkit.core.run_directory import disk_error
+from scitoolkit.core.run_directory import replacing
 from scitoolkit.forecasting.data import FieldData, to_grid
 from scitoolkit.forecasting.forecasters.base import (
     Forecaster,
@@ -103,17 +103,9 @@ class ForecastSurrogate:
             },
         }  # fmt: skip
         path = Path(folder) / WEIGHTS
-        temporary = path.with_suffix(".tmp")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            contiguous = {k: np.asarray(v, order="C") for k, v in stored.items()}
-            save_file(contiguous, str(temporary), {"scitoolkit": json.dumps(header)})
-            temporary.chmod(0o644)
-            temporary.replace(path)
-        except (OSError, SafetensorError) as error:
-            temporary.unlink(missing_ok=True)
-            raise disk_error(error if isinstance(error, OSError) else OSError(str(error)), path) \
-                from None  # fmt: skip
+        contiguous = {k: np.asarray(v, order="C") for k, v in stored.items()}
+        with replacing(path, SafetensorError) as temporary:
+            save_file(contiguous, temporary, {"scitoolkit": json.dumps(header)})
         return path
 
     @classmethod

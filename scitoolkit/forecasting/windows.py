@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ class Windows:
         """Return the number of windows."""
         return len(self.starts)
 
-    def take(self, which: slice | NDArray) -> Windows:
+    def take(self, which: slice | NDArray[Any]) -> Windows:
         """Return some of the windows."""
         return Windows(self.series, self.starts[which], self.inputs, self.leads)
 

@@ -44,3 +44,25 @@ def etdrk4(linear: np.ndarray, dt: float, nonlinear: Step) -> Step:
         return whole * v + f1 * n + 2 * f2 * (na + nb) + f3 * nonlinear(c)
 
     return step
+
+
+def frames_of(
+    step: Step, state: np.ndarray, points: Step, *, spinup: int, frames: int, interval: int
+) -> np.ndarray:  # fmt: skip
+    """Return the points (frames, ...) of a spectral state every `interval` steps.
+
+    Args:
+        step: one time step.
+        state: spectrum at the start.
+        points: turns a spectrum into values at points.
+        spinup: frames that are left out at the start.
+        frames: frames that are kept.
+        interval: steps between frames.
+    """
+    kept = []
+    for frame in range(spinup + frames):
+        for _ in range(interval):
+            state = step(state)
+        if frame >= spinup:
+            kept.append(points(state))
+    return np.stack(kept)

@@ -74,14 +74,13 @@ class KuramotoSivashinsky(Generator):
         """Return the frames, (frames, cells)."""
         import numpy as np
 
-        step = _step(self.length, self.cells, self.time_step)
-        spectrum, out = np.fft.rfft(u), []
-        for frame in range(self.spinup + self.frames):
-            for _ in range(self.interval):
-                spectrum = step(spectrum)
-            if frame >= self.spinup:
-                out.append(np.fft.irfft(spectrum, self.cells))
-        frames = np.array(out)
+        from scitoolkit.generators.etdrk4 import frames_of
+
+        frames = frames_of(
+            _step(self.length, self.cells, self.time_step), np.fft.rfft(u),
+            lambda v: np.fft.irfft(v, self.cells),
+            spinup=self.spinup, frames=self.frames, interval=self.interval,
+        )  # fmt: skip
         if not np.isfinite(frames).all():
             raise NumericalError(
                 "the solution is not finite", where=f"generator {self.name}",

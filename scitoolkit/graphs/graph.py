@@ -14,7 +14,6 @@ import scipy.sparse as sp
 from scitoolkit.core.errors import DataError
 
 Array = np.ndarray
-PARTS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from scitoolkit.graphs.communicator import Communicator, join
 from scitoolkit.graphs.config import GraphConfig, GraphDataConfig
 from scitoolkit.graphs.graph import Graph, read_graph
 from scitoolkit.graphs.part import Part
-from scitoolkit.graphs.partitioned import SPLITS, PartitionedGraph
+from scitoolkit.graphs.partitioned import PartitionedGraph
 from scitoolkit.graphs.stored_part import StoredPart, whole_graph
 from scitoolkit.graphs.task import PartLoader
+from scitoolkit.io.split import SPLITS
 from scitoolkit.training.processes import on_rank_zero
 
 EDGE_FACTS = ("self_loops", "duplicate_edges", "isolated_nodes")

@@ -28,7 +28,6 @@ from scitoolkit.core.errors import DataError
 Array = np.ndarray
 FORMAT, VERSION = "scitoolkit partitioned graph", 1
 HEADER = "graph.json"
-SPLITS = ("train", "validation", "test")
 
 
 def is_partitioned(path: Path) -> bool:

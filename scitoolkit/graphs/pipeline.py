@@ -27,6 +27,7 @@ from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import attach
 from scitoolkit.graphs.task import NodeClassification
 from scitoolkit.io.fields import write_fields
+from scitoolkit.io.split import SPLITS
 from scitoolkit.training import Trainer, best_weights, current_rank
 
 log: Logger = get_logger(__name__)
@@ -135,7 +136,7 @@ def _results(
     if len(graph.parts.get("train", ())):
         found["label propagation"] = baselines.label_propagation(graph)
         found["majority class"] = baselines.majority(graph)
-    parts = [name for name in ("train", "validation", "test") if len(graph.parts.get(name, ()))]
+    parts = [name for name in SPLITS if len(graph.parts.get(name, ()))]
     if not parts:
         raise DataError("no labelled part to evaluate on", where=graph.where, allowed="key `test`")
     rows: list[list[Any]] = []

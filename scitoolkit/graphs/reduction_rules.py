@@ -43,7 +43,7 @@ def _reduce(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> A
         and not x.requires_grad
         and len(dims) == x.dim()
     ):
-        return _agreed(local, func, name, x)
+        return _agreed(local, func, x)
     return func(local.whole(x), *args[1:], **{k: v for k, v in kwargs.items() if k != "input"})
 
 
@@ -59,7 +59,7 @@ def _deviation(
     return variance.sqrt() if name == "std" else variance
 
 
-def _agreed(local: LocalRows, func: Any, name: str, x: Tensor) -> Tensor:
+def _agreed(local: LocalRows, func: Any, x: Tensor) -> Tensor:
     """Reduce own numbers to one, then those of the ranks that have any."""
     counts = gather_counts(local.ranks, x.numel())
     own = func(x).view(1) if x.numel() else x.new_zeros(1)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.suggest import nearest_name
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 _TIME_NAMES = ("time", "times", "t", "valid_time", "time_counter", "datetime", "date")
 _LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "lats", "latitudes", "xlat", "tlat", "geolat")
@@ -45,6 +48,7 @@ def time_dim(array: xr.DataArray) -> str:
         DataError: the array has no time dim.
 
     Example:
+        >>> import xarray as xr
         >>> time_dim(xr.DataArray(np.zeros((3, 2)), dims=("x", "time")))
         'time'
     """
@@ -64,6 +68,7 @@ def spatial_dims(array: xr.DataArray) -> tuple[str, ...]:
     """Return the dims that are neither time nor a collection (member, channel, ...), as stored.
 
     Example:
+        >>> import xarray as xr
         >>> spatial_dims(xr.DataArray(np.zeros((3, 2, 2)), dims=("time", "y", "x")))
         ('y', 'x')
     """
@@ -78,6 +83,7 @@ def latitude_name(array: xr.DataArray | xr.Dataset) -> str | None:
     A coordinate `y` counts only with units of latitude; on a plain plane it is a length.
 
     Example:
+        >>> import xarray as xr
         >>> latitude_name(xr.DataArray(np.zeros(2), dims="y", coords={
         ...     "y": ("y", [0.0, 1.0], {"units": "degrees_north"})}))
         'y'
@@ -155,6 +161,7 @@ def check_field(array: xr.DataArray, *, where: str = "") -> FieldCheck:
         DataError: all values are NaN, all are the same, one is infinite, or it cannot be read.
 
     Example:
+        >>> import xarray as xr
         >>> check_field(xr.DataArray([0.0, 2.0, np.nan], dims="x")).non_finite
         1
     """

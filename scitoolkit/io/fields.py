@@ -14,9 +14,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import xarray as xr
+from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError, missing_extra
 from scitoolkit.core.run_directory import temporary_name
@@ -29,7 +27,10 @@ from scitoolkit.io.coordinates import (
     is_time,
     require_numbers,
 )
-from scitoolkit.io.formats.base import format_of, unreadable
+from scitoolkit.io.formats.base import format_of, recognised, unreadable
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 PathLike = str | os.PathLike[str]
 Dims = Sequence[str] | Mapping[str, Sequence[str]]
@@ -66,6 +67,7 @@ def open_fields(
         BackendError: Zarr, or several files, without the optional package.
 
     Example:
+        >>> import xarray as xr
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "u.nc"
         >>> _ = write_fields(xr.Dataset({"u": ("x", [1.0, 2.0], {"units": "m/s"})}), file)
@@ -161,6 +163,24 @@ def expand_paths(path: PathLike | Sequence[PathLike]) -> list[Path]:
     return paths
 
 
+def packages_for(path: PathLike | Sequence[PathLike]) -> tuple[str, ...]:
+    """Return the optional packages that `open_fields` needs for a path.
+
+    Of several files the first is looked at; files that are missing need nothing.
+
+    Example:
+        >>> packages_for("no_such_file.nc")
+        ()
+    """
+    try:
+        paths = expand_paths(path)
+        found = recognised(paths[0])
+    except (DataError, OSError):
+        return ()
+    dask = ("dask",) if len(paths) > 1 else ()
+    return (*(found.requires if found else ()), *dask)
+
+
 def _open_one(path: Path, dims: Dims | None, chunks: Any) -> xr.Dataset:
     found = format_of(path)
     try:
@@ -179,6 +199,8 @@ def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Data
     """Join files along time, in the order of their first times."""
     if importlib.util.find_spec("dask") is None:
         raise missing_extra("dask", "dask", "joining several files lazily")
+    import xarray as xr
+
     parts: list[xr.Dataset] = []
     try:
         for path in paths:
@@ -219,6 +241,8 @@ def _shared_time_dim(dataset: xr.Dataset, where: str) -> str:
 
 def _name_dims(dataset: xr.Dataset, dims: Dims, where: str) -> xr.Dataset:
     """Return the dataset with its dims named as the user says."""
+    import xarray as xr
+
     if isinstance(dims, Mapping):
         unknown = [name for name in dims if name not in dataset.variables]
         if unknown:

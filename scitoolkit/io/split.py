@@ -20,7 +20,7 @@ from scitoolkit.core.errors import ConfigError, DataError
 if TYPE_CHECKING:
     import xarray as xr
 
-PARTS = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test")
 
 
 class SplitConfig(Config):
@@ -168,7 +168,7 @@ def _blocks(num_steps: int, config: SplitConfig, times: xr.DataArray | None) -> 
             at += size + (config.gap if size else 0)
     return {
         name: range(begin, max(begin, min(end, num_steps)))
-        for name, begin, end in zip(PARTS, begins, ends, strict=True)
+        for name, begin, end in zip(SPLITS, begins, ends, strict=True)
     }
 
 
@@ -232,4 +232,4 @@ def _random_split(
     sizes = _sizes(len(starts), config.model_copy(update={"gap": 0}))
     cuts = np.cumsum(sizes)
     parts = np.split(mixed[: cuts[-1]], cuts[:-1])
-    return Split(None, {n: np.sort(p) for n, p in zip(PARTS, parts, strict=True)})
+    return Split(None, {n: np.sort(p) for n, p in zip(SPLITS, parts, strict=True)})

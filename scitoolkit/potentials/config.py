@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from scitoolkit.core.config import Config, DataPath, refuse_unused
+from scitoolkit.core.errors import BackendError
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.plugins import Choice
@@ -93,6 +94,16 @@ class PotentialConfig(SeededConfig):
     refit_e0: bool = True
     statistics_frames: int = Field(default=64, ge=1)
     training: TrainingConfig = TrainingConfig()
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return vesin where no C compiler can make the neighbour lists."""
+        from scitoolkit.ops.codegen.compile import find_compiler
+
+        try:
+            find_compiler()
+        except BackendError:
+            return (*super().required_packages(), "vesin")
+        return super().required_packages()
 
     @model_validator(mode="before")
     @classmethod

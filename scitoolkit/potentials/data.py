@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.core.errors import CheckpointError, ConfigError
 from scitoolkit.io.atoms import AtomsCollection
 from scitoolkit.io.loader import EpochOrder, rank_share
+from scitoolkit.io.loader.epoch_loader import EpochLoader
 from scitoolkit.potentials.graph import collate, configuration_graph
 
 CACHE_BYTES = 2**30
@@ -62,7 +62,7 @@ class GraphSet:
             yield self[int(number)]
 
 
-class GraphLoader:
+class GraphLoader(EpochLoader):
     """Batches of configurations that keep the Loader contract.
 
     Args:
@@ -80,60 +80,23 @@ class GraphLoader:
         self, graphs: GraphSet, batch_size: int, *, seed: int = 0, shuffle: bool = True,
         rank: int = 0, world_size: int = 1,
     ) -> None:  # fmt: skip
-        if batch_size % world_size:
-            raise ConfigError(
-                f"training.batch_size {batch_size} is not divisible by {world_size} processes",
-                fix=f"training.batch_size={-(-batch_size // world_size) * world_size}",
-            )
-        self._graphs, self._rank, self._world = graphs, rank, world_size
-        self._order = EpochOrder(len(graphs), batch_size, seed, shuffle)
-        self._epoch, self._cursor, self._handed_out = 0, 0, 0
+        super().__init__(
+            len(graphs), batch_size, seed=seed, rank=rank, world_size=world_size,
+            where="training.batch_size",
+        )  # fmt: skip
+        self._graphs = graphs
+        self._shuffled = EpochOrder(len(graphs), batch_size, seed, shuffle)
 
-    def __len__(self) -> int:
-        """Return the number of global batches in an epoch."""
-        return self._order.num_batches
+    def _order(self, epoch: int) -> np.ndarray:
+        return self._shuffled.permutation(epoch)
 
-    def __iter__(self) -> Iterator[Batch]:
-        """Iterate over the rest of the epoch."""
-        permutation = self._order.permutation(self._epoch)
-        while self._cursor < len(self):
-            share = self._order.cut(permutation, self._cursor)
-            mine, valid = rank_share(share, self._rank, self._world)
-            batch = collate([self._graphs[int(i)] for i in mine])
-            if valid is not None:
-                batch["num_valid"] = torch.tensor(valid)
-            self._cursor += 1
-            self._handed_out += 1
-            yield batch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Move to the first batch of an epoch."""
-        self._epoch, self._cursor = epoch, 0
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the cursor."""
-        order = self._order
-        return {
-            "epoch": self._epoch, "cursor": self._cursor, "seed": order.seed,
-            "samples": order.num_samples, "batch_size": order.batch_size,
-        }  # fmt: skip
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Move to a saved cursor.
-
-        Raises:
-            CheckpointError: it was saved over other data, batches or seed.
-        """
-        own = self.state_dict()
-        for key in ("seed", "samples", "batch_size"):
-            if state[key] != own[key]:
-                raise CheckpointError(f"loader {key} was {state[key]}, it is {own[key]} now")
-        self._epoch, self._cursor = int(state["epoch"]), int(state["cursor"])
-
-    def explain(self) -> dict[str, Any]:
-        """Return samples and batches."""
-        return {"samples": len(self._graphs), "batches": len(self)}
+    def _batch(self, chosen: np.ndarray) -> Batch:
+        mine, valid = rank_share(chosen, self._rank, self._world)
+        batch = collate([self._graphs[int(i)] for i in mine])
+        if valid is not None:
+            batch["num_valid"] = torch.tensor(valid)
+        return batch
 
     def stats(self) -> dict[str, Any]:
         """Return batches handed out and neighbour lists made."""
-        return {"batches": self._handed_out, "neighbour_lists": self._graphs.listed}
+        return {**super().stats(), "neighbour_lists": self._graphs.listed}

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from scitoolkit.core.config import dump_config, load_config
 from scitoolkit.core.errors import CheckpointError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Results
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.run_directory import RunDirectory, replacing, write_atomic
 from scitoolkit.io.atoms import AtomsCollection, Configuration, check_label_names, open_atoms
 from scitoolkit.potentials import evaluation
 from scitoolkit.potentials.config import PotentialConfig
@@ -155,9 +156,8 @@ def save_model(model: Potential, config: PotentialConfig, folder: Path) -> None:
     """Write weights and the configuration that rebuilds the model."""
     folder.mkdir(exist_ok=True)
     write_atomic(folder / "config.yaml", dump_config(config))
-    temporary = folder / f".{WEIGHTS}.tmp"
-    save_file({k: v.contiguous() for k, v in model.state_dict().items()}, temporary)
-    temporary.replace(folder / WEIGHTS)
+    with replacing(folder / WEIGHTS, SafetensorError) as temporary:
+        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, temporary)
 
 
 def load_model(

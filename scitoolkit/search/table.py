@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scitoolkit.core.run_directory import replacing
 from scitoolkit.search.history import History
 
 if TYPE_CHECKING:
@@ -58,10 +59,8 @@ def write_csv(history: History, folder: Path) -> Path:
     rows = trial_rows(history)
     names = list(dict.fromkeys(name for row in rows for name in row))
     path = folder / FILE
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w", newline="", encoding="utf-8") as file:
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, names)
         writer.writeheader()
         writer.writerows(rows)
-    temporary.replace(path)
     return path

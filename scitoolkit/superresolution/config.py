@@ -41,6 +41,12 @@ class FieldsConfig(Config):
     walled: list[str] = Field(default=[])
     max_memory_mib: PositiveInt = 512
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the packages that reading the files needs."""
+        from scitoolkit.io.fields import packages_for
+
+        return packages_for(self.path)
+
 
 class PdeConfig(Config):
     """Equations that the prediction is to obey.

@@ -150,29 +150,6 @@ def _variables(
     }
 
 
-def at_points(
-    coarse: QueryableField, points: xr.Dataset, *, extrapolate: bool = False
-) -> xr.Dataset:
-    """Return the fields at scattered points, a dataset with one variable a dim.
-
-    Args:
-        coarse: the fields.
-        points: variables called like the dims, all of one dim.
-        extrapolate: see `stream`.
-    """
-    dims = coarse.grid.dims
-    missing = [d for d in dims if d not in points.variables]
-    if missing:
-        raise DataError(f"the points have no {missing[0]}", allowed=", ".join(dims))
-    columns = [points[d] for d in dims]
-    values = coarse.query(np.stack([c.values for c in columns], -1), extrapolate=extrapolate)[0]
-    out = points.copy()
-    head = coarse.surrogate.header
-    for name, unit, column in zip(head.fields, head.units, values.T, strict=True):
-        out[name] = (columns[0].dims, column, {"units": unit})
-    return out
-
-
 def _grid_nodes(coarse: QueryableField, nodes: Any, extrapolate: bool) -> list[Array]:
     dims = coarse.grid.dims
     if isinstance(nodes, Mapping):

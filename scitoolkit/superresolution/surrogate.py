@@ -18,7 +18,7 @@ from torch import Tensor
 
 from scitoolkit.core.errors import CheckpointError, DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.core.run_directory import replacing, write_atomic
 from scitoolkit.ops import taylor
 from scitoolkit.superresolution.config import EncoderConfig, ModelConfig
 from scitoolkit.superresolution.crops import Layout
@@ -162,9 +162,8 @@ class SuperresolutionSurrogate:
             state = {k: v.half() if v.dtype == torch.float32 else v for k, v in state.items()}
             for name in ("mean", "std"):
                 state[name] = getattr(self.model, name)
-        temporary = folder / f".{WEIGHTS}.tmp"
-        save_file(state, temporary)
-        temporary.replace(folder / WEIGHTS)
+        with replacing(folder / WEIGHTS, SafetensorError) as temporary:
+            save_file(state, temporary)
         head = {"header": self.header.to_json(), "model": self.config.model_dump(mode="json")}
         write_atomic(folder / HEADER, json.dumps(head, indent=1) + "\n")
 

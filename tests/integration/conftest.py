@@ -1,29 +1,16 @@
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from dataclasses import dataclass
+import functools
 from pathlib import Path
 
 import pytest
+from command_line import Outcome, run_process
 
+from scitoolkit.cli.main import run_cli
 from scitoolkit.io.fields import open_fields, write_fields
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOW = ROOT / "workflows" / "sst_forecast"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict:
-        return json.loads(self.out)
 
 
 @pytest.fixture(scope="session")
@@ -38,17 +25,29 @@ def small_sst(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def cli(tmp_path):
-    """Run the command line as users do: in a process of its own, in a folder of its own."""
+    """Run the command line in a new process, for what depends on processes."""
+    return functools.partial(run_process, tmp_path)
 
-    def run(*arguments: str, timeout: float = 240, env: dict[str, str] | None = None) -> Outcome:
-        done = subprocess.run(
-            [sys.executable, "-m", "scitoolkit", *map(str, arguments)],
-            cwd=tmp_path,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
-        return Outcome(done.returncode, done.stdout, done.stderr)
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Run the command line in this process: without the seconds in which torch is imported."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Outcome:
+        capsys.readouterr()
+        code = run_cli([*map(str, arguments)])
+        return Outcome(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def quick_run(small_sst, tmp_path_factory):
+    """Return the folder, arguments and outcome of a short run of the forecasts' workflow."""
+    folder = tmp_path_factory.mktemp("quick")
+    quick = ("training.epochs=2", "ensemble=1")
+    arguments = ("run", WORKFLOW, f"data.path={small_sst}", *quick, "--json")
+    outcome = run_process(folder, *arguments)
+    assert outcome.code == 0, outcome.err
+    return folder, arguments, outcome

@@ -29,9 +29,13 @@ print(json.dumps(left))
 """
 
 
-def first_to_import_torch(commands: list[list[str]]) -> list[object]:
-    """Return the first command that imported torch or failed, run in turn in a new process."""
-    program = [sys.executable, "-c", PROGRAM, json.dumps(commands)]
+def first_to_import_torch(commands: list[list[str]], package: str = "torch") -> list[object]:
+    """Return the first command that imported torch or failed, run in turn in a new process.
+
+    `package` is looked for instead of torch.
+    """
+    text = PROGRAM.replace('"torch"', f'"{package}"')
+    program = [sys.executable, "-c", text, json.dumps(commands)]
     done = subprocess.run(program, capture_output=True, text=True, check=True, cwd=ROOT)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -49,10 +53,11 @@ def test_validate_imports_no_torch():
     assert first_to_import_torch([["validate", file] for file in checked]) == []
 
 
-def test_inspect_imports_no_torch():
+def test_inspect_imports_neither_torch_nor_xarray():
     files = ["ersst_v5/ersstv5_monthly_2deg_201001-202008.nc", "nyx_small/nyx_z255_32.h5"]
     commands = [["inspect", str(ROOT / "datasets" / file)] for file in files]
     assert first_to_import_torch(commands) == []
+    assert first_to_import_torch(commands, "xarray") == []  # a second with pandas and dask
 
 
 def test_help_imports_no_pydantic():

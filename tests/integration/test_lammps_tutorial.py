@@ -13,6 +13,7 @@ TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "lammps.md"
 BLOCK = re.compile(r"```(bash|python|lammps)\n(.*?)```", re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(lammps_python() is None, reason="no LAMMPS: make .venv-peers/lammps/.installed")
 def test_tutorial_runs_on_two_ranks(tmp_path):
     (tmp_path / "md").symlink_to(lammps_python().parent.parent)

@@ -12,16 +12,19 @@ from pathlib import Path
 
 import pytest
 import xarray as xr
+from command_line import run_process
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOW = ROOT / "workflows" / "sst_forecast"
-QUICK = ("training.epochs=2", "ensemble=1")
+LONG = ("training.epochs=40", "training.early_stopping=null", "ensemble=1",
+        "training.checkpoint.every_steps=3")  # fmt: skip
 
 
-def test_run_leaves_everything_a_run_directory_promises(cli, small_sst, tmp_path):
-    outcome = cli("run", WORKFLOW, f"data.path={small_sst}", *QUICK, "--json")
-    assert outcome.code == 0, outcome.err
-    run = tmp_path / outcome.json["run"]
+def test_run_leaves_everything_a_run_directory_promises(
+    cli, command, quick_run, small_sst, tmp_path
+):
+    folder, _, outcome = quick_run
+    run = folder / outcome.json["run"]
     for name in ("config.yaml", "env.json", "run.log", "metrics.jsonl", "results.json"):
         assert (run / name).stat().st_size > 0, name
     html = (run / "report" / "index.html").read_text()
@@ -30,27 +33,36 @@ def test_run_leaves_everything_a_run_directory_promises(cli, small_sst, tmp_path
     assert not list(run.rglob("*.tmp"))
 
     # The resolved config is a valid input, and the run can be used without its workflow.
-    assert cli("validate", run / "config.yaml").code == 0
+    assert command("validate", run / "config.yaml").code == 0
     again = cli("evaluate", run, "--json")
     assert again.code == 0, again.err
     assert again.json["metrics"] == outcome.json["metrics"]
-    predicted = cli("predict", run, small_sst, "-o", "forecast.nc")
+    predicted = command("predict", run, small_sst, "-o", "forecast.nc")
     assert predicted.code == 0, predicted.err
     with xr.open_dataset(tmp_path / "forecast.nc", engine="h5netcdf") as dataset:
         assert "sst" in dataset
         assert dataset.sst.attrs["units"] == "degC"
 
 
-def test_the_same_seed_gives_the_same_numbers(cli, small_sst):
-    arguments = ("run", WORKFLOW, f"data.path={small_sst}", *QUICK, "--json")
-    first, second = cli(*arguments), cli(*arguments)
-    assert first.json["metrics"] == second.json["metrics"]
+def test_the_same_seed_gives_the_same_numbers(cli, quick_run):
+    _, arguments, first = quick_run
+    assert first.json["metrics"] == cli(*arguments).json["metrics"]
+
+
+def test_resume_with_another_config(command, quick_run):
+    folder, arguments, _ = quick_run
+    other = (*arguments[:-1], "training.seed=9", f"run.root={folder / 'runs'}", "--resume")
+    outcome = command(*other)
+    assert outcome.code == 2, outcome.err
+    (_,) = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
+    assert "Traceback" not in outcome.err
+    for word in ("training.seed", "another config"):
+        assert word in outcome.err
 
 
 @pytest.mark.multiproc
-def test_two_ranks_end_like_one(cli, small_sst):
-    arguments = ("run", WORKFLOW, f"data.path={small_sst}", *QUICK, "--json")
-    one = cli(*arguments)
+def test_two_ranks_end_like_one(cli, quick_run):
+    _, arguments, one = quick_run
     two = cli(*arguments, "training.strategy=ddp", "--nproc", "2")
     assert two.code == 0, two.err
     for name, value in one.json["metrics"].items():
@@ -58,16 +70,16 @@ def test_two_ranks_end_like_one(cli, small_sst):
             assert two.json["metrics"][name] == pytest.approx(value, rel=1e-4), name
 
 
-def test_dry_run_writes_nothing(cli, small_sst, tmp_path):
-    outcome = cli("run", WORKFLOW, f"data.path={small_sst}", "--dry-run")
+def test_dry_run_writes_nothing(command, small_sst, tmp_path):
+    outcome = command("run", WORKFLOW, f"data.path={small_sst}", "--dry-run")
     assert outcome.code == 0, outcome.err
     assert json.loads(outcome.out)
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_shipped_surrogate_works_on_the_shipped_data(cli, tmp_path):
+def test_the_shipped_surrogate_works_on_the_shipped_data(command):
     (data,) = (ROOT / "datasets" / "ersst_v5").glob("*.nc")
-    outcome = cli("evaluate", "surrogates/sst_forecast", "--data", data, "--json")
+    outcome = command("evaluate", "surrogates/sst_forecast", "--data", data, "--json")
     assert outcome.code == 0, outcome.err
     card = json.loads((ROOT / "surrogates" / "sst_forecast" / "metrics.json").read_text())
     for name, value in outcome.json["metrics"].items():
@@ -75,6 +87,7 @@ def test_the_shipped_surrogate_works_on_the_shipped_data(cli, tmp_path):
             assert value == pytest.approx(card[name], rel=1e-3), name
 
 
+@pytest.mark.slow
 def test_the_workflow_reaches_its_expected_figures(cli):
     """The whole job on the shipped data, held against the figures that were kept."""
     expected = json.loads((WORKFLOW / "expected.json").read_text())
@@ -87,12 +100,21 @@ def test_the_workflow_reaches_its_expected_figures(cli):
     assert found["largest_ratio_to_damped_anomaly"] <= 1.0
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -9)])
-def test_a_stopped_run_resumes_to_the_same_numbers(cli, small_sst, tmp_path, number, code):
-    settings = ["training.epochs=40", "training.early_stopping=null", "ensemble=1"]
-    settings += ["training.checkpoint.every_steps=3", f"data.path={small_sst}"]
-    whole = cli("run", WORKFLOW, *settings, "run.root=whole", "--json")
+@pytest.fixture(scope="module")
+def whole_run(small_sst, tmp_path_factory):
+    """Return the folder and outcome of a run that nothing stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    whole = run_process(folder, "run", WORKFLOW, *LONG, f"data.path={small_sst}", "--json")
     assert whole.code == 0, whole.err
+    return folder, whole
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_a_stopped_run_resumes_to_the_same_numbers(
+    cli, whole_run, small_sst, tmp_path, number, code
+):
+    settings = [*LONG, f"data.path={small_sst}"]
+    whole_folder, whole = whole_run
 
     command = [sys.executable, "-m", "scitoolkit", "run", str(WORKFLOW), *settings]
     with (tmp_path / "err").open("w") as err:
@@ -112,7 +134,7 @@ def test_a_stopped_run_resumes_to_the_same_numbers(cli, small_sst, tmp_path, num
     assert resumed.json["metrics"] == whole.json["metrics"]
     weights = [
         path.read_bytes()
-        for root in ("whole", "runs")
-        for path in tmp_path.glob(f"{root}/*/*/model/weights.safetensors")
+        for folder in (whole_folder, tmp_path)
+        for path in folder.glob("runs/*/*/model/weights.safetensors")
     ]
     assert weights[0] == weights[1]

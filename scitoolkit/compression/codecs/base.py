@@ -7,7 +7,6 @@ C-contiguous float32 or float64. What they decode is verified against the bound 
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import zlib
 from abc import abstractmethod
@@ -20,7 +19,7 @@ import numpy as np
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import DataError, missing_extra
-from scitoolkit.core.plugins import Kind
+from scitoolkit.core.plugins import Kind, NeedsPackages
 
 Shape = tuple[int, ...]
 # Libraries leave tables in their streams that deflate shortens; on a small field that pays.
@@ -42,7 +41,7 @@ class CodedField:
     error: float | None = None
 
 
-class ErrorBoundedCodec(Config):
+class ErrorBoundedCodec(NeedsPackages, Config):
     """Base of a codec with an absolute error bound; fields of a subclass are its settings.
 
     A subclass sets `name`, and writes `encode` and `decode`. Settings act on `encode` only: a
@@ -69,7 +68,6 @@ class ErrorBoundedCodec(Config):
     """
 
     name: str
-    requires: ClassVar[tuple[str, ...]] = ()
     dims: ClassVar[tuple[int, int]] = (1, 4)
     min_extent: ClassVar[int] = 1
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
@@ -92,12 +90,6 @@ class ErrorBoundedCodec(Config):
     @abstractmethod
     def decode(self, data: bytes, shape: Shape, dtype: np.dtype, error_bound: float) -> np.ndarray:
         """Return the values; `data` has passed a checksum, `error_bound` is that of `encode`."""
-
-    @classmethod
-    def unavailable(cls) -> str:
-        """Return why the codec cannot be used on this machine, "" if it can."""
-        missing = [p for p in cls.requires if importlib.util.find_spec(p) is None]
-        return f"{' and '.join(missing)} is not installed" if missing else ""
 
     def refusal(self, values: np.ndarray, error_bound: float) -> str:
         """Return why this codec cannot take these values at this bound, "" if it can."""

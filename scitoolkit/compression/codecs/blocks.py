@@ -7,10 +7,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from scitoolkit.compression.codecs.base import CodedField, Shape, WindowedCodec
-from scitoolkit.compression.native import blocks, library
+from scitoolkit.compression.codecs.native_codec import NativeCodec
+from scitoolkit.compression.native import blocks
 
 
-class Blocks(WindowedCodec):
+class Blocks(NativeCodec, WindowedCodec):
     """Interpolation as in `interpolation`, in blocks of about 64 x 64 x 64 points, coded by tables.
 
     Blocks are shared by threads ($OMP_NUM_THREADS), and each can be decoded alone; the weights of
@@ -21,18 +22,7 @@ class Blocks(WindowedCodec):
     """
 
     name: Literal["blocks"] = "blocks"
-    dims: ClassVar[tuple[int, int]] = (1, 3)
     fast: ClassVar[bool] = True
-    reference: ClassVar[bool] = False
-
-    @classmethod
-    def unavailable(cls) -> str:
-        """Return why the library cannot be compiled, "" if it can."""
-        return library.unavailable()
-
-    def refusal(self, values: np.ndarray, error_bound: float) -> str:
-        """Return why this codec cannot take these values, "" if it can."""
-        return self.unavailable() or super().refusal(values, error_bound)
 
     def encode(self, values: np.ndarray, error_bound: float) -> bytes:
         """Return the coded field."""

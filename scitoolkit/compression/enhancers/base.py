@@ -7,7 +7,6 @@ enhancer can break a bound, and one that does not shrink the file at equal quali
 
 from __future__ import annotations
 
-import importlib.util
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
@@ -15,14 +14,13 @@ from typing import ClassVar
 import numpy as np
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.plugins import Kind
+from scitoolkit.core.plugins import Kind, NeedsPackages
 
 
-class Enhancer(Config):
+class Enhancer(NeedsPackages, Config):
     """Base of an enhancer; fields of a subclass are its settings, which act on `fit` only.
 
     Attributes:
-        requires: importable packages.
         trained: `fit` takes as long as it is given, so `enhancer: auto` tries it only where
             `train_seconds` is set; the others, in closed form, are tried in any case.
         num_behind: number of best codecs that it is tried behind.
@@ -30,7 +28,6 @@ class Enhancer(Config):
     """
 
     name: str
-    requires: ClassVar[tuple[str, ...]] = ()
     trained: ClassVar[bool] = False
     num_behind: ClassVar[int] = 1
     default_seconds: ClassVar[float] = 10.0
@@ -41,13 +38,9 @@ class Enhancer(Config):
 
     @abstractmethod
     def fit(
-        self,
-        values: np.ndarray,
-        decoded: np.ndarray,
-        error_bound: float,
-        size: Hashable,
+        self, values: np.ndarray, decoded: np.ndarray, error_bound: float, size: Hashable,
         seconds: float,
-    ) -> bytes | None:
+    ) -> bytes | None:  # fmt: skip
         """Return the fitted enhancer as bytes, None where the fit failed.
 
         Args:
@@ -73,12 +66,6 @@ class Enhancer(Config):
         Raises:
             DataError: the data are damaged.
         """
-
-    @classmethod
-    def unavailable(cls) -> str:
-        """Return why the enhancer cannot be used on this machine, "" if it can."""
-        missing = [p for p in cls.requires if importlib.util.find_spec(p) is None]
-        return f"{' and '.join(missing)} is not installed" if missing else ""
 
 
 enhancers: Kind[type[Enhancer]] = Kind(

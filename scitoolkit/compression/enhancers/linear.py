@@ -51,13 +51,9 @@ class Linear(Enhancer):
         return (1, 4) if num_points < 1 << 18 else (4, 8)
 
     def fit(
-        self,
-        values: np.ndarray,
-        decoded: np.ndarray,
-        error_bound: float,
-        size: Hashable,
+        self, values: np.ndarray, decoded: np.ndarray, error_bound: float, size: Hashable,
         seconds: float,
-    ) -> bytes:
+    ) -> bytes:  # fmt: skip
         """Return taps and limits of the least-squares solution."""
         return fit(values, decoded, error_bound, cast(int, size))[0].to_bytes()
 

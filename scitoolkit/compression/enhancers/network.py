@@ -42,13 +42,9 @@ class Network(Enhancer):
         return next(sizes for limit, sizes in SIZES if num_points <= limit)
 
     def fit(
-        self,
-        values: np.ndarray,
-        decoded: np.ndarray,
-        error_bound: float,
-        size: Hashable,
+        self, values: np.ndarray, decoded: np.ndarray, error_bound: float, size: Hashable,
         seconds: float,
-    ) -> bytes | None:
+    ) -> bytes | None:  # fmt: skip
         """Return trained and quantised weights, None when training diverged."""
         from scitoolkit.compression.enhancers.network_training import train
 

@@ -17,11 +17,7 @@ typedef struct {
 
 static uint32_t crc_table[256];
 __attribute__((constructor)) static void make_crc_table(void) {
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t c = i;
-        for (int k = 0; k < 8; k++) c = c >> 1 ^ (0xedb88320u & -(c & 1));
-        crc_table[i] = c;
-    }
+    fill_crc_table(crc_table, 0xedb88320u);
 }
 static uint32_t crc_of(uint32_t crc, const uint8_t *p, int64_t n) {
     uint32_t c = ~crc;

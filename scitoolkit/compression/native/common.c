@@ -153,13 +153,16 @@ typedef struct { int fitted[SHARED_LEVELS][8], weight[SHARED_LEVELS][8][MAX_GROU
 static int shared_level(int64_t s) { return s == 4 ? 0 : s == 2 ? 1 : s == 1 ? 2 : -1; }
 
 /* ---- CRC-32C (Castagnoli), which processors have an instruction for ---- */
-static uint32_t castagnoli[256];
-__attribute__((constructor)) static void make_castagnoli(void) {
+static void fill_crc_table(uint32_t *table, uint32_t polynomial) {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t c = i;
-        for (int k = 0; k < 8; k++) c = c >> 1 ^ (0x82f63b78u & -(c & 1));
-        castagnoli[i] = c;
+        for (int k = 0; k < 8; k++) c = c >> 1 ^ (polynomial & -(c & 1));
+        table[i] = c;
     }
+}
+static uint32_t castagnoli[256];
+__attribute__((constructor)) static void make_castagnoli(void) {
+    fill_crc_table(castagnoli, 0x82f63b78u);
 }
 static uint32_t crc32c(uint32_t crc, const void *data, int64_t n) {
     const uint8_t *p = data;

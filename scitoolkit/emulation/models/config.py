@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
 from scitoolkit.core.config import Config
+from scitoolkit.core.lazy import load_name
 from scitoolkit.core.plugins import Choice, Kind
 
 if TYPE_CHECKING:
@@ -17,17 +18,20 @@ if TYPE_CHECKING:
 
 
 class FieldModelConfig(Config):
-    """Base of all field models: a network from fields to fields, or vectors to vectors."""
+    """Base of all field models: a network from fields to fields, or vectors to vectors.
 
+    Attributes:
+        network: the class as `module:name`, whose keyword arguments are the section's keys.
+    """
+
+    network: ClassVar[str] = ""
     name: str
 
     def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
-        """Return the network for channels and boundaries."""
-        raise NotImplementedError
-
-    def arguments(self) -> dict[str, Any]:
-        """Return all settings but the name: the keyword arguments of the network."""
-        return {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
+        """Return the network for channels and boundaries; a member without `network` overrides."""
+        settings = self.model_dump(exclude={"name"})
+        made: nn.Module = load_name(self.network)(inputs, outputs, padding, **settings)
+        return made
 
 
 models: Kind[type[FieldModelConfig]] = Kind("field model", "network from fields to fields")
@@ -37,47 +41,32 @@ AnyModel = Annotated[FieldModelConfig, Choice(models)]
 class UNetConfig(FieldModelConfig):
     """A U-Net; see `scitoolkit.emulation.models.unet.UNet`."""
 
+    network: ClassVar[str] = "scitoolkit.emulation.models.unet:UNet"
     name: Literal["unet"] = "unet"
     widths: list[PositiveInt] = Field(default=[32, 64, 96, 128], min_length=1)
     blocks: PositiveInt = 1
     patch: PositiveInt = 1
 
-    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
-        """Return the network for channels and boundaries."""
-        from scitoolkit.emulation.models.unet import UNet
-
-        return UNet(inputs, outputs, padding, **self.arguments())
-
 
 class ResNetConfig(FieldModelConfig):
     """Residual blocks at full resolution; see `scitoolkit.emulation.models.resnet.ResNet`."""
 
+    network: ClassVar[str] = "scitoolkit.emulation.models.resnet:ResNet"
     name: Literal["resnet"] = "resnet"
     width: PositiveInt = 32
     blocks: PositiveInt = 8
     kernel: Literal[3, 5, 7] = 3
     patch: PositiveInt = 1
 
-    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
-        """Return the network for channels and boundaries."""
-        from scitoolkit.emulation.models.resnet import ResNet
-
-        return ResNet(inputs, outputs, padding, **self.arguments())
-
 
 class FNOConfig(FieldModelConfig):
     """A Fourier neural operator; see `scitoolkit.emulation.models.fno.FNO`."""
 
+    network: ClassVar[str] = "scitoolkit.emulation.models.fno:FNO"
     name: Literal["fno"] = "fno"
     width: PositiveInt = 32
     layers: PositiveInt = 4
     modes: list[PositiveInt] = Field(default=[16], description="per dim; one value for all")
-
-    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
-        """Return the network for channels and boundaries."""
-        from scitoolkit.emulation.models.fno import FNO
-
-        return FNO(inputs, outputs, padding, **self.arguments())
 
 
 class FactorisedFNOConfig(FieldModelConfig):
@@ -86,48 +75,33 @@ class FactorisedFNOConfig(FieldModelConfig):
     See `scitoolkit.emulation.models.factorised_fno.FactorisedFNO`.
     """
 
+    network: ClassVar[str] = "scitoolkit.emulation.models.factorised_fno:FactorisedFNO"
     name: Literal["factorised_fno"] = "factorised_fno"
     width: PositiveInt = 64
     layers: PositiveInt = 4
     modes: list[PositiveInt] = Field(default=[16], description="per dim; one value for all")
 
-    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
-        """Return the network for channels and boundaries."""
-        from scitoolkit.emulation.models.factorised_fno import FactorisedFNO
-
-        return FactorisedFNO(inputs, outputs, padding, **self.arguments())
-
 
 class ConvNeXtUNetConfig(FieldModelConfig):
     """A U-Net of ConvNeXt blocks; see `scitoolkit.emulation.models.convnext.ConvNeXtUNet`."""
 
+    network: ClassVar[str] = "scitoolkit.emulation.models.convnext:ConvNeXtUNet"
     name: Literal["convnext_unet"] = "convnext_unet"
     widths: list[PositiveInt] = Field(default=[32, 64, 96], min_length=1)
     blocks: PositiveInt = 2
     kernel: Literal[3, 5, 7] = 7
     patch: PositiveInt = 1
 
-    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
-        """Return the network for channels and boundaries."""
-        from scitoolkit.emulation.models.convnext import ConvNeXtUNet
-
-        return ConvNeXtUNet(inputs, outputs, padding, **self.arguments())
-
 
 class EllipticConfig(FieldModelConfig):
     """Local sources and a global operator; see `scitoolkit.emulation.models.elliptic.Elliptic`."""
 
+    network: ClassVar[str] = "scitoolkit.emulation.models.elliptic:Elliptic"
     name: Literal["elliptic"] = "elliptic"
     products: PositiveInt = 16
     sources: PositiveInt = 6
     modes: list[PositiveInt] = Field(default=[24], description="per dim; one value for all")
     width: PositiveInt = 32
-
-    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
-        """Return the network for channels and boundaries."""
-        from scitoolkit.emulation.models.elliptic import Elliptic
-
-        return Elliptic(inputs, outputs, padding, **self.arguments())
 
 
 class MLPConfig(FieldModelConfig):
@@ -141,4 +115,4 @@ class MLPConfig(FieldModelConfig):
         """Return the network for numbers of values."""
         from scitoolkit.emulation.models.mlp import MLP
 
-        return MLP(inputs, outputs, **self.arguments())
+        return MLP(inputs, outputs, width=self.width, layers=self.layers)

@@ -24,7 +24,7 @@ def transport(
     Args:
         x: (B, C, *space).
         displacement: (B, C, dim, *space) in cells; saturates smoothly at `reach`.
-        reach: farthest displacement along each dim, in cells.
+        reach: farthest displacement along each dim, in cells; 0 for none.
         padding: one entry per space dim; periodic ones wrap, others keep the edge value.
 
     Returns:
@@ -42,11 +42,12 @@ def transport(
         starts.append(far if kind == "circular" else 0)
         wide = pad(wide, i + 2, starts[-1], kind)
     lines = []
-    for i, size in enumerate(space):
+    for i, (size, far) in enumerate(zip(space, reach, strict=True)):
         shape = [1] * len(space)
         shape[i] = size
         position = torch.arange(size, device=x.device, dtype=x.dtype).view(shape)
-        moved = reach[i] * torch.tanh(displacement[:, :, i] / reach[i])
+        along = displacement[:, :, i]
+        moved = far * torch.tanh(along / far) if far else torch.zeros_like(along)
         last = max(wide.shape[i + 2] - 1, 1)
         lines.append((position + moved + starts[i]) * (2 / last) - 1)
     # grid_sample counts dims from the last one, and has no 1-D form: give it a dim of one cell.

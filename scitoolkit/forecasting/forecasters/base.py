@@ -15,7 +15,6 @@ model:
 
 from __future__ import annotations
 
-import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.plugins import Kind
+from scitoolkit.core.plugins import Kind, NeedsPackages
 from scitoolkit.forecasting.windows import Array, Series, Windows
 
 Memo = MutableMapping[Any, Any]
@@ -129,17 +128,15 @@ class Subspace(Protocol):
         """Return (lead,) area-weighted mean squares of differences of coordinates."""
 
 
-class ForecasterConfig(Config):
+class ForecasterConfig(NeedsPackages, Config):
     """Base of a forecaster's configuration.
 
     Attributes:
-        requires: importable packages that it needs.
         title: its name in tables.
         closed_form: whether `fit` solves linear systems only; `auto` compares these.
         compared: whether `auto` compares it at all.
     """
 
-    requires: ClassVar[tuple[str, ...]] = ()
     title: ClassVar[str] = ""
     closed_form: ClassVar[bool] = True
     compared: ClassVar[bool] = True
@@ -182,12 +179,6 @@ class ForecasterConfig(Config):
             if getattr(self, key) is None:
                 copies = [c.model_copy(update={key: value}) for c in copies for value in values]
         return copies
-
-    @classmethod
-    def unavailable(cls) -> str:
-        """Return why the forecaster cannot be used on this machine, "" if it can."""
-        missing = [p for p in cls.requires if importlib.util.find_spec(p) is None]
-        return f"{' and '.join(missing)} is not installed" if missing else ""
 
 
 forecasters: Kind[type[ForecasterConfig]] = Kind(

@@ -31,12 +31,9 @@ def generate(p: str, kind: Kind) -> str:
     k = integrals(int(p), kind)
     parts = [
         banner(f"Vlasov 1X1V, modal {kind} basis, p = {p}: {k.num} modes a cell"),
-        "#ifdef _OPENMP\n#include <omp.h>\n#endif",
         prelude("double"),
         f"#define N {k.num}\n#define M {k.faces}\n#define DEGREE {p}\n#define PAD {PAD}",
-        "#define LOAD(p) (*(const vecu *)(p))\n#define STORE(p, v) (*(vecu *)(p) = (v))",
-        "static inline real across(vec v) {\nreal sum = 0;\n"
-        "for (int l = 0; l < LANES; l++) sum += v[l];\nreturn sum;\n}",
+        read(__file__, "lanes.c"),
         f"static const real EDGE[M] = {{{_values(k.edge)}}};",
         f"static const real PARITY[N] = {{{_values(k.parity.prod(1))}}};",
         "static const real RISE[M][M] = {" + ", ".join(f"{{{_values(r)}}}" for r in k.rise) + "};",

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.cache import IndexCache
@@ -26,9 +25,17 @@ from scitoolkit.io.campaign.layouts import (
     Options,
     missing_field,
 )
+from scitoolkit.io.campaign.mask import Mask
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.segments import Segments, find_segments
 from scitoolkit.io.fields import PathLike
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+Coordinate = tuple[tuple[str, ...], np.ndarray, dict[str, Any]]
+"""What `xarray.Variable` is made of; `inspect` shows a campaign without importing xarray."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +73,11 @@ class Campaign:
         index: the segments by simulation.
         segments: where each segment of the index lies.
         labels: the name of each simulation.
-        coordinates: {space dim: values and attributes}, for those that have some.
+        coordinates: {space dim: (dims, values, attributes)}, for those that have some.
         layout: name of the layout.
         skipped: {simulation or file left out: why}.
+        parameters: {channel that is a parameter: its value in each simulation}.
+        mask: the cells that hold values; None where all do.
     """
 
     options: Options
@@ -77,9 +86,11 @@ class Campaign:
     index: SampleIndex
     segments: Segments
     labels: tuple[str, ...]
-    coordinates: dict[str, xr.Variable]
+    coordinates: dict[str, Coordinate]
     layout: str
     skipped: dict[str, str] = field(default_factory=dict)
+    parameters: dict[str, np.ndarray] = field(default_factory=dict)
+    mask: Mask | None = None
 
     @property
     def files(self) -> list[Path]:
@@ -103,6 +114,8 @@ class Campaign:
     @cached_property
     def times(self) -> xr.Variable | None:
         """The decoded times of the first simulation, (rows,), None where the files have none."""
+        import xarray as xr
+
         dim, first = self.options.sample_dim, np.flatnonzero(self.index.simulation == 0)
         parts = [self.segments.times(int(k), self.options) for k in first]
         known = [p for p in parts if p is not None]
@@ -115,6 +128,8 @@ class Campaign:
 
         Its variables are NaN everywhere: they have dims, a shape and attributes.
         """
+        import xarray as xr
+
         dim, rows = self.options.sample_dim, int(self.index.bounds[1])
         variables = {
             c.name: ((dim, *c.dims), np.broadcast_to(np.float32(np.nan), (rows, *c.shape)),
@@ -136,10 +151,14 @@ class Campaign:
             "rows_of_a_simulation": [int(rows.min()), int(rows.max())],
             "first_simulations": list(self.labels[:5]),
             **({"left_out": self.skipped} if self.skipped else {}),
+            **({"parameters": {n: [float(v.min()), float(v.max())]
+                               for n, v in self.parameters.items()}} if self.parameters else {}),
+            **({"valid_cells": [int(self.mask.valid.sum()), self.mask.valid.size]}
+               if self.mask is not None else {}),
             "channels": {
                 c.name: {"variable": c.array.path, "axes": list(c.array.roles),
                          "shape": list(c.shape), "units": c.array.units}
-                for c in self.channels.values()
+                for c in self.channels.values() if c.name not in self.parameters
             },
         }  # fmt: skip
 
@@ -167,6 +186,7 @@ def open_campaign(
             readings of the layout fit equally well.
 
     Example:
+        >>> import xarray as xr
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
         >>> for i in range(3):
@@ -256,9 +276,9 @@ def _require_samples(
 
 def _coordinates(
     header: Header, layout: type[Layout], channels: Mapping[str, Channel]
-) -> dict[str, xr.Variable]:
+) -> dict[str, Coordinate]:
     group = layout.groups(header)[0]
-    found = {}
+    found: dict[str, Coordinate] = {}
     for channel in channels.values():
         for dim, size in zip(channel.dims, channel.shape, strict=True):
             stored = layout.coordinate(header, group, dim)
@@ -271,5 +291,5 @@ def _coordinates(
                     fix="write the coordinate and the field with the same points",
                 )  # fmt: skip
             attrs = {k: v for k, v in stored.attrs.items() if k in ("units", "long_name")}
-            found[dim] = xr.Variable((dim,), stored.values, attrs)
+            found[dim] = ((dim,), stored.values, attrs)
     return found

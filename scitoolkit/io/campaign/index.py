@@ -33,14 +33,14 @@ class SampleIndex:
     def __init__(
         self, simulation: Sequence[int] | np.ndarray, count: Sequence[int] | np.ndarray
     ) -> None:
-        self.simulation = np.asarray(simulation, np.int64)
+        self.simulation: np.ndarray = np.asarray(simulation, np.int64)
         if len(self.simulation) != len(count) or not len(count):
             raise DataError(f"{len(self.simulation)} simulations and {len(count)} segments")
         if (np.diff(self.simulation) < 0).any():
             raise DataError("the segments are not sorted by simulation")
-        self.rows = np.concatenate([[0], np.cumsum(np.asarray(count, np.int64))])
+        self.rows: np.ndarray = np.concatenate([[0], np.cumsum(np.asarray(count, np.int64))])
         first = np.flatnonzero(np.concatenate([[True], np.diff(self.simulation) != 0]))
-        self.bounds = self.rows[np.concatenate([first, [len(count)]])]
+        self.bounds: np.ndarray = self.rows[np.concatenate([first, [len(count)]])]
 
     @property
     def num_rows(self) -> int:

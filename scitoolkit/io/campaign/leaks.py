@@ -10,12 +10,12 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.copies import copies_of
-from scitoolkit.io.campaign.split import Parts
+from scitoolkit.io.campaign.split import SplitRows
 
 _logger = get_logger(__name__)
 
 
-def require_no_leak(campaign: Campaign, parts: Parts) -> None:
+def require_no_leak(campaign: Campaign, parts: SplitRows) -> None:
     """Refuse parts that have rows, or copies of a simulation, in common.
 
     Raises:

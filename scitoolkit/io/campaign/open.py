@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,8 +15,14 @@ from xarray.core import indexing
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.campaign import open_campaign as find_campaign
 from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, Options
-from scitoolkit.io.campaign.rows import CampaignRows, row_sets
-from scitoolkit.io.campaign.split import CampaignSplit, Parts, divide
+from scitoolkit.io.campaign.parameters import (
+    ParameterRows,
+    Scale,
+    parameter_values,
+    with_parameters,
+)
+from scitoolkit.io.campaign.rows import CampaignRows, Rows, row_sets
+from scitoolkit.io.campaign.split import CampaignSplit, SplitRows, split_campaign
 from scitoolkit.io.campaign.windows import CampaignWindows
 from scitoolkit.io.fields import PathLike
 
@@ -27,7 +34,8 @@ Channels = Literal["first", "last"]
 
 def open_campaign(
     path: PathLike | Sequence[PathLike], variables: Sequence[str] | None = None, *,
-    cache: PathLike | None = None, **options: Any,
+    cache: PathLike | None = None, parameters: Sequence[str] | Mapping[str, Scale] = (),
+    parameter_table: PathLike | None = None, **options: Any,
 ) -> OpenCampaign:  # fmt: skip
     """Open simulations in files as a tree of datasets and as batches; nothing is read yet.
 
@@ -36,6 +44,9 @@ def open_campaign(
             campaign in ten minutes".
         variables: names; those on the largest grid unless given.
         cache: folder where the index of the files is kept.
+        parameters: numbers that each simulation has, by name, as attributes or scalars of the
+            files or columns of a table; {name: `log`} for the common logarithm.
+        parameter_table: CSV file whose first column names the simulations.
         **options: what is not found by itself: the fields of `Options`, such as `pattern`.
 
     Raises:
@@ -55,7 +66,13 @@ def open_campaign(
         >>> tuple(batch["x"].shape), tuple(batch["y"].shape)
         ((2, 2, 1, 4), (2, 1, 1, 4))
     """
-    return OpenCampaign(find_campaign(path, variables, Options(**options), cache=cache))
+    found = find_campaign(path, variables, Options(**options), cache=cache)
+    table = None if parameter_table is None else Path(parameter_table)
+    scales: dict[str, Scale] = (
+        dict(parameters) if isinstance(parameters, Mapping)
+        else {name: "linear" for name in parameters}
+    )  # fmt: skip
+    return OpenCampaign(with_parameters(found, scales, table), table)
 
 
 class OpenCampaign:
@@ -63,10 +80,12 @@ class OpenCampaign:
 
     Args:
         found: the simulations, their rows and channels.
+        table: CSV file with parameters of simulations.
     """
 
-    def __init__(self, found: Campaign) -> None:
-        self.found = found
+    def __init__(self, found: Campaign, table: Path | None = None) -> None:
+        self.found: Campaign = found
+        self.table: Path | None = table
 
     def __repr__(self) -> str:
         """Return layout, size and channels."""
@@ -77,7 +96,7 @@ class OpenCampaign:
         )
 
     @cached_property
-    def rows(self) -> dict[str, CampaignRows]:
+    def rows(self) -> dict[str, Rows]:
         """The rows of each array, by its path in the files."""
         return row_sets(self.found)
 
@@ -96,6 +115,9 @@ class OpenCampaign:
         found, dim = self.found, self.found.options.sample_dim
         variables = {}
         for path, rows in self.rows.items():
+            if isinstance(rows, ParameterRows):
+                variables[path] = xr.Variable((), rows.values[simulation])
+                continue
             lazy = indexing.LazilyIndexedArray(
                 _SimulationArray(rows, found.index.blocks[simulation])
             )
@@ -109,13 +131,16 @@ class OpenCampaign:
             coordinates[dim] = xr.Variable.concat(known, dim=dim)
         return xr.Dataset(variables, coordinates)
 
-    def split(self, **sizes: Any) -> Parts:
+    def split(self, **sizes: Any) -> SplitRows:
         """Return ranges of rows for `train`, `validation` and `test`; no two share a simulation.
 
         Args:
             **sizes: the fields of `CampaignSplit`: train, validation, test, by, ...
         """
-        return divide(self.found.index, 2, CampaignSplit(**sizes), own_test=True)
+        config, found = CampaignSplit(**sizes), self.found
+        name = config.parameter
+        values = None if name is None else parameter_values(found, name, self.table)
+        return split_campaign(found.index, 2, config, own_test=True, parameter=values)
 
     def windows(
         self, history: int = 1, horizon: int = 1, *, stride: int = 1,
@@ -123,6 +148,8 @@ class OpenCampaign:
         inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None,
     ) -> PairSource:  # fmt: skip
         """Return windows as samples: `x` (B, history, C, ...) and `y` (B, horizon, C, ...).
+
+        With parameters there is `parameters` too, (B, P), in the order that they were asked for.
 
         Args:
             history: rows that a model is given.
@@ -141,7 +168,7 @@ class OpenCampaign:
 
     def _channels(self, names: Sequence[str] | None) -> list[str]:
         if names is None:
-            return list(self.found.channels)
+            return [name for name in self.found.channels if name not in self.found.parameters]
         return [c for name in names for c in self.found.names.get(name, (name,))]
 
     def loader(
@@ -183,18 +210,21 @@ class PairSource(CampaignWindows):
     """
 
     def __init__(
-        self, campaign: Campaign, sets: Mapping[str, CampaignRows], starts: np.ndarray,
+        self, campaign: Campaign, sets: Mapping[str, Rows], starts: np.ndarray,
         offsets: Sequence[int], history: int, channels: Channels, names: Sequence[Sequence[str]],
     ) -> None:  # fmt: skip
         super().__init__(campaign, sets, starts, offsets)
-        self.history, self.axis, self.names = history, 2 if channels == "first" else -1, names
+        self.history: int = history
+        self.axis = 2 if channels == "first" else -1
+        self.names: Sequence[Sequence[str]] = names
 
     def assemble(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return `x` and `y` of a batch."""
         found = super().assemble(values)
         x = np.stack([found[n][:, : self.history] for n in self.names[0]], self.axis)
         y = np.stack([found[n][:, self.history :] for n in self.names[1]], self.axis)
-        return {"x": x, "y": y}
+        numbers = [found[n][:, 0] for n in self.campaign.parameters]
+        return {"x": x, "y": y, **({"parameters": np.stack(numbers, 1)} if numbers else {})}
 
     def __getitem__(self, sample: int) -> dict[str, np.ndarray]:
         """Return one sample."""

@@ -17,13 +17,14 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign, Channel
 from scitoolkit.io.campaign.headers import Stored
 from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, Array
+from scitoolkit.io.campaign.parameters import ParameterRows
 from scitoolkit.io.campaign.segments import Segments
 from scitoolkit.io.coordinates import READ_ERRORS
 from scitoolkit.io.formats.base import Format, formats
 from scitoolkit.io.loader.file_source import RowSet
 from scitoolkit.io.loader.files import Counter, DataFile
 from scitoolkit.io.loader.packing import Packing
-from scitoolkit.io.loader.rows import Layout, RowReader, StridedReader
+from scitoolkit.io.loader.rows import CopyingReader, Layout, RowReader, StridedReader
 
 MAX_HANDLES = 64
 _MAX_FILES = 2048
@@ -83,7 +84,7 @@ class SegmentReader:
         self.reader.check()
 
 
-class XarrayReader:
+class XarrayReader(CopyingReader):
     """Rows through xarray, for formats without row readers.
 
     Args:
@@ -103,11 +104,9 @@ class XarrayReader:
 
     def read(self, first: int, last: int) -> np.ndarray:
         """Return rows `first` ... `last` - 1."""
-        window = list(self.layout.crop)
-        window[self.layout.axis] = slice(first, last)
         try:
             with self.format.open_dataset(Path(self.layout.path)) as dataset:
-                values = dataset[self.layout.name][tuple(window)].to_numpy()
+                values = dataset[self.layout.name][self.layout.window(first, last)].to_numpy()
         except READ_ERRORS as error:
             raise DataError(
                 f"cannot be read ({' '.join(str(error).split())[:300]})",
@@ -115,14 +114,6 @@ class XarrayReader:
             ) from None
         self.counter.add(1, values.nbytes)
         return np.moveaxis(values, self.layout.axis, 0)
-
-    def read_into(self, first: int, last: int, out: np.ndarray) -> None:
-        """Put the same rows into `out`."""
-        out[...] = self.read(first, last)
-
-    def missing(self) -> list[tuple[int, int]]:
-        """Return nothing: the library tells what it cannot read."""
-        return []
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
         """Return the requests and the bytes that reading these rows takes."""
@@ -374,10 +365,18 @@ class CampaignRows(RowSet):
         return values[(..., *(next(numbers) if r == COMPONENT else slice(None) for r in roles))]
 
 
-def row_sets(campaign: Campaign) -> dict[str, CampaignRows]:
-    """Return the rows of every array of a campaign, by its path in the files."""
-    files = OpenFiles(campaign.segments, list(campaign.arrays))
-    return {path: CampaignRows(campaign, path, files) for path in campaign.arrays}
+Rows = CampaignRows | ParameterRows
+"""Rows of an array in files, or of a parameter of the simulations."""
+
+
+def row_sets(campaign: Campaign) -> dict[str, Rows]:
+    """Return the rows of every array of a campaign by its path in the files, and of parameters."""
+    stored = [path for path in campaign.arrays if path not in campaign.parameters]
+    files = OpenFiles(campaign.segments, stored)
+    return {
+        **{path: CampaignRows(campaign, path, files) for path in stored},
+        **{name: ParameterRows(campaign, name) for name in campaign.parameters},
+    }
 
 
 def _components(channels: Sequence[Channel]) -> tuple[list[int], list[slice]]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from scitoolkit.core.errors import DataError, ScitoolkitError
 from scitoolkit.core.log import get_logger
@@ -26,6 +25,9 @@ from scitoolkit.io.campaign.layouts import (
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.series import Series, name_parts, require_same_step, simulations
 from scitoolkit.io.campaign.table import HeaderTable
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 _logger = get_logger(__name__)
 _COLUMNS = ("file", "group", "member", "count", "simulation")

@@ -9,16 +9,18 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.campaign.files import natural_key
 from scitoolkit.io.campaign.headers import Stored
 from scitoolkit.io.campaign.layouts import Layout, Options, Plain
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 _logger = get_logger(__name__)
 _TOLERANCE = 1e-3
@@ -88,6 +90,8 @@ class Series:
         """Return the times, decoded by the calendar that their attributes state."""
         if self.stored is None:
             return None
+        import xarray as xr
+
         raw = xr.Dataset(coords={dim: (dim, self.stored, self.calendar)})
         try:
             return xr.decode_cf(raw, decode_timedelta=False)[dim].variable.to_base_variable()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
+from pydantic import model_validator
 
+from scitoolkit.core.config import refuse_unused
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.campaign.index import SampleIndex
-from scitoolkit.io.split import PARTS, SplitConfig, blocked_split
+from scitoolkit.io.split import SPLITS, SplitConfig, blocked_split
 
-Parts = dict[str, list[range]]
+SplitRows = dict[str, list[range]]
+_DATES = ("validation_start", "test_start")
 
 
 class CampaignSplit(SplitConfig):
@@ -19,14 +22,44 @@ class CampaignSplit(SplitConfig):
 
     Attributes:
         by: `simulation`: sizes are fractions or numbers of simulations, in the order of the files;
-            `time`: each simulation is divided along its rows; `auto`: by simulation where there
-            are several.
+            `time`: each simulation is divided along its rows; `parameter`: by the ranges below;
+            `auto`: by simulation where there are several.
+        parameter: a number that each simulation has, as in `data.parameters`.
+        test_range: [low, high] of the parameter; simulations within it, the ends included, are the
+            test part. Inside the range of the others it asks for interpolation between parameters,
+            at its end for extrapolation.
+        validation_range: likewise; without it `validation` counts simulations among the rest.
     """
 
-    by: Literal["auto", "simulation", "time"] = "auto"
+    by: Literal["auto", "simulation", "time", "parameter"] = "auto"
+    parameter: str | None = None
+    test_range: tuple[float, float] | None = None
+    validation_range: tuple[float, float] | None = None
+
+    @model_validator(mode="after")
+    def _ranges_of_a_parameter(self) -> Self:
+        by_parameter = self.by == "parameter"
+        if by_parameter != (self.parameter is not None):
+            raise ValueError("split.by: parameter and split.parameter go together")
+        for name in ("test_range", "validation_range"):
+            given = getattr(self, name)
+            if given is not None and not by_parameter:
+                raise ValueError(f"split.{name} needs split.by: parameter")
+            if given is not None and given[0] > given[1]:
+                raise ValueError(f"split.{name} {list(given)} is empty")
+        if not by_parameter:
+            return self
+        if self.test_range is None and self.validation_range is None:
+            raise ValueError("split.by: parameter needs split.test_range or split.validation_range")
+        sizes = ("train", "validation", "test") if self.validation_range else ("test",)
+        refuse_unused(self, "a range of the parameter", *sizes, "gap", *_DATES)
+        return self
 
 
-def divide(index: SampleIndex, window: int, config: CampaignSplit, *, own_test: bool) -> Parts:
+def split_campaign(
+    index: SampleIndex, window: int, config: CampaignSplit, *, own_test: bool,
+    parameter: np.ndarray | None = None,
+) -> SplitRows:  # fmt: skip
     """Return the rows of each part as ranges, each within one simulation; no two parts share one.
 
     Args:
@@ -34,13 +67,14 @@ def divide(index: SampleIndex, window: int, config: CampaignSplit, *, own_test: 
         window: rows that one training window spans.
         config: the division.
         own_test: whether the test part is in these files.
+        parameter: value of `config.parameter` in each simulation.
 
     Raises:
         ConfigError: a part has no whole window, or there are fewer simulations than parts.
 
     Example:
         >>> index = SampleIndex([0, 1, 2, 3], [5, 5, 5, 5])
-        >>> divide(index, 2, CampaignSplit(), own_test=True)["test"]
+        >>> split_campaign(index, 2, CampaignSplit(), own_test=True)["test"]
         [range(15, 20)]
     """
     if not own_test and config.test:
@@ -48,22 +82,25 @@ def divide(index: SampleIndex, window: int, config: CampaignSplit, *, own_test: 
     by_simulation = index.num_simulations > 1 if config.by == "auto" else config.by == "simulation"
     if config.name == "random":
         raise ConfigError("a random split", where="split.name", allowed="blocked")
+    if config.by == "parameter":
+        assert parameter is not None
+        return _by_parameter(index, config, parameter, own_test=own_test)
     return _by_simulation(index, config) if by_simulation else _by_time(index, window, config)
 
 
-def _by_time(index: SampleIndex, window: int, config: CampaignSplit) -> Parts:
-    parts: Parts = {name: [] for name in PARTS}
+def _by_time(index: SampleIndex, window: int, config: CampaignSplit) -> SplitRows:
+    parts: SplitRows = {name: [] for name in SPLITS}
     for block in index.blocks:
         split = blocked_split(len(block), 1, max(window - 1, 0), config)
         assert split.steps is not None
-        for name in PARTS:
+        for name in SPLITS:
             steps = split.steps[name]
             if len(steps):
                 parts[name].append(range(block.start + steps.start, block.start + steps.stop))
     return parts
 
 
-def _by_simulation(index: SampleIndex, config: CampaignSplit) -> Parts:
+def _by_simulation(index: SampleIndex, config: CampaignSplit) -> SplitRows:
     if config.gap or config.test_start is not None:
         raise ConfigError(
             "gap and dates divide a simulation in time, not simulations", where="split",
@@ -72,7 +109,48 @@ def _by_simulation(index: SampleIndex, config: CampaignSplit) -> Parts:
     counts = _counts(index.num_simulations, [config.train, config.validation, config.test])
     edges = np.concatenate([[0], np.cumsum(counts)])
     blocks = index.blocks
-    return {name: blocks[a:b] for name, a, b in zip(PARTS, edges[:-1], edges[1:], strict=True)}
+    return {name: blocks[a:b] for name, a, b in zip(SPLITS, edges[:-1], edges[1:], strict=True)}
+
+
+def _by_parameter(
+    index: SampleIndex, config: CampaignSplit, values: np.ndarray, *, own_test: bool
+) -> SplitRows:
+    def within(limits: tuple[float, float] | None) -> np.ndarray:
+        low, high = limits or (np.inf, -np.inf)
+        return (values >= low) & (values <= high)
+
+    test, validation = within(config.test_range), within(config.validation_range)
+    if (both := test & validation).any():
+        raise ConfigError(
+            f"{config.parameter} = {values[np.argmax(both)]:g} is in both ranges",
+            where="split.test_range, split.validation_range",
+        )
+    if not own_test:
+        test[:] = False
+    rest = np.flatnonzero(~test & ~validation)
+    chosen = {"test": np.flatnonzero(test), "validation": np.flatnonzero(validation)}
+    if config.validation_range is None:
+        train, some, _ = _counts(len(rest), _shares_of_rest(config.train, config.validation))
+        chosen["validation"], rest = rest[train : train + some], rest[:train]
+    for name, limits in (("test", config.test_range if own_test else None),
+                         ("validation", config.validation_range)):  # fmt: skip
+        if limits is not None and not len(chosen[name]):
+            raise ConfigError(
+                f"no simulation has {config.parameter} in {list(limits)}",
+                where=f"split.{name}_range", allowed=f"{values.min():g} to {values.max():g}",
+            )  # fmt: skip
+    if not len(rest):
+        raise ConfigError("no simulation is left to train on", where="split")
+    chosen["train"] = rest
+    return {name: [index.blocks[int(i)] for i in chosen[name]] for name in SPLITS}
+
+
+def _shares_of_rest(train: float | int, validation: float | int) -> list[float | int]:
+    """Return the sizes of two parts; fractions are scaled so that they are all of the rest."""
+    if isinstance(train, int) or isinstance(validation, int):
+        return [train, validation, 0]
+    share = validation / (train + validation)
+    return [1.0 - share, share, 0]
 
 
 def _counts(total: int, wanted: Sequence[float | int]) -> list[int]:

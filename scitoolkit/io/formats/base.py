@@ -6,7 +6,6 @@ and may bring two faster ways: row readers for the planned loader, and a writer 
 
 from __future__ import annotations
 
-import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError, missing_extra
-from scitoolkit.core.plugins import Kind
+from scitoolkit.core.plugins import Kind, NeedsPackages
 from scitoolkit.io.loader.descriptors import limit_reached, too_many_open
 
 if TYPE_CHECKING:
@@ -62,6 +61,7 @@ class StreamedVariable:
         attrs: attributes, such as `units`.
         dtype: of the stored values.
         chunks: extent of a chunk; None stores it in one piece where the format can.
+        fill_value: what the file says of missing values.
     """
 
     dims: tuple[str, ...]
@@ -69,6 +69,7 @@ class StreamedVariable:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     dtype: str = "float32"
     chunks: tuple[int, ...] | None = None
+    fill_value: float | None = None
 
 
 class FieldWriter(Protocol):
@@ -84,7 +85,7 @@ class FieldWriter(Protocol):
         """Remove what was written; does nothing after `finish`."""
 
 
-class Format(ABC):
+class Format(NeedsPackages, ABC):
     """Base of a file format; a member is this class itself, it has no settings.
 
     Attributes:
@@ -97,10 +98,11 @@ class Format(ABC):
         single_array: the file is one array without name, dims and attributes.
         unnamed_dims: files have no names of dims.
         whole_chunks: a chunk can only be read as a whole even without a stated filter.
+        highest_guess: the most that `guess` returns; a member whose guess is slow and unsure is
+            not asked where another is surer.
     """
 
     name: ClassVar[str]
-    requires: ClassVar[tuple[str, ...]] = ()
     extra: ClassVar[str] = "all"
     suffixes: ClassVar[tuple[str, ...]] = ()
     planned: ClassVar[bool] = False
@@ -108,6 +110,7 @@ class Format(ABC):
     single_array: ClassVar[bool] = False
     unnamed_dims: ClassVar[bool] = False
     whole_chunks: ClassVar[bool] = False
+    highest_guess: ClassVar[float] = 1.0
 
     @classmethod
     @abstractmethod
@@ -183,12 +186,6 @@ class Format(ABC):
         """
         raise ConfigError(f"the format {cls.name} cannot be written", where=str(path))
 
-    @classmethod
-    def unavailable(cls) -> str:
-        """Return why the format cannot be read on this machine, "" if it can."""
-        missing = [p for p in cls.requires if importlib.util.find_spec(p) is None]
-        return f"{' and '.join(missing)} is not installed" if missing else ""
-
 
 formats: Kind[type[Format]] = Kind(
     "format", "reads and writes files of fields", contract="scitoolkit.testing:FormatContract"
@@ -217,13 +214,26 @@ def format_of(path: Path) -> type[Format]:
             if too_many_open(error):
                 raise limit_reached(path) from None
             raise DataError(f"cannot be opened ({error.strerror})", where=str(path)) from None
-    known = [formats.get(name) for name in formats]
-    best = max(known, key=lambda member: member.guess(path))
-    if best.guess(path) <= 0:
-        raise _not_recognised(path, known)
+    best = recognised(path)
+    if best is None:
+        raise _not_recognised(path, _by_surety())
     if best.unavailable():
         raise missing_extra(best.requires[0], best.extra, f"reading {best.name} files")
     return best
+
+
+def recognised(path: Path) -> type[Format] | None:
+    """Return the format that is surest of a path, whether or not it can be read here."""
+    best, surest = None, 0.0
+    for member in _by_surety():
+        if member.highest_guess > surest and (guess := member.guess(path)) > surest:
+            best, surest = member, guess
+    return best
+
+
+def _by_surety() -> list[type[Format]]:
+    known = [formats.get(name) for name in formats]
+    return sorted(known, key=lambda member: -member.highest_guess)
 
 
 def writing_format(path: Path, default: str = "") -> type[Format]:

@@ -19,6 +19,7 @@ class XarrayEngine(Format):
     """Any format that an installed engine of xarray recognises, read without planning."""
 
     name: ClassVar[str] = "xarray"
+    highest_guess: ClassVar[float] = 0.1
 
     @classmethod
     def guess(cls, path: Path) -> float:

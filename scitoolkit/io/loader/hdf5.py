@@ -26,6 +26,7 @@ from scitoolkit.io.loader.files import Counter, DataFile
 from scitoolkit.io.loader.rows import (
     ChunkReader,
     ChunkTable,
+    CopyingReader,
     Layout,
     RowReader,
     StridedReader,
@@ -222,9 +223,7 @@ def _agrees(reader: RowReader, dataset: h5py.Dataset) -> bool:
 
 
 def _through_library(dataset: h5py.Dataset, layout: Layout, first: int, last: int) -> np.ndarray:
-    window = list(layout.crop)
-    window[layout.axis] = slice(first, last)
-    return np.moveaxis(dataset[tuple(window)], layout.axis, 0)
+    return np.moveaxis(dataset[layout.window(first, last)], layout.axis, 0)
 
 
 def _files_behind(dataset: h5py.Dataset, layout: Layout) -> list[Path]:
@@ -285,7 +284,7 @@ class _Handle:
         self._reset()
 
 
-class LibraryReader:
+class LibraryReader(CopyingReader):
     """Rows through h5py: any layout and filter it knows, one thread at a time.
 
     Args:
@@ -336,10 +335,6 @@ class LibraryReader:
         # HDF5 does not tell what it reads; this is the least it can.
         self.counter.add(*self.cost(first, last))
         return values
-
-    def read_into(self, first: int, last: int, out: np.ndarray) -> None:
-        """Put rows `first` ... `last` - 1 into `out`."""
-        out[...] = self.read(first, last)
 
     def missing(self) -> list[tuple[int, int]]:
         """Return the rows that nobody ever wrote."""

@@ -7,6 +7,7 @@ position and decoded here, by several threads at a time and without the library'
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -71,6 +72,10 @@ class Layout:
         """File and variable, for messages."""
         return f"{self.path}: variable {self.name}"
 
+    def window(self, first: int, last: int) -> Crop:
+        """Return the slices of rows `first` ... `last` - 1, cropped."""
+        return (*self.crop[: self.axis], slice(first, last), *self.crop[self.axis + 1 :])
+
 
 class RowReader(Protocol):
     """Reads rows of one variable of one file, from any thread."""
@@ -103,6 +108,24 @@ class RowReader(Protocol):
 
     def check(self) -> None:
         """Raise a DataError if the file is no longer what was opened."""
+
+
+class CopyingReader(ABC):
+    """Base of readers that allocate what they return and do not know what was never written."""
+
+    layout: Layout
+
+    @abstractmethod
+    def read(self, first: int, last: int) -> np.ndarray:
+        """Return rows `first` ... `last` - 1."""
+
+    def read_into(self, first: int, last: int, out: np.ndarray) -> None:
+        """Put rows `first` ... `last` - 1 into `out`."""
+        out[...] = self.read(first, last)
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Return nothing: what cannot be read fails when it is read."""
+        return []
 
 
 @dataclass(frozen=True)
@@ -172,8 +195,7 @@ class ChunkReader:
         """Put rows `first` ... `last` - 1 into `out`."""
         self.file.check()
         layout = self.layout
-        window = list(layout.crop)
-        window[layout.axis] = slice(first, last)
+        window = layout.window(first, last)
         for index in self._indices(first, last):
             begin = [i * c for i, c in zip(index, self.chunks, strict=True)]
             inside, target = [], []
@@ -366,7 +388,7 @@ class StridedReader:
         self.file.check()
 
 
-class TransposedReader:
+class TransposedReader(CopyingReader):
     """Rows along any axis of contiguous data, gathered from its rows along the first.
 
     Args:
@@ -381,9 +403,7 @@ class TransposedReader:
         self.file, self.counter = source.file, source.counter
 
     def _along_first(self, first: int, last: int) -> StridedReader:
-        crop = list(self.layout.crop)
-        crop[self.layout.axis] = slice(first, last)
-        layout = replace(self.layout, axis=0, crop=tuple(crop))
+        layout = replace(self.layout, axis=0, crop=self.layout.window(first, last))
         return StridedReader(layout, self.source.file, self.source.offset, self.source.stride)
 
     def read(self, first: int, last: int) -> np.ndarray:
@@ -391,14 +411,6 @@ class TransposedReader:
         outer, reader = self.layout.crop[0], self._along_first(first, last)
         rows = [reader.read(i, i + 1) for i in range(outer.start, outer.stop)]
         return np.moveaxis(np.concatenate(rows), self.layout.axis, 0)
-
-    def read_into(self, first: int, last: int, out: np.ndarray) -> None:
-        """Put rows `first` ... `last` - 1 into `out`."""
-        out[...] = self.read(first, last)
-
-    def missing(self) -> list[tuple[int, int]]:
-        """Return nothing: all rows lie in one piece that is there."""
-        return []
 
     def cost(self, first: int, last: int) -> tuple[int, int]:
         """Return the requests and the bytes that reading these rows takes."""

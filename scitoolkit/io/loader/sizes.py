@@ -31,17 +31,3 @@ def nbytes_of(size: int | str, name: str = "size") -> int:
         raise ConfigError(f"{name} {size!r} is not a size", allowed="bytes, or 512MiB, 4GiB, ...")
     prefix = (found[2] or "").lower()
     return int(float(found[1]) * {**_FACTORS, **_BINARY}[prefix])
-
-
-def words_of(nbytes: float) -> str:
-    """Return a size for people.
-
-    Example:
-        >>> words_of(4294967296), words_of(900)
-        ('4.0 GiB', '900 B')
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if nbytes < 1024:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.1f} TiB"

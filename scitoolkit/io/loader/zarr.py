@@ -15,7 +15,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.io.loader.files import Counter, DataFile
-from scitoolkit.io.loader.rows import Layout, RowReader, missing_variable
+from scitoolkit.io.loader.rows import CopyingReader, Layout, RowReader, missing_variable
 
 
 def zarr_readers(
@@ -70,7 +70,7 @@ def _attributes(array: Any) -> dict[str, Any]:
     return {key: array.attrs[key] for key in wanted if key in array.attrs}
 
 
-class ZarrReader:
+class ZarrReader(CopyingReader):
     """Rows of a Zarr array.
 
     Args:
@@ -104,10 +104,8 @@ class ZarrReader:
 
     def read(self, first: int, last: int) -> np.ndarray:
         """Return rows `first` ... `last` - 1."""
-        window = list(self.layout.crop)
-        window[self.layout.axis] = slice(first, last)
         try:
-            values = self._opened()(tuple(window))
+            values = self._opened()(self.layout.window(first, last))
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise DataError(
                 f"cannot be read ({' '.join(str(error).split())[:300]})",
@@ -116,19 +114,10 @@ class ZarrReader:
         self.counter.add(*self.cost(first, last))
         return np.moveaxis(np.asarray(values), self.layout.axis, 0)
 
-    def read_into(self, first: int, last: int, out: np.ndarray) -> None:
-        """Put rows `first` ... `last` - 1 into `out`."""
-        out[...] = self.read(first, last)
-
-    def missing(self) -> list[tuple[int, int]]:
-        """Return nothing: a chunk that is not there holds fill values."""
-        return []
-
     def cost(self, first: int, last: int) -> tuple[int, int]:
         """Return the chunks that these rows lie in, and their bytes before compression."""
         assert self.layout.chunks is not None
-        window = list(self.layout.crop)
-        window[self.layout.axis] = slice(first, last)
+        window = self.layout.window(first, last)
         count = 1
         for part, chunk in zip(window, self.layout.chunks, strict=True):
             count *= -(-part.stop // chunk) - part.start // chunk

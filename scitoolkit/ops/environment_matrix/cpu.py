@@ -54,7 +54,7 @@ def generate(spec: EnvironmentSpec, real: str, *, training: bool = True) -> str:
         backward_at.append(packed)
         packed += widths[k] * _padded(widths[k - 1])
     above = [2 * sum(widths[k + 1 :]) for k in range(len(widths))]
-    network = "(other)" if spec.one_side else "(own) * TYPES + (other)"
+    network = "(other)" if spec.type_one_side else "(own) * TYPES + (other)"
     lines = [
         f"#define REAL {real}",
         f"#define LANES {LANES[real]}",

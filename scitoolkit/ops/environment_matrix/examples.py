@@ -14,8 +14,8 @@ from scitoolkit.ops.environment_matrix.spec import EnvironmentSpec
 
 def examples(numbers: Numbers) -> Iterator[Example]:
     """Yield two types with one network each and with one a pair."""
-    for one_side in (True, False):
-        spec = EnvironmentSpec(6.0, 0.5, (5, 6), (4, 8, 8), one_side)
+    for type_one_side in (True, False):
+        spec = EnvironmentSpec(6.0, 0.5, (5, 6), (4, 8, 8), type_one_side)
         counts = numbers.integers(6, 4, 2)
         segments = torch.cat([counts.new_zeros(1), counts.flatten().cumsum(0)])
         vectors = numbers.normal(int(segments[-1]), 3) + 1
@@ -26,7 +26,7 @@ def examples(numbers: Numbers) -> Iterator[Example]:
             for a, b in ((1, 4), (4, 8), (8, 8))
         ]
         yield Example(
-            f"one_side={one_side}", spec, (flat_weights(layers),),
+            f"type_one_side={type_one_side}", spec, (flat_weights(layers),),
             lambda run, w, s=spec, g=graph, m=mean, d=deviation: run(
                 w, Environment(s, *g, m, d, training=True)  # type: ignore[call-arg, misc]
             ),

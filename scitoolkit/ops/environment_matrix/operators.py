@@ -98,16 +98,16 @@ def traced_arguments(environment: Environment) -> tuple[Any, ...]:
     e, spec = environment, environment.spec
     tensors = (e.vectors, e.atoms, e.segments, e.types, e.mean, e.deviation)
     sizes = (list(spec.sel), list(spec.widths))
-    return *tensors, spec.cutoff, spec.cutoff_smooth, *sizes, spec.one_side
+    return *tensors, spec.cutoff, spec.cutoff_smooth, *sizes, spec.type_one_side
 
 
 def _filled(
     training: bool, weights: Tensor, vectors: Tensor, atoms: Tensor, segments: Tensor,
     types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
-    widths: list[int], one_side: bool,
+    widths: list[int], type_one_side: bool,
 ) -> tuple[Environment, Tensor]:  # fmt: skip
     """Return the edges with their activations, and the moments."""
-    spec = EnvironmentSpec(cutoff, smooth, tuple(sel), tuple(widths), one_side)
+    spec = EnvironmentSpec(cutoff, smooth, tuple(sel), tuple(widths), type_one_side)
     graph = (atoms, segments, types, vectors, mean, deviation)
     atoms, segments, types, vectors, mean, deviation = (each.contiguous() for each in graph)
     environment = Environment(spec, atoms, segments, types, vectors, mean, deviation, training)
@@ -115,7 +115,7 @@ def _filled(
 
 
 def _fake_moments(weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
-                  widths, one_side):  # fmt: skip
+                  widths, type_one_side):  # fmt: skip
     return vectors.new_empty(atoms.shape[0], widths[-1], 4)
 
 
@@ -123,12 +123,12 @@ def _fake_moments(weights, vectors, atoms, segments, types, mean, deviation, cut
 def _traced_jvp(
     tangent: Tensor, weights: Tensor, vectors: Tensor, atoms: Tensor, segments: Tensor,
     types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
-    widths: list[int], one_side: bool,
+    widths: list[int], type_one_side: bool,
 ) -> Tensor:  # fmt: skip
     """Derivative of the moments along a tangent (E, 3) of the vectors."""
     environment, _ = _filled(
         False, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
-        widths, one_side,
+        widths, type_one_side,
     )  # fmt: skip
     return environment.moments_jvp(tangent.contiguous())
 
@@ -140,12 +140,12 @@ def _traced_jvp(
 def _traced_weight_gradients(
     cotangent: Tensor, tangent: Tensor | None, weights: Tensor, vectors: Tensor, atoms: Tensor,
     segments: Tensor, types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float,
-    sel: list[int], widths: list[int], one_side: bool,
+    sel: list[int], widths: list[int], type_one_side: bool,
 ) -> Tensor:  # fmt: skip
     """Gradient of <cotangent, moments>, or of <cotangent, their derivative along the tangent>."""
     environment, _ = _filled(
         True, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
-        widths, one_side,
+        widths, type_one_side,
     )  # fmt: skip
     weights, cotangent = weights.contiguous(), cotangent.contiguous()
     if tangent is None:
@@ -184,12 +184,12 @@ def _fake_edge_gradients(cotangent, weights, vectors, *others):
 def traced_edge_gradients(
     cotangent: Tensor, weights: Tensor, vectors: Tensor, atoms: Tensor, segments: Tensor,
     types: Tensor, mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
-    widths: list[int], one_side: bool,
+    widths: list[int], type_one_side: bool,
 ) -> Tensor:  # fmt: skip
     """Gradient of <cotangent, moments> with respect to the vectors; see `edge_gradients`."""
     environment, _ = _filled(
         False, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
-        widths, one_side,
+        widths, type_one_side,
     )  # fmt: skip
     return environment.edge_gradients(cotangent.contiguous(), torch.zeros_like(environment.vectors))
 
@@ -211,10 +211,10 @@ def _backward_of_traced_moments(ctx, cotangent):
 def traced_moments(
     weights: Tensor, vectors: Tensor, atoms: Tensor, segments: Tensor, types: Tensor,
     mean: Tensor, deviation: Tensor, cutoff: float, smooth: float, sel: list[int],
-    widths: list[int], one_side: bool,
+    widths: list[int], type_one_side: bool,
 ) -> Tensor:  # fmt: skip
     """Moments (n, widths[-1], 4) without the absent neighbours; see `moments`."""
     return _filled(
         False, weights, vectors, atoms, segments, types, mean, deviation, cutoff, smooth, sel,
-        widths, one_side,
+        widths, type_one_side,
     )[1]  # fmt: skip

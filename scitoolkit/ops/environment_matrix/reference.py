@@ -118,7 +118,7 @@ def _present(
     rows = environment_rows(spec, vectors)
     centre_type = centre_types[centre]
     rows = (rows - mean[centre_type]) / deviation[centre_type]
-    network = neighbour_type if spec.one_side else centre_type * types + neighbour_type
+    network = neighbour_type if spec.type_one_side else centre_type * types + neighbour_type
     total = vectors.new_zeros(centres, spec.widths[-1], spec.columns)
     for index, layers in enumerate(networks):
         chosen = (network == index).nonzero().squeeze(1)

@@ -27,7 +27,7 @@ class EnvironmentSpec:
         sel: number of neighbours of each type.
         widths: of the embedding's layers; a layer as wide as, or twice as wide as, the one before
             adds its input.
-        one_side: whether the network depends on the neighbour's type alone.
+        type_one_side: whether the network depends on the neighbour's type alone.
         radial: only the column s (se_e2_r): T_i has one column, the sum of G_m(R_j0)/5.
 
     Source: Zhang et al., NeurIPS 2018 (DeepPot-SE), eqs. 5-7; the switching polynomial is
@@ -38,7 +38,7 @@ class EnvironmentSpec:
     cutoff_smooth: float
     sel: tuple[int, ...]
     widths: tuple[int, ...]
-    one_side: bool = True
+    type_one_side: bool = True
     radial: bool = False
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class EnvironmentSpec:
     @property
     def num_networks(self) -> int:
         """Number of embedding networks: one a neighbour type, or one a pair of types."""
-        return self.num_types if self.one_side else self.num_types**2
+        return self.num_types if self.type_one_side else self.num_types**2
 
     @property
     def columns(self) -> int:
@@ -72,4 +72,6 @@ class EnvironmentSpec:
 
     def network(self, centre_type: int, neighbour_type: int) -> int:
         """Return the number of the network of a pair."""
-        return neighbour_type if self.one_side else centre_type * self.num_types + neighbour_type
+        return (
+            neighbour_type if self.type_one_side else centre_type * self.num_types + neighbour_type
+        )

@@ -9,6 +9,8 @@ stored order, so the result does not depend on their number.
 
 from __future__ import annotations
 
+from scitoolkit.ops.codegen.compile import read
+
 AVX512_BYTES, VECTOR_BYTES = 64, 32
 LINE_BYTES = 64
 REGISTERS = 8  # accumulators of one pass; half of AVX2's, so that operands fit beside them
@@ -63,34 +65,6 @@ void spmm(int64_t rows, const int64_t *restrict pointer, const int32_t *restrict
 }}
 """
 
-_SAMPLED = """
-void sddmm(int64_t rows, const int64_t *restrict pointer, const int32_t *restrict column,
-           const real *restrict left, const real *restrict right, real *restrict out,
-           int64_t threads) {{
-  const int64_t last = pointer[rows];
-  #pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if(threads > 1)
-  for (int64_t block = 0; block < (rows + {block} - 1) / {block}; ++block) {{
-    const int64_t stop = (block + 1) * {block} < rows ? (block + 1) * {block} : rows;
-    for (int64_t i = block * {block}; i < stop; ++i) {{
-      const real *restrict l = left + i * W;
-      for (int64_t e = pointer[i]; e < pointer[i + 1]; ++e) {{
-        const int64_t soon = e + AHEAD < last ? e + AHEAD : last - 1;
-        const char *next = (const char *)(right + (int64_t)column[soon] * W);
-        for (int b = 0; b < W * (int)sizeof(real); b += {line}) __builtin_prefetch(next + b);
-        const real *restrict r = right + (int64_t)column[e] * W;
-        vec sum = {{0}};
-        for (int k = 0; k + {lanes} <= W; k += {lanes})
-          sum += *(const vec *)(l + k) * *(const vec *)(r + k);
-        real total = 0;
-        for (int k = 0; k < {lanes}; ++k) total += sum[k];
-        for (int k = W - W % {lanes}; k < W; ++k) total += l[k] * r[k];
-        out[e] = total;
-      }}
-    }}
-  }}
-}}
-"""
-
 
 def generate(width: int, real: str) -> str:
     """Return C source with `spmm` and `sddmm` for dense matrices of `width` columns.
@@ -121,8 +95,8 @@ def _source(width: int, real: str, vector_bytes: int) -> str:
         for index, (offset, _, _) in enumerate(passes)
     )
     driver = _DRIVER.format(block=ROWS_PER_BLOCK, passes=calls)
-    sampled = _SAMPLED.format(block=ROWS_PER_BLOCK, line=LINE_BYTES, lanes=lanes)
-    return head + "".join(bodies) + driver + sampled
+    sizes = f"#define BLOCK {ROWS_PER_BLOCK}\n#define LINE {LINE_BYTES}\n#define LANES {lanes}\n"
+    return head + "".join(bodies) + driver + sizes + read(__file__, "sddmm.c")
 
 
 def _passes(width: int, lanes: int) -> list[tuple[int, int, int]]:

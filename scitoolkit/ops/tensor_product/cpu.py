@@ -42,7 +42,7 @@ SIGNATURES = {
 }
 
 
-def own_size(spec: TensorProductSpec, most_slots: int) -> int:
+def private_size(spec: TensorProductSpec, most_slots: int) -> int:
     """Elements of scratch that a thread needs for chunks of at most `most_slots` senders."""
     size = most_slots * spec.dim_in1 + (spec.weight_numel if spec.shared_weights else 0)
     return -(-size // WIDEST) * WIDEST  # threads share no line of cache
@@ -90,20 +90,20 @@ def _kernel(spec: TensorProductSpec, table: ScalarTable, kernel: str, over: Modu
 {cpu_edges.numbers_are_vectors(passes) if over is cpu_edges else passes}
 extern int omp_get_thread_num(void);
 static void {kernel}_chunk(i64 chunk, {parameters}{scratch}) {{
-{over.walk(spec, kernel, calls)}
+{over.traversal(spec, kernel, calls)}
 }}
 void {kernel}({parameters}, i64 threads) {{
 i64 turn = 0; (void)turn; /* who may hand over; a thread takes its turns in rising order */
 #pragma omp parallel for num_threads(threads) if(threads > 1) schedule(monotonic:dynamic, 1)
 for (i64 c = 0; c < chunks; c++) {{
 const i64 chunk = {order};
-{_with_own_rows(spec, call) if grads else call}
+{_with_private_rows(spec, call) if grads else call}
 }}
 }}
 """
 
 
-def _with_own_rows(spec: TensorProductSpec, call: str) -> str:
+def _with_private_rows(spec: TensorProductSpec, call: str) -> str:
     """Clear the thread's own rows, run a chunk on them, and hand them over in the chunk's turn."""
     size = spec.dim_in1
     shared = spec.weight_numel if spec.shared_weights else 0
@@ -146,7 +146,7 @@ def generate(spec: TensorProductSpec, kernel: str, real: str, accumulate: str = 
             f"scalars and rows of a few edges take {size} bytes", allowed=f"at most {MAX_STACK}"
         )
     if over is cpu_edges:
-        begin = [prelude(spec, real, acc, 1), cpu_edges.FUNCTIONS, table.source_over_edges()]
+        begin = [prelude(spec, real, acc, 1), cpu_edges.functions(), table.source_over_edges()]
     else:
         begin = [prelude(spec, real, acc, cpu_tile.TILE), table.source()]
     title = banner(f"{kernel} of {spec.describe()}, {real}, sums in {acc}")

@@ -8,6 +8,7 @@ attributes, hence add nothing.
 
 from __future__ import annotations
 
+from scitoolkit.ops.codegen.compile import read
 from scitoolkit.ops.codegen.vectors import transposed_in_place
 from scitoolkit.ops.tensor_product.cpu_prelude import WIDEST, steps_over_edges
 from scitoolkit.ops.tensor_product.cpu_terms import ScalarTable
@@ -16,38 +17,15 @@ from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 MODES = ("uvu", "uuu")
 MOST_BYTES = 1 << 17  # of the stack: buffers that leave the second cache gain nothing
 
-_TRANSPOSE = "\n".join(
+_TRANSPOSED = "\n".join(
     f"#if WIDTH == {lanes}\n{transposed_in_place(lanes)}\n#endif" for lanes in (2, 4, 8, 16)
 )
-FUNCTIONS = f"""
-static inline void transpose(vec *a) {{
-{_TRANSPOSE}
-}}
-/* Rows of WIDTH edges to one vector for each number of a row. */
-static void gather_rows(vec *to, const real *const *rows, i64 size) {{
-  i64 j = 0;
-  for (; j + WIDTH <= size; j += WIDTH) {{
-    for (int l = 0; l < WIDTH; l++) to[j + l] = ld(rows[l] + j);
-    transpose(to + j);
-  }}
-  for (; j < size; j++) for (int l = 0; l < WIDTH; l++) to[j][l] = rows[l][j];
-}}
-/* The first `count` edges' rows back again: written, or added one by one, as rows may be equal. */
-#define BACK(name, type, WHOLE, ONE) \\
-static void name(type *const *rows, const vec *from, i64 size, int count) {{ \\
-  i64 j = 0; \\
-  for (; j + WIDTH <= size; j += WIDTH) {{ \\
-    vec v[WIDTH]; \\
-    for (int l = 0; l < WIDTH; l++) v[l] = from[j + l]; \\
-    transpose(v); \\
-    for (int l = 0; l < count; l++) WHOLE; \\
-  }} \\
-  for (; j < size; j++) for (int l = 0; l < count; l++) ONE; \\
-}}
-BACK(put_rows, real, *(partu *)(rows[l] + j) = __builtin_convertvector(v[l], part),
-     rows[l][j] = (real)from[j][l])
-BACK(add_rows, acc, *(vecu *)(rows[l] + j) += v[l], rows[l][j] += from[j][l])
-"""
+
+
+def functions() -> str:
+    """Return the C that brings rows of edges into vectors over edges, and back."""
+    transpose = f"static inline void transpose(vec *a) {{\n{_TRANSPOSED}\n}}\n"
+    return transpose + read(__file__, "edges.c")
 
 
 def suits(spec: TensorProductSpec, table: ScalarTable, acc: str) -> bool:
@@ -68,7 +46,7 @@ def numbers_are_vectors(passes: str) -> str:
     return "\n".join([*begin, "#undef LANES", "#define LANES 65536", passes, *end])
 
 
-def walk(spec: TensorProductSpec, kernel: str, calls: str) -> str:
+def traversal(spec: TensorProductSpec, kernel: str, calls: str) -> str:
     """Return the C that runs the passes over all edges of a chunk's receivers, WIDTH at a time."""
     double, grads, rows = kernel == "double_backward", kernel != "forward", kernel != "backward"
     own = "0" if spec.shared_weights else f"i*{spec.weight_numel}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Lane:
+class SimdLane:
     """Vectors of channels (type vec) or single channels (type acc); `width` of them at once."""
 
     type: str
@@ -59,10 +59,10 @@ class Lane:
         return f"(*({kind} *)({self.at(address, t)}))"
 
 
-SCALAR = Lane("acc", 1)
+SCALAR = SimdLane("acc", 1)
 
 
-def channel_loops(mul: int, width: int, body: Callable[[Lane], str], index: str = "u") -> str:
+def channel_loops(mul: int, width: int, body: Callable[[SimdLane], str], index: str = "u") -> str:
     """Loops over `mul` channels: `width` vectors at once, then half as many, then single channels.
 
     All bounds are constants of the preprocessor, so loops that do not run cost no compilation.
@@ -71,13 +71,13 @@ def channel_loops(mul: int, width: int, body: Callable[[Lane], str], index: str 
     while width:
         step = f"{width}*LANES"
         end = f"{mul}/({step})*({step})"
-        parts.append(_loop(index, begin, end, step, Lane("vec", width), body))
+        parts.append(_loop(index, begin, end, step, SimdLane("vec", width), body))
         begin, width = end, width // 2
     parts.append(_loop(index, begin, str(mul), "1", SCALAR, body))
     return "\n".join(parts)
 
 
-def _loop(index: str, begin: str, end: str, step: str, lane: Lane, body) -> str:
+def _loop(index: str, begin: str, end: str, step: str, lane: SimdLane, body) -> str:
     head = f"for (int {index} = {begin}; {index} < {end}; {index} += {step})"
     return (
         f'\n#if {begin} < {end}\n_Pragma("GCC unroll 1") {head} {{'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scitoolkit.ops.codegen.compile import read
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
 SIZES = {"float": 4, "double": 8}
@@ -74,31 +75,9 @@ STREAMS = """
   if ((fits) && stream) NONTEMPORAL(p, v_); else *(partu *)(p) = v_; }} while (0)
 """
 
-FUNCTIONS = """
-static inline vec gather(const real *p, int stride) {
-  vec v; for (int l = 0; l < LANES; l++) v[l] = p[l*stride]; return v;
-}
-#define put_scatter(p, stride, v) do { const vec v_ = (v); \\
-  for (int l = 0; l < LANES; l++) (p)[l*(stride)] = (real)v_[l]; } while (0)
-#define add_scatter(p, stride, v) do { const vec v_ = (v); \\
-  for (int l = 0; l < LANES; l++) (p)[l*(stride)] += v_[l]; } while (0)
-static inline void prefetch(const void *p, i64 bytes) {
-  for (i64 b = 0; b < bytes; b += 64) __builtin_prefetch((const char *)p + b);
-}
-static inline void add_row(acc *restrict to, const acc *restrict from, i64 size) {
-  i64 i = 0;
-  for (; i + LANES <= size; i += LANES) *(vecu *)(to + i) += *(const vecu *)(from + i);
-  for (; i < size; i++) to[i] += from[i];
-}
-static inline void store_row(real *restrict to, const acc *restrict from, i64 size, int stream) {
-  i64 i = 0;
-  for (; i + LANES <= size; i += LANES) put(to + i, *(const vecu *)(from + i), 1);
-  for (; i < size; i++) put1(to + i, from[i]);
-}
-static inline acc total(vec v) { acc s = 0; for (int l = 0; l < LANES; l++) s += v[l]; return s; }
-/* Lane l of the result is the sum over the lanes of a[l]. */
-static inline vec totals(const vec *a) {
-"""
+
+# Lane l of the result is the sum over the lanes of a[l].
+TOTALS = "static inline vec totals(const vec *a) {\n"
 
 
 def _totals(lanes: int) -> str:
@@ -177,4 +156,4 @@ def prelude(spec: TensorProductSpec, real: str, acc: str, tile: int) -> str:
         "stream_bytes": STREAM_BYTES,
     }
     sums = "\n".join(f"#if LANES == {lanes}\n{_totals(lanes)}\n#endif" for lanes in (2, 4, 8, 16))
-    return (TYPES + STREAMS).format(**names) + FUNCTIONS + sums + "\n}\n"
+    return (TYPES + STREAMS).format(**names) + read(__file__, "rows.c") + TOTALS + sums + "\n}\n"

@@ -5,7 +5,7 @@ The Clebsch-Gordan constants C and the attributes y of an edge give scalars
     a[i, k] = sum_j C[i, j, k] y[j]
 
 Many pairs (i, k) have the same constants up to sign, within a path and between paths of the same
-degrees, so each distinct row of constants is one slot of a table, and a pair is a signed slot.
+degrees, so each distinct row of constants is one entry of a table, and a pair is a signed entry.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ PADDING = 16  # the table's rows are padded to the widest vector there is, in fl
 
 @dataclass
 class ScalarTable:
-    """Distinct rows C[:] over j, per segment of in2: the scalars of an edge, one slot each."""
+    """Distinct rows C[:] over j, per segment of in2: the scalars of an edge, one entry each."""
 
     spec: TensorProductSpec
-    slots: dict[tuple[int, tuple[float, ...]], int] = field(default_factory=dict)
+    entries: dict[tuple[int, tuple[float, ...]], int] = field(default_factory=dict)
     groups: dict[int, list[tuple[float, ...]]] = field(default_factory=dict)
 
     def add(self, segment: int, row: tuple[float, ...]) -> None:
         rows = self.groups.setdefault(segment, [])
-        if (segment, row) not in self.slots:
-            self.slots[segment, row] = len(rows)
+        if (segment, row) not in self.entries:
+            self.entries[segment, row] = len(rows)
             rows.append(row)
 
     @classmethod
@@ -76,13 +76,13 @@ class ScalarTable:
         for segment, rows in sorted(self.groups.items()):
             side = self.spec.in2[segment]
             for v in range(side.mul):
-                for slot, row in enumerate(rows):
+                for entry, row in enumerate(rows):
                     terms = " + ".join(
                         f"(num){value.hex()}*y[{side.offset + j * side.mul + v}]"
                         for j, value in enumerate(row)
                         if value
                     )
-                    lines.append(f"a[{self.offset(segment, v) + slot}] = {terms};")
+                    lines.append(f"a[{self.offset(segment, v) + entry}] = {terms};")
         body = "\n".join(lines)
         return f"static void scalars(const vec *y, vec *a) {{\n{body}\n}}\n"
 
@@ -136,7 +136,7 @@ def signed_rows(
 
 @dataclass(frozen=True)
 class Term:
-    """One path: its signed slots, its addresses, its multiplicities."""
+    """One path: its signed entries, its addresses, its multiplicities."""
 
     spec: TensorProductSpec
     table: ScalarTable
@@ -149,17 +149,17 @@ class Term:
 
     @functools.cached_property
     def pairs(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Slot (-1 without one) and sign of each pair of components that couple."""
-        slots = self.table.slots
+        """Entry (-1 without one) and sign of each pair of components that couple."""
+        entries = self.table.entries
         return {
-            pair: (slots.get((self.path.in2, row), -1), sign)
+            pair: (entries.get((self.path.in2, row), -1), sign)
             for pair, (row, sign) in self.signed.items()
         }
 
     @functools.cached_property
     def constants(self) -> dict[int, Any]:
-        """Constants of each slot."""
-        return {slot: self.signed[p][0] for p, (slot, _) in self.pairs.items()}
+        """Constants of each entry."""
+        return {entry: self.signed[p][0] for p, (entry, _) in self.pairs.items()}
 
     @property
     def muls(self) -> tuple[int, int, int]:
@@ -175,7 +175,7 @@ class Term:
         return sorted({k for _, k in self.pairs})
 
     @property
-    def slots(self) -> list[int]:
+    def entries(self) -> list[int]:
         return sorted(self.constants)
 
     @property
@@ -204,24 +204,24 @@ class Term:
 
     def over_rows(self, k: int, name: str, factor: str, suffix: str = "") -> str:
         return signed_sum(
-            (sign, f"{name}[{slot}]*{factor}{i}{suffix}")
-            for (i, kk), (slot, sign) in self.pairs.items()
+            (sign, f"{name}[{entry}]*{factor}{i}{suffix}")
+            for (i, kk), (entry, sign) in self.pairs.items()
             if kk == k
         )
 
     def over_columns(self, i: int, name: str, factor: str, suffix: str = "") -> str:
         return signed_sum(
-            (sign, f"{name}[{slot}]*{factor}{k}{suffix}")
-            for (ii, k), (slot, sign) in self.pairs.items()
+            (sign, f"{name}[{entry}]*{factor}{k}{suffix}")
+            for (ii, k), (entry, sign) in self.pairs.items()
             if ii == i
         )
 
-    def into_attributes(self, j: int, slots: Iterable[int], name: str) -> str:
-        """sum over slots of C[slot, j] name_slot, empty when none has a constant."""
+    def into_attributes(self, j: int, entries: Iterable[int], name: str) -> str:
+        """sum over entries of C[entry, j] name_entry, empty when none has a constant."""
         return " + ".join(
-            f"(num){self.constants[slot][j].hex()}*{name}{slot}"
-            for slot in slots
-            if self.constants[slot][j]
+            f"(num){self.constants[entry][j].hex()}*{name}{entry}"
+            for entry in entries
+            if self.constants[entry][j]
         )
 
 
@@ -231,23 +231,23 @@ def signed_sum(parts: Iterable[tuple[int, str]]) -> str:
     return text[3:] if text.startswith(" + ") else text.lstrip()
 
 
-def with_sums(term: Term, slots: list[int], copies: int, loops: str) -> str:
-    """Wrap loops that add to sm{slot}_{copy} (vectors) and sn{slot} (single channels).
+def with_sums(term: Term, entries: list[int], copies: int, loops: str) -> str:
+    """Wrap loops that add to sm{entry}_{copy} (vectors) and sn{entry} (single channels).
 
-    What they sum over the channels are gradients of the slots, which become those of y.
+    What they sum over the channels are gradients of the entries, which become those of y.
     """
-    begin = [f"acc sn{slot} = {{0}}; (void)sn{slot};" for slot in slots]
-    begin += [f"vec sm{slot}_{t} = {{0}};" for slot in slots for t in range(copies)]
+    begin = [f"acc sn{entry} = {{0}}; (void)sn{entry};" for entry in entries]
+    begin += [f"vec sm{entry}_{t} = {{0}};" for entry in entries for t in range(copies)]
     vectors = [
-        f"const vec sm{slot} = {' + '.join(f'sm{slot}_{t}' for t in range(copies))};"
-        for slot in slots
+        f"const vec sm{entry} = {' + '.join(f'sm{entry}_{t}' for t in range(copies))};"
+        for entry in entries
     ]
     singles = []
     for j in range(term.spec.in2[term.path.in2].components):
-        of_vectors = term.into_attributes(j, slots, "sm")
+        of_vectors = term.into_attributes(j, entries, "sm")
         if of_vectors:
             vectors.append(f"sums[e][{term.y(j)}] += {of_vectors};")
-            singles.append(f"gys[e][{term.y(j)}] += {term.into_attributes(j, slots, 'sn')};")
+            singles.append(f"gys[e][{term.y(j)}] += {term.into_attributes(j, entries, 'sn')};")
     mul = term.muls[0]
     end = [f"#if {mul} >= LANES", *vectors, "#endif", f"#if {mul} % LANES", *singles, "#endif\n"]
     return "\n".join([*begin, loops, *end])

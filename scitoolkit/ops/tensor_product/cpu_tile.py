@@ -88,7 +88,7 @@ for (int l = 0; l < LANES && j + l < {size}; l++) gy[j+l] = (real)s[l];
 }}"""
 
 
-def walk(spec: TensorProductSpec, kernel: str, calls: str) -> str:
+def traversal(spec: TensorProductSpec, kernel: str, calls: str) -> str:
     """Return the C that runs the passes over all tiles of a chunk's receivers."""
     grads, rows, size = kernel != "forward", kernel != "backward", spec.dim_out
     head, node, end = ["struct tile tile;"], [], ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scitoolkit.ops.tensor_product.cpu_lanes import Lane, channel_loops
+from scitoolkit.ops.tensor_product.cpu_lanes import SimdLane, channel_loops
 from scitoolkit.ops.tensor_product.cpu_terms import Term
 from scitoolkit.ops.tensor_product.spec import CG_ZERO
 
@@ -21,7 +21,7 @@ def _entries(term: Term) -> list[tuple[int, int, int, str]]:
     ]
 
 
-def _loads(term: Term, lane: Lane, double: bool) -> list[str]:
+def _loads(term: Term, lane: SimdLane, double: bool) -> list[str]:
     spec, path = term.spec, term.path
     sides = {"x": (spec.in1[path.in1], "x", "o"), "y": (spec.in2[path.in2], "y", "p")}
     lines = []
@@ -54,7 +54,7 @@ def _frame(term: Term, double: bool, body, head: str = "") -> str:
 def nodes(term: Term, double: bool) -> str:
     """Add one path of the tile's edges to the receiver's row."""
 
-    def body(lane: Lane) -> str:
+    def body(lane: SimdLane) -> str:
         lines = _loads(term, lane, double)
         for k in sorted({k for _, _, k, _ in _entries(term)}):
             parts = []
@@ -74,7 +74,7 @@ def edges(term: Term, double: bool) -> str:
     entries = _entries(term)
     side = term.spec.in2[term.path.in2]
 
-    def body(lane: Lane) -> str:
+    def body(lane: SimdLane) -> str:
         lines, products = _loads(term, lane, double), []
         for k in sorted({k for _, _, k, _ in entries}):
             lines.append(f"const T q{k} = {lane.load(f'g+{term.z(k)}+u')};")

@@ -12,7 +12,7 @@ The double backward is the same with x -> (dx, x), w -> (dw, w), a -> (b, a) by 
 
 from __future__ import annotations
 
-from scitoolkit.ops.tensor_product.cpu_lanes import Lane, channel_loops
+from scitoolkit.ops.tensor_product.cpu_lanes import SimdLane, channel_loops
 from scitoolkit.ops.tensor_product.cpu_terms import Term, with_sums
 
 NAME = {True: "b", False: "a"}
@@ -30,7 +30,7 @@ def _scalars(term: Term, double: bool) -> str:
     return text + (" " + term.scalars("b", "bs[e]") if double else "")
 
 
-def _weights(term: Term, lane: Lane, double: bool, ahead: bool = False) -> list[str]:
+def _weights(term: Term, lane: SimdLane, double: bool, ahead: bool = False) -> list[str]:
     """Load the path's weights; `ahead` asks for those of the next tile, which come from memory."""
     lines = []
     streamed = term.path.has_weight and term.muls[1] == 1 and not term.spec.shared_weights
@@ -52,7 +52,7 @@ def _weights(term: Term, lane: Lane, double: bool, ahead: bool = False) -> list[
     return lines
 
 
-def _load(term: Term, lane: Lane, name: str, array: str, i: int, t: int) -> str:
+def _load(term: Term, lane: SimdLane, name: str, array: str, i: int, t: int) -> str:
     return f"const T {name}{i}_{t} = {lane.load(f'{array}+{term.x(i)}+u', t)};"
 
 
@@ -61,7 +61,7 @@ def nodes(term: Term, double: bool) -> str:
     width = {1: 4, 3: 2, 5: 2}.get(len(term.columns), 1)
     arrays = ("x", "w", "dx", "dw") if double else ("x", "w")
 
-    def body(lane: Lane) -> str:
+    def body(lane: SimdLane) -> str:
         places = [(k, t) for k in term.columns for t in lane.indices]
         sums = [f"T z{k}_{t} = {lane.accumulator(f'z+{term.z(k)}+u', t)};" for k, t in places]
         kind = (
@@ -80,7 +80,7 @@ def nodes(term: Term, double: bool) -> str:
     return channel_loops(term.muls[0], width, body)
 
 
-def _nodes_first(term: Term, lane: Lane, double: bool) -> list[str]:
+def _nodes_first(term: Term, lane: SimdLane, double: bool) -> list[str]:
     """Weights times features first: one product per row, the rest accumulates in place."""
     lines = []
     for i in term.rows:
@@ -90,23 +90,23 @@ def _nodes_first(term: Term, lane: Lane, double: bool) -> list[str]:
             if double:
                 lines.append(_load(term, lane, "o", "dx", i, t))
                 lines.append(f"const T d{i}_{t} = w_{t}*o{i}_{t} + dw_{t}*x{i}_{t};")
-        for (ii, k), (slot, sign) in term.pairs.items():
+        for (ii, k), (entry, sign) in term.pairs.items():
             if ii == i:
                 op = "+=" if sign > 0 else "-="
                 for t in lane.indices:
-                    value = f"a[{slot}]*{'d' if double else 't'}{i}_{t}"
+                    value = f"a[{entry}]*{'d' if double else 't'}{i}_{t}"
                     lines.append(f"z{k}_{t} {op} {value};")
                     if double:
-                        lines.append(f"z{k}_{t} {op} b[{slot}]*t{i}_{t};")
+                        lines.append(f"z{k}_{t} {op} b[{entry}]*t{i}_{t};")
     return lines
 
 
-def _nodes_scalar(term: Term, lane: Lane, double: bool) -> list[str]:
-    lines, slot = [], term.slots[0]
+def _nodes_scalar(term: Term, lane: SimdLane, double: bool) -> list[str]:
+    lines, entry = [], term.entries[0]
     for t in lane.indices:
-        lines.append(f"const T wa_{t} = w_{t}*a[{slot}];")
+        lines.append(f"const T wa_{t} = w_{t}*a[{entry}];")
         if double:
-            lines.append(f"const T wb_{t} = dw_{t}*a[{slot}] + w_{t}*b[{slot}];")
+            lines.append(f"const T wb_{t} = dw_{t}*a[{entry}] + w_{t}*b[{entry}];")
         for i in term.rows:
             x = lane.load(f"x+{term.x(i)}+u", t)
             lines.append(f"z{i}_{t} += {f'wb_{t}' if double else f'wa_{t}'}*{x};")
@@ -115,7 +115,7 @@ def _nodes_scalar(term: Term, lane: Lane, double: bool) -> list[str]:
     return lines
 
 
-def _nodes_last(term: Term, lane: Lane, double: bool) -> list[str]:
+def _nodes_last(term: Term, lane: SimdLane, double: bool) -> list[str]:
     """One output component: sum over rows first, one product with the weight."""
     lines, k = [], term.columns[0]
     for t in lane.indices:
@@ -132,7 +132,7 @@ def _nodes_last(term: Term, lane: Lane, double: bool) -> list[str]:
 
 def _is_folded(term: Term) -> bool:
     """Whether the sums of the attributes' gradient ride along in the edges' pass."""
-    return len(term.slots) + len(term.rows) <= MAX_SUMS + 2 and len(term.slots) <= MAX_SUMS
+    return len(term.entries) + len(term.rows) <= MAX_SUMS + 2 and len(term.entries) <= MAX_SUMS
 
 
 def edges(term: Term, double: bool) -> str:
@@ -146,7 +146,7 @@ def edges(term: Term, double: bool) -> str:
         else (_edges_last if len(term.columns) == 1 < len(term.rows) else _edges_first)
     )
 
-    def body(lane: Lane) -> str:
+    def body(lane: SimdLane) -> str:
         return "\n".join(
             [*_weights(term, lane, double, not double), *kind(term, lane, double, folded)]
         )
@@ -155,11 +155,11 @@ def edges(term: Term, double: bool) -> str:
     loops = channel_loops(term.muls[0], width, body)
     inner = [_scalars(term, double), "acc *gx = gxs[e]; gradw *gw = gws[e]; (void)gw;"]
     if folded:
-        loops = with_sums(term, term.slots, _copies(len(term.slots)), loops)
+        loops = with_sums(term, term.entries, _copies(len(term.entries)), loops)
     return _each_edge("\n".join([*inner, loops]), *arrays)
 
 
-def _store_edges(term: Term, lane: Lane, gx: dict[tuple[int, int], str], gw: list[str]):
+def _store_edges(term: Term, lane: SimdLane, gx: dict[tuple[int, int], str], gw: list[str]):
     lines = [
         f"{lane.accumulator(f'gx+{term.x(i)}+u', t)} += {value};" for (i, t), value in gx.items()
     ]
@@ -174,28 +174,28 @@ def _store_edges(term: Term, lane: Lane, gx: dict[tuple[int, int], str], gw: lis
     return lines
 
 
-def _sum_name(term: Term, lane: Lane, slot: int, t: int) -> str:
-    """The accumulator of a slot: as many as registers allow, to hide the latency of addition."""
+def _sum_name(term: Term, lane: SimdLane, entry: int, t: int) -> str:
+    """The accumulator of an entry: as many as registers allow, to hide the latency of addition."""
     if lane.type != "vec":
-        return f"sn{slot}"
-    return f"sm{slot}_{t % _copies(len(term.slots))}"
+        return f"sn{entry}"
+    return f"sm{entry}_{t % _copies(len(term.entries))}"
 
 
-def _copies(slots: int) -> int:
-    return 4 if slots == 1 else 2 if slots <= 3 else 1
+def _copies(entries: int) -> int:
+    return 4 if entries == 1 else 2 if entries <= 3 else 1
 
 
-def _sum_lines(term: Term, lane: Lane, slots: list[int]) -> list[str]:
+def _sum_lines(term: Term, lane: SimdLane, entries: list[int]) -> list[str]:
     lines = []
-    for (i, k), (slot, sign) in term.pairs.items():
-        if slot in slots:
+    for (i, k), (entry, sign) in term.pairs.items():
+        if entry in entries:
             for t in lane.indices:
-                name = _sum_name(term, lane, slot, t)
+                name = _sum_name(term, lane, entry, t)
                 lines.append(f"{name} {'+=' if sign > 0 else '-='} t{i}_{t}*q{k}_{t};")
     return lines
 
 
-def _edges_first(term: Term, lane: Lane, double: bool, folded: bool) -> list[str]:
+def _edges_first(term: Term, lane: SimdLane, double: bool, folded: bool) -> list[str]:
     """Column by column, so that one gradient component at a time sits in registers."""
     lines, gx, gw = [], {}, []
     sums = (("r", "a"), ("h", "b")) if double else (("r", "a"),)
@@ -206,12 +206,12 @@ def _edges_first(term: Term, lane: Lane, double: bool, folded: bool) -> list[str
     for k in term.columns:
         for t in lane.indices:
             lines.append(f"const T q{k}_{t} = {lane.load(f'g+{term.z(k)}+u', t)};")
-        for (i, kk), (slot, sign) in term.pairs.items():
+        for (i, kk), (entry, sign) in term.pairs.items():
             if kk != k:
                 continue
             for target, scalar in sums:
                 for t in lane.indices:
-                    place, value = f"{target}{i}_{t}", f"{scalar}[{slot}]*q{k}_{t}"
+                    place, value = f"{target}{i}_{t}", f"{scalar}[{entry}]*q{k}_{t}"
                     if place in started:
                         lines.append(f"{place} {'+=' if sign > 0 else '-='} {value};")
                     else:
@@ -219,7 +219,7 @@ def _edges_first(term: Term, lane: Lane, double: bool, folded: bool) -> list[str
                         started.add(place)
             if folded:
                 for t in lane.indices:
-                    total = _sum_name(term, lane, slot, t)
+                    total = _sum_name(term, lane, entry, t)
                     lines.append(f"{total} {'+=' if sign > 0 else '-='} t{i}_{t}*q{k}_{t};")
     for t in lane.indices:
         parts = []
@@ -237,7 +237,7 @@ def _edges_first(term: Term, lane: Lane, double: bool, folded: bool) -> list[str
     return lines + _store_edges(term, lane, gx, gw)
 
 
-def _left(term: Term, lane: Lane, double: bool, i: int, t: int) -> list[str]:
+def _left(term: Term, lane: SimdLane, double: bool, i: int, t: int) -> list[str]:
     """Load the features and form t, their product with the weights (by the product rule)."""
     lines = [_load(term, lane, "x", "x", i, t)]
     value = f"w_{t}*x{i}_{t}"
@@ -247,10 +247,10 @@ def _left(term: Term, lane: Lane, double: bool, i: int, t: int) -> list[str]:
     return [*lines, f"const T t{i}_{t} = {value};"]
 
 
-def _edges_scalar(term: Term, lane: Lane, double: bool, folded: bool) -> list[str]:
-    lines, gx, gw, slot = [], {}, [], term.slots[0]
+def _edges_scalar(term: Term, lane: SimdLane, double: bool, folded: bool) -> list[str]:
+    lines, gx, gw, entry = [], {}, [], term.entries[0]
     for t in lane.indices:
-        both = f"dw_{t}*a[{slot}] + w_{t}*b[{slot}]" if double else f"w_{t}*a[{slot}]"
+        both = f"dw_{t}*a[{entry}] + w_{t}*b[{entry}]" if double else f"w_{t}*a[{entry}]"
         lines.append(f"const T wa_{t} = {both};")
         for i in term.rows:
             lines.append(f"const T q{i}_{t} = {lane.load(f'g+{term.z(i)}+u', t)};")
@@ -260,13 +260,13 @@ def _edges_scalar(term: Term, lane: Lane, double: bool, folded: bool) -> list[st
                 f"{lane.load(f'{array}+{term.x(i)}+u', t)}*q{i}_{t}" for i in term.rows
             )
             lines.append(f"const T {dot}_{t} = {products};")
-        gw.append(f"o_{t}*a[{slot}] + s_{t}*b[{slot}]" if double else f"s_{t}*a[{slot}]")
+        gw.append(f"o_{t}*a[{entry}] + s_{t}*b[{entry}]" if double else f"s_{t}*a[{entry}]")
         total = f"w_{t}*o_{t} + dw_{t}*s_{t}" if double else f"w_{t}*s_{t}"
-        lines.append(f"{_sum_name(term, lane, slot, t)} += {total};")
+        lines.append(f"{_sum_name(term, lane, entry, t)} += {total};")
     return lines + _store_edges(term, lane, gx, gw)
 
 
-def _edges_last(term: Term, lane: Lane, double: bool, folded: bool) -> list[str]:
+def _edges_last(term: Term, lane: SimdLane, double: bool, folded: bool) -> list[str]:
     """One output component: the weight joins its gradient first."""
     lines, gx, gw, k = [], {}, [], term.columns[0]
     for t in lane.indices:
@@ -281,12 +281,12 @@ def _edges_last(term: Term, lane: Lane, double: bool, folded: bool) -> list[str]
                 f"{term.over_rows(k, 'a', 'o', f'_{t}')} + {term.over_rows(k, 'b', 'x', f'_{t}')}"
             )
         gw.append(f"q_{t}*({total})")
-        for (i, _), (slot, sign) in term.pairs.items():
-            value = f"a[{slot}]*dp_{t} + b[{slot}]*p_{t}" if double else f"a[{slot}]*p_{t}"
+        for (i, _), (entry, sign) in term.pairs.items():
+            value = f"a[{entry}]*dp_{t} + b[{entry}]*p_{t}" if double else f"a[{entry}]*p_{t}"
             gx[i, t] = value if sign > 0 else f"-({value})"
             if folded:
                 value = f"o{i}_{t}*p_{t} + x{i}_{t}*dp_{t}" if double else f"x{i}_{t}*p_{t}"
-                name = _sum_name(term, lane, slot, t)
+                name = _sum_name(term, lane, entry, t)
                 lines.append(f"{name} {'+=' if sign > 0 else '-='} {value};")
     return lines + _store_edges(term, lane, gx, gw)
 
@@ -296,20 +296,20 @@ def attributes(term: Term, double: bool) -> str:
     if _is_folded(term):
         return ""
     blocks = []
-    for begin in range(0, len(term.slots), MAX_SUMS):
-        slots = term.slots[begin : begin + MAX_SUMS]
-        pairs = [pair for pair, (slot, _) in term.pairs.items() if slot in slots]
+    for begin in range(0, len(term.entries), MAX_SUMS):
+        entries = term.entries[begin : begin + MAX_SUMS]
+        pairs = [pair for pair, (entry, _) in term.pairs.items() if entry in entries]
 
-        def body(lane: Lane, slots=slots, pairs=pairs) -> str:
+        def body(lane: SimdLane, entries=entries, pairs=pairs) -> str:
             lines = _weights(term, lane, double)
             for k in sorted({k for _, k in pairs}):
                 lines.append(f"const T q{k}_0 = {lane.load(f'g+{term.z(k)}+u')};")
             for i in sorted({i for i, _ in pairs}):
                 lines += _left(term, lane, double, i, 0)
-            return "\n".join([*lines, *_sum_lines(term, lane, slots)])
+            return "\n".join([*lines, *_sum_lines(term, lane, entries)])
 
         loops = channel_loops(term.muls[0], 1, body)
-        copies = _copies(len(term.slots))
-        blocks.append("{" + with_sums(term, slots, copies, loops) + "}")
+        copies = _copies(len(term.entries))
+        blocks.append("{" + with_sums(term, entries, copies, loops) + "}")
     arrays = ("x", "w", "dx", "dw") if double else ("x", "w")
     return _each_edge("\n".join(blocks), *arrays)

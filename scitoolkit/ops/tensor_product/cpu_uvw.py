@@ -14,7 +14,7 @@ m and r.
 
 from __future__ import annotations
 
-from scitoolkit.ops.tensor_product.cpu_lanes import Lane, channel_loops
+from scitoolkit.ops.tensor_product.cpu_lanes import SimdLane, channel_loops
 from scitoolkit.ops.tensor_product.cpu_terms import Term, with_sums
 
 ARRAYS = {False: ("x", "w"), True: ("x", "w", "dx", "dw")}
@@ -34,7 +34,9 @@ def _weights_place(term: Term, row: str = "u") -> str:
     return f"{term.path.weight_offset}+({row}*{mul2}+v)*{mul3}+q"
 
 
-def _load_weights(term: Term, lane: Lane, double: bool, row: str, name: str, t: int) -> list[str]:
+def _load_weights(
+    term: Term, lane: SimdLane, double: bool, row: str, name: str, t: int
+) -> list[str]:
     lines = []
     for array in ("w", "dw") if double else ("w",):
         place = f"{array}+{_weights_place(term, row)}"
@@ -50,7 +52,7 @@ def _products(term: Term, double: bool) -> str:
     mul1 = term.muls[0]
     place = {k: f"{number * mul1}+u" for number, k in enumerate(term.columns)}
 
-    def body(lane: Lane) -> str:
+    def body(lane: SimdLane) -> str:
         lines = [f"const T x{i} = {lane.load(f'x+{term.x(i)}+u')};" for i in term.rows]
         if double:
             lines += [f"const T o{i} = {lane.load(f'dx+{term.x(i)}+u')};" for i in term.rows]
@@ -75,7 +77,7 @@ def nodes(term: Term, double: bool) -> str:
     mul1, _, mul3 = term.muls
     numbered = list(enumerate(term.columns))
 
-    def body(lane: Lane) -> str:
+    def body(lane: SimdLane) -> str:
         places = [(number, k, t) for number, k in numbered for t in lane.indices]
         lines = [f"T s{k}_{t} = {{0}};" for _, k, t in places]
         lines.append(f"for (int u = 0; u < {mul1}; u++) {{")
@@ -116,14 +118,14 @@ const int count = {mul1} - begin < {BLOCK} ? {mul1} - begin : {BLOCK};
 {chr(10).join(block)}
 int l = 0;
 for (; l + LANES <= count; l += LANES) {{ typedef vec T; const int u = begin + l;
-{_after(term, double, Lane("vec", 1), sums)}
+{_after(term, double, SimdLane("vec", 1), sums)}
 }}
 for (; l < count; l++) {{ typedef acc T; const int u = begin + l;
-{_after(term, double, Lane("acc", 1), sums)}
+{_after(term, double, SimdLane("acc", 1), sums)}
 }}
 }}"""
     head = "acc *gx = gxs[e]; gradw *gw = gws[e];"
-    body = with_sums(term, term.slots, 1, text)
+    body = with_sums(term, term.entries, 1, text)
     return _each_edge(term, double, f"{head}\n{_products(term, double)}\n{body}")
 
 
@@ -136,7 +138,7 @@ def _rows(term: Term, double: bool, together: int, sums: tuple[str, ...]) -> str
     factor = "n" if double else "m"
     places = [(s, k, b) for s in sums for k in term.columns for b in range(together)]
 
-    def body(lane: Lane) -> str:
+    def body(lane: SimdLane) -> str:
         kind = "v" if lane.type == "vec" else "t"
         lines = [
             f"const T q{k}_{t} = {lane.load(f'g+{term.z(k)}+q', t)};"
@@ -167,7 +169,7 @@ def _rows(term: Term, double: bool, together: int, sums: tuple[str, ...]) -> str
     return "\n".join([*begin, channel_loops(mul3, 2, body, "q"), *end])
 
 
-def _after(term: Term, double: bool, lane: Lane, sums: tuple[str, ...]) -> str:
+def _after(term: Term, double: bool, lane: SimdLane, sums: tuple[str, ...]) -> str:
     """What channels u get of their sums over q: gradients of features, small sums."""
     lines = []
     for number, k in enumerate(term.columns):
@@ -187,9 +189,9 @@ def _after(term: Term, double: bool, lane: Lane, sums: tuple[str, ...]) -> str:
             value = f"{term.over_columns(i, 'b', 'r')} + {term.over_columns(i, 'a', 'h')}"
         lines.append(f"{lane.accumulator(f'gx+{term.x(i)}+u')} += {value};")
     name = "m{}_0" if lane.type == "vec" else "n{}"
-    for (i, k), (slot, sign) in term.pairs.items():
+    for (i, k), (entry, sign) in term.pairs.items():
         value = f"o{i}*r{k} + x{i}*h{k}" if double else f"x{i}*r{k}"
-        lines.append(f"s{name.format(slot)} {'+=' if sign > 0 else '-='} {value};")
+        lines.append(f"s{name.format(entry)} {'+=' if sign > 0 else '-='} {value};")
     return "\n".join(lines)
 
 

@@ -61,7 +61,7 @@ def _gradients(spec: TensorProductSpec, precise: bool, graph: Graph, x, y, weigh
     gw = empty(weight.shape, weight, dtype if spec.shared_weights else None)
     if spec.shared_weights:
         gw.zero_()
-    size = cpu.own_size(spec, graph.most_slots)
+    size = cpu.private_size(spec, graph.most_slots)
     own = empty((torch.get_num_threads() * size,), x, dtype)
     return gx, torch.empty_like(y), gw, own, size
 

@@ -121,7 +121,7 @@ class TensorProductSpec:
         irreps_in1: Any,
         irreps_in2: Any,
         irreps_out: Any,
-        instructions: Sequence[tuple],
+        instructions: Sequence[tuple[Any, ...]],
         *,
         shared_weights: bool = False,
         irrep_normalization: str = "component",

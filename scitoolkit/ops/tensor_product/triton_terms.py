@@ -220,13 +220,13 @@ class Term:
         sums: dict[tuple[float, ...], list[tuple[int, str]]] = {}
         for (i, k), (row, sign) in self.pairs.items():
             sums.setdefault(row, []).append((sign, f"{left(i)} * {right(k)}"))
-        slots = {
+        entries = {
             row: body.let(f"{name}s{number}", signed_sum(parts))
             for number, (row, parts) in enumerate(sums.items())
         }
         found = {}
         for j in range(self.sides[1].components):
-            parts = [f"{row[j]!r} * {slot}" for row, slot in slots.items() if row[j]]
+            parts = [f"{row[j]!r} * {entry}" for row, entry in entries.items() if row[j]]
             if parts:
                 found[j] = body.let(f"{name}{j}", added(parts))
         return found

@@ -20,6 +20,7 @@ from scitoolkit.potentials.deepmd.descriptors.config import (
     deepmd_names,
     descriptors,
 )
+from scitoolkit.potentials.deepmd.descriptors.environment import PairDescriptor
 from scitoolkit.potentials.deepmd.descriptors.trees import refuse
 from scitoolkit.potentials.deepmd.file import (
     Tree,
@@ -39,15 +40,20 @@ _PROPERTIES: dict[str, PropertyKind] = {
 _PARAMETERS = {"frame_parameters": "fparam", "atom_parameters": "aparam"}
 
 
+def _opened(path: Path | str) -> tuple[Tree, Tree, Tree, str]:
+    """Return a file's tree, its model, that one's fitting, and the path for messages."""
+    tree = open_tree(Path(path))
+    model = tree["model"]
+    return tree, model, model.get("fitting", {}), str(path)
+
+
 def read_deepmd(path: Path | str) -> DeepPotential:
     """Return the model of a `.dp` file, its energies those of deepmd-kit.
 
     Raises:
         DataError: not such a file, or a model of a kind that is not built here.
     """
-    tree, where = open_tree(Path(path)), str(path)
-    model = tree["model"]
-    fitting = model.get("fitting", {})
+    tree, model, fitting, where = _opened(path)
     if fitting.get("type") != "ener":
         raise DataError(
             f"fitting {fitting.get('type')!r} gives no energy", where=where, allowed="ener",
@@ -71,9 +77,7 @@ def read_deepmd_property(path: Path | str) -> PropertyModel:
     Raises:
         DataError: not such a file, or a model of a kind that is not built here.
     """
-    tree, where = open_tree(Path(path)), str(path)
-    model = tree["model"]
-    fitting = model.get("fitting", {})
+    tree, model, fitting, where = _opened(path)
     kind = _PROPERTIES.get(str(fitting.get("type")))
     if kind is None:
         raise DataError(
@@ -149,7 +153,8 @@ def _fill(out: DeepPotential, model: Tree, where: str) -> None:
 
 def _warn_of_jumps(descriptor: nn.Module, tree: Tree, where: str) -> None:
     """Say that energies jump where an excluded neighbour's environment is not an absent one's."""
-    if tree.get("exclude_types") and bool(descriptor.get_buffer("mean").any()):
+    with_mean = isinstance(descriptor, PairDescriptor) and bool(descriptor.mean.any())
+    if tree.get("exclude_types") and with_mean:
         log.warning(
             "%s: energies jump where an excluded neighbour crosses the cutoff, as in deepmd-kit, "
             "because the environments' mean is not zero. Fix: train with set_davg_zero", where,

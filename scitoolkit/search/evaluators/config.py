@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from scitoolkit.core.config import Config
-from scitoolkit.core.plugins import Kind
+from scitoolkit.core.plugins import Kind, NeedsPackages
 from scitoolkit.core.processes import one_process
 from scitoolkit.search.evaluators.base import Evaluator, Limits
 from scitoolkit.search.worker import Evaluate
@@ -35,15 +34,13 @@ class Resources:
     logs: Path | None = None
 
 
-class EvaluatorConfig(Config):
+class EvaluatorConfig(NeedsPackages, Config):
     """Base of an evaluator's configuration.
 
     Attributes:
-        requires: importable packages that the evaluator needs.
         reads: keys of `budget` that it acts on; others are refused unless they have the default.
     """
 
-    requires: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[frozenset[str]] = frozenset({"workers", "trial_seconds"})
 
     name: str
@@ -55,12 +52,6 @@ class EvaluatorConfig(Config):
     def session(self) -> AbstractContextManager[bool]:
         """Return a context around a search: False on processes that only run trials."""
         return one_process()
-
-    @classmethod
-    def unavailable(cls) -> str:
-        """Return why the evaluator cannot be used on this machine, "" if it can."""
-        missing = [p for p in cls.requires if importlib.util.find_spec(p) is None]
-        return f"{' and '.join(missing)} is not installed" if missing else ""
 
 
 evaluators: Kind[type[EvaluatorConfig]] = Kind("evaluator", "runs the trials of a search")

@@ -6,7 +6,7 @@ Torch is imported in `build`, so that reading a configuration stays fast.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -62,7 +62,24 @@ def _worth_fusing(parameters: list[nn.Parameter]) -> bool:
     return plain and sum(p.numel() for p in parameters) >= FUSED_FROM
 
 
-class AdamW(OptimizerConfig):
+class AdamSettings(OptimizerConfig):
+    """Base of Adam with coupled and with decoupled weight decay."""
+
+    shardable: ClassVar[bool] = True
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    epsilon: PositiveFloat = 1e-8
+    weight_decay: float = Field(default=0.0, ge=0)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the settings by torch's names."""
+        return {
+            "lr": self.lr, "betas": (self.beta1, self.beta2), "eps": self.epsilon,
+            "weight_decay": self.weight_decay,
+        }  # fmt: skip
+
+
+class AdamW(AdamSettings):
     """Adam with decoupled weight decay.
 
     Example:
@@ -72,49 +89,28 @@ class AdamW(OptimizerConfig):
         0.01
     """
 
-    shardable: ClassVar[bool] = True
     name: Literal["adamw"] = "adamw"
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.999, ge=0, lt=1)
-    epsilon: PositiveFloat = 1e-8
     weight_decay: float = Field(default=0.01, ge=0)
 
     def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         """Return the torch optimizer over `parameters`."""
         import torch
 
-        return torch.optim.AdamW(
-            parameters,
-            lr=self.lr,
-            betas=(self.beta1, self.beta2),
-            eps=self.epsilon,
-            weight_decay=self.weight_decay,
-        )
+        return torch.optim.AdamW(parameters, **self.arguments())
 
 
-class Adam(OptimizerConfig):
+class Adam(AdamSettings):
     """Adam; `weight_decay` is an L2 term of the gradient."""
 
-    shardable: ClassVar[bool] = True
     name: Literal["adam"] = "adam"
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.999, ge=0, lt=1)
-    epsilon: PositiveFloat = 1e-8
-    weight_decay: float = Field(default=0.0, ge=0)
 
     def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         """Return the torch optimizer over `parameters`."""
         import torch
 
         parameters = list(parameters)
-        return torch.optim.Adam(
-            parameters,
-            lr=self.lr,
-            betas=(self.beta1, self.beta2),
-            eps=self.epsilon,
-            weight_decay=self.weight_decay,
-            fused=True if _worth_fusing(parameters) else None,
-        )
+        fused = True if _worth_fusing(parameters) else None
+        return torch.optim.Adam(parameters, fused=fused, **self.arguments())
 
 
 class SGD(OptimizerConfig):

@@ -155,3 +155,38 @@ def test_an_emulator_of_a_campaign_is_trained_and_evaluated(tmp_path, job):
         file.rename(tmp_path / "all" / file.name)
     with pytest.raises(DataError, match="5 simulations"):
         api.predict(run.path, tmp_path / "all", tmp_path / "out.nc")
+
+
+@pytest.mark.parametrize("way", ["table", "attribute"])
+def test_a_parameter_of_each_simulation_is_an_input(tmp_path, job, way):
+    """The change in a step is the parameter, drawn anew for each simulation."""
+    rng, rates = np.random.default_rng(0), np.linspace(0.01, 0.1, 8)
+    for i, rate in enumerate(rates):
+        start = rng.standard_normal(CELLS)
+        u = (start + rate * np.arange(ROWS)[:, None]).astype("f4")
+        data = xr.Dataset({"u": (("time", "x"), u)})
+        data.attrs = {"rate": rate} if way == "attribute" else {}
+        write_fields(data, tmp_path / f"run{i}.nc")
+    table = tmp_path / "runs.csv"
+    table.write_text("run,rate\n" + "".join(f"run{i},{r}\n" for i, r in enumerate(rates)))
+    extra = {"parameter_table": str(table)} if way == "table" else {}
+    section = {"path": str(tmp_path / "run*.nc"), "inputs": ["u"], "outputs": ["u"],
+               "parameters": ["rate"], **extra}  # fmt: skip
+    split = {"by": "parameter", "parameter": "rate", "test_range": [0.03, 0.05], "validation": 1}
+    split["train"] = 5
+    path = job(section, split=split, model={"name": "unet", "widths": [4]},
+               training={"epochs": 20, "batch_size": 8, "optimizer": {"name": "adam", "lr": 0.02}},
+               )  # fmt: skip
+    config = load_config(EmulationConfig, path)
+    prepared = prepare(config)
+    assert [v.name for v in prepared.emulator.layout.inputs] == ["u", "rate"]
+    assert [block.start // ROWS for block in prepared.parts["test"]] == [2, 3]
+    batch = next(iter(prepared.loaders["train"]))
+    change = (batch["u"][:, 1] - batch["u"][:, 0]).mean(1)
+    assert np.allclose(change, batch["rate"][:, 0], atol=1e-5)
+    trained = api.train(path).path
+    # A change that knows nothing of the rate is above .35 here.
+    assert api.evaluate(trained).metrics["one_step_over_persistence_u"] < 0.2
+    api.predict(trained, tmp_path / "run3.nc", tmp_path / "next.nc")
+    with xr.open_dataset(tmp_path / "next.nc") as found:
+        assert float((found["u"][1] - found["u"][0]).mean()) == pytest.approx(rates[3], rel=0.1)

@@ -131,3 +131,14 @@ def test_transport_keeps_the_value_at_a_wall():
     x = torch.arange(5.0).view(1, 1, 5)
     out = transport(x, torch.full((1, 1, 1, 5), 50.0), [4], ["zeros"])
     assert np.allclose(out.flatten(), 4.0)
+
+
+def test_a_dim_without_transport_has_finite_gradients():
+    x = torch.randn(2, 1, 5, 4, generator=torch.Generator().manual_seed(0))
+    move = torch.zeros(2, 1, 2, 5, 4, requires_grad=True)
+    out = transport(x, move, [3, 0], ["circular", "zeros"])
+    assert torch.allclose(out, x)
+    out.square().sum().backward()
+    assert torch.isfinite(move.grad).all()
+    assert move.grad[:, :, 0].any()
+    assert not move.grad[:, :, 1].any()

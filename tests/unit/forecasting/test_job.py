@@ -12,7 +12,7 @@ from scitoolkit.core.errors import CheckpointError, ConfigError, DataError
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting.config import ForecastingConfig
-from scitoolkit.forecasting.data import divide, read_field
+from scitoolkit.forecasting.data import read_field, split_field
 from scitoolkit.forecasting.job import ForecastingJob
 from scitoolkit.forecasting.pipeline import _future_times
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
@@ -172,7 +172,7 @@ def test_intervals_are_those_of_the_forecaster_that_is_delivered(tmp_path, model
     if model == "damped_residual_lstm":
         assert surrogate.forecaster.factors_.any()
     field = read_field(settings.data, surrogate.grid)
-    windows = divide(field, settings).windows["test"]
+    windows = split_field(field, settings).windows["test"]
     truth, forecast = windows.targets(), surrogate.forecast(windows)
     low, high = surrogate.intervals(0.9)
     inside = ((truth >= forecast + low) & (truth <= forecast + high)).mean(axis=(0, 2))

@@ -92,31 +92,39 @@ def test_configurations_that_cannot_run(file, tmp_path):
 
 
 @pytest.mark.multiproc
-def test_two_processes_train_to_the_same_curve(file, tmp_path):
-    def run(nproc, algorithm, data=file):
-        folder = tmp_path / f"{nproc}-{algorithm}-{data.stem}"
+@pytest.mark.parametrize(
+    ("algorithm", "stored"),
+    [
+        ("1d", False),
+        pytest.param("1d", True, marks=pytest.mark.slow),
+        pytest.param("1.5d", False, marks=pytest.mark.slow),
+    ],
+)
+def test_two_processes_train_to_the_same_curve(file, tmp_path, algorithm, stored):
+    def job(name, data, algorithm):
+        folder = tmp_path / name
         folder.mkdir()
-        more = {"graph": {"algorithm": algorithm, "partition": "random"}}
-        path = settings(data, folder, **more)
-        command = [sys.executable, "-m", "scitoolkit", "run", str(path), "--nproc", str(nproc)]
-        done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        answer = json.loads(done.stdout)
-        with open(f"{answer['run']}/metrics.jsonl", encoding="utf-8") as lines:
+        return settings(data, folder, graph={"algorithm": algorithm, "partition": "random"})
+
+    def losses(folder):
+        with open(f"{folder}/metrics.jsonl", encoding="utf-8") as lines:
             rows = [json.loads(line) for line in lines]
-        losses = [row["value"] for row in rows if row["name"] == "train/loss"]
-        return losses, answer["metrics"]["test_accuracy"]
+        return [row["value"] for row in rows if row["name"] == "train/loss"]
 
-    def run_stored():
-        out = tmp_path / "parts"
-        assert run_cli(["graphs", "partition", str(file), str(out), "--parts", "2"]) == 0
-        return run(2, "1d", out)
-
-    one = run(1, "1d")
-    assert len(one[0]) == 40
-    for two in (run(2, "1d"), run(2, "1.5d"), run_stored()):
-        assert np.allclose(one[0], two[0], rtol=2e-4)
-        assert one[1] == pytest.approx(two[1], abs=0.01)
+    data = tmp_path / "parts" if stored else file
+    if stored:
+        assert run_cli(["graphs", "partition", str(file), str(data), "--parts", "2"]) == 0
+    one = api.run(job("one", file, "1d"))
+    two = job("two", data, algorithm)
+    command = [sys.executable, "-m", "scitoolkit", "run", str(two), "--nproc", "2"]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    two = json.loads(done.stdout)
+    alone = losses(one.path)
+    assert len(alone) == 40
+    assert np.allclose(alone, losses(two["run"]), rtol=2e-4)
+    results = json.loads((one.path / "results.json").read_text())["metrics"]
+    assert results["test_accuracy"] == pytest.approx(two["metrics"]["test_accuracy"], abs=0.01)
 
 
 def test_plan_names_every_grid_and_chooses(file, capsys):

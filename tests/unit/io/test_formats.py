@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from scitoolkit.compression.config import FileConfig
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
-from scitoolkit.io.fields import open_fields
+from scitoolkit.io.fields import open_fields, packages_for, write_fields
 from scitoolkit.io.formats import Format, format_of, formats, writing_format
 from scitoolkit.testing.format import FormatContract, sample_fields
 
@@ -78,3 +79,15 @@ def test_unknown_suffixes_and_cdf5_say_what_is_allowed(tmp_path):
     (tmp_path / "a.nc").write_bytes(b"CDF\x05" + bytes(60))
     with pytest.raises(DataError, match=r"CDF-5.*nccopy"):
         open_fields(tmp_path / "a.nc")
+
+
+def test_packages_of_a_store_and_of_several_files_are_named(tmp_path):
+    data = xr.Dataset({"u": (("time", "x"), np.zeros((2, 3)))})
+    one, two = (write_fields(data, tmp_path / f"{n}.nc") for n in "ab")
+    (tmp_path / "s.zarr").mkdir()
+    (tmp_path / "s.zarr" / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}')
+    assert packages_for(one) == ()
+    assert packages_for([one, two]) == ("dask",)
+    assert packages_for(tmp_path / "s.zarr") == ("zarr",)
+    config = FileConfig(path=tmp_path / "s.zarr")
+    assert config.required_packages() == ("zarr",)

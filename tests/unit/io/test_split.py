@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.io.split import PARTS, SplitConfig, blocked_split, window_starts
+from scitoolkit.io.split import SPLITS, SplitConfig, blocked_split, window_starts
 
 
 @given(
@@ -27,7 +27,7 @@ def test_no_step_is_in_two_parts_and_no_window_crosses_a_breakpoint(
         return
     used = {
         name: {s + k for s in split.starts[name].tolist() for k in range(inputs + leads)}
-        for name in PARTS
+        for name in SPLITS
     }
     for first, second in (("train", "validation"), ("validation", "test")):
         assert max(used[first]) + gap < min(used[second])

@@ -47,12 +47,12 @@ def fused(spec, segments, types, vectors, mean, deviation, stack, training=True)
     return (weights, environment), moments.flip(0) + extra
 
 
-@pytest.mark.parametrize("one_side", [True, False])
+@pytest.mark.parametrize("type_one_side", [True, False])
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 2e-5)], ids=["f64", "f32"]
 )
-def test_moments_and_all_derivatives_are_the_references(dtype, tolerance, one_side):
-    spec = EnvironmentSpec(4.0, 1.0, (12, 24), (5, 10, 20), one_side=one_side)
+def test_moments_and_all_derivatives_are_the_references(dtype, tolerance, type_one_side):
+    spec = EnvironmentSpec(4.0, 1.0, (12, 24), (5, 10, 20), type_one_side=type_one_side)
     segments, types, vectors, mean, deviation, stack = problem(spec, dtype)
     moved = vectors.clone().requires_grad_()
     wanted = reference.moments(spec, moved, segments, types, mean, deviation, stack.networks())

@@ -74,18 +74,6 @@ def test_bits_do_not_depend_on_threads():
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
-def test_every_output_element_is_written(monkeypatch):
-    nan = float("nan")
-    monkeypatch.setattr(torch, "empty_like", lambda t, *a, **k: torch.full_like(t, nan))
-    assert all(bool(each.isfinite().all()) for each in _derivatives(torch.float64, "cpu"))
-
-
-def test_no_distances():
-    coefficients = GRID.coefficients(torch.ones(41, 3, dtype=torch.float64), torch.float32)
-    place = Placement.build(GRID, torch.zeros(0))
-    assert piecewise_polynomial(coefficients, place).shape == (0, 3)
-
-
 def test_wrong_input_is_named():
     with pytest.raises(ConfigError, match="a grid of 3 intervals"):
         Grid(5.0, 3)

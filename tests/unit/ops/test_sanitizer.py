@@ -56,7 +56,7 @@ def _program(spec, kernel):
     assert edges.graph.num_chunks == 2
     sender, ptr, order, chunk_ptr, slot, slot_ptr, slot_node = edges.tensors()
     sizes = {"n": NODES, "e": EDGES, "d1": spec.dim_in1, "d2": spec.dim_in2, "d3": spec.dim_out}
-    sizes |= {"w": spec.weight_numel, "own": cpu.own_size(spec, edges.graph.most_slots)}
+    sizes |= {"w": spec.weight_numel, "own": cpu.private_size(spec, edges.graph.most_slots)}
     lists = {"chunk_ptr": chunk_ptr, "ptr": ptr, "order": order, "sender": sender}
     lists |= {"slot": slot, "slot_ptr": slot_ptr, "slot_node": slot_node}
     graph = "\n".join(

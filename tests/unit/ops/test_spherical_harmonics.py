@@ -117,14 +117,6 @@ def test_no_rows_leading_dimensions_and_strides():
     torch.testing.assert_close(got, want)
 
 
-def test_every_output_element_is_written(monkeypatch):
-    poisoned = lambda t, *a, **k: torch.full_like(t, float("nan"))  # noqa: E731
-    rows = torch.randn(19, 3, dtype=torch.float64)
-    monkeypatch.setattr(torch, "empty_like", poisoned)
-    got = derivatives(lambda v: spherical_harmonics([0, 2], v, True), rows)
-    assert all(bool(each.isfinite().all()) for each in got)
-
-
 def test_compile_sees_one_graph():
     rows = torch.randn(9, 3, requires_grad=True)
 

@@ -180,11 +180,20 @@ def compiled_with(monkeypatch):
     operators.kernel.cache_clear()
 
 
-@pytest.mark.parametrize("num_bytes", [16, 32, 64])
-@pytest.mark.parametrize("channels", [8, 20, 32])
+DTYPES = [(torch.float64, None), (torch.float32, None), (torch.float32, torch.float64)]
+
+
+# The suite has every pair of a width, a number of channels and a dtype, the campaign every triple.
 @pytest.mark.parametrize(
-    ("dtype", "accumulate"),
-    [(torch.float64, None), (torch.float32, None), (torch.float32, torch.float64)],
+    ("num_bytes", "channels", "dtype", "accumulate"),
+    [
+        pytest.param(
+            num_bytes, channels, *dtypes, marks=[pytest.mark.slow] if (i + j + k) % 3 else []
+        )
+        for i, num_bytes in enumerate([16, 32, 64])
+        for j, channels in enumerate([8, 20, 32])
+        for k, dtypes in enumerate(DTYPES)
+    ],
 )
 def test_vectors_of_any_width_and_stores_past_the_caches(
     compiled_with, num_bytes, channels, dtype, accumulate

@@ -15,10 +15,10 @@ from scitoolkit.potentials.calculator import Calculator
 from scitoolkit.potentials.committee import model_deviation
 
 
-def potential(backend="kernels", precision="float64", one_side=True, seed=0, **more):
+def potential(backend="kernels", precision="float64", type_one_side=True, seed=0, **more):
     model = SeE2AConfig(
         cutoff=4.0, cutoff_smooth=1.0, sel=[12, 24], embedding=[5, 10, 20], axis_neurons=4,
-        fitting=[12, 12], precision=precision, type_one_side=one_side, seed=seed, **more,
+        fitting=[12, 12], precision=precision, type_one_side=type_one_side, seed=seed, **more,
     ).build(["O", "H"])  # fmt: skip
     model.descriptors[0].mean[:, 0] = torch.tensor([0.05, 0.08])
     model.descriptors[0].deviation[:] = torch.tensor(
@@ -51,12 +51,12 @@ def values(model, atoms, skin=0.0):
     return atoms.get_potential_energy(), atoms.get_forces()
 
 
-@pytest.mark.parametrize("one_side", [True, False])
+@pytest.mark.parametrize("type_one_side", [True, False])
 @pytest.mark.parametrize("backend", ["kernels", "table"])
-def test_backends_agree(backend, one_side):
+def test_backends_agree(backend, type_one_side):
     atoms = water()
-    energy, forces = values(potential("reference", one_side=one_side), atoms)
-    found = values(potential(backend, one_side=one_side), atoms)
+    energy, forces = values(potential("reference", type_one_side=type_one_side), atoms)
+    found = values(potential(backend, type_one_side=type_one_side), atoms)
     tolerance = 1e-12 if backend == "kernels" else 1e-9
     assert found[0] == pytest.approx(energy, rel=tolerance)
     assert np.abs(found[1] - forces).max() < tolerance * np.abs(forces).max()

@@ -36,7 +36,7 @@ def alone():
 def config(*files, **more):
     return PotentialConfig.model_validate(
         {
-            "data": {"path": list(files), "validation": 0.2},
+            "data": {"path": list(files)}, "split": {"validation": 0.2},
             "model": {"name": "mace", "channels": 4, "lmax": 1, "layers": 1,
                       "correlation": 2, "radial_widths": [8]},
             **more,

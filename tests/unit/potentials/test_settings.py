@@ -71,6 +71,13 @@ def test_packages_that_settings_need_are_named():
     assert ZblConfig().required_packages() == ("ase",)
 
 
+def test_neighbour_lists_need_vesin_without_a_compiler(monkeypatch):
+    workflow = ROOT / "workflows" / "water_deepmd"
+    assert api.load(workflow)[1].required_packages() == ()
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert api.load(workflow)[1].required_packages() == ("vesin",)
+
+
 def test_epochs_beside_steps_are_a_warning():
     _, found = api.validate(ROOT / "workflows" / "water_deepmd", ["training.epochs=7"])
     assert [(f.level, f.key) for f in found] == [("warning", "training.epochs")]

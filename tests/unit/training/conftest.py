@@ -1,3 +1,4 @@
+import functools
 import json
 import os
 import signal
@@ -13,23 +14,46 @@ Launch = Callable[..., int]
 HELPERS = Path(__file__).resolve().parents[2] / "helpers"
 
 
-@pytest.fixture
-def start(tmp_path, monkeypatch):
-    """Train in `ranks` new processes; return (exit code, weights of rank 0 or None)."""
+@pytest.fixture(scope="module")
+def _worker_environment():
     path = os.pathsep.join([str(HELPERS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    monkeypatch.setenv("PYTHONPATH", path)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
 
-    def run(
-        ranks: int = 1, *, name: str = "run", result: str = "out", by: Launch = launch, **options
-    ):
-        folder = tmp_path / name
-        text = json.dumps({**options, "folder": str(folder), "result": result})
-        code = by(ranks, [text], module="training_worker")
-        file = tmp_path / f"{result}-0.pt"
-        weights = torch.load(file, weights_only=True) if code == 0 and file.exists() else None
-        return code, weights
+
+def _started(
+    folder: Path, ranks: int, name: str, result: str, by: Launch = launch, **options
+) -> tuple[int, dict | None]:
+    text = json.dumps({**options, "folder": str(folder / name), "result": result})
+    code = by(ranks, [text], module="training_worker")
+    file = folder / f"{result}-0.pt"
+    weights = torch.load(file, weights_only=True) if code == 0 and file.exists() else None
+    return code, weights
+
+
+@pytest.fixture
+def start(tmp_path, _worker_environment):
+    """Train in `ranks` new processes; return (exit code, weights of rank 0 or None)."""
+
+    def run(ranks: int = 1, *, name: str = "run", result: str = "out", **options):
+        return _started(tmp_path, ranks, name, result, **options)
 
     previous = signal.getsignal(signal.SIGINT)
     yield run
     assert signal.getsignal(signal.SIGINT) == previous
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, _worker_environment):
+    """Return the weights of a training that nothing stops, once for `ranks` and a strategy."""
+
+    @functools.cache
+    def run(ranks: int, strategy: str = "auto"):
+        options = {} if strategy == "auto" else {"training": {"strategy": strategy}}
+        code, weights = _started(tmp_path_factory.mktemp("whole"), ranks, "run", "out", **options)
+        assert code == 0
+        return weights
+
+    return run

@@ -7,7 +7,7 @@ MEMORY = {"activations": "comet", "smallest": 1, "measure_every": 2}
 
 
 @pytest.mark.multiproc
-@pytest.mark.parametrize("strategy", ["ddp", "sharded"])
+@pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.slow), "sharded"])
 def test_ranks_resume_bit_for_bit_with_compressed_activations(start, strategy, tmp_path):
     training = {"strategy": strategy, "memory": MEMORY}
     code, whole = start(2, name="whole", result="whole", training=training)

@@ -6,6 +6,8 @@ import sys
 import pytest
 import torch
 
+SLOW = pytest.mark.slow
+
 
 def same(first, second) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
@@ -15,26 +17,51 @@ def close(first, second) -> bool:
     return all(torch.allclose(first[k], second[k], atol=1e-6, rtol=0) for k in first)
 
 
+# Every way to stop a process, and with the sharded strategy every one to stop two, is in the
+# suite once: the workflows' tests stop a run by SIGKILL and SIGTERM.
 @pytest.mark.multiproc
-def test_single_process_resumes_bit_for_bit(start):
-    _, whole = start(1, name="whole", result="whole")
-    for step, name, code in ((3, "SIGKILL", 1), (5, "SIGTERM", 130), (6, "SIGINT", 130)):
-        assert start(1, name=name, stop=(step, name))[0] == code
-        assert same(start(1, name=name, result=name, resume=True)[1], whole), name
+@pytest.mark.parametrize(
+    ("step", "name", "code"),
+    [
+        (6, "SIGINT", 130),
+        pytest.param(3, "SIGKILL", 1, marks=SLOW),
+        pytest.param(5, "SIGTERM", 130, marks=SLOW),
+    ],
+)
+def test_single_process_resumes_bit_for_bit(start, whole, step, name, code):
+    assert start(1, stop=(step, name))[0] == code
+    assert same(start(1, resume=True)[1], whole(1))
 
 
 @pytest.mark.multiproc
-@pytest.mark.parametrize("strategy", ["ddp", "sharded"])
-def test_two_processes_resume_bit_for_bit(start, strategy):
+@pytest.mark.parametrize(
+    ("strategy", "step", "name", "code"),
+    [
+        ("ddp", 5, "SIGUSR1", 130),
+        ("sharded", 3, "SIGKILL", 1),
+        pytest.param("ddp", 3, "SIGKILL", 1, marks=SLOW),
+        pytest.param("sharded", 5, "SIGUSR1", 130, marks=SLOW),
+    ],
+)
+def test_two_processes_resume_bit_for_bit(start, whole, strategy, step, name, code):
     training = {"strategy": strategy}
-    _, whole = start(2, name="whole", result="whole", training=training)
-    for step, name, code in ((3, "SIGKILL", 1), (5, "SIGUSR1", 130)):
-        stopped, _ = start(2, name=name, stop=(step, name), on_rank=1, training=training)
-        assert stopped == code
-        _, weights = start(2, name=name, result=name, resume=True, training=training)
-        assert same(weights, whole), name
+    stopped, _ = start(2, stop=(step, name), on_rank=1, training=training)
+    assert stopped == code
+    _, weights = start(2, resume=True, training=training)
+    assert same(weights, whole(2, strategy))
 
 
+@pytest.mark.multiproc
+def test_a_sharded_training_goes_on_in_one_process(start):
+    plain = {"dropout": 0.0}
+    _, one = start(1, name="one", result="one", **plain)
+    code, _ = start(2, stop=(5, "SIGTERM"), training={"strategy": "sharded"}, **plain)
+    assert code == 130
+    _, last = start(1, resume=True, **plain)
+    assert close(one, last)
+
+
+@pytest.mark.slow
 @pytest.mark.multiproc
 def test_resharding_continues_and_all_layouts_agree(start):
     plain = {"dropout": 0.0}
@@ -51,18 +78,18 @@ def test_resharding_continues_and_all_layouts_agree(start):
 
 
 @pytest.mark.multiproc
-def test_batch_normalisation_is_over_the_batches_of_all_ranks(start):
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("sharded", marks=SLOW)])
+def test_batch_normalisation_is_over_the_batches_of_all_ranks(start, strategy):
     # Adam would turn the rounding errors of gradients that are zero (biases) into whole steps.
     options = {"dropout": 0.0, "normalised": True, "samples": 38}
     sgd = {"optimizer": {"name": "sgd"}}
     _, one = start(1, name="one", result="one", training=sgd, **options)
-    for strategy in ("ddp", "sharded"):
-        training = {"strategy": strategy, **sgd}
-        _, two = start(2, name=strategy, result=strategy, training=training, **options)
-        assert all(torch.allclose(one[k], two[k], atol=2e-5, rtol=1e-4) for k in one), strategy
+    _, two = start(2, name="two", training={"strategy": strategy, **sgd}, **options)
+    assert all(torch.allclose(one[k], two[k], atol=2e-5, rtol=1e-4) for k in one)
     # A rank that fails while the other waits inside the model ends it, with the error's code.
-    code, _ = start(2, name="d", training={"strategy": "ddp"}, poison="loss", **options)
-    assert code == 3
+    if strategy == "ddp":
+        code, _ = start(2, name="d", training={"strategy": "ddp"}, poison="loss", **options)
+        assert code == 3
 
 
 @pytest.mark.multiproc
@@ -95,9 +122,7 @@ def torchrun(ranks: int, arguments: list[str], *, module: str) -> int:
 
 
 @pytest.mark.multiproc
-def test_torchrun_trains_to_the_same_bits(start):
-    training = {"strategy": "ddp"}
-    _, ours = start(2, name="ours", result="ours", training=training)
-    code, theirs = start(2, name="theirs", result="theirs", by=torchrun, training=training)
+def test_torchrun_trains_to_the_same_bits(start, whole):
+    code, theirs = start(2, by=torchrun, training={"strategy": "ddp"})
     assert code == 0
-    assert same(ours, theirs)
+    assert same(whole(2, "ddp"), theirs)

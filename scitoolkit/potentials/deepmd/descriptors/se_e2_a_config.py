@@ -57,20 +57,13 @@ class SeE2ADescriptorConfig(SeE2AFields, PairDescriptorConfig):
     @classmethod
     def from_deepmd_input(cls, section: Section) -> dict[str, Any]:
         """Return our settings of a descriptor section of deepmd-kit's input.json."""
-        from scitoolkit.potentials.deepmd.descriptors.trees import common_from_input, sel_from_input
+        from scitoolkit.potentials.deepmd.descriptors.trees import pair_from_input
 
-        return {
-            **common_from_input(section), "sel": sel_from_input(section),
-            "axis_neurons": section.get("axis_neuron", 4),
-            "zero_mean": section.get("set_davg_zero", False),
-        }  # fmt: skip
+        return {**pair_from_input(section), "axis_neurons": section.get("axis_neuron", 4)}
 
     @classmethod
     def from_deepmd_tree(cls, tree: Tree, where: str) -> Self:
         """Return the configuration of a descriptor in a `.dp` file."""
-        from scitoolkit.potentials.deepmd.descriptors.trees import common_from_tree
+        from scitoolkit.potentials.deepmd.descriptors.trees import pair_from_tree
 
-        return cls(
-            sel=tree["sel"], zero_mean=tree.get("set_davg_zero", False),
-            axis_neurons=tree["axis_neuron"], **common_from_tree(tree, where),
-        )  # fmt: skip
+        return cls(axis_neurons=tree["axis_neuron"], **pair_from_tree(tree, where))

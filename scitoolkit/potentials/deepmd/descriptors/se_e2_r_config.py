@@ -54,19 +54,13 @@ class SeE2RDescriptorConfig(SeE2RFields, PairDescriptorConfig):
     @classmethod
     def from_deepmd_input(cls, section: Section) -> dict[str, Any]:
         """Return our settings of a descriptor section of deepmd-kit's input.json."""
-        from scitoolkit.potentials.deepmd.descriptors.trees import common_from_input, sel_from_input
+        from scitoolkit.potentials.deepmd.descriptors.trees import pair_from_input
 
-        return {
-            **common_from_input(section), "sel": sel_from_input(section),
-            "zero_mean": section.get("set_davg_zero", False),
-        }  # fmt: skip
+        return pair_from_input(section)
 
     @classmethod
     def from_deepmd_tree(cls, tree: Tree, where: str) -> Self:
         """Return the configuration of a descriptor in a `.dp` file."""
-        from scitoolkit.potentials.deepmd.descriptors.trees import common_from_tree
+        from scitoolkit.potentials.deepmd.descriptors.trees import pair_from_tree
 
-        return cls(
-            sel=tree["sel"], zero_mean=tree.get("set_davg_zero", False),
-            **common_from_tree(tree, where),
-        )  # fmt: skip
+        return cls(**pair_from_tree(tree, where))

@@ -45,6 +45,24 @@ def sel_from_input(section: Section) -> Any:
     return "auto" if isinstance(sel, str) else sel
 
 
+def pair_from_input(section: Section) -> dict[str, Any]:
+    """Return the settings that se_e2_a and se_e2_r share, of a section of input.json."""
+    return {
+        **common_from_input(section), "sel": sel_from_input(section),
+        "zero_mean": section.get("set_davg_zero", False),
+    }  # fmt: skip
+
+
+def pair_from_tree(tree: Tree, where: str) -> dict[str, Any]:
+    """Return the settings that se_e2_a and se_e2_r share, of a descriptor in a `.dp` file.
+
+    Raises:
+        DataError: a setting that is not built here.
+    """
+    zero_mean = tree.get("set_davg_zero", False)
+    return {"sel": tree["sel"], "zero_mean": zero_mean, **common_from_tree(tree, where)}
+
+
 def common_from_tree(tree: Tree, where: str) -> dict[str, Any]:
     """Return the shared settings of a descriptor in a `.dp` file.
 

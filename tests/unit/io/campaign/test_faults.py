@@ -12,7 +12,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign import Options, open_campaign
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.campaign.rows import row_sets
-from scitoolkit.io.campaign.split import CampaignSplit, divide
+from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
 from scitoolkit.io.campaign.windows import CampaignWindows
 from scitoolkit.io.fields import write_fields
 
@@ -77,7 +77,9 @@ def test_a_copy_is_named_when_it_leaks_and_left_out_when_asked(tmp_path):
         write(tmp_path / f"s{i}.nc", seed=i)
     shutil.copy(tmp_path / "s0.nc", tmp_path / "s9.nc")
     found = open_campaign(tmp_path, ["u"])
-    parts = divide(found.index, 2, CampaignSplit(train=3, validation=1, test=1), own_test=True)
+    parts = split_campaign(
+        found.index, 2, CampaignSplit(train=3, validation=1, test=1), own_test=True
+    )
     with pytest.raises(DataError, match="s9 is a copy of simulation s0") as caught:
         require_no_leak(found, parts)
     assert "train part" in str(caught.value)

@@ -12,7 +12,7 @@ import pytest
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign import Options, SampleIndex, open_campaign
-from scitoolkit.io.campaign.split import CampaignSplit, divide
+from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
 
 _FILE = Path(__file__).parents[4] / "benchmarks" / "layouts.py"
 _SPEC = importlib.util.spec_from_file_location("benchmark_layouts", _FILE)
@@ -42,9 +42,9 @@ def test_no_window_of_a_random_campaign_crosses_simulations():
 
 def test_parts_share_no_simulation_or_no_row():
     index = SampleIndex(np.arange(10), [7] * 10)
-    by_simulation = divide(index, 2, CampaignSplit(), own_test=True)
+    by_simulation = split_campaign(index, 2, CampaignSplit(), own_test=True)
     assert [len(by_simulation[p]) for p in ("train", "validation", "test")] == [8, 1, 1]
-    in_time = divide(index, 2, CampaignSplit(by="time", train=3, validation=2, test=2),
+    in_time = split_campaign(index, 2, CampaignSplit(by="time", train=3, validation=2, test=2),
                      own_test=True)  # fmt: skip
     assert in_time["train"][1] == range(7, 10)
     assert len(in_time["test"]) == 10

@@ -1,0 +1,22 @@
+"""Stored results of benchmarks, and the places in the pages that are written from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def stored(benchmark: str) -> Any:
+    """Return the stored results of a benchmark, None when nothing is stored."""
+    path = ROOT / "benchmarks" / "results" / f"{benchmark}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def between(text: str, begin: str, end: str, new: str) -> str:
+    """Return the text with what stands between two marks written anew."""
+    head, _, rest = text.partition(begin)
+    _, _, tail = rest.partition(end)
+    return f"{head}{begin}\n{new}\n{end}{tail}"

@@ -1,0 +1,302 @@
+"""Parameters of simulations: one number each, from attributes, scalars in the files, or a table."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.suggest import nearest_name
+from scitoolkit.io.campaign.campaign import Campaign, Channel
+from scitoolkit.io.campaign.headers import Header
+from scitoolkit.io.campaign.layouts import Array
+from scitoolkit.io.loader.file_source import RowSet
+from scitoolkit.io.loader.files import Counter
+from scitoolkit.io.loader.packing import Packing
+from scitoolkit.io.loader.rows import Layout
+
+Scale = Literal["linear", "log"]
+_GROUPS = ("", "scalars/")
+"""Where files keep scalars; the Well has a group for them."""
+
+
+def with_parameters(
+    campaign: Campaign, scales: Mapping[str, Scale], table: Path | None = None
+) -> Campaign:
+    """Return a campaign with a channel for each parameter: the same number in all its rows.
+
+    Args:
+        campaign: the simulations.
+        scales: {name: `linear`, or `log` for the common logarithm}.
+        table: CSV file, one line a simulation; see `parameter_values`.
+
+    Raises:
+        DataError: a simulation without the parameter, or a value that cannot be used.
+    """
+    if not scales:
+        return campaign
+    channels, values = dict(campaign.channels), {}
+    for name, scale in scales.items():
+        if name in channels or name in campaign.arrays:
+            raise DataError(f"{name} is a field too", where="data.parameters")
+        found = parameter_values(campaign, name, table)
+        if scale == "log":
+            _require_positive(campaign, name, found)
+            found = np.log10(found)
+        values[name] = found
+        channels[name] = Channel(name, Array(name, (), (), long_name=_long_name(name, scale)))
+    return replace(campaign, channels=channels, parameters=values)
+
+
+def _long_name(name: str, scale: Scale) -> str:
+    return f"log10({name})" if scale == "log" else ""
+
+
+def _require_positive(campaign: Campaign, name: str, values: np.ndarray) -> None:
+    if not (values > 0).all():
+        worst = int(np.argmin(values))
+        raise DataError(
+            f"{name} is {values[worst]:g} in simulation {campaign.labels[worst]}",
+            where=f"data.parameters.{name}: log", allowed="positive numbers",
+            fix=f"data.parameters.{name}=linear",
+        )  # fmt: skip
+
+
+def parameter_values(campaign: Campaign, name: str, table: Path | None = None) -> np.ndarray:
+    """Return a parameter of each simulation, (simulations,) float64.
+
+    A table's column is taken where it has one of this name; else an attribute of the file or of
+    the simulation's group, a scalar variable, or a vector with one value a simulation.
+
+    Args:
+        campaign: the simulations.
+        name: of the parameter.
+        table: CSV file with a header line. Its first column names the simulations: their labels,
+            or their file's name.
+
+    Raises:
+        DataError: a simulation without the parameter, or a value that cannot be used.
+    """
+    columns = {} if table is None else _columns(table, campaign.labels)
+    if name in columns:
+        found = columns[name]
+        where = str(table)
+    else:
+        found = _in_files(campaign, name, [*columns])
+        where = str(campaign.files[0].parent)
+    missing = [label for label, value in zip(campaign.labels, found, strict=True) if value is None]
+    if missing:
+        raise DataError(
+            f"no {name} for {_listed(missing)} of {len(found)} simulations", where=where,
+            fix="add it to the files, or name a table: data.parameter_table=runs.csv",
+        )  # fmt: skip
+    values = np.array(found, np.float64)
+    if not np.isfinite(values).all():
+        bad = [campaign.labels[int(i)] for i in np.flatnonzero(~np.isfinite(values))]
+        raise DataError(f"{name} is not a finite number for {_listed(bad)}", where=where)
+    return values
+
+
+def _listed(labels: Sequence[str]) -> str:
+    shown = ", ".join(labels[:3])
+    return shown if len(labels) <= 3 else f"{shown} and {len(labels) - 3} more"
+
+
+def _in_files(campaign: Campaign, name: str, columns: Sequence[str]) -> list[float | None]:
+    """Return the parameter as the files state it, None where they do not.
+
+    Raises:
+        DataError: no file has it, or the files of one simulation differ in it.
+    """
+    segments = campaign.segments
+    found: list[float | None] = [None] * len(campaign.labels)
+    for segment in range(len(segments)):
+        header = segments.header(int(segments.file[segment]))
+        simulation = int(segments.simulation[segment])
+        group = segments.groups[segments.group[segment]]
+        value = _stated(header, group, int(segments.member[segment]), name)
+        if value is None:
+            continue
+        before = found[simulation]
+        if before is not None and value != before and not (value != value and before != before):
+            raise DataError(
+                f"{name} is {value:g}, and {before:g} in another file of simulation "
+                f"{campaign.labels[simulation]}", where=str(header.path),
+            )  # fmt: skip
+        found[simulation] = value
+    if all(value is None for value in found):
+        header = segments.header(int(segments.file[0]))
+        names = [*columns, *_candidates(header)]
+        near = nearest_name(name, names)
+        raise DataError(
+            f"no attribute, scalar or column {name}", where=f"{header.path}: data.parameters",
+            allowed=", ".join(sorted(set(names))) or "none is there",
+            fix=f"data.parameters=[{near}]" if near else "data.parameter_table=runs.csv",
+        )  # fmt: skip
+    return found
+
+
+def varying(campaign: Campaign) -> dict[str, tuple[float, float]]:
+    """Return {name: (least, largest)} of the numbers in the files that differ by simulation."""
+    found = {}
+    header = campaign.segments.header(int(campaign.segments.file[0]))
+    for name in dict.fromkeys(_candidates(header)):
+        try:
+            values = parameter_values(campaign, name)
+        except DataError:
+            continue  # not stated for every simulation
+        if name not in campaign.channels and np.ptp(values):
+            found[name] = (float(values.min()), float(values.max()))
+    return found
+
+
+def _stated(header: Header, group: str, member: int, name: str) -> float | None:
+    prefixes = dict.fromkeys([f"{group}/" if group else "", *_GROUPS])
+    for prefix in prefixes:
+        if (value := _number(header.attrs.get(prefix + name))) is not None:
+            return value
+        stored = header.get(prefix + name)
+        if stored is None or stored.values is None:
+            continue
+        values = Packing.of(stored.values.dtype, stored.attrs).unpack(stored.values).ravel()
+        if values.size == 1:
+            return float(values[0])
+        if 0 <= member < values.size:
+            return float(values[member])
+    return None
+
+
+def _number(value: object) -> float | None:
+    """Return a number, or text that is one; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def _candidates(header: Header) -> list[str]:
+    """Return the names of numbers that the header states, without those of arrays' axes."""
+    attributes = [k.rpartition("/")[2] for k, v in header.attrs.items() if _number(v) is not None]
+    return [*attributes, *(v.name.rpartition("/")[2] for v in header.schema.small if not v.shape)]
+
+
+def _columns(table: Path, labels: Sequence[str]) -> dict[str, list[float | None]]:
+    """Return the columns of a table in the order of the simulations.
+
+    Raises:
+        DataError: the table cannot be read, or names simulations twice or unknown ones only.
+    """
+    try:
+        with open(table, encoding="utf-8-sig", newline="") as file:
+            lines = [line for line in csv.reader(file) if line]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"cannot be read ({error})", where=str(table)) from None
+    if len(lines) < 2 or len(lines[0]) < 2:
+        raise DataError(
+            "no lines of a simulation's name and its numbers", where=str(table),
+            allowed="a header line, `simulation,NAME,...`, and a line for each simulation",
+        )  # fmt: skip
+    names = [name.strip() for name in lines[0]]
+    known = {label: i for i, label in enumerate(labels)}
+    known |= {Path(label).stem: i for label, i in known.items()}
+    columns: dict[str, list[float | None]] = {n: [None] * len(labels) for n in names[1:]}
+    seen: dict[int, int] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        at = known.get(line[0].strip(), known.get(Path(line[0].strip()).stem))
+        if at is None:
+            continue  # of a simulation that is in another part
+        if at in seen:
+            raise DataError(
+                f"simulation {line[0]} stands in lines {seen[at]} and {number}", where=str(table)
+            )
+        if len(line) != len(names):
+            raise DataError(
+                f"{len(line)} columns", where=f"{table}, line {number}", allowed=str(len(names))
+            )
+        seen[at] = number
+        for name, text in zip(names[1:], line[1:], strict=True):
+            value = _number(text.strip())
+            columns[name][at] = math.nan if value is None and text.strip() else value
+    if not seen:
+        raise DataError(
+            f"none of the simulations: its first one is {lines[1][0]!r}", where=str(table),
+            allowed=_listed(labels),
+        )  # fmt: skip
+    return columns
+
+
+class ParameterRows(RowSet):
+    """The rows of one parameter: a number for each row, the same within a simulation.
+
+    Args:
+        campaign: the simulations.
+        name: of the parameter.
+    """
+
+    axis = None
+    members_together = 1
+
+    def __init__(self, campaign: Campaign, name: str) -> None:
+        index = campaign.index
+        self.name, self.index, self.values = name, index, campaign.parameters[name]
+        self.bounds, self.row_shape = index.rows, ()
+        self.dtype, self.row_nbytes, self.units = np.dtype(np.float64), 8, ""
+        self.unit_rows = self.chunk_rows = np.ones(len(index.rows) - 1, np.int64)
+        self.readers = []
+        self.packings = [Packing(self.dtype)]
+        self._reader = _NoFile(name, index.num_rows)
+
+    def reader(self, file: int) -> _NoFile:  # type: ignore[override]
+        """Return what stands for a file: there is none."""
+        return self._reader
+
+    def read_into(self, first: int, last: int, wanted: np.ndarray, out: np.ndarray) -> None:
+        """Put the values of the rows `wanted` into `out`."""
+        out[...] = self.values[self.index.simulation_of(wanted)]
+
+    def members(self, segments: Sequence[int], first: int, last: int) -> np.ndarray:
+        """Return the same rows of some segments, (segments, rows)."""
+        values = self.values[self.index.simulation[list(segments)]]
+        return np.repeat(values[:, None], last - first, axis=1)
+
+    def channel(self, values: np.ndarray, channel: Channel) -> np.ndarray:
+        """Return the one channel that there is."""
+        return values
+
+    def cost(self, first: int, last: int) -> tuple[int, int]:
+        """Return no requests and no bytes."""
+        return 0, 0
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Return nothing: every value is known."""
+        return []
+
+    def counters(self) -> list[Counter]:
+        """Return nothing: no file is read."""
+        return []
+
+
+class _NoFile:
+    """Stands for the file of values that are in memory.
+
+    Args:
+        name: of the parameter.
+        num_rows: rows of the campaign.
+    """
+
+    file = None
+    unit_rows = 1
+
+    def __init__(self, name: str, num_rows: int) -> None:
+        self.layout = Layout(
+            name, "", (num_rows,), ("row",), np.dtype(np.float64), None, (), 0,
+            (slice(0, num_rows),), {},
+        )  # fmt: skip
