@@ -1,4 +1,4 @@
-"""GCN, SAGE, GIN and linear propagation as sparse products, which store no messages."""
+"""GCN, SAGE, GIN, attention and linear propagation as kernels that store no messages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from scitoolkit.graphs.fast_attention import attention
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, put_tag, tag_of
 
@@ -19,13 +20,14 @@ def fast_forward(layer: nn.Module) -> FastForward | None:
 
     Whether it equals the layer as it is configured is for the proof to find out.
     """
-    from torch_geometric.nn import APPNP, GCNConv, GINConv, SAGEConv, SGConv
+    from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, SAGEConv, SGConv
 
     forms: dict[type, FastForward] = {
         GCNConv: _gcn, SAGEConv: _sage, GINConv: _gin, APPNP: _appnp, SGConv: _simple,
+        GATConv: attention,
     }  # fmt: skip
     # The proof drops nothing and runs a model once: it sees neither of these.
-    drops_edges = isinstance(layer, APPNP) and layer.dropout > 0
+    drops_edges = isinstance(layer, (APPNP, GATConv)) and layer.dropout > 0
     keeps_sums = isinstance(layer, SGConv) and layer.cached
     return None if drops_edges or keeps_sums else forms.get(type(layer))
 

@@ -101,7 +101,7 @@ def test_configurations_that_cannot_run(file, tmp_path):
     ],
 )
 def test_two_processes_train_to_the_same_curve(file, tmp_path, algorithm, stored):
-    def job(name, data):
+    def job(name, data, algorithm):
         folder = tmp_path / name
         folder.mkdir()
         return settings(data, folder, graph={"algorithm": algorithm, "partition": "random"})
@@ -114,8 +114,9 @@ def test_two_processes_train_to_the_same_curve(file, tmp_path, algorithm, stored
     data = tmp_path / "parts" if stored else file
     if stored:
         assert run_cli(["graphs", "partition", str(file), str(data), "--parts", "2"]) == 0
-    one = api.run(job("one", file))
-    command = [sys.executable, "-m", "scitoolkit", "run", str(job("two", data)), "--nproc", "2"]
+    one = api.run(job("one", file, "1d"))
+    two = job("two", data, algorithm)
+    command = [sys.executable, "-m", "scitoolkit", "run", str(two), "--nproc", "2"]
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     two = json.loads(done.stdout)
