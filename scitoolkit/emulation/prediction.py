@@ -66,9 +66,11 @@ def predict_file(
             v.name: StreamedVariable(
                 v.dims, v.shape,
                 {k: x for k, x in (("units", v.units), ("long_name", v.long_name)) if x},
+                fill_value=float("nan") if emulator.layout.mask and v.is_field else None,
             )
             for v in emulator.layout.outputs
         }  # fmt: skip
+        samples = map(emulator.layout.blank, samples)
         return stream_fields(samples, variables, _coordinates(emulator, data, times),
                              emulator.layout.sample_dim, output)  # fmt: skip
     finally:
