@@ -120,7 +120,7 @@ class TrainingLoop:
             outcome = stepper.run(batches, position.step, logged)
             position.step += 1
             if averages:
-                fit.average.update()
+                fit.average.update(position.step / max(1, position.total_steps))
             if logged or self._each_step:
                 self._after_step(logged, {**outcome, "learning_rate": rate})
             if every and position.step % every == 0:
