@@ -183,5 +183,5 @@ def whole_graph(graph: PartitionedGraph) -> Graph:
     return Graph(
         np.concatenate(source)[order], np.concatenate(target)[order], graph.num_nodes,
         np.zeros((graph.num_nodes, 0)) if x is None else x, of_nodes("y"), splits,
-        str(graph.path), of_edges("edge_weight"), of_edges("edge_attr"),
+        str(graph.path), of_edges("edge_weight"), of_edges("edge_attr"), graph.header["target"],
     )  # fmt: skip
