@@ -62,6 +62,7 @@ def run() -> dict:
     large = rmat(17, 2_000_000, WIDTHS[0], WIDTHS[2])
     out |= _kernels(large)
     out |= _epochs(large)
+    out |= _attention(large)
     out |= _scaling()
     out |= {**_stored_power_law(), **_stored_mesh(), **_training_peak()}
     out |= _cora(cora)
@@ -324,6 +325,40 @@ def _epochs(graph: Graph) -> dict:
         "epoch_speedup_csr": times["csr"] / times["ours"],
         **_threads(ours, x),
     }
+
+
+def _attention(graph: Graph) -> dict:
+    """Loss and gradients of the built-in GAT (8 heads of 8, then classes), against the same layers.
+
+    The largest difference of a gradient is relative to the largest number of that gradient.
+    """
+    torch.manual_seed(0)
+    theirs = GAT(dropout=0.0).build(WIDTHS[0], WIDTHS[2])
+    part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
+    ours = NodeClassification(copy.deepcopy(theirs), part).model
+    x, label = torch.from_numpy(graph.features), torch.from_numpy(graph.labels)
+    index = torch.from_numpy(np.stack([graph.source, graph.target]))
+    calls = {
+        "ours": (ours, None, x[part.nodes], label[part.nodes]),
+        "torch-geometric": (theirs, index, x, label),
+    }
+
+    def epoch(name):
+        model, edges, x, label = calls[name]
+        model.zero_grad()
+        torch.nn.functional.cross_entropy(model(x, edges), label).backward()
+
+    times = medians(alternate({name: lambda n=name: epoch(n) for name in calls}, rounds=3))
+    error = max(
+        float((a.grad - b.grad).abs().max() / b.grad.abs().max())
+        for a, b in zip(ours.parameters(), theirs.parameters(), strict=True)
+    )
+    if error > 1e-4:
+        raise AssertionError(f"the gradients differ by {error}")
+    return {
+        "gat_epoch_seconds": times, "gat_gradients_max_relative": error,
+        "gat_epoch_speedup": times["torch-geometric"] / times["ours"],
+    }  # fmt: skip
 
 
 def _threads(model, x) -> dict:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import nearest_name
 
@@ -50,6 +52,32 @@ def check_dims(config: EmulationConfig, layout: Layout) -> None:
             f"{len(modes)} numbers of modes", where="model.modes",
             allowed=f"1, or {len(dims)} for the dims {', '.join(dims)}",
         )  # fmt: skip
+
+
+def check_mask(config: EmulationConfig, layout: Layout) -> None:
+    """Refuse what cannot work where cells hold no values.
+
+    Raises:
+        ConfigError: with the key, and why.
+    """
+    valid = layout.valid
+    if valid is None:
+        return
+    problems = {}
+    if config.transport is not None:
+        problems["transport"] = "a flow would carry values out of cells that hold none"
+    for position, guard in enumerate(config.guards):
+        if not guard.allows_mask():
+            problems[f"guards.{position}"] = f"{guard.name} needs values in all cells of the grid"
+    for axis, dim in enumerate(layout.grid):
+        if dim in config.symmetries.shift and (valid != valid.take([0], axis)).any():
+            problems["symmetries.shift"] = f"the mask changes along {dim}"
+        if dim in config.symmetries.mirror and (valid != np.flip(valid, axis)).any():
+            problems[f"symmetries.mirror.{dim}"] = f"the mask is not its own mirror image in {dim}"
+    for where, problem in problems.items():
+        raise ConfigError(
+            f"not with data.mask: {problem}", where=where, fix="leave it out, or data.mask"
+        )
 
 
 def check_guards(config: EmulationConfig, layout: Layout) -> list[str]:

@@ -25,7 +25,7 @@ class Climate:
     Attributes:
         fields: names of the variables on the grid.
         quantities: what else is averaged.
-        weights: volumes of the cells, mean 1.
+        weights: volumes of the cells, mean 1; 0 for cells without values.
         axis: the periodic dim of the spectra, None for no spectra.
         series: {quantity: its value in each frame}.
     """
@@ -44,7 +44,8 @@ class Climate:
         values = {n: np.asarray(frame[n], dtype=np.float64) for n in self.fields}
         for name in self.fields:
             low, high = self._extremes.get(name, (np.inf, -np.inf))
-            self._extremes[name] = (min(low, values[name].min()), max(high, values[name].max()))
+            here = values[name][self.weights > 0]
+            self._extremes[name] = (min(low, here.min()), max(high, here.max()))
             self.series[f"mean_{name}"].append(float((values[name] * self.weights).mean()))
         for name, quantity in self.quantities.items():
             self.series[name].append(self._value(quantity, values))
@@ -120,9 +121,8 @@ def long_rollout(
         for step, frame in enumerate(frames, start=1):
             climate.add(frame, settled=step > SPIN_UP * steps)
             for name, (low, high) in ranges.items():
-                if name not in left and not (
-                    frame[name].min() >= low and frame[name].max() <= high
-                ):
+                here = frame[name][climate.weights > 0]
+                if name not in left and not (here.min() >= low and here.max() <= high):
                     left[name] = step
             finite = step
     except NumericalError:

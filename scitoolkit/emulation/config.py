@@ -45,6 +45,8 @@ class DataConfig(Config):
             inputs beside the fields: attributes or scalars of the files, or columns of
             `parameter_table`. A list, or {name: linear | log} where some span decades.
         parameter_table: CSV file whose first column names the simulations.
+        mask: a variable without time that is 1 where the fields have values, or `missing` where
+            the other cells are NaN, or the file's fill value, in every row. Land, obstacles.
         units: {name: unit that the file must state}.
         files: `simulations` (one a file), `parts` of one simulation, or found by their times.
         pattern: names of files that hold one sample each, as in `run{simulation}_t{step}.h5`.
@@ -65,6 +67,7 @@ class DataConfig(Config):
     dims: list[str] | dict[str, list[str]] | None = None
     parameters: list[str] | dict[str, Literal["linear", "log"]] = Field(default_factory=list)
     parameter_table: DataPath | None = None
+    mask: str | None = None
     units: dict[str, str] = Field(default_factory=dict)
     files: Literal["auto", "simulations", "parts"] = "auto"
     pattern: str | None = None

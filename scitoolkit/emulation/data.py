@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from scitoolkit.emulation.config import DataConfig
 from scitoolkit.emulation.variables import Layout, read_layout
 from scitoolkit.io.campaign import Campaign, Options, open_campaign
 from scitoolkit.io.campaign.layouts import TIME
+from scitoolkit.io.campaign.mask import MISSING, pack
+from scitoolkit.io.campaign.masking import with_mask
 from scitoolkit.io.campaign.parameters import with_parameters
 from scitoolkit.io.campaign.rows import Rows, row_sets
 from scitoolkit.io.campaign.windows import CampaignWindows
@@ -131,9 +133,11 @@ def open_data(
         config.sample_dim, config.dims, config.grid, config.files, config.pattern, config.lead,
         config.on_error,
     )  # fmt: skip
-    campaign = open_campaign(
-        path, [*config.inputs, *config.outputs], options, cache=cache, keep=keep
-    )
+    variables = [*config.inputs, *config.outputs]
+    stated = [] if config.mask in (None, MISSING) else [config.mask]
+    campaign = open_campaign(path, [*variables, *stated], options, cache=cache, keep=keep)
+    if config.mask is not None:
+        campaign = with_mask(campaign, config.mask, variables)
     campaign = with_parameters(campaign, config.parameter_scales, config.parameter_table)
     files = campaign.files
     where = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
@@ -149,6 +153,10 @@ def open_data(
         dataset, inputs, outputs, config.sample_dim, grid=config.grid, lead=config.lead,
         where=where,
     ).with_history(config.history)  # fmt: skip
+    if campaign.mask is not None:
+        valid = campaign.mask.along(tuple(layout.grid))
+        assert valid is not None  # `with_mask` took the same grid
+        layout = replace(layout, mask=pack(valid))
     if like is not None:
         _require_like(layout, like, where)
     return Data(campaign, dataset, layout, where)
@@ -188,6 +196,15 @@ def _require_like(found: Layout, expected: Layout, where: str) -> None:
                 f"other coordinates of {dim} than the emulator learned from", where=where,
                 fix="interpolate to the grid of the training data",
             )  # fmt: skip
+    if found.mask != expected.mask:
+        cells = [
+            layout.grid_size if layout.valid is None else int(layout.valid.sum())
+            for layout in (found, expected)
+        ]
+        raise DataError(
+            f"a mask of {cells[0]} valid cells", where=where,
+            allowed=f"the mask that the emulator learned with, of {cells[1]}",
+        )  # fmt: skip
     a, b = found.step, expected.step
     if a is not None and b is not None and abs(a - b) > 1e-2 * abs(b):
         raise DataError(

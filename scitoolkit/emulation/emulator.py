@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.seeds import derive_seed
-from scitoolkit.emulation.checks import check_dims, check_guards
+from scitoolkit.emulation.checks import check_dims, check_guards, check_mask
 from scitoolkit.emulation.guards.axes import Grid
 from scitoolkit.emulation.models.config import FieldModelConfig
 from scitoolkit.emulation.normalized_network import (
@@ -71,6 +71,8 @@ class Emulator(nn.Module):
             old = {v.name: x for v, x in zip(self.layout.inputs, inputs, strict=True)}
             for guard in self.guards:
                 found = guard(found, old)
+            fields = {v.name for v in self.layout.outputs if v.is_field}
+            found = {n: self.advance.hide(x) if n in fields else x for n, x in found.items()}
         return tuple(found[v.name] for v in self.layout.outputs)
 
     def _all_determined(self) -> bool:
@@ -124,6 +126,7 @@ def build(config: EmulationConfig, layout: Layout) -> Emulator:
         ConfigError: a boundary, coordinate or symmetry names no grid dim.
     """
     check_dims(config, layout)
+    check_mask(config, layout)
     grid = grid_of(config, layout)
     determined = check_guards(config, layout)
     guards = [guard.build(grid) for guard in config.guards]

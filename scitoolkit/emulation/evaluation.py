@@ -74,6 +74,9 @@ class Evaluation:
             v.name: data.layout.weights() if v.is_field else np.ones(v.shape)
             for v in self.layout.outputs
         }
+        valid = self.layout.valid
+        alike = 1.0 if valid is None else valid / valid.mean()
+        self.alike = {v.name: alike if v.is_field else 1.0 for v in self.layout.outputs}
         self.num_samples: int = sum(map(len, blocks))
         before = config.data.samples_before
         self.blocks: list[range] = [b[before:] for b in blocks if len(b) > self.lead + before]
@@ -154,10 +157,11 @@ class Evaluation:
                 moments[name].append([(value * weights).mean(), (value**2 * weights).mean()])
                 for forecast, frames in forecasts.items():
                     errors.add(forecast, name, 0, squared_error(truth[name], frames[name], weights))
-                    plain.add(forecast, name, 0, squared_error(truth[name], frames[name], 1.0))
+                    alike = squared_error(truth[name], frames[name], self.alike[name])
+                    plain.add(forecast, name, 0, alike)
             self._keep_spectra("one step", truth, forecasts[OWN])
             if sample == self.blocks[0].start and not self.lead:
-                self.frames[0] = {"truth": truth, OWN: forecasts[OWN]}
+                self._show(0, truth, forecasts[OWN])
         deviation = {}
         for name, rows in moments.items():
             mean, square = np.mean(rows, axis=0)
@@ -206,11 +210,16 @@ class Evaluation:
                     errors.add(
                         kind, name, step - 1, squared_error(truth[name], frame[name], weights)
                     )
-                    plain.add(kind, name, step - 1, squared_error(truth[name], frame[name], 1.0))
+                    alike = squared_error(truth[name], frame[name], self.alike[name])
+                    plain.add(kind, name, step - 1, alike)
             if step == shown:
                 self._keep_spectra(f"rollout step {step}", truth, forecast)
             if is_first and step in keep:
-                self.frames[step] = {"truth": truth, OWN: forecast}
+                self._show(step, truth, forecast)
+
+    def _show(self, step: int, truth: Frames, forecast: Frames) -> None:
+        blank = self.layout.blank
+        self.frames[step] = {"truth": blank(truth), OWN: blank(forecast)}
 
     def _keep_spectra(self, label: str, truth: Frames, forecast: Frames) -> None:
         axis = self.spectral_axis
@@ -225,10 +234,12 @@ class Evaluation:
 
     @property
     def spectral_axis(self) -> int | None:
-        """The first periodic dim of the grid."""
-        dims = list(self.layout.grid)
-        return next((i for i, d in enumerate(dims) if self.config.boundary.get(d) == "circular"),
-                    None)  # fmt: skip
+        """The first periodic dim of the grid along which a mask does not change."""
+        dims, valid = list(self.layout.grid), self.layout.valid
+        return next(
+            (i for i, d in enumerate(dims) if self.config.boundary.get(d) == "circular"
+             and (valid is None or (valid == valid.take([0], i)).all())), None,
+        )  # fmt: skip
 
     def ratio(self, errors: Mapping[str, Mapping[str, float]], rival: str) -> dict[str, float]:
         """Return, per output, the emulator's error over a rival's."""

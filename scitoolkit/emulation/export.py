@@ -80,6 +80,7 @@ def describe(emulator: Emulator, batch: int = 1) -> dict[str, Any]:
         "inputs": [entry(v) for v in layout.inputs],
         "outputs": [entry(v) for v in layout.outputs],
         "step": layout.step,
+        **({} if layout.valid is None else {"valid_cells": int(layout.valid.sum())}),
     }
 
 

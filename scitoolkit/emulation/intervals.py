@@ -156,7 +156,12 @@ def roll_on_data(
         int(s) for a, b in zip(firsts, lasts, strict=True)
         for s in np.unique(np.linspace(a, b - 1, settings.starts).astype(int))
     ]  # fmt: skip
-    names = [v.name for v in emulator.layout.outputs]
+    valid, outputs = emulator.layout.valid, emulator.layout.outputs
+    names = [v.name for v in outputs]
+    points = {
+        v.name: np.flatnonzero(valid if valid is not None and v.is_field else np.ones(v.shape))
+        for v in outputs
+    }
     parts: dict[str, list[list[Pairs]]] = {n: [[] for _ in range(steps)] for n in names}
     for number, start in enumerate(starts):
         frames = rollout_members(
@@ -166,17 +171,21 @@ def roll_on_data(
         for step, members in enumerate(frames):
             truth = data.frame(start + (step + 1) * lead)
             for name in names:
-                parts[name][step].append(_drawn(truth[name], members, name, (number, step)))
+                parts[name][step].append(
+                    _drawn(truth[name], members, name, points[name], (number, step))
+                )
     return {n: [_joined(found) for found in each] for n, each in parts.items()}
 
 
-def _drawn(truth: np.ndarray, members: Sequence[Frames], name: str, seed: tuple[int, int]) -> Pairs:
+def _drawn(
+    truth: np.ndarray, members: Sequence[Frames], name: str, points: np.ndarray,
+    seed: tuple[int, int],
+) -> Pairs:  # fmt: skip
+    """Return some of the points of a frame, drawn anew for each rollout and step."""
     mean, spread = member_statistics(members, name)
-    flat = (truth.astype(np.float64).ravel(), mean.ravel(), spread.ravel())
-    if truth.size > POINTS:
-        chosen = np.random.default_rng(seed).choice(truth.size, POINTS, replace=False)
-        flat = tuple(x[chosen] for x in flat)  # type: ignore[assignment]
-    return Pairs(*flat)
+    if len(points) > POINTS:
+        points = np.random.default_rng(seed).choice(points, POINTS, replace=False)
+    return Pairs(*(x.astype(np.float64).ravel()[points] for x in (truth, mean, spread)))
 
 
 def _joined(parts: Sequence[Pairs]) -> Pairs:

@@ -72,7 +72,7 @@ def check_guards(config: EmulationConfig, data: Data, blocks: Sequence[range]) -
 
 def propose(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> list[Finding]:
     """Return a note for each invariant that holds in the data and that no guard holds."""
-    if not config.data.lead or not len(blocks) or not data.layout.state:
+    if not config.data.lead or not len(blocks) or not data.layout.state or data.layout.mask:
         return []
     frames, grid = frames_of(data, blocks, config.data.lead), grid_of(config, data.layout)
     known = {guard.name for guard in config.guards}
@@ -85,7 +85,9 @@ def propose(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> lis
 
 def unread_walls(config: EmulationConfig, data: Data, blocks: Sequence[range]) -> list[Finding]:
     """Return a warning for each dim that is declared periodic and does not look it."""
-    found = []
+    found: list[Finding] = []
+    if data.layout.mask:
+        return found
     frames = frames_of(data, blocks, config.data.lead)
     for position, dim in enumerate(data.layout.grid, start=1):
         if config.boundary.get(dim) != "circular":

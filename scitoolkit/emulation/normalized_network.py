@@ -60,6 +60,7 @@ class NormalizedNetwork(nn.Module):
     out_mean: Tensor
     out_scale: Tensor
     position: Tensor
+    valid: Tensor
 
     def __init__(
         self,
@@ -91,6 +92,11 @@ class NormalizedNetwork(nn.Module):
         for name, size in (("scale", size_in), ("out_scale", size_out)):
             self.register_buffer(name, torch.ones(size))
         self.register_buffer("position", position_channels(layout, coordinates))
+        valid = layout.valid
+        self.masked: bool = valid is not None
+        cells = torch.empty(0) if valid is None else torch.from_numpy(valid)
+        # Part of the layout, which is saved with the weights.
+        self.register_buffer("valid", cells, persistent=False)
         self.reach: list[int] = [(carried or {}).get(dim, 0) for dim in layout.grid]
         self.transports: bool = carried is not None
         length = sum(layout.inputs[i].size for i in self.vectors_in)
@@ -122,6 +128,10 @@ class NormalizedNetwork(nn.Module):
         x = self._channels_in(inputs)
         return self._outputs(inputs, self.network(x))
 
+    def hide(self, fields: Tensor) -> Tensor:
+        """Return fields, (..., *grid), that are 0 outside of the mask."""
+        return torch.where(self.valid, fields, 0.0) if self.masked else fields
+
     def _channels_in(self, inputs: Sequence[Tensor]) -> Tensor:
         """Return (B, C, *grid): fields, then vectors as constants, then positions."""
         batch = inputs[0].shape[0]
@@ -131,7 +141,7 @@ class NormalizedNetwork(nn.Module):
             fields = torch.stack([inputs[i] for i in self.fields_in], 1)
             mean, scale = (self._select(t, True, self.layout.inputs).view(1, *shape[1:])
                            for t in (self.mean, self.scale))  # fmt: skip
-            parts.append((fields - mean) / scale)
+            parts.append(self.hide((fields - mean) / scale))
         if self.vectors_in:
             flat = torch.cat([inputs[i].reshape(batch, -1) for i in self.vectors_in], 1)
             mean, scale = (self._select(t, False, self.layout.inputs)
@@ -151,7 +161,7 @@ class NormalizedNetwork(nn.Module):
         for channel, i in enumerate(self.fields_out):
             at = starts[i]
             value = channels[:, channel] * self.out_scale[at] + self.out_mean[at]
-            out[i] = value + carried[i] if i in carried else value
+            out[i] = self.hide(value + carried[i] if i in carried else value)
         if self.vectors_out:
             first_vector = len(self.fields_out) + len(carried) * self.space * self.transports
             pooled = channels[:, first_vector:]
@@ -210,7 +220,7 @@ def channels_in(layout: Layout, coordinates: Sequence[str]) -> int:
 
 
 def position_channels(layout: Layout, coordinates: Sequence[str]) -> Tensor:
-    """Return (C, *grid): each dim's position in [-1, 1], and log spacing where it varies.
+    """Return (C, *grid): each dim's position in [-1, 1], log spacing where it varies, the mask.
 
     A layout whose fields are outputs only gets the positions of all dims: there is nothing else
     that tells one cell from another.
@@ -231,6 +241,8 @@ def position_channels(layout: Layout, coordinates: Sequence[str]) -> Tensor:
         if widths.max() > 1.01 * widths.min():
             lines.append(0.5 * np.log(widths / widths.mean()))
         channels += [np.broadcast_to(line.reshape(shape), sizes) for line in lines]
+    if layout.valid is not None:
+        channels.append(layout.valid.astype(float))
     if not channels:
         return torch.zeros(0, *sizes)
     return torch.from_numpy(np.stack(channels)).float()

@@ -19,6 +19,7 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.emulation import report, surrogate
+from scitoolkit.emulation.checks import check_mask
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, open_data
 from scitoolkit.emulation.emulator import grid_of
@@ -68,6 +69,7 @@ def validate(config: EmulationConfig) -> list[Finding]:
     try:
         if not data.layout.grid:
             return []
+        check_mask(config, data.layout)
         blocks = training_part(config, data)["train"]
         grid = grid_of(config, data.layout)
         for guard in config.guards:

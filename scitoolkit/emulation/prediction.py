@@ -72,11 +72,13 @@ def predict_file(
             v.name: StreamedVariable(
                 v.dims, v.shape,
                 {k: x for k, x in (("units", v.units), ("long_name", v.long_name)) if x},
+                fill_value=float("nan") if emulator.layout.mask and v.is_field else None,
             )
             for v in emulator.layout.outputs
         }  # fmt: skip
         if rolled and intervals is not None:
             variables |= _bounds_of(variables, intervals)
+        samples = map(emulator.layout.blank, samples)
         return stream_fields(samples, variables, _coordinates(emulator, data, times),
                              emulator.layout.sample_dim, output)  # fmt: skip
     finally:
@@ -127,7 +129,8 @@ def _rolled(
             ends = (np.full_like(out[name], np.nan),) * 2
             if step < intervals.steps:
                 ends = intervals.bounds(name, step, out[name], spread)
-            out[f"{name}_low"], out[f"{name}_high"] = ends
+            for end, values in zip(("low", "high"), ends, strict=True):
+                out[f"{name}_{end}"] = emulator.layout.blank({name: values})[name]
         yield out
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from scitoolkit.core.starter import DataToStart, Lines
+from scitoolkit.io.campaign.mask import MISSING
+from scitoolkit.io.campaign.masking import missing_cells
 from scitoolkit.io.campaign.parameters import varying
 from scitoolkit.io.campaign.survey import Survey, survey
 
@@ -28,7 +30,7 @@ def starter(data: DataToStart) -> str:
     lines.section(
         "data", path=data.path, inputs=inputs, outputs=found.moving,
         dims=list(options.dims) if options.dims else None, pattern=options.pattern,
-        lead=None if options.lead else 0,
+        lead=None if options.lead else 0, mask=MISSING if missing_cells(campaign) else None,
     )  # fmt: skip
     for name, (low, high) in varying(campaign).items():
         lines.comment(

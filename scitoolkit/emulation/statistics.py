@@ -83,7 +83,8 @@ def find_statistics(
         blocks = _few(blocks, config.data.lead)
     pieces = pieces_of(data.campaign, blocks)
     keys = keys_of(data.campaign, pieces, question)
-    name = hashlib.sha256(repr([split, asdict(question), list(data.layout.variables)]).encode())
+    asked = [split, asdict(question), list(data.layout.variables), data.layout.mask]
+    name = hashlib.sha256(repr(asked).encode())
     file = None if cache is None else cache / f"statistics_{name.hexdigest()[:16]}.npz"
     rows, missing = _known(file, keys)
     if missing:

@@ -139,11 +139,16 @@ class EmulationTask:
 def cell_weights(volumes: np.ndarray, floor: float) -> np.ndarray:
     """Return the weights of cells in the loss, mean 1: their volumes, mean 1, plus a floor.
 
+    Cells without a volume, outside of a mask, weigh nothing.
+
     Example:
         >>> cell_weights(np.array([0.5, 1.5]), 1.0).tolist()
         [0.75, 1.25]
     """
-    return (volumes + floor) / (1 + floor) if floor else volumes
+    if not floor:
+        return volumes
+    counted = (volumes > 0) / (volumes > 0).mean()
+    return (volumes + floor * counted) / (1 + floor)
 
 
 def _ones(value: Tensor, scale: Tensor) -> list[int]:

@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.io.campaign.mask import unpack
 
 MAX_GRID_DIMS = 3
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class Layout:
         coordinates: {dim: its coordinate values}, for grid dims that have one.
         sample_dim: the dim that counts samples.
         step: difference of `sample_dim` between input and output where it is even, else None.
+        mask: the valid cells as a text, "" where all are.
     """
 
     inputs: tuple[Variable, ...]
@@ -74,6 +76,7 @@ class Layout:
     coordinates: dict[str, list[float]]
     sample_dim: str
     step: float | None = None
+    mask: str = ""
 
     @property
     def state(self) -> tuple[str, ...]:
@@ -122,14 +125,38 @@ class Layout:
         older = {v.name: given[earlier_name(v.earlier_of, v.age - 1)] for v in self.earlier}
         return {**{name: new[name] for name in self.state}, **older}
 
+    @property
+    def grid_size(self) -> int:
+        """Number of cells."""
+        return math.prod(self.grid.values())
+
+    @property
+    def valid(self) -> np.ndarray | None:
+        """The cells that hold values, (*grid) bool; None where all do."""
+        return unpack(self.mask, tuple(self.grid.values())) if self.mask else None
+
+    def blank(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return variables whose fields are NaN outside of the mask."""
+        valid = self.valid
+        if valid is None:
+            return dict(values)
+        fields = {v.name for v in (*self.inputs, *self.outputs) if v.is_field}
+        return {n: np.where(valid, v, np.nan) if n in fields else v for n, v in values.items()}
+
     def weights(self) -> np.ndarray:
-        """Return the cells' volumes, shape = grid, mean 1: half-way faces between coordinates."""
+        """Return the cells' volumes, shape = grid, mean 1: half-way faces between coordinates.
+
+        Cells outside of the mask weigh nothing.
+        """
         out = np.ones(tuple(self.grid.values()))
         for axis, (dim, size) in enumerate(self.grid.items()):
             widths = cell_widths(np.asarray(self.coordinates.get(dim, np.arange(size))))
             shape = [1] * len(self.grid)
             shape[axis] = size
             out *= (widths / widths.mean()).reshape(shape)
+        if self.valid is not None:
+            out = np.where(self.valid, out, 0.0)
+            out /= out.mean()
         return out
 
     def to_json(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from scitoolkit.graphs.layout import LayoutBuilder
 from scitoolkit.graphs.order import cache_order
 from scitoolkit.graphs.product import Product, with_halo
 from scitoolkit.graphs.weighting import weighted_adjacency
+from scitoolkit.ops.spmm import SparseMatrix
 
 Array = np.ndarray
 
@@ -65,6 +66,25 @@ class Part(ABC):
     @abstractmethod
     def halo(self) -> RowExchange:
         """Which own rows other ranks' edges name, and how many rows own edges name of theirs."""
+
+    @functools.cache  # noqa: B019 - a part lives as long as its job
+    def pattern(self, *, loops: bool) -> SparseMatrix:
+        """Return the edges as a matrix of ones, shape (n_own, n_own + n_halo).
+
+        Args:
+            loops: replace the loops of each own node by exactly one.
+
+        Raises:
+            ConfigError: the grid is not P x 1 x 1, so that edges of a node lie on several ranks.
+        """
+        own, columns = len(self.nodes), len(self.nodes) + self.halo.rows_received
+        source, target = self.edges
+        if loops:
+            others = source != target
+            nodes = torch.arange(own)
+            source = torch.cat([source[others], nodes])
+            target = torch.cat([target[others], nodes])
+        return SparseMatrix.from_coo(target, source, None, (own, columns))
 
     @property
     def has_whole_rows(self) -> bool:

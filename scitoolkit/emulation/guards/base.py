@@ -37,6 +37,10 @@ class GuardConfig(Config):
         """Return the names of the variables that it computes from others."""
         return ()
 
+    def allows_mask(self) -> bool:
+        """Return whether it works where cells of the grid hold no values and weigh nothing."""
+        return False
+
     @abstractmethod
     def build(self, grid: Grid) -> nn.Module:
         """Return a module from (new state, old state), {name: (B, *grid)}, to the new state.

@@ -90,6 +90,10 @@ class FixedMean(GuardConfig):
         """Return the names of the variables that it reads."""
         return list(self.values)
 
+    def allows_mask(self) -> bool:
+        """Return whether the mean is one over all cells: a line of them may hold no value."""
+        return self.over is None
+
     def build(self, grid: Grid) -> nn.Module:
         """Return the module."""
         from scitoolkit.emulation.guards.means import Means
@@ -149,6 +153,10 @@ class ValueRange(GuardConfig):
     def variables(self) -> Sequence[str]:
         """Return the names of the variables that it reads."""
         return list(self.ranges)
+
+    def allows_mask(self) -> bool:
+        """Return that a range holds cell by cell."""
+        return True
 
     def build(self, grid: Grid) -> nn.Module:
         """Return the module."""

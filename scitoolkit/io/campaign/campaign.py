@@ -25,6 +25,7 @@ from scitoolkit.io.campaign.layouts import (
     Options,
     missing_field,
 )
+from scitoolkit.io.campaign.mask import Mask
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.segments import Segments, find_segments
 from scitoolkit.io.fields import PathLike
@@ -76,6 +77,7 @@ class Campaign:
         layout: name of the layout.
         skipped: {simulation or file left out: why}.
         parameters: {channel that is a parameter: its value in each simulation}.
+        mask: the cells that hold values; None where all do.
     """
 
     options: Options
@@ -88,6 +90,7 @@ class Campaign:
     layout: str
     skipped: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, np.ndarray] = field(default_factory=dict)
+    mask: Mask | None = None
 
     @property
     def files(self) -> list[Path]:
@@ -150,6 +153,8 @@ class Campaign:
             **({"left_out": self.skipped} if self.skipped else {}),
             **({"parameters": {n: [float(v.min()), float(v.max())]
                                for n, v in self.parameters.items()}} if self.parameters else {}),
+            **({"valid_cells": [int(self.mask.valid.sum()), self.mask.valid.size]}
+               if self.mask is not None else {}),
             "channels": {
                 c.name: {"variable": c.array.path, "axes": list(c.array.roles),
                          "shape": list(c.shape), "units": c.array.units}

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.campaign import Campaign, Channel
+from scitoolkit.io.campaign.masking import require_mask
 from scitoolkit.io.campaign.rows import Rows
 from scitoolkit.io.campaign.statistics import Moments, fill_value_in
-from scitoolkit.io.campaign.windows import CampaignWindows
+from scitoolkit.io.campaign.windows import NAN_FIX, CampaignWindows
 
 BLOCK_BYTES = 64 * 2**20
 SUSPECT_FIX = "mark them in the file, leave them out, or data.allow_suspect=true"
@@ -105,7 +106,8 @@ def keys_of(campaign: Campaign, pieces: Sequence[Piece], question: Question) -> 
         p: [list(c.components) for c in found]
         for p, found in campaign.arrays.items() if p not in campaign.parameters
     }  # fmt: skip
-    common = repr([_VERSION, arrays, question, campaign.options.dims])
+    mask = "" if campaign.mask is None else campaign.mask.digest
+    common = repr([_VERSION, arrays, question, campaign.options.dims, mask])
     virtual = {p: segments.stored(0, p).virtual for p in arrays}
     if any(virtual.values()):
         return [""] * len(pieces)  # their values are in files that are not watched
@@ -223,9 +225,17 @@ class _Measuring:
         for i, segment in enumerate(segments):
             row = int(self.campaign.index.rows[segment]) + first
             yield {
-                c.name: self._finite(self.sets[path].channel(values[i], c), c.name, row)
+                c.name: self._cells(self.sets[path].channel(values[i], c), c, row)
                 for path, values in read.items() for c in self.campaign.arrays[path]
             }  # fmt: skip
+
+    def _cells(self, values: np.ndarray, channel: Channel, row: int) -> np.ndarray:
+        """Return the valid cells of rows, (rows, *dims), or (rows, cells) under a mask."""
+        if self.campaign.mask is not None:
+            numbers = np.arange(row, row + len(values))
+            valid = require_mask(self.campaign, values, channel, numbers)
+            values = values if valid is None else values[:, valid]
+        return self._finite(values, channel.name, row)
 
     def _finite(self, values: np.ndarray, name: str, row: int) -> np.ndarray:
         values = values.astype(np.float32).astype(np.float64)
@@ -235,7 +245,7 @@ class _Measuring:
             raise DataError(
                 f"{int((~good[at]).sum())} values are NaN or Inf",
                 where=f"{self.campaign.where(row + at)}, variable {name}",
-                fix="fill them, or leave the simulation out",
+                fix=NAN_FIX,
             )  # fmt: skip
         return values
 
@@ -274,7 +284,7 @@ class _Measuring:
             read = rows.members([piece.segment], 0, 1)[0]
             for channel in self.campaign.arrays[path]:
                 one = Moments()
-                values = self._finite(rows.channel(read, channel), channel.name, piece.first)
+                values = self._cells(rows.channel(read, channel), channel, piece.first)
                 one.add(values, channel.name not in self.question.vectors)
                 measured.values[channel.name] = one.repeated(piece.last - piece.first)
 
@@ -289,7 +299,11 @@ class _Measuring:
             return tail
         source = CampaignWindows(self.campaign, self.sets, np.arange(first, piece.first), [0])
         read = source.read(np.arange(piece.first - first))
-        return {n: read[n][:, 0].astype(np.float32).astype(np.float64) for n in names}
+        tail = {n: read[n][:, 0].astype(np.float32).astype(np.float64) for n in names}
+        if self.campaign.mask is None:
+            return tail
+        valid = {n: self.campaign.mask.along(self.campaign.channels[n].dims) for n in names}
+        return {n: v if valid[n] is None else v[:, valid[n]] for n, v in tail.items()}
 
     def _refuse_fills(self, values: np.ndarray, name: str, first: int) -> None:
         found = fill_value_in(values)

@@ -78,7 +78,7 @@ def well_statistics(campaign: Campaign) -> dict[str, tuple[float, float, float]]
     are from there and all channels are in it. None otherwise.
     """
     folders = {path.absolute().parent for path in campaign.files}
-    if campaign.layout != Well.name or len(folders) != 1 or campaign.parameters:
+    if campaign.layout != Well.name or len(folders) != 1 or campaign.parameters or campaign.mask:
         return None
     folder = folders.pop()
     file = folder.parent.parent / "stats.yaml"

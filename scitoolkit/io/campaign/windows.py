@@ -9,9 +9,12 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.masking import hide
 from scitoolkit.io.campaign.rows import Rows
-from scitoolkit.io.loader.file_source import FileSource, Key
+from scitoolkit.io.loader.file_source import FileSource, Key, Piece
 from scitoolkit.io.loader.source import require_finite
+
+NAN_FIX = "fill them, leave the simulation out, or data.mask=missing for cells without values"
 
 
 class CampaignWindows(FileSource):
@@ -33,7 +36,7 @@ class CampaignWindows(FileSource):
     ) -> None:  # fmt: skip
         frames = tuple(int(o) for o in offsets)
         keys = {path: Key((path,), frames, windowed=True) for path in sets}
-        super().__init__(sets, keys, starts)
+        super().__init__(sets, keys, starts, allow_nan=campaign.mask is not None)
         self.campaign: Campaign = campaign
         self.sets: Mapping[str, Rows] = sets
         self.offsets: tuple[int, ...] = frames
@@ -63,6 +66,18 @@ class CampaignWindows(FileSource):
             batch[name] = np.ascontiguousarray(part, dtype=self.dtype)
         return {name: batch[name] for name in self.campaign.channels}
 
+    def read_pieces(self, name: str, pieces: Sequence[Piece]) -> np.ndarray:
+        """Return the wanted rows of some pieces of a variable, in order; 0 outside of the mask.
+
+        Raises:
+            DataError: they cannot be read, hold NaN or Inf, or have another mask.
+        """
+        out = super().read_pieces(name, pieces)
+        if self.campaign.mask is not None:
+            numbers = np.concatenate([piece.rows for piece in pieces])
+            hide(self.campaign, self.sets[name], name, out, numbers)
+        return out
+
     def refuse_non_finite(self, values: np.ndarray, name: str, rows: np.ndarray) -> None:
         """Raise a DataError with the simulation of the first row that is not finite."""
         try:
@@ -72,5 +87,5 @@ class CampaignWindows(FileSource):
             where = self.campaign.where(int(rows[np.argmax(bad)]))
             raise DataError(
                 error.what, where=f"{where}, variable {name}",
-                fix="fill them, or leave the simulation out",
+                fix=NAN_FIX,
             ) from None  # fmt: skip

@@ -61,6 +61,7 @@ class StreamedVariable:
         attrs: attributes, such as `units`.
         dtype: of the stored values.
         chunks: extent of a chunk; None stores it in one piece where the format can.
+        fill_value: what the file says of missing values.
     """
 
     dims: tuple[str, ...]
@@ -68,6 +69,7 @@ class StreamedVariable:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     dtype: str = "float32"
     chunks: tuple[int, ...] | None = None
+    fill_value: float | None = None
 
 
 class FieldWriter(Protocol):

@@ -108,8 +108,9 @@ class NetCDF4Writer:
                 if dim not in self.file.dimensions:
                     self.file.dimensions[dim] = size
             made = self.file.create_variable(
-                name, variable.dims, variable.dtype, chunks=variable.chunks
-            )
+                name, variable.dims, variable.dtype, chunks=variable.chunks,
+                fillvalue=variable.fill_value,
+            )  # fmt: skip
             made.attrs.update(variable.attrs)
 
     def write(self, name: str, block: Block, values: np.ndarray) -> None:

@@ -84,6 +84,7 @@ class ZarrWriter:
             self.arrays[name] = group.create_array(
                 name, shape=variable.shape, chunks=_at_most(chunks, MAX_CHUNK_VALUES),
                 dtype=variable.dtype, dimension_names=list(variable.dims), compressors=None,
+                fill_value=0 if variable.fill_value is None else variable.fill_value,
             )  # fmt: skip
             self.arrays[name].attrs.update(variable.attrs)
 

@@ -1,0 +1,37 @@
+"""Graph attention as one kernel over a sparse pattern, which stores no scores and no messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scitoolkit.graphs.collectives import FetchHalo
+from scitoolkit.graphs.part import Part
+from scitoolkit.graphs.tags import Tag, put_tag
+from scitoolkit.ops.attention import graph_attention
+
+
+def attention(layer: Any, part: Part, x: Tensor) -> Tensor:
+    """Return what GATConv returns, shape (n_own, heads x width) or (n_own, width)."""
+    with torch._C.DisableTorchFunction():
+        rows = layer.lin(x)
+        every = _with_halo(part, rows).view(-1, layer.heads, layer.out_channels)
+        left = (every[: len(x)] * layer.att_dst).sum(2)
+        right = (every * layer.att_src).sum(2)
+        pattern = part.pattern(loops=layer.add_self_loops)
+        out = graph_attention(pattern, left, right, every, slope=layer.negative_slope)
+        out = out.flatten(1) if layer.concat else out.mean(1)
+        if layer.res is not None:
+            out = out + layer.res(x)
+        if layer.bias is not None:
+            out = out + layer.bias
+    return put_tag(out, Tag(0, part.nodes))
+
+
+def _with_halo(part: Part, rows: Tensor) -> Tensor:
+    """Own rows, then those of other ranks that own edges name."""
+    if part.ranks.size == 1:
+        return rows
+    return torch.cat([rows, FetchHalo.apply(rows, part.ranks, part.halo)])

@@ -1,0 +1,84 @@
+"""Graph attention: arguments checked, then run by the kernel backend that dispatch picks."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.ops.attention import cpu, reference
+from scitoolkit.ops.codegen import GeneratedC, Operation
+from scitoolkit.ops.codegen.dispatch import check_tensor
+from scitoolkit.ops.spmm.matrix import SparseMatrix
+
+
+def _reference(
+    matrix: SparseMatrix, left: Tensor, right: Tensor, x: Tensor, slope: float
+) -> Tensor:
+    return reference.attention(matrix.rows, matrix.column, left, right, x, slope)
+
+
+OPERATION = Operation(
+    "graph_attention", "softmax attention over the neighbours in a graph", _reference, 1,
+    "scitoolkit.ops.attention.examples:examples",
+)  # fmt: skip
+
+
+@GeneratedC.serve("graph_attention", prepare=cpu.kernels)
+def _attention(
+    matrix: SparseMatrix, left: Tensor, right: Tensor, x: Tensor, slope: float
+) -> Tensor:
+    pattern = (matrix.pointer, matrix.column, *matrix.transposed[:2])
+    dense = (each.contiguous() for each in (left, right, x))
+    return cpu.attention(*pattern, *dense, slope)[0]
+
+
+def graph_attention(
+    matrix: SparseMatrix,
+    left: Tensor,
+    right: Tensor,
+    x: Tensor,
+    *,
+    slope: float = 0.2,
+    backend: str = "auto",
+) -> Tensor:
+    """Return means of neighbours' rows with the weights of graph attention, differentiably.
+
+    The weights of a row's nonzeros are the softmax of LeakyReLU(left[row] + right[column]), for
+    each head apart (Velickovic et al. 2018, equation 3). Scores and weights are computed where
+    they are needed, in both directions, and never stored.
+
+    Args:
+        matrix: the pattern, shape (rows, columns); its values are not used.
+        left: shape (rows, heads), float32 or float64.
+        right: shape (columns, heads).
+        x: shape (columns, heads, width).
+        slope: of the LeakyReLU below 0.
+        backend: auto (generated kernel if it can run, else the reference, with one warning), cpu,
+            reference, or the name of an installed kernel backend.
+
+    Returns:
+        Shape (rows, heads, width); zero for rows without nonzeros.
+
+    Raises:
+        DataError: a shape or dtype that does not fit.
+        ConfigError: a slope outside of [0, 1].
+        BackendError: a backend is asked for that cannot run.
+
+    Example:
+        >>> import torch
+        >>> matrix = SparseMatrix.from_coo([0, 0], [0, 1], None, shape=(1, 2))
+        >>> x = torch.tensor([[[1.0]], [[3.0]]])
+        >>> graph_attention(matrix, torch.zeros(1, 1), torch.zeros(2, 1), x).tolist()
+        [[[2.0]]]
+    """
+    if x.ndim != 3 or 0 in x.shape[1:]:
+        raise DataError(
+            f"expected x of shape ({matrix.num_columns}, heads, width), got {tuple(x.shape)}"
+        )
+    heads = x.shape[1]
+    check_tensor("x", x, (matrix.num_columns, heads, "width"), x)
+    check_tensor("left", left, (matrix.num_rows, heads), x)
+    check_tensor("right", right, (matrix.num_columns, heads), x)
+    if not 0 <= slope <= 1:
+        raise ConfigError(f"slope={slope}", allowed="0 to 1")
+    return OPERATION.choose(f"{heads}x{x.shape[2]}", x, backend)(matrix, left, right, x, slope)

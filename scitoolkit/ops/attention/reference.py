@@ -1,0 +1,38 @@
+"""What the kernels compute, in plain torch."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+def attention(
+    rows: Tensor, column: Tensor, left: Tensor, right: Tensor, x: Tensor, slope: float
+) -> Tensor:
+    """Return y with y[i, h] = sum over nonzeros e of row i of a[e, h] x[column[e], h].
+
+    The a[e, h] of a row are the softmax of LeakyReLU(left[i, h] + right[column[e], h]).
+
+    Args:
+        rows, column: place of each nonzero, shape (nnz,).
+        left: shape (rows, heads).
+        right: shape (columns, heads).
+        x: shape (columns, heads, width).
+        slope: of the LeakyReLU below 0.
+
+    Example:
+        >>> import torch
+        >>> none, x = torch.zeros(2, 1), torch.tensor([[[1.0]], [[3.0]]])
+        >>> index = torch.tensor([0, 0]), torch.tensor([1, 0])
+        >>> attention(*index, none, none, x, 0.2).flatten().tolist()
+        [2.0, 0.0]
+    """
+    column = column.long()
+    scores = nn.functional.leaky_relu(left[rows] + right[column], slope)
+    places = rows[:, None].expand_as(scores)
+    largest = left.detach().new_zeros(left.shape)
+    largest = largest.scatter_reduce(0, places, scores.detach(), "amax", include_self=False)
+    weight = (scores - largest[rows]).exp()
+    total = left.new_zeros(left.shape).index_add(0, rows, weight)
+    weight = weight / total[rows]
+    out = x.new_zeros(len(left), *x.shape[1:])
+    return out.index_add(0, rows, weight[:, :, None] * x[column])
