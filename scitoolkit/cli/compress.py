@@ -38,7 +38,7 @@ def compress(
         typer.Option("--train-seconds", "--seconds", min=0, help="Training time of enhancers."),
     ] = 0.0,
     objective: Annotated[
-        str, typer.Option("--for", help="size (fewest bytes) or quality (PSNR for its bytes).")
+        str, typer.Option("--for", help="size (fewest bytes), quality (PSNR), speed.")
     ] = "size",
     missing: Annotated[
         list[float] | None,

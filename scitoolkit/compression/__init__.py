@@ -6,6 +6,7 @@ from scitoolkit.compression.codecs import ErrorBoundedCodec
 from scitoolkit.compression.compress import compress, decompress, inspect_stream
 from scitoolkit.compression.enhancers import Enhancer
 from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.regions import decompress_region
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "compress",
     "compress_slabs",
     "decompress",
+    "decompress_region",
     "inspect_stream",
     "iterate_slabs",
     "max_error",

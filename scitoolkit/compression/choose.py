@@ -30,8 +30,8 @@ OVERHEAD = 100
 DEFAULT_EXCHANGE = 7.0
 # Drop candidates more than 1.4x the smallest: users of an error bound want small files.
 MAX_GROWTH = 1.4
-# Larger fields have their codec chosen on a block of about so many points.
-SAMPLED_POINTS = 1 << 21
+# Larger fields than this have their codec chosen on a block of about so many points.
+SAMPLED_FROM, SAMPLED_POINTS = 1 << 20, 1 << 18
 
 
 class Options(Config):
@@ -45,8 +45,8 @@ class Options(Config):
             to at most twice the bound.
         train_seconds: training time of enhancers that are trained; 0 leaves them out of `auto`.
         objective: `size` writes the smallest stream that keeps the bound, `quality` the one of the
-            highest PSNR for its bytes, up to 1.4 times the smallest. A bound in dB is always met
-            by `quality`.
+            highest PSNR for its bytes, up to 1.4 times the smallest, `speed` that of a fast codec,
+            without enhancer. A bound in dB is always met by `quality`.
 
     Example:
         >>> Options(codec="sz3", guarantee="relaxed").codec
@@ -59,13 +59,16 @@ class Options(Config):
     )
     guarantee: Literal["strict", "relaxed"] = "strict"
     train_seconds: float = Field(default=0.0, ge=0)
-    objective: Literal["size", "quality"] = "size"
+    objective: Literal["size", "quality", "speed"] = "size"
 
     def tried_codecs(self) -> list[ErrorBoundedCodec]:
         """Return the codecs to try on a field, with their settings."""
         if not isinstance(self.codec, str):
             return [self.codec]
-        return [member() for member in map(codecs.get, codecs) if member.automatic]
+        members = map(codecs.get, codecs)
+        if self.objective == "speed":
+            return [member() for member in members if member.fast]
+        return [member() for member in members if member.automatic]
 
     def tried_enhancers(self) -> list[Enhancer]:
         """Return the enhancers to try: closed-form ones in any case, trained ones on demand."""
@@ -154,7 +157,9 @@ def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded:
     Raises:
         BackendError: no codec can take the field.
     """
-    if options.objective == "size":
+    if options.objective == "speed" and isinstance(options.enhancer, str):
+        options = options.model_copy(update={"enhancer": "none"})
+    if options.objective != "quality":
         return _smallest(values, bound, options)
     plain = CandidateSelection(values)
     for encoded in _plain(values, bound, options):
@@ -176,15 +181,17 @@ def _smallest(values: np.ndarray, bound: float, options: Options) -> Encoded:
     Corrections count, so candidates are compared with theirs; an enhancer only pays where it saves
     more corrections than its own bytes. On a large field the codec is chosen on a block of it.
     """
-    if options.codec == "auto" and values.size > SAMPLED_POINTS:
+    if len(options.tried_codecs()) > 1 and values.size > SAMPLED_FROM:
         sample = _smallest(middle_block(values), bound, options)
         (codec,) = (c for c in options.tried_codecs() if isinstance(c, codec_of(sample)))
         options = options.model_copy(update={"codec": codec})
     final, plain = CandidateSelection(values, "size"), list(_plain(values, bound, options))
     if not plain:
         raise _no_codec(values, bound, options)
+    if len(plain) == 1 and plain[0].error is not None and options.enhancer == "none":
+        return plain[0]
     for encoded in plain:
-        final.add(_strict(encoded, values, bound))
+        final.add(encoded if encoded.error is not None else _strict(encoded, values, bound))
     least = min((e.num_bytes for e, _ in final.candidates), default=0)
     leading = [e for e in sorted(plain, key=lambda e: e.num_bytes) if _may_gain(e, least, options)]
     return _enhanced_best(final, leading[:2], bound, options)
@@ -240,7 +247,7 @@ def _plain(values: np.ndarray, bound: float, options: Options) -> Iterator[Encod
             if fixed:
                 raise ConfigError(why, allowed="codec='auto'")
             continue
-        small = options.objective == "size"
+        small = options.objective != "quality"
         for factor in codec.size_factors(values.size) if small else codec.factors(values.size):
             try:
                 yield field.encode_base(codec, values, bound, factor)

@@ -64,17 +64,24 @@ def pack(header: Mapping[str, Any], sections: Mapping[str, bytes]) -> bytes:
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -15, zdict=_DICTIONARY)
     packed = squeeze.compress(text.encode()) + squeeze.flush()
     table = b"".join(
-        _varint(len(data)) + struct.pack("<I", zlib.crc32(data)) for data in sections.values()
+        varint(len(data)) + struct.pack("<I", zlib.crc32(data)) for data in sections.values()
     )
     values = struct.pack("<I", header[VALUES_CRC]) if VALUES_CRC in header else b""
     version = bytes([VERSIONS[1] if values else VERSIONS[0]])
-    checked = version + values + _varint(len(packed)) + packed + table
+    checked = version + values + varint(len(packed)) + packed + table
     crc = struct.pack("<I", zlib.crc32(checked))
     return b"".join([MAGIC, checked[:1], crc, checked[1:], *sections.values()])
 
 
-def unpack(stream: bytes | memoryview) -> tuple[dict[str, Any], dict[str, memoryview]]:
+def unpack(
+    stream: bytes | memoryview, *, verified: bool = True
+) -> tuple[dict[str, Any], dict[str, memoryview]]:
     """Return header and sections of a stream, every byte verified.
+
+    Args:
+        stream: what `pack` wrote.
+        verified: False leaves the checksums of sections to a reader that needs a part of them and
+            checks that part by itself.
 
     Raises:
         DataError: not a stream, another version, truncated, or a checksum that does not match.
@@ -96,7 +103,7 @@ def unpack(stream: bytes | memoryview) -> tuple[dict[str, Any], dict[str, memory
         end += length
         if len(data) != length:
             raise _damaged(f"section {name!r} is truncated")
-        if zlib.crc32(data) != crc:
+        if verified and zlib.crc32(data) != crc:
             raise _damaged(f"checksum of section {name!r} does not match")
         sections[name] = data
     if end != len(view):
@@ -127,7 +134,7 @@ def _head(view: memoryview) -> tuple[dict[str, Any], list[tuple[str, int, int]],
     start = 9 if view[4] == VERSIONS[0] else 13
     if len(view) < start:
         raise _damaged("the header is truncated")
-    length, position = _read_varint(view, start)
+    length, position = read_varint(view, start)
     if length > MAX_HEADER or position + length > len(view):
         raise _damaged("the header is truncated")
     header = _inflate(view[position : position + length])
@@ -137,7 +144,7 @@ def _head(view: memoryview) -> tuple[dict[str, Any], list[tuple[str, int, int]],
     position += length
     table = []
     for name in names:
-        size, position = _read_varint(view, position)
+        size, position = read_varint(view, position)
         if position + 4 > len(view):
             raise _damaged("the table of sections is truncated")
         table.append((str(name), size, struct.unpack_from("<I", view, position)[0]))
@@ -158,7 +165,8 @@ def _inflate(packed: memoryview) -> Any:
         raise _damaged("the header cannot be read") from None
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Return an integer of at least 0 in base 128, the least significant group first."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -166,7 +174,8 @@ def _varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
+def read_varint(view: memoryview, position: int) -> tuple[int, int]:
+    """Return an integer and the position behind it."""
     value = 0
     for shift in range(0, 63, 7):
         if position >= len(view):

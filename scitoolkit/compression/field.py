@@ -28,11 +28,16 @@ MARGIN = 0.5
 
 @dataclass(frozen=True)
 class Encoded:
-    """A coded field, what it decodes to and what the header must say about it."""
+    """A coded field, what it decodes to and what the header must say about it.
+
+    Attributes:
+        error: see `CodedField.error`; None once anything follows the codec.
+    """
 
     header: dict[str, Any]
     sections: dict[str, bytes]
     decoded: np.ndarray = field(repr=False)
+    error: float | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -52,7 +57,7 @@ def encode_base(
         factor: one of `codec.factors`, the share of the bound that the codec is given.
     """
     coded = codec.code(values, bound, factor)
-    return Encoded({"base": coded.header}, {"base": coded.data}, coded.decoded)
+    return Encoded({"base": coded.header}, {"base": coded.data}, coded.decoded, coded.error)
 
 
 def codec_of(encoded: Encoded) -> type[ErrorBoundedCodec]:
@@ -85,7 +90,7 @@ def with_corrections(encoded: Encoded, values: np.ndarray, bound: float) -> Enco
     dyadic.correct(decoded, corrections, inner)
     data = dyadic.encode_integers(corrections)
     sections = {**encoded.sections, "corrections": data}
-    return replace(encoded, sections=sections, decoded=decoded)
+    return replace(encoded, sections=sections, decoded=decoded, error=None)
 
 
 def decode_field(

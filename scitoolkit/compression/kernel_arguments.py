@@ -27,8 +27,10 @@ def extents(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def pointer(array: np.ndarray) -> ctypes.c_void_p:
-    """Return the address of an array's first element; the caller keeps the array alive."""
-    return ctypes.c_void_p(array.ctypes.data)
+    """Return the address of an array's first element; the array lives as long as the result."""
+    address = ctypes.c_void_p(array.ctypes.data)
+    address.array = array  # type: ignore[attr-defined]
+    return address
 
 
 def real(dtype: np.dtype) -> str:

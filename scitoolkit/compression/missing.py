@@ -127,7 +127,7 @@ class MissingValues:
 
     def clip(self, values: np.ndarray) -> np.ndarray:
         """Return decoded values moved into the valid range, where their originals were."""
-        if not (math.isfinite(self.valid_min) or math.isfinite(self.valid_max)):
+        if not self.limited:
             return values
         low = _inside(self.valid_min, values.dtype, upward=True)
         high = _inside(self.valid_max, values.dtype, upward=False)
@@ -139,6 +139,11 @@ class MissingValues:
         return MissingValues(
             tuple(v for v in self.values if MissingValues((v,)).occurs_in(values)), low, high
         )
+
+    @property
+    def limited(self) -> bool:
+        """Whether valid values have a smallest or a largest one."""
+        return math.isfinite(self.valid_min) or math.isfinite(self.valid_max)
 
     def occurs_in(self, values: np.ndarray) -> bool:
         """Return whether one of the single values is in an array."""

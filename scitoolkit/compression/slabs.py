@@ -25,9 +25,12 @@ from scitoolkit.compression.compress import (
 from scitoolkit.compression.container import pack, unpack
 from scitoolkit.compression.mask import special_values
 from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.threads import map_in_order, threads
 from scitoolkit.compression.value_range import ValueRange
 
-SLAB_BYTES = 1 << 28
+SLAB_BYTES = 1 << 26
+# Slabs of at least so many rows have a multiple of it, so that blocks are whole.
+WHOLE_ROWS = 64
 
 
 def compress_slabs(
@@ -47,7 +50,7 @@ def compress_slabs(
         asked: the bound.
         options: codec, enhancer, guarantee.
         missing: see `compress`.
-        slab_bytes: largest slab; memory stays below about eight of them.
+        slab_bytes: largest slab; memory stays below about eight of them a thread.
         where: name of the array, for messages.
 
     Example:
@@ -62,11 +65,14 @@ def compress_slabs(
     if not shape or rows >= shape[0]:
         return compress_within(as_numpy(array[...]), asked, options, missing=known, where=where)
     extent = _extent(array, rows, known, asked, where)
-    sections = {}
-    for number, slab in enumerate(_slabs(array, rows)):
-        sections[str(number)] = compress_within(
-            slab, asked, options, missing=known, extent=extent, where=where
-        )
+
+    def coded(slab: np.ndarray) -> bytes:
+        return compress_within(slab, asked, options, missing=known, extent=extent, where=where)
+
+    # The blocks of a fast codec are shared by threads already.
+    workers = 1 if options.objective == "speed" else threads()
+    streams = map_in_order(coded, _slabs(array, rows), workers)
+    sections = {str(number): stream for number, stream in enumerate(streams)}
     header = {
         "dtype": dtype.str, "shape": list(shape), "slabs": len(sections),
         "bound": {"mode": asked.mode, "value": asked.value}, "base": {"name": "slabs"},
@@ -100,7 +106,8 @@ def iterate_slabs(stream: bytes | memoryview) -> Iterator[np.ndarray]:
 
 def _rows(shape: tuple[int, ...], dtype: np.dtype, slab_bytes: int) -> int:
     row = math.prod(shape[1:]) * dtype.itemsize
-    return max(slab_bytes // max(row, 1), 1)
+    rows = max(slab_bytes // max(row, 1), 1)
+    return rows - rows % WHOLE_ROWS if rows > WHOLE_ROWS else rows
 
 
 def _slabs(array: Any, rows: int) -> Iterator[np.ndarray]:

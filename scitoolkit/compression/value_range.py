@@ -10,6 +10,7 @@ from scitoolkit.core.errors import NumericalError
 MAX_OUTLIER_RATIO = 1e6
 QUANTILES = (0.001, 0.999)
 SAMPLED_POINTS = 1 << 16
+ROW = 1 << 12
 
 
 class ValueRange:
@@ -31,10 +32,8 @@ class ValueRange:
         """Take a part of the array, without missing values, into account."""
         if not values.size:
             return
-        low, high = values.min(), values.max()
-        above, below = values[values > low], values[values < high]
-        lows = [float(low), *([float(above.min())] if above.size else [])]
-        highs = [float(high), *([float(below.max())] if below.size else [])]
+        lows = _two_lowest(values)
+        highs = [-low for low in _two_lowest(values, sign=-1)]
         self._lowest = sorted({*self._lowest, *lows})[:2]
         self._highest = sorted({*self._highest, *highs}, reverse=True)[:2]
         step = max(values.size // SAMPLED_POINTS, 1)
@@ -90,3 +89,18 @@ class ValueRange:
             fix=f"name missing values (--missing {suspect:.7g}, missing={suspect:.7g}), or give "
             "--abs or --pw-rel",
         )  # fmt: skip
+
+
+def _two_lowest(values: np.ndarray, sign: int = 1) -> list[float]:
+    """Return the smallest value and the next larger one, if there is one; of -x for sign -1.
+
+    Rows without the smallest value have their smallest value only looked at.
+    """
+    flat = values.reshape(-1)
+    least, without = (np.min, np.greater) if sign > 0 else (np.max, np.less)
+    rows = flat[: flat.size // ROW * ROW].reshape(-1, ROW)
+    each = least(rows, axis=1, initial=flat[0])
+    low = least(np.append(least(each, initial=flat[0]), flat[rows.size :]))
+    rest = np.concatenate([rows[each == low].reshape(-1), flat[rows.size :], each])
+    rest = rest[without(rest, low)]
+    return [sign * float(low), *([sign * float(least(rest))] if rest.size else [])]

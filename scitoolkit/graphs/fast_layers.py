@@ -20,15 +20,17 @@ def fast_forward(layer: nn.Module) -> FastForward | None:
 
     Whether it equals the layer as it is configured is for the proof to find out.
     """
-    from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, SAGEConv, SGConv
+    from torch_geometric import nn as layers
 
     forms: dict[type, FastForward] = {
-        GCNConv: _gcn, SAGEConv: _sage, GINConv: _gin, APPNP: _appnp, SGConv: _simple,
-        GATConv: attention,
+        layers.GCNConv: _gcn, layers.SAGEConv: _sage, layers.GINConv: _gin,
+        layers.GATConv: attention, layers.APPNP: _appnp, layers.SGConv: _simple,
+        layers.SSGConv: _spectral, layers.TAGConv: _adaptive, layers.LGConv: _light,
+        layers.ARMAConv: _arma,
     }  # fmt: skip
     # The proof drops nothing and runs a model once: it sees neither of these.
-    drops_edges = isinstance(layer, (APPNP, GATConv)) and layer.dropout > 0
-    keeps_sums = isinstance(layer, SGConv) and layer.cached
+    drops_edges = isinstance(layer, (layers.APPNP, layers.GATConv)) and layer.dropout > 0
+    keeps_sums = isinstance(layer, (layers.SGConv, layers.SSGConv)) and layer.cached
     return None if drops_edges or keeps_sums else forms.get(type(layer))
 
 
@@ -102,6 +104,57 @@ def _simple(layer: Any, part: Part, x: Tensor) -> Tensor:
         x = _aggregate(part, x, "gcn")
     x = x @ weight.t() if wide else x
     return x if bias is None else x + bias
+
+
+def _spectral(layer: Any, part: Part, x: Tensor) -> Tensor:
+    total = x * layer.alpha
+    for _ in range(layer.K):
+        x = _aggregate(part, x, "gcn")
+        total = total + (1 - layer.alpha) / layer.K * x
+    return layer.lin(total)
+
+
+def _light(layer: Any, part: Part, x: Tensor) -> Tensor:
+    return _aggregate(part, x, "symmetric" if layer.normalize else "sum")
+
+
+def _adaptive(layer: Any, part: Part, x: Tensor) -> Tensor:
+    """Sum over k of A^k X W_k, by Horner's rule where that leaves fewer columns."""
+    weights = [each.weight for each in layer.lins]
+    if weights[0].shape[0] < weights[0].shape[1]:
+        out = x @ weights[-1].t()
+        for weight in reversed(weights[:-1]):
+            out = _light(layer, part, out) + x @ weight.t()
+    else:
+        out = x @ weights[0].t()
+        for weight in weights[1:]:
+            x = _light(layer, part, x)
+            out = out + x @ weight.t()
+    return out if layer.bias is None else out + layer.bias
+
+
+def _arma(layer: Any, part: Part, x: Tensor) -> Tensor:
+    """The stacks of one layer are columns of one product, shape (n_own, stacks x width)."""
+    stacks, width = layer.num_stacks, layer.out_channels
+    out = _side_by_side(x, layer.init_weight)
+    for t in range(layer.num_layers):
+        own = 0 if layer.shared_weights else t
+        if t > 0:
+            by_stack = out.view(len(x), stacks, width).transpose(0, 1)
+            weight = layer.weight[0 if layer.shared_weights else t - 1]
+            out = (by_stack @ weight).transpose(0, 1).flatten(1)
+        out = _aggregate(part, out, "symmetric")
+        root = nn.functional.dropout(x, layer.dropout, layer.training)
+        out = out + _side_by_side(root, layer.root_weight[own])
+        if layer.bias is not None:
+            out = out + layer.bias[own].flatten()
+        out = out if layer.act is None else layer.act(out)
+    return out.view(len(x), stacks, width).mean(1)
+
+
+def _side_by_side(x: Tensor, weight: Tensor) -> Tensor:
+    """x W_k for each of the stacked matrices."""
+    return x @ weight.movedim(0, 1).flatten(1)
 
 
 def _gin(layer: Any, part: Part, x: Tensor) -> Tensor:

@@ -35,7 +35,6 @@ from scitoolkit.graphs.simulated import run_ranks
 log: Logger = get_logger(__name__)
 
 NODES, EDGES = 41, 160
-PATIENCE = 20.0  # seconds that a simulated rank waits for another
 LIMIT = 1e-10  # relative error in float64
 FLOOR = 1e-4  # of the largest number: a gradient that is zero but for rounding has no scale
 _ALONE = threading.Lock()  # the default dtype and generator belong to the whole process
@@ -330,7 +329,7 @@ def _compare(
         return trace, part.nodes
 
     try:
-        done = run_ranks(grid.size, work, Traffic, PATIENCE)
+        done = run_ranks(grid.size, work, Traffic)
     except threading.BrokenBarrierError:
         return _refusal([], "ranks wait for each other", grid.size), np.inf
     except Exception:

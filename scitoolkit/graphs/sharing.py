@@ -10,7 +10,7 @@ import torch
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.graphs.collectives import SumOverRanks
-from scitoolkit.graphs.communicator import Communicator
+from scitoolkit.graphs.communicator import Communicator, SingleProcess
 from scitoolkit.graphs.config import PartitionConfig
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid, all_grids, make_grid
@@ -21,6 +21,7 @@ from scitoolkit.graphs.stored_part import StoredPart
 from scitoolkit.graphs.weighting import weighted_adjacency
 
 Array = np.ndarray
+Moments = tuple[Array, Array]
 log: Logger = get_logger(__name__)
 
 
@@ -76,13 +77,11 @@ def normalised_features(graph: Graph, how: str, nodes: Array) -> torch.Tensor:
     Raises:
         ConfigError: `standard` without training nodes.
     """
-    moments = None
+    by = None
     if how == "standard":
-        if not len(graph.parts.get("train", ())):
-            raise _no_training_nodes()
-        known = graph.dense_features(graph.parts["train"])
-        moments = known.mean(0), known.std(0)
-    return _normalised(graph.dense_features(nodes), how, moments)
+        train = graph.parts.get("train", np.zeros(0, np.int64))
+        by = moments(graph.dense_features(train), SingleProcess())
+    return _normalised(graph.dense_features(nodes), how, by)
 
 
 def stored_features(part: StoredPart, how: str) -> torch.Tensor:
@@ -97,31 +96,40 @@ def stored_features(part: StoredPart, how: str) -> torch.Tensor:
             "the graph was partitioned without features", where=str(part.files.path.parent),
             fix="scitoolkit graphs partition --nodes FILE",
         )  # fmt: skip
-    x, moments = part.files.read("x"), None
+    x, by = part.files.read("x"), None
     if how == "standard":
         rows = part.files.read("train") if "train" in part.files else np.zeros(0, np.int64)
-        known = torch.from_numpy(x[rows].astype(np.float64))
-        sums = torch.stack([torch.full((known.shape[1],), float(len(rows))), known.sum(0),
-                            known.square().sum(0)])  # fmt: skip
-        count, first, second = SumOverRanks.apply(sums.double(), part.ranks).numpy()
-        if not count.all():
-            raise _no_training_nodes()
-        mean = first / count
-        moments = mean, np.sqrt(np.maximum(second / count - mean**2, 0))
-    return _normalised(x, how, moments)
+        by = moments(x[rows], part.ranks)
+    return _normalised(x, how, by)
 
 
-def _no_training_nodes() -> ConfigError:
-    return ConfigError(
-        "no training nodes to standardise by", where="data.normalise", allowed="none, rows"
-    )
+def moments(rows: Array, ranks: Communicator) -> Moments:
+    """Return mean and deviation of the rows of all ranks, each shape (width,), float64.
+
+    Args:
+        rows: this rank's training rows, shape (n, width); n may be 0.
+        ranks: the ranks.
+
+    Raises:
+        ConfigError: no rows on any rank.
+    """
+    known = torch.from_numpy(rows.astype(np.float64))
+    count = torch.full((known.shape[1],), float(len(known)), dtype=torch.float64)
+    total, count = SumOverRanks.apply(torch.stack([known.sum(0), count]), ranks)
+    if not bool((count > 0).all()):
+        raise ConfigError(
+            "no training nodes to standardise by", where="data.normalise", allowed="none, rows"
+        )
+    mean = total / count
+    spread = SumOverRanks.apply((known - mean).square().sum(0), ranks) / count
+    return mean.numpy(), spread.sqrt().numpy()
 
 
-def _normalised(x: Array, how: str, moments: tuple[Array, Array] | None) -> torch.Tensor:
+def _normalised(x: Array, how: str, by: Moments | None) -> torch.Tensor:
     if how == "rows":
         total = x.sum(1, keepdims=True)
         x = x / np.where(total == 0, 1, total)
-    if moments is not None:
-        mean, deviation = moments
+    if by is not None:
+        mean, deviation = by
         x = (x - mean) / np.where(deviation == 0, 1, deviation)
     return torch.from_numpy(x.astype(np.float32, copy=False))

@@ -1,4 +1,9 @@
-"""Ranks as threads of one process: distributed algorithms tested on any number, in milliseconds."""
+"""Ranks as threads of one process: distributed algorithms tested on any number, in milliseconds.
+
+One thread runs at a time, to its next exchange, then the next rank's does. So threads do not wait
+for Python's lock, random numbers come in one order, and a rank that waits for others that have
+ended is found at once.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +13,41 @@ from typing import Any
 
 from torch import Tensor
 
-WAIT_SECONDS = 60.0
-
 
 class _Board:
-    barrier: Any
+    """Whose turn it is, and what ranks have posted for this exchange and the one before."""
 
-    def __init__(self, size: int, seconds: float) -> None:
-        self.barrier = threading.Barrier(size, timeout=seconds)
-        self.posted: list[Any] = [None] * size
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.posted: list[list[Any]] = [[None] * size, [None] * size]
+        self.ended = [False] * size
+        self.broken = False
+        self._turn = [threading.Semaphore(0) for _ in range(size)]
+
+    def take_turn(self, rank: int) -> None:
+        self._turn[rank].acquire()
+
+    def pass_turn(self, rank: int) -> None:
+        """Let the next rank run that has not ended."""
+        for step in range(1, self.size + 1):
+            other = (rank + step) % self.size
+            if not self.ended[other]:
+                self._turn[other].release()
+                return
+
+    def exchange(self, rank: int, number: int, parts: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+        """Post, let all others post, and return what each rank posted.
+
+        Raises:
+            BrokenBarrierError: a rank has ended, or failed.
+        """
+        posted = self.posted[number % 2]
+        posted[rank] = (number, parts)
+        self.pass_turn(rank)
+        self.take_turn(rank)
+        if self.broken or any(each is None or each[0] != number for each in posted):
+            raise threading.BrokenBarrierError
+        return [each[1] for each in posted]
 
 
 class ThreadRank:
@@ -24,76 +55,71 @@ class ThreadRank:
 
     Attributes:
         rank, size: this rank and their number.
-        log: numbers received from each rank, one list an exchange.
     """
 
     def __init__(self, rank: int, board: _Board, traffic: Any) -> None:
         self.rank: int = rank
-        self.size: int = len(board.posted)
+        self.size: int = board.size
         self._board = board
+        self._exchanges = 0
         self.traffic = traffic
-        self.log: list[list[int]] = []
 
     def start(
         self, send: Tensor, sent: Sequence[int], receive: Tensor, received: Sequence[int]
     ) -> Callable[[], None]:
         """Exchange at once; counts that do not fit each other are an error on this rank."""
-        board = self._board
-        board.posted[self.rank] = send.detach().clone().split(list(sent))
-        board.barrier.wait()
-        parts = [board.posted[other][self.rank] for other in range(self.size)]
-        board.barrier.wait()
-        for other, (part, count) in enumerate(zip(parts, received, strict=True)):
+        mine = send.detach().clone().split(list(sent))
+        posted = self._board.exchange(self.rank, self._exchanges, mine)
+        self._exchanges += 1
+        begin = 0
+        for other, count in enumerate(received):
+            part = posted[other][self.rank]
             if len(part) != count:
-                board.barrier.abort()
                 raise AssertionError(
                     f"rank {self.rank} expects {count} numbers from rank {other}, who sent "
                     f"{len(part)}"
                 )
-        begin = 0
-        for part in parts:
-            receive[begin : begin + len(part)] = part
-            begin += len(part)
-        self.log.append([len(part) for part in parts])
+            receive[begin : begin + count] = part
+            begin += count
         self.traffic.count(self.rank, received, send.element_size())
         return lambda: None
 
 
-def run_ranks(
-    size: int,
-    function: Callable[[ThreadRank], Any],
-    traffic: Callable[[], Any],
-    seconds: float = WAIT_SECONDS,
-) -> list:
-    """Call `function(rank)` on `size` ranks at once and return what they return.
+def run_ranks(size: int, function: Callable[[ThreadRank], Any], traffic: Callable[[], Any]) -> list:
+    """Call `function(rank)` on `size` ranks and return what they return.
 
     Args:
         size: number of ranks.
         function: called with a `ThreadRank`.
         traffic: makes each rank's counter.
-        seconds: that a rank waits for the others in an exchange.
 
     Raises:
+        BrokenBarrierError: a rank waits for one that has ended.
         BaseException: the first rank's error; the others end with it.
     """
-    board = _Board(size, seconds)
+    board = _Board(size)
     results: list[Any] = [None] * size
-    errors: list[BaseException | None] = [None] * size
+    errors: list[BaseException] = []
 
     def work(rank: int) -> None:
+        board.take_turn(rank)
         try:
-            results[rank] = function(ThreadRank(rank, board, traffic()))
+            if not board.broken:
+                results[rank] = function(ThreadRank(rank, board, traffic()))
         except BaseException as error:
-            errors[rank] = error
-            board.barrier.abort()
+            errors.append(error)
+            board.broken = True
+        finally:
+            board.ended[rank] = True
+            board.pass_turn(rank)
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
     for thread in threads:
         thread.start()
+    board.pass_turn(size - 1)
     for thread in threads:
         thread.join()
-    real = [e for e in errors if e is not None and not isinstance(e, threading.BrokenBarrierError)]
-    for error in [*real, *errors]:
-        if error is not None:
-            raise error
+    real = [error for error in errors if not isinstance(error, threading.BrokenBarrierError)]
+    for error in real or errors:
+        raise error
     return results

@@ -115,6 +115,10 @@ class StoredPart(Part):
             return self._product(x)
         if weighting == "mean":
             return self._product(x) / self._degree.clamp(min=1).to(x.dtype)[:, None]
+        if weighting == "symmetric":
+            scale = self._degree.clamp(min=1).to(x.dtype).rsqrt()[:, None]
+            scale = scale * (self._degree > 0).to(x.dtype)[:, None]
+            return self._product(x * scale) * scale
         # A node's own loops are replaced by exactly one of weight 1.
         scale = (self._degree - self._loops + 1).to(x.dtype).rsqrt()[:, None]
         scaled = x * scale
@@ -179,5 +183,5 @@ def whole_graph(graph: PartitionedGraph) -> Graph:
     return Graph(
         np.concatenate(source)[order], np.concatenate(target)[order], graph.num_nodes,
         np.zeros((graph.num_nodes, 0)) if x is None else x, of_nodes("y"), splits,
-        str(graph.path), of_edges("edge_weight"), of_edges("edge_attr"),
+        str(graph.path), of_edges("edge_weight"), of_edges("edge_attr"), graph.header["target"],
     )  # fmt: skip

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.graph import Graph
 
-WEIGHTINGS = ("sum", "mean", "gcn")
+WEIGHTINGS = ("sum", "mean", "gcn", "symmetric")
 
 
 def check_weighting(weighting: str) -> None:
@@ -30,8 +30,9 @@ def weighted_adjacency(
 
     Args:
         graph: the whole graph.
-        weighting: `sum` (1 an edge), `mean` (1 / in-degree of the target), or `gcn`, which is
-            D^-1/2 (A + I) D^-1/2 with one loop at every node (Kipf and Welling 2017, eq. 2).
+        weighting: `sum` (1 an edge), `mean` (1 / in-degree of the target), `symmetric`, which is
+            D^-1/2 A D^-1/2 with the in-degrees D, or `gcn`, which is D^-1/2 (A + I) D^-1/2 with one
+            loop at every node (Kipf and Welling 2017, eq. 2).
         dtype: of the weights.
 
     Raises:
@@ -53,8 +54,10 @@ def weighted_adjacency(
         nodes = np.arange(size)
         source = np.concatenate([source[others], nodes])
         target = np.concatenate([target[others], nodes])
+    if weighting in ("gcn", "symmetric"):
         degree = np.bincount(target, minlength=size).astype(np.float64)
-        weight = 1.0 / np.sqrt(degree[source] * degree[target])
+        scale = np.divide(1.0, np.sqrt(degree), out=np.zeros(size), where=degree > 0)
+        weight = scale[source] * scale[target]
     matrix = sp.coo_matrix((weight, (target, source)), shape=(size, size)).tocsr()
     matrix.sum_duplicates()
     return matrix.astype(dtype)

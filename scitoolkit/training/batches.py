@@ -1,4 +1,4 @@
-"""Batches of a plain torch DataLoader, with the loader contract where that can be kept."""
+"""Batches of a torch DataLoader, with the loader contract where that can be kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch import Tensor
+from torch.utils.data import DataLoader, DistributedSampler
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError
@@ -14,17 +15,21 @@ from scitoolkit.core.seeds import derive_seed
 
 
 class DataLoaderBatches:
-    """Batches of a torch DataLoader on one process.
+    """Batches of a torch DataLoader.
 
     The order of an epoch depends on (seed, epoch) where the sampler draws from torch's default
     generator. A resume in the middle of an epoch reads the batches before it again and drops them.
+    Each of several processes reads every batch and keeps its share of the rows.
 
     Args:
-        loader: gives `dict[str, Tensor]`; see its `collate_fn`.
+        loader: gives global batches, `dict[str, Tensor]` or a tuple of tensors, whose keys are then
+            "0", "1", ...; the first dimension of a tensor is the sample.
         seed: of the order.
+        rank, world: this process and their number.
 
     Raises:
-        ConfigError: the number of batches is unknown.
+        ConfigError: the number of batches is unknown, or the loader's sampler shares out samples
+            itself.
 
     Example:
         >>> rows = [{"x": torch.tensor(float(i))} for i in range(4)]
@@ -33,8 +38,16 @@ class DataLoaderBatches:
         [[0.0, 1.0], [2.0, 3.0]]
     """
 
-    def __init__(self, loader: DataLoader[Any], seed: int) -> None:
+    def __init__(
+        self, loader: DataLoader[Any], seed: int, *, rank: int = 0, world: int = 1
+    ) -> None:
         self._loader, self._seed = loader, seed
+        self._rank, self._world = rank, world
+        if isinstance(loader.sampler, DistributedSampler):
+            raise ConfigError(
+                "the DataLoader has a DistributedSampler, its batches are no global batches",
+                fix="leave the sampler out: each process takes its share of every batch",
+            )
         self._epoch, self._cursor, self._handed_out = 0, 0, 0
         try:
             len(loader)
@@ -61,7 +74,7 @@ class DataLoaderBatches:
         while ahead is not None:
             self._cursor += 1
             self._handed_out += 1
-            yield _checked(ahead)
+            yield _share(_named(ahead), self._rank, self._world)
             ahead = next(iterator, None)
 
     def set_epoch(self, epoch: int) -> None:
@@ -91,11 +104,11 @@ class DataLoaderBatches:
         return {"batches": self._handed_out}
 
 
-def as_loader(loader: Any, seed: int, world: int) -> Any:
+def as_loader(loader: Any, seed: int, rank: int, world: int) -> Any:
     """Return a loader that keeps the contract, given one or a torch DataLoader.
 
     Raises:
-        ConfigError: a DataLoader on several processes, or something else than a loader.
+        ConfigError: something else than a loader.
     """
     if not isinstance(loader, DataLoader):
         missing = [
@@ -107,19 +120,31 @@ def as_loader(loader: Any, seed: int, world: int) -> Any:
                 allowed="a `scitoolkit.core.contracts.Loader` or a torch DataLoader",
             )
         return loader
-    if world > 1:
-        raise ConfigError(
-            f"a torch DataLoader on {world} processes: every process would read all samples",
-            allowed="a loader that shares each batch, such as TensorLoader",
-            fix="train on one process, or replace the DataLoader",
-        )
-    return DataLoaderBatches(loader, seed)
+    return DataLoaderBatches(loader, seed, rank=rank, world=world)
 
 
-def _checked(batch: Any) -> Batch:
-    if isinstance(batch, Mapping):
+def _named(batch: Any) -> Batch:
+    """Return a batch as a dict of tensors; a sequence is named by position."""
+    if isinstance(batch, list | tuple):
+        batch = {str(position): value for position, value in enumerate(batch)}
+    if isinstance(batch, Mapping) and all(isinstance(v, Tensor) for v in batch.values()):
         return dict(batch)
+    what = type(batch).__name__
+    if isinstance(batch, Mapping):
+        key, value = next((k, v) for k, v in batch.items() if not isinstance(v, Tensor))
+        what = f"{type(value).__name__} as {key!r}"
     raise DataError(
-        f"the DataLoader gives a {type(batch).__name__}, a batch is a dict of tensors",
-        fix="a dataset of dicts, or collate_fn=lambda rows: {'x': ..., 'y': ...}",
+        f"the DataLoader gives a {what}, a batch is a dict or a tuple of tensors",
+        fix="collate_fn=lambda rows: {'x': ..., 'y': ...}",
     )
+
+
+def _share(batch: Batch, rank: int, world: int) -> Batch:
+    """Return a rank's rows of a batch; of a batch of fewer rows than ranks, perhaps a filler."""
+    if world == 1:
+        return batch
+    rows = max((len(v) for v in batch.values() if v.dim()), default=0)
+    start, stop = rank * rows // world, (rank + 1) * rows // world
+    kept = slice(start, stop) if stop > start else slice(0, 1)
+    share = {k: v[kept] if v.dim() and len(v) == rows else v for k, v in batch.items()}
+    return {**share, "num_valid": torch.tensor(stop - start)}

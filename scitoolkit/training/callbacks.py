@@ -21,9 +21,16 @@ log: logging.Logger = get_logger(__name__)
 
 
 class Callback:
-    """Base of the callbacks: does nothing; override the hooks that are wanted."""
+    """Base of the callbacks: does nothing; override the hooks that are wanted.
+
+    Attributes:
+        wants_every_step: whether `on_step` is called.
+        should_stop: set to True in a hook, on any rank, it ends the training at the next step
+            boundary: all ranks validate, save and return from `fit` as at the last step.
+    """
 
     wants_every_step = False
+    should_stop: bool = False
 
     def on_fit_start(self, trainer: TrainingView) -> None:
         """Be called before the first step, after a resume."""

@@ -22,6 +22,7 @@ from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.training.loggers import AnyLogger
 from scitoolkit.training.memory.config import MemoryConfig
+from scitoolkit.training.optim.groups import ParameterGroup
 from scitoolkit.training.optim.optimizers import AdamW, AnyOptimizer, optimizers
 from scitoolkit.training.optim.schedules import AnySchedule, Constant
 from scitoolkit.training.strategies.config import (
@@ -79,6 +80,12 @@ class TrainingConfig(Config):
     schedule: AnySchedule = Constant()
     clip_norm: PositiveFloat | None = Field(default=None, description="gradient norm at most")
     ema_decay: float | None = Field(default=None, gt=0, lt=1, description="average the weights")
+    swa_start: float | None = Field(
+        default=None, ge=0, lt=1, description="average the weights equally from this share on"
+    )
+    parameter_groups: tuple[ParameterGroup, ...] = Field(
+        default=(), description="learning rate and weight decay of some parameters"
+    )
     early_stopping: Annotated[EarlyStopping | None, FREE_ON_RESUME] = None
     memory: MemoryConfig | None = Field(default=None, description="compressed activations")
     checkpoint: Annotated[CheckpointConfig, FREE_ON_RESUME] = CheckpointConfig()
@@ -129,6 +136,13 @@ class TrainingConfig(Config):
         optimizer, strategy = self.optimizer, self.named_strategy()
         if strategy is not None and strategy.shards_parameters and not optimizer.shardable:
             raise ValueError(_not_shardable(optimizer.name, strategy.name))
+        if self.ema_decay is not None and self.swa_start is not None:
+            raise ValueError("ema_decay and swa_start both average the weights: leave one out")
+        if self.parameter_groups and not optimizer.grouped:
+            raise ValueError(f"optimizer {optimizer.name} takes no parameter_groups")
+        if any(g.weight_decay is not None for g in self.parameter_groups):
+            if "weight_decay" not in type(optimizer).model_fields:
+                raise ValueError(f"optimizer {optimizer.name} has no weight_decay to set in groups")
         if self.memory is not None and self.compile:
             raise ValueError("memory.activations needs compile: false")
         if self.precision not in optimizer.precisions:

@@ -10,8 +10,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.core.errors import BackendError, NumericalError, ScitoolkitError
+from scitoolkit.core.errors import NumericalError, ScitoolkitError
 from scitoolkit.training.config import TrainingConfig
+from scitoolkit.training.rank_reports import LostRank
 from scitoolkit.training.sharding import local
 
 _LOST = ("connection closed", "connection reset", "broken pipe", "timed out", "timeout", "gloo")
@@ -38,9 +39,8 @@ def explained(config: TrainingConfig, step: Callable[[], int]) -> Iterator[None]
                 "training.strategy=sharded on more processes, or training.precision=bf16",
             ) from error
         if dist.is_initialized() and any(s in str(error).lower() for s in _LOST):
-            raise BackendError(
-                f"rank {dist.get_rank()} lost another rank at step {step() + 1} ({lines[0][:200]})",
-                fix="see the first error of the other ranks; a rank without one was killed",
+            raise LostRank(
+                f"rank {dist.get_rank()} lost another rank at step {step() + 1} ({lines[0][:200]})"
             ) from None
         raise
 

@@ -15,6 +15,7 @@ from scitoolkit.training.averaging import WeightAverage
 from scitoolkit.training.checkpoint import Reader, Snapshot
 from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.memory.store import ActivationMemory
+from scitoolkit.training.optim.groups import grouped
 from scitoolkit.training.optim.schedules import LearningRate
 from scitoolkit.training.state import OptimizerState, load_tensors, model_tensors
 from scitoolkit.training.step import OptimizerStep
@@ -66,14 +67,21 @@ class Fit:
         named = [(n, p) for n, p in task.model.named_parameters() if p.requires_grad]
         if not named:
             raise ConfigError("the model has no parameters to train", where="model")
-        optimizer = config.optimizer.build([p for _, p in named])
-        self._optimizer_state = OptimizerState(optimizer, [n for n, _ in named])
+        groups = grouped(named, config.parameter_groups, config.optimizer.lr)
+        whole = [p for _, p in named]
+        given = [g for _, g in groups] if config.parameter_groups else whole
+        optimizer = config.optimizer.build(given)
+        self._optimizer_state = OptimizerState(optimizer, [n for names, _ in groups for n in names])
         self._optimizer_state.pack()  # what could not be saved is refused before the first step
         self.steps_per_epoch: int = -(-len(loader) // config.accumulate)
         position.step, position.epoch = 0, 0
         position.total_steps = config.steps or config.epochs * self.steps_per_epoch
-        self.rate: LearningRate = LearningRate(config.schedule, optimizer, position.total_steps)
-        self.average: WeightAverage = WeightAverage(task.model, named, config.ema_decay, strategy)
+        samples = config.batch_size * config.accumulate
+        schedule = config.schedule.for_training(samples, self.steps_per_epoch, position.total_steps)
+        self.rate: LearningRate = LearningRate(schedule, optimizer, position.total_steps)
+        self.average: WeightAverage = WeightAverage(
+            task.model, named, config.ema_decay, config.swa_start, strategy
+        )
         self.memory: ActivationMemory = ActivationMemory(task.model, config.memory, strategy, named)
         self.stepper: OptimizerStep = OptimizerStep(
             task, config, strategy, optimizer, named, self.memory
@@ -93,6 +101,7 @@ class Fit:
             "epoch": self.position.epoch,
             "best": self.best.found,
             "bad_epochs": self.best.bad_epochs,
+            "averaged": self.average.count,
             "optimizer": optimizer,
             "rate": self.rate.state_dict(),
             "scaler": self.stepper.scaler_state(),
@@ -118,6 +127,7 @@ class Fit:
             self._optimizer_state.unpack(state["optimizer"], reader)
             self.position.step, self.position.epoch = int(state["step"]), int(state["epoch"])
             self.best.found, self.best.bad_epochs = state["best"], int(state["bad_epochs"])
+            self.average.count = int(state.get("averaged", 0))
             self.rate.load_state_dict(state["rate"])
             self.stepper.load_scaler_state(state["scaler"])
             self.memory.load_state_dict(state["memory"])

@@ -53,6 +53,7 @@ class TrainingLoop:
         self._validation, self._remember, self._saved_step = validate, remember, saved_step
         self._task = fit.task if isinstance(fit.task, ProgressAware) else None
         self._pending: Exception | None = None
+        self._end_cursor: dict[str, Any] | None = None
 
     def run(self) -> None:
         """Train; save the last step; callbacks see the start and, in any case, the end."""
@@ -76,10 +77,16 @@ class TrainingLoop:
                 log.info("early stopping at step %d: best %s", position.step, fit.best.found)
                 return
             fit.task.model.train()
+            before = position.step
             finished = self._epoch()
-            improved = self._validate() if self._validation is not None else False
+            ended = self._end_cursor is not None
+            improved = False
+            if self._validation is not None and not (ended and position.step == before):
+                improved = self._validate()
+            if ended:
+                log.info("ended by a callback at step %d", position.step)
             if not finished:
-                return self._save(improved=improved)
+                return self._save(improved=improved, cursor=self._end_cursor)
             position.epoch += 1
             fit.loader.set_epoch(position.epoch)
             every = config.checkpoint.every_epochs
@@ -87,7 +94,7 @@ class TrainingLoop:
                 self._save(improved=improved)
 
     def _epoch(self) -> bool:
-        """Train the rest of the epoch; return False when the steps ran out inside it."""
+        """Train the rest of the epoch; return False when the training ends inside it."""
         fit, position, signals = self._fit, self._position, self._signals
         config, stepper, iterator = fit.config, fit.stepper, iter(fit.loader)
         lone, averages = fit.strategy.world == 1, bool(fit.average.tensors)
@@ -96,9 +103,14 @@ class TrainingLoop:
             if lone:
                 if signals.received:
                     self._interrupt(fit.loader.state_dict())
+                if self._callback_ends():
+                    self._end_cursor = fit.loader.state_dict()
+                    return False
                 batches = stepper.fetch(iterator)
             else:
                 batches = self._fetch_together(iterator, fit.loader.state_dict())
+            if self._end_cursor is not None:
+                return False
             if not batches.batches:
                 return True
             if self._task is not None:
@@ -108,7 +120,7 @@ class TrainingLoop:
             outcome = stepper.run(batches, position.step, logged)
             position.step += 1
             if averages:
-                fit.average.update()
+                fit.average.update(position.step / max(1, position.total_steps))
             if logged or self._each_step:
                 self._after_step(logged, {**outcome, "learning_rate": rate})
             if every and position.step % every == 0:
@@ -140,15 +152,23 @@ class TrainingLoop:
                 batches = self._fit.stepper.fetch(iterator)
         except Exception as caught:
             error = caught
-        samples, stop, failed = self._fit.strategy.agree(
-            int(batches.samples), bool(self._signals.received), error is not None
+        samples, (stop, end, failed) = self._fit.strategy.agree(
+            int(batches.samples),
+            bool(self._signals.received),
+            self._callback_ends(),
+            error is not None,
         )
         if failed:
             raise_together(error)
         if stop:
             self._interrupt(cursor)
+        if end:
+            self._end_cursor = cursor
         batches.samples = samples
         return batches
+
+    def _callback_ends(self) -> bool:
+        return any(callback.should_stop for callback in self._callbacks)
 
     def _validate(self) -> bool:
         """Measure on the whole validation set; return whether it is the best so far."""

@@ -20,6 +20,7 @@ from scitoolkit.core import errors
 from scitoolkit.core.errors import BackendError, ScitoolkitError
 from scitoolkit.core.processes import ProcessEnvironment, process_environment
 from scitoolkit.training.config import TrainingConfig
+from scitoolkit.training.rank_reports import RankReports
 
 T = TypeVar("T")
 
@@ -47,6 +48,7 @@ def process_group(config: TrainingConfig) -> Iterator[None]:
     Raises:
         ConfigError: strategy and number of processes do not fit; on every rank, before joining.
         BackendError: the processes did not find each other in time.
+        LostRank: another rank was lost; the message names it.
     """
     place = process_environment()
     strategy = config.strategy_on(place.world_size)
@@ -59,9 +61,10 @@ def process_group(config: TrainingConfig) -> Iterator[None]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     try:
+        store = _store(place, config.timeout_seconds)
         dist.init_process_group(
             backend,
-            store=_store(place, config.timeout_seconds),
+            store=store,
             rank=place.rank,
             world_size=place.world_size,
             timeout=datetime.timedelta(seconds=config.timeout_seconds),
@@ -74,8 +77,17 @@ def process_group(config: TrainingConfig) -> Iterator[None]:
         ) from None
     try:
         yield
+    except Exception as error:
+        dist.destroy_process_group()  # first, so that no rank waits for this one
+        if place.world_size == 1:
+            raise
+        named = RankReports(store, place.rank, place.world_size).explain(error)
+        if named is error:
+            raise
+        raise named from None
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
         # torch's DDP is a cycle of references that holds the group. A thread of gloo that frees a
         # tensor while the interpreter shuts down aborts the process.
         gc.collect()

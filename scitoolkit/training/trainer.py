@@ -128,8 +128,8 @@ class Trainer:
         """Train until the configured epochs or steps, or until validation stops improving.
 
         Args:
-            train_loader: this rank's share of the training batches; on one process a torch
-                DataLoader over dicts of tensors, too.
+            train_loader: this rank's share of the training batches, or a torch DataLoader of
+                global batches (dicts or tuples of tensors, see `batches.DataLoaderBatches`).
             validation_loader: likewise for validation, once per epoch; None for none.
             resume: continue from the run's newest checkpoint; from the start if there is none.
 
@@ -149,7 +149,7 @@ class Trainer:
             continued = resume and self._restored(fit, checkpoints)
             measured = None
             if validation_loader is not None:
-                measured = as_loader(validation_loader, self.config.seed, self.strategy.world)
+                measured = self._as_loader(validation_loader)
             TrainingLoop(
                 self,
                 fit,
@@ -205,10 +205,13 @@ class Trainer:
         if self.strategy.world > 1:
             path = gather_objects(self.run.path if self.run else None)[0]
             self.run = RunDirectory(path) if path else None
-        loader = as_loader(train_loader, self.config.seed, self.strategy.world)
+        loader = self._as_loader(train_loader)
         self._fit = Fit(self.task, self.config, self.strategy, loader, self._position)
         loader.set_epoch(0)
         return self._fit
+
+    def _as_loader(self, loader: Any) -> Any:
+        return as_loader(loader, self.config.seed, self.strategy.rank, self.strategy.world)
 
     def _prepared(self) -> Fit:
         if self._fit is None:

@@ -28,11 +28,17 @@ DEFLATED_BYTES, DEFLATE_COST = 1 << 18, 8
 
 @dataclass(frozen=True)
 class CodedField:
-    """A coded field, the values that it decodes to, and the header entries its decoder needs."""
+    """A coded field, the values that it decodes to, and the header entries its decoder needs.
+
+    Attributes:
+        error: largest error, where the codec has decoded its bytes again and compared every point;
+            None leaves this to the caller.
+    """
 
     data: bytes
     decoded: np.ndarray = field(repr=False)
     header: dict[str, Any]
+    error: float | None = None
 
 
 class ErrorBoundedCodec(NeedsPackages, Config):
@@ -51,12 +57,14 @@ class ErrorBoundedCodec(NeedsPackages, Config):
         automatic: `codec: auto` tries it; such streams cannot be read without its package.
         monotone: fewer bytes for a larger bound without exception, so that two bounds measure
             how many dB a byte is worth.
+        fast: `objective: speed` takes it.
+        checked: its bytes have checksums of the values that they decode to.
         reference: reports and benchmarks compare ours with it.
 
     Example:
         >>> from scitoolkit.compression.codecs import codecs
         >>> sorted(codecs)[0], codecs.get("sz3").dims
-        ('dyadic', (1, 4))
+        ('blocks', (1, 4))
     """
 
     name: str
@@ -66,6 +74,8 @@ class ErrorBoundedCodec(NeedsPackages, Config):
     pointwise: ClassVar[bool] = True
     automatic: ClassVar[bool] = False
     monotone: ClassVar[bool] = False
+    fast: ClassVar[bool] = False
+    checked: ClassVar[bool] = False
     reference: ClassVar[bool] = True
 
     @abstractmethod
@@ -134,6 +144,28 @@ class ErrorBoundedCodec(NeedsPackages, Config):
         limit = 2 * math.prod(shape) * dtype.itemsize
         coded = _inflate(data, limit) if "deflated" in header else bytes(data)
         return self.decode(coded, shape, dtype, header["error_bound"])
+
+
+class WindowedCodec(ErrorBoundedCodec):
+    """A codec whose bytes have checksums of parts, each of which can be decoded alone."""
+
+    checked: ClassVar[bool] = True
+
+    @abstractmethod
+    def restore_window(
+        self, header: dict[str, Any], data: memoryview, shape: Shape, dtype: np.dtype,
+        bound: float, window: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
+    ) -> np.ndarray:  # fmt: skip
+        """Return a part of the values.
+
+        Args:
+            header: as `code` returned it.
+            data: the coded field, not verified.
+            shape: of the whole field.
+            dtype: float32 or float64.
+            bound: the error bound of the stream.
+            window: begin and end along each of the three folded dims.
+        """
 
 
 codecs: Kind[type[ErrorBoundedCodec]] = Kind(

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from scitoolkit.compression import dyadic
-from scitoolkit.compression.codecs.base import CodedField, ErrorBoundedCodec, Shape
-from scitoolkit.compression.native import library
+from scitoolkit.compression.codecs.base import CodedField, Shape
+from scitoolkit.compression.codecs.native_codec import NativeCodec
 from scitoolkit.core.errors import DataError
 
 # Bin widths in units of the bound: wider bins need more corrections.
@@ -22,28 +22,21 @@ WIDE_STEPS = (2.0, 2.3)
 _HEAD = struct.Struct("<dhh")
 
 
-class Dyadic(ErrorBoundedCodec):
+class Dyadic(NativeCodec):
     """CDF 9/7 wavelet, rate-distortion quantiser, context mixing; the bound is its bin width."""
 
     name: Literal["dyadic"] = "dyadic"
-    dims: ClassVar[tuple[int, int]] = (1, 3)
     pointwise: ClassVar[bool] = False
     automatic: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
-    reference: ClassVar[bool] = False
-
-    @classmethod
-    def unavailable(cls) -> str:
-        """Return why the coder cannot be compiled, "" if it can."""
-        return library.unavailable()
 
     def refusal(self, values: np.ndarray, error_bound: float) -> str:
         """Bins that are too narrow for the integers of the coder are refused."""
-        if why := self.unavailable():
+        if why := super().refusal(values, error_bound):
             return why
         if float(np.abs(values).max()) / error_bound > dyadic.MAX_STEPS:
             return f"dyadic needs a bound above 1/{dyadic.MAX_STEPS} of the largest value"
-        return super().refusal(values, error_bound)
+        return ""
 
     def factors(self, num_points: int) -> Sequence[float]:
         """Return bin widths in units of the bound."""

@@ -6,14 +6,15 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from scitoolkit.compression.codecs.base import CodedField, ErrorBoundedCodec, Shape
+from scitoolkit.compression.codecs.base import CodedField, Shape
+from scitoolkit.compression.codecs.native_codec import NativeCodec
 from scitoolkit.compression.native import library
 
 # Fields up to this size are coded by every method; larger ones by the best on a block of them.
 THOROUGH_POINTS = 1 << 18
 
 
-class Interpolation(ErrorBoundedCodec):
+class Interpolation(NativeCodec):
     """Interpolation from coarse to fine with weights fitted to the field, context mixing.
 
     Every point is predicted from decoded ones, and the residual is quantised in steps of two
@@ -25,18 +26,7 @@ class Interpolation(ErrorBoundedCodec):
     """
 
     name: Literal["interpolation"] = "interpolation"
-    dims: ClassVar[tuple[int, int]] = (1, 3)
     automatic: ClassVar[bool] = True
-    reference: ClassVar[bool] = False
-
-    @classmethod
-    def unavailable(cls) -> str:
-        """Return why the library cannot be compiled, "" if it can."""
-        return library.unavailable()
-
-    def refusal(self, values: np.ndarray, error_bound: float) -> str:
-        """Return why this codec cannot take these values, "" if it can."""
-        return self.unavailable() or super().refusal(values, error_bound)
 
     def encode(self, values: np.ndarray, error_bound: float) -> bytes:
         """Return the coded field."""
@@ -49,8 +39,8 @@ class Interpolation(ErrorBoundedCodec):
     def code(self, values: np.ndarray, error_bound: float, factor: float = 1.0) -> CodedField:
         """Return the coded field; it needs the bound of the stream and nothing else."""
         thorough = values.size <= THOROUGH_POINTS
-        data, decoded = library.encode(values, error_bound * factor, thorough=thorough)
-        return CodedField(data, decoded, {"name": self.name, **_other_bound(factor)})
+        data, decoded, error = library.encode(values, error_bound * factor, thorough=thorough)
+        return CodedField(data, decoded, {"name": self.name, **_other_bound(factor)}, error)
 
     def restore(
         self, header: dict[str, Any], data: memoryview, shape: Shape, dtype: np.dtype, bound: float

@@ -17,11 +17,7 @@ typedef struct {
 
 static uint32_t crc_table[256];
 __attribute__((constructor)) static void make_crc_table(void) {
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t c = i;
-        for (int k = 0; k < 8; k++) c = c >> 1 ^ (0xedb88320u & -(c & 1));
-        crc_table[i] = c;
-    }
+    fill_crc_table(crc_table, 0xedb88320u);
 }
 static uint32_t crc_of(uint32_t crc, const uint8_t *p, int64_t n) {
     uint32_t c = ~crc;
@@ -168,8 +164,10 @@ static int64_t encode_coded(const chunk *c, work *w, uint8_t *out, int64_t cap) 
     const uint8_t *mask = w->specials ? w->mask : NULL;
     if (head.bad) return SCK_SPACE;
     const int64_t used = c->size == 4
-        ? sck_encode_32(c->shape, w->values, mask, c->bound, 0, head.at, head.end - head.at, w->decoded)
-        : sck_encode_64(c->shape, w->values, mask, c->bound, 0, head.at, head.end - head.at, w->decoded);
+        ? sck_encode_32(c->shape, w->values, mask, c->bound, 0, head.at, head.end - head.at,
+                        w->decoded, NULL)
+        : sck_encode_64(c->shape, w->values, mask, c->bound, 0, head.at, head.end - head.at,
+                        w->decoded, NULL);
     return used < 0 ? used : head.at - out + used;
 }
 static int64_t decode_coded(const chunk *c, work *w, const uint8_t *data, int64_t size) {

@@ -4,27 +4,34 @@
 static double NAME(inner)(double bound, int margin) {
     return bound * ((double)(1048574 - 256 * margin) / 1048576.0);
 }
+static int NAME(margin_of)(double largest, double bound) {
+    const double rounding = ldexp(largest, sizeof(REAL) == 4 ? -24 : -50) / bound;
+    const double wanted = ceil(rounding * 4096 - 1e-3);
+    return wanted < 0 ? 0 : wanted > 255 ? 255 : (int)wanted;
+}
 static int NAME(margin)(const grid *g, const REAL *values, const uint8_t *mask, double bound) {
     double largest = 0;
     for (int64_t i = 0; i < g->count; i++)
         if (!(mask && mask[i]) && fabs((double)values[i]) > largest) largest = fabs((double)values[i]);
-    const double rounding = ldexp(largest, sizeof(REAL) == 4 ? -24 : -50) / bound;
-    const double wanted = ceil(rounding * 4096 - 1e-3);
-    return wanted < 0 ? 0 : wanted > 255 ? 255 : (int)wanted;
+    return NAME(margin_of)(largest, bound);
 }
 
 static int NAME(allocate)(NAME(state) *f, NAME(samples) *s) {
     f->q = malloc(sizeof *f->q * (size_t)f->g.count);
     f->escaped = malloc(sizeof(REAL) * (size_t)f->g.count);
+    f->plans.pool = malloc(sizeof *f->plans.pool * NAME(PLANS));
     if (s) {
+        s->unused = 0;
+        s->most = NAME(SAMPLES);
         s->v = malloc(sizeof(double) * MAX_GROUPS * (NAME(SAMPLES) + 1));
         s->target = malloc(sizeof(double) * (NAME(SAMPLES) + 1));
     }
-    return f->q && f->escaped && (!s || (s->v && s->target));
+    return f->q && f->escaped && f->plans.pool && (!s || (s->v && s->target));
 }
 static void NAME(release)(NAME(state) *f, NAME(samples) *s) {
     free(f->q);
     free(f->escaped);
+    free(f->plans.pool);
     if (s) { free(s->v); free(s->target); }
 }
 
@@ -63,16 +70,26 @@ static void NAME(code_series)(NAME(state) *f, int order, double offset, double s
     }
 }
 
+/* The largest error of the points that are coded. */
+static double NAME(largest_error)(const REAL *a, const REAL *b, const uint8_t *mask, int64_t count) {
+    double largest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const double error = mask && mask[i] ? 0 : fabs((double)a[i] - (double)b[i]);
+        largest = error > largest ? error : largest;
+    }
+    return largest;
+}
+
 /* One candidate: method 0..3 is interpolation by a pair, 4..6 a line of differences. */
 static int64_t NAME(encode_by)(NAME(state) *f, NAME(samples) *s, int method, int margin,
-                               uint8_t *out, int64_t cap) {
+                               uint8_t *out, int64_t cap, int again) {
     writer w = {out, out + cap, 0};
     const double inner = NAME(inner)(f->bound, margin);
     f->num_escaped = 0;
     write_byte(&w, method);
     write_byte(&w, margin);
     if (method < NUM_PAIRS) {
-        NAME(code_field)(f, inner, method, &w, NULL, s);
+        NAME(code_field)(f, inner, method, &(NAME(weighing)){.samples = s, .w = &w});
     } else {
         double sum = 0;
         int64_t count = 0;
@@ -88,8 +105,17 @@ static int64_t NAME(encode_by)(NAME(state) *f, NAME(samples) *s, int method, int
     for (int64_t i = 0; i < f->num_escaped; i++)
         write_word(&w, NAME(bits)(f->escaped[i]), sizeof(REAL));
     if (w.bad) return SCK_SPACE;
-    const int64_t head = w.at - out, used = code_integers(&f->g, f->mask, f->q, w.at, w.end - w.at,
-                                                          PLAIN, method >= NUM_PAIRS, 0);
+    const int64_t head = w.at - out;
+    int64_t used = code_integers(&f->g, f->mask, f->q, w.at, w.end - w.at, PLAIN,
+                                 method >= NUM_PAIRS, 0);
+    if (used >= 0 && again) {
+        int32_t *const q = malloc(sizeof *q * (size_t)f->g.count);
+        int64_t status = q ? code_integers(&f->g, f->mask, q, w.at, used, PLAIN,
+                                           method >= NUM_PAIRS, 1) : SCK_MEMORY;
+        if (status >= 0 && memcmp(q, f->q, sizeof *q * (size_t)f->g.count)) status = SCK_DAMAGED;
+        free(q);
+        if (status < 0) return status;
+    }
     return used < 0 ? used : head + used;
 }
 
@@ -127,7 +153,7 @@ static int64_t NAME(best_method)(const int64_t *shape, const REAL *values, const
     const int methods = f.g.n[0] == 1 && f.g.n[1] == 1 ? NUM_PAIRS + 3 : NUM_PAIRS;
     if (NAME(allocate)(&f, &s))
         for (int k = 0; k < methods; k++) {
-            const int64_t used = NAME(encode_by)(&f, &s, k, margin, out, cap);
+            const int64_t used = NAME(encode_by)(&f, &s, k, margin, out, cap, 0);
             if (used >= 0 && (best < 0 || used < best)) { best = used; *method = k; }
         }
     NAME(release)(&f, &s);
@@ -140,9 +166,12 @@ int64_t NAME(sck_capacity)(int64_t count) { return (1 << 14) + count * (8 + (int
 /* Encode a field within an absolute bound; what it decodes to goes to `decoded`.
  * Every value that `mask` (may be NULL) does not name must be finite; masked ones must be as well,
  * and decode to anything. `thorough` tries all methods on the whole field, not on a block of it.
+ * `error` (may be NULL) takes the largest error; what was written is then decoded to integers again,
+ * which must be the same.
  * Returns the bytes written to `out`, or a negative SCK_ code. */
 int64_t NAME(sck_encode)(const int64_t *shape, const REAL *values, const uint8_t *mask, double bound,
-                         int64_t thorough, uint8_t *out, int64_t cap, REAL *decoded) {
+                         int64_t thorough, uint8_t *out, int64_t cap, REAL *decoded,
+                         double *error) {
     NAME(state) f = {.g = grid_of(shape), .values = values, .mask = mask, .decoded = decoded,
                      .bound = bound};
     NAME(samples) s;
@@ -160,10 +189,15 @@ int64_t NAME(sck_encode)(const int64_t *shape, const REAL *values, const uint8_t
     }
     if (found < 0) return found;
     if (NAME(allocate)(&f, &s))
-        found = NAME(encode_by)(&f, &s, method, NAME(margin)(&f.g, values, mask, bound), out, cap);
+        found = NAME(encode_by)(&f, &s, method, NAME(margin)(&f.g, values, mask, bound), out, cap,
+                                error != NULL);
     else
         found = SCK_MEMORY;
     NAME(release)(&f, &s);
+    if (found >= 0 && error) {
+        *error = NAME(largest_error)(values, decoded, mask, f.g.count);
+        if (!(*error <= bound)) found = SCK_DAMAGED;
+    }
     return found;
 }
 
@@ -174,7 +208,7 @@ static void NAME(skip_weights)(const grid *g, reader *r) {
             stencil st;
             if (points_of(g, ORDER[o], s) < NAME(FITTED_POINTS)) continue;
             make_stencil(&st, g, ORDER[o]);
-            if (read_byte(r)) for (int k = 0; k < st.groups; k++) read_varint(r);
+            read_weights(r, &st);
         }
 }
 
@@ -205,7 +239,8 @@ int64_t NAME(sck_decode)(const int64_t *shape, const uint8_t *mask, double bound
     if (status >= 0) {
         const double inner = NAME(inner)(bound, margin);
         reader again = {head, r.at, 0};
-        if (method < NUM_PAIRS) NAME(code_field)(&f, inner, method, NULL, &again, NULL);
+        if (method < NUM_PAIRS)
+            NAME(code_field)(&f, inner, method, &(NAME(weighing)){.r = &again});
         else NAME(code_series)(&f, method - NUM_PAIRS, offset, 2 * inner);
         status = f.bad || again.bad || f.num_escaped != f.max_escaped ? SCK_DAMAGED : 0;
     }

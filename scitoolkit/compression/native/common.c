@@ -13,6 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__clang__)
+#define SHUFFLE(integer, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(integer, a, b, ...) \
+    __builtin_shuffle(a, b, (integer __attribute__((vector_size(32)))){__VA_ARGS__})
+#endif
+
 enum { SCK_DAMAGED = -1, SCK_MEMORY = -2, SCK_SPACE = -3 };
 /* A coded integer of this magnitude stands for a value that is stored as it is. */
 enum { SCK_ESCAPE = 1 << 29 };
@@ -24,16 +31,31 @@ static const int PLACE[8] = {0, 1, 2, 4, 3, 5, 6, 7};
 /* Bound of level s = 2^l: the bound over min(ALPHA^l, BETA). */
 static const double ALPHA[NUM_PAIRS] = {1, 1.25, 1.5, 2}, BETA[NUM_PAIRS] = {1, 2, 3, 4};
 
-typedef struct { int64_t n[3], stride[3], count; } grid;
+/* `axes`: bit 2 for z, 1 for y, 0 for x, those along which the field has more than one point.
+ * `half` is not 0 where rows are stored with the points of even x first: half of them, rounded up. */
+typedef struct { int64_t n[3], stride[3], count, half; int axes; } grid;
 
 static grid grid_of(const int64_t *shape) {
     grid g;
-    for (int d = 0; d < 3; d++) g.n[d] = shape[d];
+    g.axes = 0;
+    for (int d = 0; d < 3; d++) {
+        g.n[d] = shape[d];
+        if (shape[d] > 1) g.axes |= 4 >> d;
+    }
     g.stride[2] = 1;
     g.stride[1] = g.n[2];
     g.stride[0] = g.n[1] * g.n[2];
     g.count = g.n[0] * g.stride[0];
+    g.half = 0;
     return g;
+}
+
+/* Place of a point in its row, and how far the point at x + move lies behind it in memory. */
+static int64_t place_of(const grid *g, int64_t x) {
+    return !g->half ? x : x & 1 ? g->half + x / 2 : x / 2;
+}
+static int64_t move_by(const grid *g, int64_t x, int64_t move) {
+    return place_of(g, x + move) - place_of(g, x);
 }
 
 static int64_t top_level(const grid *g) {
@@ -53,8 +75,16 @@ static int64_t points_of(const grid *g, int cls, int64_t s) {
     return points_along(g, cls, 0, s) * points_along(g, cls, 1, s) * points_along(g, cls, 2, s);
 }
 
+/* How many steps to the left and right of a point are inside, at most three each. */
+static int room(int64_t c, int64_t n, int64_t s) {
+    const int64_t left = c / s, right = (n - 1 - c) / s;
+    return (int)((left < 3 ? left : 3) << 2 | (right < 3 ? right : 3));
+}
+
 /* ---- stencils: sets of mirrored neighbours that share one weight ---- */
-typedef struct { int count, off[MAX_TAPS][3], causal; } group;
+/* The number of the rule of docs/format that made a group: neighbours along one odd axis, and so on. */
+enum { NEAR, FAR, PAIR, TRIPLE, CROSS, LONG_CROSS, TWICE };
+typedef struct { int count, off[MAX_TAPS][3], causal, rule; } group;
 typedef struct {
     int groups, weight[MAX_GROUPS], num_odd, odd[3];
     group g[MAX_GROUPS];
@@ -69,8 +99,9 @@ static int decoded_before(int cls, const int *off) {
 }
 
 /* Add the offsets +-steps[i] along axes[i], all signs, as far as they are decoded before. */
-static void add_group(stencil *st, int cls, int num, const int *axes, const int *steps) {
+static void add_group(stencil *st, int cls, int num, const int *axes, const int *steps, int rule) {
     group *g = &st->g[st->groups];
+    g->rule = rule;
     g->count = 0;
     for (int signs = 0; signs < 1 << num; signs++) {
         int off[3] = {0, 0, 0};
@@ -88,23 +119,23 @@ static void make_stencil(stencil *st, const grid *g, int cls) {
     int even[3], num_even = 0;
     for (int d = 0; d < 3; d++) {
         if (cls & 4 >> d) st->odd[st->num_odd++] = d;
-        else if (g->n[d] > 1) even[num_even++] = d;
+        else if (g->axes & 4 >> d) even[num_even++] = d;
     }
     const int one[3] = {1, 1, 1}, three[1] = {3}, two[1] = {2}, one_two[2] = {1, 2};
     for (int i = 0; i < st->num_odd; i++) {
-        add_group(st, cls, 1, &st->odd[i], one);
-        add_group(st, cls, 1, &st->odd[i], three);
+        add_group(st, cls, 1, &st->odd[i], one, NEAR);
+        add_group(st, cls, 1, &st->odd[i], three, FAR);
     }
     for (int i = 0; i < st->num_odd; i++)
         for (int j = i + 1; j < st->num_odd; j++)
-            add_group(st, cls, 2, (int[2]){st->odd[i], st->odd[j]}, one);
-    if (st->num_odd == 3) add_group(st, cls, 3, st->odd, one);
+            add_group(st, cls, 2, (int[2]){st->odd[i], st->odd[j]}, one, PAIR);
+    if (st->num_odd == 3) add_group(st, cls, 3, st->odd, one, TRIPLE);
     for (int i = 0; i < st->num_odd; i++)
         for (int j = 0; j < num_even; j++) {
-            add_group(st, cls, 2, (int[2]){st->odd[i], even[j]}, one);
-            add_group(st, cls, 2, (int[2]){st->odd[i], even[j]}, one_two);
+            add_group(st, cls, 2, (int[2]){st->odd[i], even[j]}, one, CROSS);
+            add_group(st, cls, 2, (int[2]){st->odd[i], even[j]}, one_two, LONG_CROSS);
         }
-    for (int d = 0; d < 3; d++) if (g->n[d] > 1) add_group(st, cls, 1, &d, two);
+    for (int d = 0; d < 3; d++) if (g->axes & 4 >> d) add_group(st, cls, 1, &d, two, TWICE);
 }
 
 /* Cubic interpolation along each odd axis, averaged: (-1, 9, 9, -1) / 16. */
@@ -114,6 +145,37 @@ static void cubic_weights(stencil *st) {
         const int far = abs(o[0]) == 3 || abs(o[1]) == 3 || abs(o[2]) == 3;
         st->weight[k] = far ? -(UNIT / 8 + st->num_odd / 2) / st->num_odd : 0;
     }
+}
+
+/* Weights of the finest levels (4, 2, 1) that all blocks of a field share. */
+enum { SHARED_LEVELS = 3 };
+typedef struct { int fitted[SHARED_LEVELS][8], weight[SHARED_LEVELS][8][MAX_GROUPS]; } shared_weights;
+static int shared_level(int64_t s) { return s == 4 ? 0 : s == 2 ? 1 : s == 1 ? 2 : -1; }
+
+/* ---- CRC-32C (Castagnoli), which processors have an instruction for ---- */
+static void fill_crc_table(uint32_t *table, uint32_t polynomial) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t c = i;
+        for (int k = 0; k < 8; k++) c = c >> 1 ^ (polynomial & -(c & 1));
+        table[i] = c;
+    }
+}
+static uint32_t castagnoli[256];
+__attribute__((constructor)) static void make_castagnoli(void) {
+    fill_crc_table(castagnoli, 0x82f63b78u);
+}
+static uint32_t crc32c(uint32_t crc, const void *data, int64_t n) {
+    const uint8_t *p = data;
+    uint64_t c = (uint32_t)~crc;
+#ifdef __SSE4_2__
+    for (; n >= 8; n -= 8, p += 8) {
+        uint64_t word;
+        memcpy(&word, p, 8);
+        c = __builtin_ia32_crc32di(c, word);
+    }
+#endif
+    while (n-- > 0) c = c >> 8 ^ castagnoli[(c ^ *p++) & 255];
+    return ~(uint32_t)c;
 }
 
 /* ---- bytes of the payload's head ---- */
@@ -151,4 +213,23 @@ static uint64_t read_word(reader *r, int bytes) {
 }
 static void write_word(writer *w, uint64_t v, int bytes) {
     for (int i = 0; i < bytes; i++) write_byte(w, (int)(v >> (8 * i) & 255));
+}
+
+/* ---- weights ---- */
+static void write_weights(writer *w, const stencil *st, int fitted) {
+    write_byte(w, fitted);
+    for (int k = 0; fitted && k < st->groups; k++) {
+        const int v = st->weight[k];
+        write_varint(w, (uint64_t)(v < 0 ? -2 * v - 1 : 2 * v));
+    }
+}
+static int read_weights(reader *r, stencil *st) {
+    const int fitted = read_byte(r);
+    if (fitted > 1) r->bad = 1;
+    for (int k = 0; fitted && !r->bad && k < st->groups; k++) {
+        const uint64_t v = read_varint(r);
+        if (v > 2 * MAX_WEIGHT) r->bad = 1;
+        else st->weight[k] = v & 1 ? -(int)(v / 2) - 1 : (int)(v / 2);
+    }
+    return fitted;
 }

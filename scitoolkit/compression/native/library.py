@@ -19,7 +19,11 @@ from scitoolkit.ops.codegen.compile import read
 
 # Contraction off: encoder and decoder must round alike wherever they run.
 FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
-_TYPES = {"f4": ("float", "32"), "f8": ("double", "64")}
+_TYPES = {"f4": ("float", "32", 8), "f8": ("double", "64", 4)}
+PER_TYPE = (
+    "sck_capacity", "sck_encode", "sck_decode", "sck_scan", "sck_fit_blocks", "sck_block_capacity",
+    "sck_encode_block", "sck_decode_block",
+)  # fmt: skip
 _MEMORY, _SPACE = -2, -3
 # Of a chunk's parameters, see docs/format/chunk.md.
 PARAMETERS, _DOUBLE, _BIG, _FILL = 0x53434B01, 1, 2, 4
@@ -33,19 +37,20 @@ def source() -> str:
         >>> "sck_decode" in source()
         True
     """
-    parts = [read(__file__, "common.c"), read(__file__, "entropy.c")]
-    for real, bits in _TYPES.values():
+    parts = [read(__file__, f"{name}.c") for name in ("common", "entropy", "tables")]
+    for real, bits, lanes in _TYPES.values():
         parts += [f"#define REAL {real}\n#define NAME(x) x##_{bits}\n"]
-        parts += [read(__file__, f"{name}.c") for name in ("predict", "codec", "wavelet")]
-        parts += ["#undef REAL\n#undef NAME\n"]
+        parts += [f"#define LANES_OF_REAL {lanes}\n"]
+        parts += [read(__file__, f"{name}.c") for name in ("predict", "codec", "wavelet", "blocks")]
+        parts += ["#undef REAL\n#undef NAME\n#undef LANES_OF_REAL\n"]
     return "\n".join([*parts, read(__file__, "chunk.c")])
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
     library = load_library(source(), FLAGS)
-    for _, bits in _TYPES.values():
-        for name in ("sck_capacity", "sck_encode", "sck_decode", "sck_scan"):
+    for _, bits, _ in _TYPES.values():
+        for name in PER_TYPE:
             getattr(library, f"{name}_{bits}").restype = ctypes.c_int64
     for name in ("sck_chunk_capacity", "sck_chunk_encode", "sck_chunk_decode"):
         getattr(library, name).restype = ctypes.c_int64
@@ -67,23 +72,25 @@ def unavailable() -> str:
     return ""
 
 
-def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, np.ndarray]:
-    """Return the coded field and what it decodes to.
+def encode(values: np.ndarray, bound: float, *, thorough: bool) -> tuple[bytes, np.ndarray, float]:
+    """Return the coded field, what it decodes to, and the largest error.
+
+    The bytes were decoded to the same integers again, and every value compared with its original.
 
     Args:
         values: finite C-contiguous float32 or float64 array, any dims.
         bound: largest |x - x'|, absolute, > 0; it holds at every point.
         thorough: compare the methods on the whole field and not on a block of it.
     """
-    dims, decoded = folded(values.shape), np.empty_like(values)
+    dims, decoded, error = folded(values.shape), np.empty_like(values), ctypes.c_double()
     out = np.empty(call("sck_capacity", values.dtype, ctypes.c_int64(values.size)), np.uint8)
     used = call(
         "sck_encode", values.dtype, pointer(extents(dims)), pointer(values), None,
         ctypes.c_double(bound), ctypes.c_int64(thorough), pointer(out), ctypes.c_int64(out.size),
-        pointer(decoded),
+        pointer(decoded), ctypes.byref(error),
     )  # fmt: skip
     check(used)
-    return out[:used].tobytes(), decoded
+    return out[:used].tobytes(), decoded, error.value
 
 
 def decode(

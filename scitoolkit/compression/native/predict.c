@@ -24,72 +24,24 @@ static inline REAL NAME(share)(int weight, int count) {
     return (REAL)((double)weight / (double)(UNIT * count));
 }
 
-/* The prediction of one point anywhere; neighbours outside the field are left out. */
-static REAL NAME(predict_point)(const grid *g, const REAL *v, const stencil *st, int64_t z,
-                                int64_t y, int64_t x, int64_t s) {
-    const int64_t p[3] = {z, y, x}, at = z * g->stride[0] + y * g->stride[1] + x;
-    REAL sums[MAX_GROUPS], near = 0;
-    int counts[MAX_GROUPS], rest = UNIT;
-    for (int k = 0; k < st->groups; k++) {
-        counts[k] = 0;
-        if (!st->weight[k]) continue;
-        sums[k] = 0;
-        for (int t = 0; t < st->g[k].count; t++) {
-            const int *o = st->g[k].off[t];
-            int64_t j = at;
-            int inside = 1;
-            for (int d = 0; d < 3; d++) {
-                const int64_t c = p[d] + o[d] * s;
-                inside &= c >= 0 && c < g->n[d];
-                j += o[d] * s * g->stride[d];
-            }
-            if (inside) { sums[k] += v[j]; counts[k]++; }
-        }
-        if (counts[k]) rest -= st->weight[k];
-    }
-    for (int i = 0; i < st->num_odd; i++) {
-        const int d = st->odd[i];
-        const REAL left = v[at - s * g->stride[d]];
-        near += left;
-        near += p[d] + s < g->n[d] ? v[at + s * g->stride[d]] : left;
-    }
-    REAL sum = NAME(share)(rest, 2 * st->num_odd) * near;
-    for (int k = 0; k < st->groups; k++)
-        if (counts[k]) sum += NAME(share)(st->weight[k], counts[k]) * sums[k];
-    return sum;
-}
-
-/* ---- rows: points [from, to) of a row, whose neighbours along x are all inside ---- */
-enum { NAME(BLOCK) = 256 };
+/* ---- plans: which neighbours of a point lie in the field, as distances in memory ---- */
+enum { NAME(BLOCK) = 256, NAME(PLANS) = 128, NAME(LANES) = LANES_OF_REAL };
+typedef REAL NAME(lanes) __attribute__((vector_size(32)));
 typedef struct { int count; int64_t off[MAX_TAPS]; REAL share; } NAME(term);
-typedef struct { NAME(term) near, t[MAX_GROUPS], causal; int terms, reach; } NAME(row_plan);
+/* `causal` is the neighbour in the same row of the same class, which forbids vectors along it. */
+typedef struct { NAME(term) t[MAX_GROUPS + 1], causal; int terms; } NAME(plan);
+typedef struct { NAME(plan) *pool; int used; int16_t of[1 << 12]; } NAME(plans);
 
-static inline __attribute__((always_inline)) void NAME(add_term_by)(
-    REAL *restrict p, const REAL *restrict v, const NAME(term) *t, int count, int num, int64_t step) {
-    const REAL *a[MAX_TAPS];
-    for (int j = 0; j < count; j++) a[j] = v + t->off[j];
-    for (int i = 0; i < num; i++) {
-        REAL sum = a[0][i * step];
-        for (int j = 1; j < count; j++) sum += a[j][i * step];
-        p[i] += t->share * sum;
-    }
+static void NAME(forget_plans)(NAME(plans) *p) {
+    p->used = 0;
+    memset(p->of, 0xff, sizeof p->of);
 }
-static void NAME(add_term)(REAL *restrict p, const REAL *restrict v, const NAME(term) *t, int num,
-                           int64_t step) {
-#define WITH(n) \
-    case n: if (step == 2) NAME(add_term_by)(p, v, t, n, num, 2); \
-            else NAME(add_term_by)(p, v, t, n, num, step); \
-            break;
-    switch (t->count) { WITH(1) WITH(2) WITH(3) WITH(4) WITH(5) WITH(6) WITH(7) WITH(8) }
-#undef WITH
-}
-
-/* What is inside of the neighbours of the points of a row, seen from z and y alone. */
-static void NAME(plan_row)(NAME(row_plan) *plan, const grid *g, const stencil *st, int64_t z,
-                           int64_t y, int64_t s) {
-    const int64_t p[2] = {z, y};
+static void NAME(make_plan)(NAME(plan) *plan, const grid *g, const stencil *st, const int64_t *p,
+                            int64_t s) {
     int rest = UNIT;
-    memset(plan, 0, sizeof *plan);
+    NAME(term) *near = &plan->t[0];
+    plan->terms = 1;
+    plan->causal.count = near->count = 0;
     for (int k = 0; k < st->groups; k++) {
         NAME(term) *t = &plan->t[plan->terms];
         if (!st->weight[k]) continue;
@@ -97,29 +49,84 @@ static void NAME(plan_row)(NAME(row_plan) *plan, const grid *g, const stencil *s
         for (int i = 0; i < st->g[k].count; i++) {
             const int *o = st->g[k].off[i];
             int inside = 1;
-            for (int d = 0; d < 2; d++) {
+            for (int d = 0; d < 3; d++) {
                 const int64_t c = p[d] + o[d] * s;
                 inside &= c >= 0 && c < g->n[d];
             }
-            if (!inside) continue;
-            t->off[t->count++] = s * (o[0] * g->stride[0] + o[1] * g->stride[1] + o[2]);
-            if (abs(o[2]) > plan->reach) plan->reach = abs(o[2]);
+            if (inside)
+                t->off[t->count++] = s * (o[0] * g->stride[0] + o[1] * g->stride[1])
+                                     + move_by(g, p[2], o[2] * s);
         }
         if (!t->count) continue;
         rest -= st->weight[k];
         t->share = NAME(share)(st->weight[k], t->count);
-        const int *o = st->g[k].off[0];
-        if (st->g[k].causal && o[2]) plan->causal = *t;
+        if (st->g[k].causal && st->g[k].off[0][2]) plan->causal = *t;
         else plan->terms++;
     }
     for (int i = 0; i < st->num_odd; i++) {
         const int d = st->odd[i];
-        const int64_t step = s * g->stride[d];
-        plan->near.off[plan->near.count++] = -step;
-        plan->near.off[plan->near.count++] = d == 2 || p[d] + s < g->n[d] ? step : -step;
-        if (d == 2 && !plan->reach) plan->reach = 1;
+        for (int sign = -1; sign <= 1; sign += 2) {
+            const int64_t by = sign > 0 && p[d] + s >= g->n[d] ? -s : sign * s;
+            near->off[near->count++] = d == 2 ? move_by(g, p[2], by) : by * g->stride[d];
+        }
     }
-    plan->near.share = NAME(share)(rest, 2 * st->num_odd);
+    near->share = NAME(share)(rest, 2 * st->num_odd);
+}
+static const NAME(plan) *NAME(plan_for)(NAME(plans) *plans, const grid *g, const stencil *st,
+                                        const int64_t *p, int64_t s) {
+    int key = 0;
+    for (int d = 0; d < 3; d++) key = key << 4 | room(p[d], g->n[d], s);
+    if (plans->of[key] < 0) {
+        if (plans->used == NAME(PLANS)) NAME(forget_plans)(plans);
+        plans->of[key] = (int16_t)plans->used++;
+        NAME(make_plan)(&plans->pool[plans->of[key]], g, st, p, s);
+    }
+    return &plans->pool[plans->of[key]];
+}
+
+static inline REAL NAME(predict_point)(const NAME(plan) *plan, const REAL *v, int terms) {
+    REAL p = 0;
+    for (int k = 0; k < terms; k++) {
+        const NAME(term) *t = &plan->t[k];
+        REAL sum = v[t->off[0]];
+        for (int j = 1; j < t->count; j++) sum += v[t->off[j]];
+        p += t->share * sum;
+    }
+    return p;
+}
+/* As many values as a vector has, each or every second one, without reading behind the last. */
+static inline NAME(lanes) NAME(load)(const REAL *v, int64_t step) {
+    NAME(lanes) a, b;
+    memcpy(&a, v, sizeof a);
+    if (step == 1) return a;
+    memcpy(&b, v + NAME(LANES) - 1, sizeof b);
+#if LANES_OF_REAL == 8
+    return SHUFFLE(int32_t, a, b, 0, 2, 4, 6, 9, 11, 13, 15);
+#else
+    return SHUFFLE(int64_t, a, b, 0, 2, 5, 7);
+#endif
+}
+/* The last vector ends at the last point: it predicts some again. */
+static inline __attribute__((always_inline)) void NAME(predict_lanes)(
+    const NAME(plan) *plan, const REAL *v, REAL *p, int num, int64_t step) {
+    for (int i = 0; i < num; i += NAME(LANES)) {
+        const int from = i + NAME(LANES) <= num ? i : num - NAME(LANES);
+        NAME(lanes) all = {0};
+        for (int k = 0; k < plan->terms; k++) {
+            const NAME(term) *t = &plan->t[k];
+            NAME(lanes) sum = NAME(load)(v + from * step + t->off[0], step);
+            for (int j = 1; j < t->count; j++) sum += NAME(load)(v + from * step + t->off[j], step);
+            all += t->share * sum;
+        }
+        memcpy(p + from, &all, sizeof all);
+    }
+}
+/* Without the causal term, which needs the point before. */
+static void NAME(predict_run)(const NAME(plan) *plan, const REAL *v, REAL *p, int num,
+                              int64_t step) {
+    if (step == 1 && num >= NAME(LANES)) NAME(predict_lanes)(plan, v, p, num, 1);
+    else if (step == 2 && num >= NAME(LANES)) NAME(predict_lanes)(plan, v, p, num, 2);
+    else for (int i = 0; i < num; i++) p[i] = NAME(predict_point)(plan, v + i * step, plan->terms);
 }
 
 /* ---- quantisation ---- */
@@ -129,17 +136,20 @@ typedef struct {
     const uint8_t *mask;        /* points that are not coded; may be NULL */
     REAL *decoded;
     int32_t *q;
+    int32_t *dense;             /* where the integer of the next point is, if in the order of the scan */
     double bound;
     REAL *escaped;              /* values that are stored as they are, in the order of the scan */
     int64_t num_escaped, max_escaped;
     int bad;
+    NAME(plans) plans;
 } NAME(state);
 
-static REAL NAME(settle)(NAME(state) *f, int64_t i, REAL p, double step, double inverse) {
-    if (f->mask && f->mask[i]) { f->q[i] = 0; return p; }
+static REAL NAME(settle)(NAME(state) *f, int64_t i, int32_t *q, REAL p, double step,
+                         double inverse) {
+    if (f->mask && f->mask[i]) { *q = 0; return p; }
     if (!f->values) {
-        if (f->q[i] != SCK_ESCAPE && f->q[i] != -SCK_ESCAPE)
-            return (REAL)((double)p + (double)f->q[i] * step);
+        if (*q != SCK_ESCAPE && *q != -SCK_ESCAPE)
+            return (REAL)((double)p + (double)*q * step);
         if (f->num_escaped < f->max_escaped) return f->escaped[f->num_escaped++];
         f->bad = 1;
         return 0;
@@ -149,101 +159,113 @@ static REAL NAME(settle)(NAME(state) *f, int64_t i, REAL p, double step, double 
         /* Rounding to REAL may break the bound by an ulp; the next integer may well keep it. */
         const double near = rint(wanted), other = near + (wanted > near ? 1 : -1);
         const REAL v = (REAL)((double)p + near * step), w = (REAL)((double)p + other * step);
-        if (fabs((double)v - value) <= f->bound) { f->q[i] = (int32_t)near; return v; }
-        if (fabs((double)w - value) <= f->bound) { f->q[i] = (int32_t)other; return w; }
+        if (fabs((double)v - value) <= f->bound) { *q = (int32_t)near; return v; }
+        if (fabs((double)w - value) <= f->bound) { *q = (int32_t)other; return w; }
     }
-    f->q[i] = SCK_ESCAPE;
+    *q = SCK_ESCAPE;
     f->escaped[f->num_escaped++] = f->values[i];
     return f->values[i];
 }
 
-/* A run of points that were predicted independently of each other. */
-static void NAME(settle_run)(NAME(state) *f, int64_t at, const REAL *restrict p, int num,
-                             int64_t move, double step, double inverse) {
-    int plain = !f->mask;
-    if (plain && f->values) {
+/* A run of points that were predicted independently of each other; constants for `move` and
+ * `jump` let the compiler use vectors. */
+static inline __attribute__((always_inline)) int NAME(settle_plain)(
+    NAME(state) *f, int64_t at, int32_t *restrict q, const REAL *restrict p, int num, int64_t move,
+    int64_t jump, double step, double inverse) {
+    REAL *restrict out = f->decoded + at;
+    int bad = 0;
+    if (f->values) {
         const REAL *restrict a = f->values + at;
-        REAL *restrict out = f->decoded + at;
-        int32_t *restrict q = f->q + at;
-        int good = 1;
+        const double bound = f->bound;
         for (int i = 0; i < num; i++) {
             const double value = a[i * move], w = rint((value - (double)p[i]) * inverse);
             const double c = w < -(1 << 28) ? -(1 << 28) : w > 1 << 28 ? 1 << 28 : w;
             const REAL v = (REAL)((double)p[i] + c * step);
-            q[i * move] = (int32_t)c;
+            q[i * jump] = (int32_t)c;
             out[i * move] = v;
-            good &= fabs((double)v - value) <= f->bound;
+            bad |= !(fabs((double)v - value) <= bound);
         }
-        if (good) return;
-    } else if (plain) {
-        REAL *restrict out = f->decoded + at;
-        const int32_t *restrict q = f->q + at;
-        int good = 1;
+    } else {
         for (int i = 0; i < num; i++) {
-            const int32_t k = q[i * move];
+            const int32_t k = q[i * jump];
             out[i * move] = (REAL)((double)p[i] + (double)k * step);
-            good &= k < SCK_ESCAPE && k > -SCK_ESCAPE;
+            bad |= k >= SCK_ESCAPE || k <= -SCK_ESCAPE;
         }
-        if (good) return;
     }
-    for (int i = 0; i < num; i++)
-        f->decoded[at + i * move] = NAME(settle)(f, at + i * move, p[i], step, inverse);
+    return !bad;
+}
+static void NAME(settle_run)(NAME(state) *f, int64_t at, int32_t *q, const REAL *p, int num,
+                             int64_t move, int64_t jump, double step, double inverse) {
+    const int good = f->mask ? 0
+        : move == 1 && jump == 1 ? NAME(settle_plain)(f, at, q, p, num, 1, 1, step, inverse)
+        : move == 2 && jump == 2 ? NAME(settle_plain)(f, at, q, p, num, 2, 2, step, inverse)
+        : NAME(settle_plain)(f, at, q, p, num, move, jump, step, inverse);
+    for (int i = 0; !good && i < num; i++)
+        f->decoded[at + i * move] = NAME(settle)(f, at + i * move, q + i * jump, p[i], step, inverse);
 }
 
 static void NAME(code_row)(NAME(state) *f, const stencil *st, int64_t z, int64_t y, int64_t x0,
                            int64_t s, double step) {
     const grid *g = &f->g;
-    const int64_t row = z * g->stride[0] + y * g->stride[1], move = 2 * s;
+    const int64_t row = z * g->stride[0] + y * g->stride[1], nx = g->n[2];
+    const int64_t move = g->half && s > 1 ? s : g->half ? 1 : 2 * s, jump = f->dense ? 1 : move;
     const double inverse = 1 / step;
-    NAME(row_plan) plan;
-    NAME(plan_row)(&plan, g, st, z, y, s);
-    const int64_t reach = plan.reach * s;
-    int64_t x = x0;
-    for (; x < g->n[2] && x < reach; x += move)
-        f->decoded[row + x] = NAME(settle)(f, row + x,
-            NAME(predict_point)(g, f->decoded, st, z, y, x, s), step, inverse);
-    while (x + reach < g->n[2]) {
-        REAL p[NAME(BLOCK)];
-        int64_t left = (g->n[2] - reach - x + move - 1) / move;
-        const int num = left < NAME(BLOCK) ? (int)left : NAME(BLOCK);
-        const REAL *v = f->decoded + row + x;
-        memset(p, 0, sizeof p[0] * (size_t)num);
-        NAME(add_term)(p, v, &plan.near, num, move);
-        for (int k = 0; k < plan.terms; k++) NAME(add_term)(p, v, &plan.t[k], num, move);
-        if (plan.causal.count) {
-            for (int i = 0; i < num; i++) {
-                const int64_t at = row + x + i * move;
-                const REAL c = plan.causal.share * f->decoded[at + plan.causal.off[0]];
-                f->decoded[at] = NAME(settle)(f, at, p[i] + c, step, inverse);
-            }
+    int64_t p[3] = {z, y, x0}, at = row + place_of(g, x0);
+    int32_t *q = f->dense ? f->dense : f->q + at;
+    while (p[2] < nx) {
+        const int64_t inner = nx - 3 * s - p[2];
+        const NAME(plan) *plan = NAME(plan_for)(&f->plans, g, st, p, s);
+        int num = 1;
+        if (p[2] >= 3 * s && inner > 2 * s) {
+            const int64_t left = (inner + 2 * s - 1) / (2 * s);
+            REAL run[NAME(BLOCK)];
+            num = left < NAME(BLOCK) ? (int)left : NAME(BLOCK);
+            NAME(predict_run)(plan, f->decoded + at, run, num, move);
+            if (!plan->causal.count)
+                NAME(settle_run)(f, at, q, run, num, move, jump, step, inverse);
+            else
+                for (int i = 0; i < num; i++) {
+                    REAL *const v = f->decoded + at + i * move;
+                    const REAL value = run[i] + plan->causal.share * v[plan->causal.off[0]];
+                    *v = NAME(settle)(f, at + i * move, q + i * jump, value, step, inverse);
+                }
         } else {
-            NAME(settle_run)(f, row + x, p, num, move, step, inverse);
+            REAL value = NAME(predict_point)(plan, f->decoded + at, plan->terms);
+            if (plan->causal.count)
+                value += plan->causal.share * f->decoded[at + plan->causal.off[0]];
+            f->decoded[at] = NAME(settle)(f, at, q, value, step, inverse);
         }
-        x += num * move;
+        p[2] += num * 2 * s;
+        at += num * move;
+        q += num * jump;
     }
-    for (; x < g->n[2]; x += move)
-        f->decoded[row + x] = NAME(settle)(f, row + x,
-            NAME(predict_point)(g, f->decoded, st, z, y, x, s), step, inverse);
+    if (f->dense) f->dense = q;
 }
 
 static void NAME(code_class)(NAME(state) *f, const stencil *st, int cls, int64_t s, double step) {
     if (!cls) {  /* the one point at the origin of the coarsest level */
-        f->decoded[0] = NAME(settle)(f, 0, 0, step, 1 / step);
+        f->decoded[0] = NAME(settle)(f, 0, f->dense ? f->dense : f->q, 0, step, 1 / step);
+        if (f->dense) f->dense++;
         return;
     }
+    NAME(forget_plans)(&f->plans);
     for (int64_t z = first(cls, 0, s); z < f->g.n[0]; z += 2 * s)
         for (int64_t y = first(cls, 1, s); y < f->g.n[1]; y += 2 * s)
             NAME(code_row)(f, st, z, y, first(cls, 2, s), s, step);
 }
 
 /* ---- weights, fitted by the encoder to what the decoder will see ---- */
-enum { NAME(SAMPLES) = 6000, NAME(ROUNDS) = 3 };
-typedef struct { int groups, num; double *v, *target; double noise[MAX_GROUPS]; } NAME(samples);
+enum { NAME(SAMPLES) = 6000, NAME(FEW_SAMPLES) = 1500, NAME(ROUNDS) = 3 };
+/* Groups made by rules whose bit in `unused` is set get no weight. */
+typedef struct {
+    int groups, num, unused, most;
+    double *v, *target, noise[MAX_GROUPS];
+} NAME(samples);
 
 static int NAME(take_samples)(NAME(samples) *out, const NAME(state) *f, const stencil *st, int cls,
                               int64_t s, double eb) {
     const grid *g = &f->g;
-    const int64_t points = points_of(g, cls, s), every = points / NAME(SAMPLES) + 1;
+    const int64_t points = points_of(g, cls, s), every = points / out->most + 1;
     int64_t seen = 0;
     out->groups = st->groups;
     out->num = 0;
@@ -254,23 +276,28 @@ static int NAME(take_samples)(NAME(samples) *out, const NAME(state) *f, const st
         const int64_t nx = points_along(g, cls, 2, s), skip = (every - seen % every) % every;
         for (int64_t j = skip; j < nx; j += every) {
             const int64_t x = first(cls, 2, s) + 2 * s * j, p[3] = {z, y, x};
-            const int64_t at = z * g->stride[0] + y * g->stride[1] + x;
+            const int64_t at = z * g->stride[0] + y * g->stride[1] + place_of(g, x);
             int inside = !(f->mask && f->mask[at]);
             for (int d = 0; d < 3 && inside; d++)
                 inside = g->n[d] == 1 || (p[d] >= 3 * s && p[d] + 3 * s < g->n[d]);
             if (!inside) continue;
             double m = 0, *row = out->v + (int64_t)out->num * st->groups;
             for (int i = 0; i < st->num_odd; i++) {
-                const int64_t o = s * g->stride[st->odd[i]];
-                m += .5 * ((double)f->decoded[at - o] + (double)f->decoded[at + o]);
+                const int d = st->odd[i];
+                const int64_t left = d == 2 ? move_by(g, x, -s) : -s * g->stride[d];
+                const int64_t right = d == 2 ? move_by(g, x, s) : s * g->stride[d];
+                m += .5 * ((double)f->decoded[at + left] + (double)f->decoded[at + right]);
             }
             m /= st->num_odd;
             for (int k = 0; k < st->groups; k++) {
+                row[k] = 0;
+                if (out->unused >> st->g[k].rule & 1) continue;
                 const REAL *from = st->g[k].causal ? f->values : f->decoded;
                 double sum = 0;
                 for (int t = 0; t < st->g[k].count; t++) {
                     const int *o = st->g[k].off[t];
-                    sum += from[at + s * (o[0] * g->stride[0] + o[1] * g->stride[1] + o[2])];
+                    sum += from[at + s * (o[0] * g->stride[0] + o[1] * g->stride[1])
+                                + move_by(g, x, s * o[2])];
                 }
                 row[k] = sum / st->g[k].count - m;
             }
@@ -361,41 +388,48 @@ static int NAME(fit)(NAME(samples) *s, const NAME(state) *f, stencil *st, int cl
 /* ---- one field ---- */
 enum { NAME(FITTED_POINTS) = 2000 };
 
-/* All levels, by one pair of ALPHA and BETA; `w` takes (encoding) or `r` gives the weights. */
-static void NAME(code_field)(NAME(state) *f, double inner, int pair, writer *w, reader *r,
-                             NAME(samples) *samples) {
+/* Where the weights of a field come from or go to: `samples` are there to fit them. */
+typedef struct {
+    NAME(samples) *samples;
+    writer *w;
+    reader *r;
+    shared_weights *shared;
+} NAME(weighing);
+
+static void NAME(weigh)(NAME(weighing) *from, const NAME(state) *f, stencil *st, int cls, int64_t s,
+                        double eb) {
+    if (from->shared) {
+        const int level = shared_level(s);
+        if (level < 0) return;
+        int *const fitted = &from->shared->fitted[level][cls];
+        int *const weight = from->shared->weight[level][cls];
+        if (from->samples) {
+            *fitted = NAME(fit)(from->samples, f, st, cls, s, eb);
+            memcpy(weight, st->weight, sizeof st->weight);
+        } else if (*fitted) {
+            memcpy(st->weight, weight, sizeof st->weight);
+        }
+    } else if (points_of(&f->g, cls, s) >= NAME(FITTED_POINTS)) {
+        if (from->r) read_weights(from->r, st);
+        else write_weights(from->w, st, NAME(fit)(from->samples, f, st, cls, s, eb));
+    }
+}
+
+/* All levels, by one pair of ALPHA and BETA. */
+static void NAME(code_field)(NAME(state) *f, double inner, int pair, NAME(weighing) *weights) {
     const int64_t top = top_level(&f->g);
     double power = 1;
     for (int64_t s = 1; s < top; s *= 2) power *= ALPHA[pair];
     for (int64_t s = top; s >= 1; s /= 2, power /= ALPHA[pair])
         for (int o = s == top ? 0 : 1; o < 8; o++) {
             const int cls = ORDER[o];
-            const int64_t points = points_of(&f->g, cls, s);
             const double eb = inner / (power < BETA[pair] ? power : BETA[pair]);
             stencil st;
-            if (!points) continue;
+            if (!points_of(&f->g, cls, s)) continue;
             make_stencil(&st, &f->g, cls);
             cubic_weights(&st);
-            if (cls && points >= NAME(FITTED_POINTS)) {
-                if (w) {
-                    const int fitted = NAME(fit)(samples, f, &st, cls, s, eb);
-                    write_byte(w, fitted);
-                    for (int k = 0; fitted && k < st.groups; k++) {
-                        const int v = st.weight[k];
-                        write_varint(w, (uint64_t)(v < 0 ? -2 * v - 1 : 2 * v));
-                    }
-                } else {
-                    const int fitted = read_byte(r);
-                    if (fitted > 1) r->bad = 1;
-                    for (int k = 0; fitted && k < st.groups; k++) {
-                        const uint64_t v = read_varint(r);
-                        if (v > 2 * MAX_WEIGHT) r->bad = 1;
-                        if (r->bad) return;
-                        st.weight[k] = v & 1 ? -(int)(v / 2) - 1 : (int)(v / 2);
-                    }
-                    if (r->bad) return;
-                }
-            }
+            if (cls) NAME(weigh)(weights, f, &st, cls, s, eb);
+            if (weights->r && weights->r->bad) return;
             NAME(code_class)(f, &st, cls, s, 2 * eb);
         }
 }

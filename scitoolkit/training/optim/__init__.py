@@ -1,7 +1,18 @@
 """Optimizers and learning-rate schedules, each a config section picked by `name:`."""
 
-from scitoolkit.training.optim.optimizers import LBFGS, SGD, Adam, AdamW, Muon, optimizers
+from scitoolkit.training.optim.optimizers import (
+    LAMB,
+    LARS,
+    LBFGS,
+    SGD,
+    Adam,
+    AdamW,
+    Jorge,
+    Muon,
+    optimizers,
+)
 from scitoolkit.training.optim.schedules import (
+    LEGW,
     Constant,
     Cosine,
     Exponential,
@@ -11,13 +22,17 @@ from scitoolkit.training.optim.schedules import (
 )
 
 __all__ = [
+    "LAMB",
+    "LARS",
     "LBFGS",
+    "LEGW",
     "SGD",
     "Adam",
     "AdamW",
     "Constant",
     "Cosine",
     "Exponential",
+    "Jorge",
     "LearningRate",
     "Muon",
     "Plateau",

@@ -59,7 +59,7 @@ class MuonAdam(Optimizer):
 
     def __init__(
         self,
-        parameters: Iterable[Tensor],
+        parameters: Iterable[Tensor] | Iterable[dict[str, Any]],
         lr: float,
         *,
         matrix_ratio: float = 10.0,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+    Parameters = Iterable[nn.Parameter] | Iterable[dict[str, Any]]
+
 FUSED_FROM = 200_000  # parameters
 
 
@@ -26,18 +28,20 @@ class OptimizerConfig(Config):
     Attributes:
         uses_closure: a step evaluates the loss more than once.
         shardable: works on a part of each parameter, as the strategy `sharded` holds it.
+        grouped: takes parameters in groups of different settings.
         precisions: values of `training.precision` that it works with.
         lr: learning rate before the schedule.
     """
 
     uses_closure: ClassVar[bool] = False
     shardable: ClassVar[bool] = False
+    grouped: ClassVar[bool] = True
     precisions: ClassVar[tuple[str, ...]] = ("float32", "bf16", "fp16")
     name: str
     lr: PositiveFloat = Field(default=1e-3, description="learning rate before the schedule")
 
-    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
-        """Return the optimizer over `parameters`.
+    def build(self, parameters: Parameters) -> Optimizer:
+        """Return the optimizer over `parameters`, or over groups of them in torch's form.
 
         All of its state must be in `state` (by parameter) and in `param_groups`, as numbers, JSON
         types and tensors: that is what a checkpoint restores.
@@ -53,11 +57,13 @@ optimizers: Kind[type[OptimizerConfig]] = Kind(
 AnyOptimizer = Annotated[OptimizerConfig, Choice(optimizers)]
 
 
-def _worth_fusing(parameters: list[nn.Parameter]) -> bool:
+def _worth_fusing(parameters: list[Any]) -> bool:
     """Return whether one pass over memory saves time: many plain parameters on the CPU.
 
     A million in float64 take 2 ms a step instead of 13.
     """
+    groups = [p["params"] if isinstance(p, dict) else [p] for p in parameters]
+    parameters = [p for group in groups for p in group]
     plain = all(p.device.type == "cpu" and not hasattr(p, "full_tensor") for p in parameters)
     return plain and sum(p.numel() for p in parameters) >= FUSED_FROM
 
@@ -92,7 +98,7 @@ class AdamW(AdamSettings):
     name: Literal["adamw"] = "adamw"
     weight_decay: float = Field(default=0.01, ge=0)
 
-    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    def build(self, parameters: Parameters) -> Optimizer:
         """Return the torch optimizer over `parameters`."""
         import torch
 
@@ -104,13 +110,13 @@ class Adam(AdamSettings):
 
     name: Literal["adam"] = "adam"
 
-    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    def build(self, parameters: Parameters) -> Optimizer:
         """Return the torch optimizer over `parameters`."""
         import torch
 
-        parameters = list(parameters)
-        fused = True if _worth_fusing(parameters) else None
-        return torch.optim.Adam(parameters, fused=fused, **self.arguments())
+        given: list[Any] = list(parameters)
+        fused = True if _worth_fusing(given) else None
+        return torch.optim.Adam(given, fused=fused, **self.arguments())
 
 
 class SGD(OptimizerConfig):
@@ -123,7 +129,7 @@ class SGD(OptimizerConfig):
     nesterov: bool = False
     weight_decay: float = Field(default=0.0, ge=0)
 
-    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    def build(self, parameters: Parameters) -> Optimizer:
         """Return the torch optimizer over `parameters`."""
         import torch
 
@@ -149,7 +155,7 @@ class Muon(OptimizerConfig):
     beta2: float = Field(default=0.99, ge=0, lt=1)
     weight_decay: float = Field(default=0.01, ge=0)
 
-    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    def build(self, parameters: Parameters) -> Optimizer:
         """Return the optimizer over `parameters`."""
         from scitoolkit.training.optim.muon import MuonAdam
 
@@ -163,10 +169,74 @@ class Muon(OptimizerConfig):
         )
 
 
+class LAMB(AdamSettings):
+    """Adam with each tensor's step scaled to its weights' norm, for large batches.
+
+    Example:
+        >>> from torch import nn
+        >>> optimizer = LAMB().build(nn.Linear(2, 1).parameters())
+        >>> optimizer.param_groups[0]["lr"]
+        0.01
+    """
+
+    name: Literal["lamb"] = "lamb"
+    lr: PositiveFloat = 1e-2
+    epsilon: PositiveFloat = 1e-6
+    weight_decay: float = Field(default=0.01, ge=0)
+
+    def build(self, parameters: Parameters) -> Optimizer:
+        """Return the optimizer over `parameters`."""
+        from scitoolkit.training.optim.layerwise import Lamb
+
+        return Lamb(parameters, **self.arguments())
+
+
+class LARS(OptimizerConfig):
+    """Momentum with each tensor's gradient scaled to its weights' norm, for large batches."""
+
+    shardable: ClassVar[bool] = True
+    name: Literal["lars"] = "lars"
+    lr: PositiveFloat = 1.0
+    trust: PositiveFloat = 0.01
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+
+    def build(self, parameters: Parameters) -> Optimizer:
+        """Return the optimizer over `parameters`."""
+        from scitoolkit.training.optim.layerwise import Lars
+
+        return Lars(
+            parameters,
+            lr=self.lr,
+            trust=self.trust,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+        )
+
+
+class Jorge(OptimizerConfig):
+    """Shampoo's preconditioning by products of matrices; see `jorge.JorgeDescent`."""
+
+    name: Literal["jorge"] = "jorge"
+    lr: PositiveFloat = 3e-2
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+    every: PositiveInt = Field(default=1, description="steps between updates of the roots")
+    largest: PositiveInt = Field(default=2048, description="longer sides are not preconditioned")
+    floor: float = Field(default=0.0, ge=0, lt=1, description="least share of the old average")
+
+    def build(self, parameters: Parameters) -> Optimizer:
+        """Return the optimizer over `parameters`."""
+        from scitoolkit.training.optim.jorge import JorgeDescent
+
+        return JorgeDescent(parameters, **self.model_dump(exclude={"name"}))
+
+
 class LBFGS(OptimizerConfig):
     """Limited-memory BFGS, for small models and whole-set batches."""
 
     uses_closure: ClassVar[bool] = True
+    grouped: ClassVar[bool] = False
     precisions: ClassVar[tuple[str, ...]] = ("float32", "bf16")
     name: Literal["lbfgs"] = "lbfgs"
     lr: PositiveFloat = 1.0
@@ -174,7 +244,7 @@ class LBFGS(OptimizerConfig):
     history: PositiveInt = 10
     line_search: bool = True
 
-    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    def build(self, parameters: Parameters) -> Optimizer:
         """Return the torch optimizer over `parameters`."""
         import torch
 

@@ -9,9 +9,17 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    PrivateAttr,
+    model_validator,
+)
 
 from scitoolkit.core.config import Config
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.plugins import Choice, Kind
 
 if TYPE_CHECKING:
@@ -34,6 +42,16 @@ class ScheduleConfig(Config):
     def shape(self, progress: float) -> float:
         """Return the factor at `progress` (0 to 1) of the time after the warm-up."""
         raise NotImplementedError
+
+    def for_training(self, samples: int, steps_per_epoch: int, total_steps: int) -> ScheduleConfig:
+        """Return the schedule of a training.
+
+        Args:
+            samples: of one step, over all processes.
+            steps_per_epoch: steps of an epoch.
+            total_steps: steps of the training.
+        """
+        return self
 
     def observe(self, loss: float, memory: dict[str, Any]) -> None:
         """Update the memory by the validation loss of an epoch.
@@ -100,6 +118,61 @@ class Exponential(ScheduleConfig):
     def shape(self, progress: float) -> float:
         """Return the power's value."""
         return self.final_factor**progress
+
+
+class LEGW(ScheduleConfig):
+    """A schedule found for one batch size, carried over to another without tuning.
+
+    For steps of k times `base_samples` the peak rate is multiplied with sqrt(k), and the warm-up
+    lasts k times as many epochs; what follows it is unchanged in epochs.
+
+    Source: You et al. 2019, https://arxiv.org/abs/1901.08256 (linear-epoch gradual warm-up).
+
+    Example:
+        >>> schedule = LEGW(base_samples=32, warmup_epochs=0.5).for_training(128, 25, 500)
+        >>> schedule.factor(0, 500), schedule.factor(50, 500)
+        (0.0392156862745098, 2.0)
+    """
+
+    name: Literal["legw"] = "legw"
+    base_samples: PositiveInt = Field(description="samples of a step that the rate was found for")
+    warmup_epochs: PositiveFloat = Field(description="epochs of warm-up at `base_samples`")
+    after: AnySchedule = Field(default=Cosine(), description="schedule after the warm-up")
+    _peak: float = PrivateAttr(default=1.0)
+
+    @model_validator(mode="after")
+    def _warms_up_by_epochs(self) -> LEGW:
+        if self.warmup_steps or self.after.warmup_steps:
+            raise ValueError("warmup_steps follows from warmup_epochs and the batch: leave it out")
+        return self
+
+    def for_training(self, samples: int, steps_per_epoch: int, total_steps: int) -> ScheduleConfig:
+        """Return the schedule for steps of `samples`.
+
+        Raises:
+            ConfigError: the warm-up would last more than half of the training.
+        """
+        ratio = samples / self.base_samples
+        warmup = round(self.warmup_epochs * ratio * steps_per_epoch)
+        if 2 * warmup > total_steps:
+            raise ConfigError(
+                f"steps of {samples} samples need {warmup} steps of warm-up, of {total_steps}",
+                where="training.schedule",
+                allowed="at most half of the training",
+                fix="more epochs, a smaller batch, or fewer schedule.warmup_epochs",
+            )
+        after = self.after.model_copy(update={"warmup_steps": warmup})
+        scaled = self.model_copy(update={"after": after})
+        scaled._peak = math.sqrt(ratio)
+        return scaled
+
+    def factor(self, step: int, total_steps: int) -> float:
+        """Return the factor of the schedule after the warm-up, times the peak."""
+        return self._peak * self.after.factor(step, total_steps)
+
+    def observe(self, loss: float, memory: dict[str, Any]) -> None:
+        """Hand the loss to the schedule after the warm-up."""
+        self.after.observe(loss, memory)
 
 
 class Plateau(ScheduleConfig):

@@ -47,9 +47,9 @@ class TrainingStrategy:
     def weigh(self, count: int) -> None:
         """Receive the samples of the micro-batch whose loss comes next; 0 for a filler."""
 
-    def agree(self, samples: int, stop: bool, error: bool) -> tuple[float, bool, bool]:
-        """Return the global samples, and whether any rank stops or has an error."""
-        return samples, stop, error
+    def agree(self, samples: int, *flags: bool) -> tuple[float, list[bool]]:
+        """Return the global samples, and of each flag whether any rank raises it."""
+        return samples, list(flags)
 
     def reduce_gradients(self, parameters: Sequence[nn.Parameter], failed: bool) -> bool:
         """Sum the gradients over the ranks; return whether any rank failed to compute them."""

@@ -38,7 +38,6 @@ class DataParallelStrategy(TrainingStrategy):
         super().__init__(device, dist.get_rank(), dist.get_world_size())
         self.agrees_on_errors = type(self).agrees_on_errors and not communicating_model
         self._communicating_model = communicating_model
-        self._message = torch.zeros(3, dtype=torch.float64)
         self._batch_norm: SynchronisedBatchNorm | None = None
 
     def prepare(self, model: nn.Module) -> nn.Module:
@@ -61,13 +60,12 @@ class DataParallelStrategy(TrainingStrategy):
         if self._batch_norm is not None:
             self._batch_norm.counts = count > 0
 
-    def agree(self, samples: int, stop: bool, error: bool) -> tuple[float, bool, bool]:
+    def agree(self, samples: int, *flags: bool) -> tuple[float, list[bool]]:
         """Agree in one small all-reduce (gloo, on the CPU)."""
-        message = self._message
-        message[0], message[1], message[2] = samples, stop, error
+        message = torch.tensor([samples, *flags], dtype=torch.float64)
         dist.all_reduce(message)
-        total, stops, errors = message.tolist()
-        return total, stops > 0, errors > 0
+        total, *raised = message.tolist()
+        return total, [number > 0 for number in raised]
 
     def reduce_gradients(self, parameters: Sequence[nn.Parameter], failed: bool) -> bool:
         """Sum in one flat all-reduce; a parameter without gradient on this rank counts as 0.

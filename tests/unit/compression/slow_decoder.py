@@ -256,21 +256,31 @@ def read_weights(reader: Reader, n: tuple[int, ...]) -> dict[tuple[int, int], li
     for s, _, c, points in scan(n):
         if c == 0:
             continue
-        groups, h = groups_of(c, n), bin(c).count("1")
-        cubic = -((32 + h // 2) // h)
-        weights[s, c] = [cubic if 3 in map(abs, g[0]) else 0 for g in groups]
-        if len(points) >= FITTED_POINTS and reader.word():
-            coded = [reader.varint() for _ in groups]
-            weights[s, c] = [v // 2 if v % 2 == 0 else -(v + 1) // 2 for v in coded]
+        groups = groups_of(c, n)
+        fitted = len(points) >= FITTED_POINTS and reader.word()
+        weights[s, c] = weights_of(reader, groups) if fitted else cubic(c, groups)
     return weights
+
+
+def cubic(c: int, groups: list) -> list[int]:
+    h = bin(c).count("1")
+    return [-((32 + h // 2) // h) if h and 3 in map(abs, g[0]) else 0 for g in groups]
+
+
+def weights_of(reader: Reader, groups: list) -> list[int]:
+    coded = [reader.varint() for _ in groups]
+    return [v // 2 if v % 2 == 0 else -(v + 1) // 2 for v in coded]
+
+
+def three(shape: tuple[int, ...]) -> tuple[int, ...]:
+    n = tuple(v for v in shape if v != 1)
+    return (math.prod(n[: len(n) - 2]), *n[-2:]) if len(n) > 3 else (1,) * (3 - len(n)) + n
 
 
 def decode(data: bytes, shape: tuple[int, ...], dtype: np.dtype, bound: float,
            mask: np.ndarray | None = None) -> np.ndarray:  # fmt: skip
     """Return the field that a payload holds."""
-    n = tuple(v for v in shape if v != 1)
-    n = (math.prod(n[: len(n) - 2]), *n[-2:]) if len(n) > 3 else (1,) * (3 - len(n)) + n
-    reader, real = Reader(data), np.dtype(dtype).type
+    n, reader, real = three(shape), Reader(data), np.dtype(dtype).type
     method, margin = reader.word(), reader.word()
     b = bound * ((1048574 - 256 * margin) / 1048576)
     if mask is not None:
@@ -289,11 +299,19 @@ def decode(data: bytes, shape: tuple[int, ...], dtype: np.dtype, bound: float,
         count = math.prod(n)
         line = line_integers(rest, count, flat)
         return decode_line(line, method - 4, float(offset), 2 * b, real, verbatim).reshape(shape)
-    q, v = level_integers(rest, n, mask), np.zeros(n, dtype)
-    alpha, beta = PAIRS[method]
+    q = level_integers(rest, n, mask)
+    return decode_levels(q, n, np.dtype(dtype), method, b, n, weights, verbatim, mask).reshape(
+        shape
+    )
+
+
+def decode_levels(q, n, dtype, pair, b, thick, weights, verbatim, mask) -> np.ndarray:
+    """Return the values that integers stand for; `thick` says which axes groups are made along."""
+    v, real = np.zeros(n, dtype), dtype.type
+    alpha, beta = PAIRS[pair]
     for s, level, c, points in scan(n):
         step = 2 * (b / min(alpha**level, beta))
-        groups = groups_of(c, n)
+        groups = groups_of(c, thick)
         for p in points:
             if abs(q[p]) == ESCAPE:
                 v[p] = next(verbatim)
@@ -301,7 +319,7 @@ def decode(data: bytes, shape: tuple[int, ...], dtype: np.dtype, bound: float,
             guess = predict(v, n, p, s, c, groups, weights[s, c], real) if c else real(0)
             masked = mask is not None and mask[p]
             v[p] = guess if masked else real(float(guess) + float(q[p]) * step)
-    return v.reshape(shape)
+    return v
 
 
 def predict(v, n, p, s, c, groups, weights, real):
@@ -329,6 +347,88 @@ def predict(v, n, p, s, c, groups, weights, real):
     for factor, total in sums:
         guess = guess + factor * total
     return guess
+
+
+def decode_blocks(data: bytes, shape: tuple[int, ...], dtype: np.dtype, bound: float) -> np.ndarray:
+    """Return the field that a payload of blocks holds, see docs/format/blocks.md."""
+    reader, n, out = Reader(data), three(shape), np.empty(shape, dtype)
+    assert reader.word() == 1
+    edges = [1 << reader.word() for _ in range(3)]
+    starts = list(itertools.product(*(range(0, m, e) for m, e in zip(n, edges, strict=True))))
+    settings, *sizes = (reader.varint() for _ in range(1 + len(starts)))
+    shared = Reader(data[reader.at : reader.at + settings])
+    pair, margin, axes = shared.word(), shared.word(), shared.word()
+    b = bound * ((1048574 - 256 * margin) / 1048576)
+    thick, weights = tuple(1 + bool(axes & a) for a in (4, 2, 1)), {}
+    for s, c in itertools.product((4, 2, 1), ORDER[1:]):
+        groups = groups_of(c, thick)
+        fitted = shared.word()
+        weights[s, c] = weights_of(shared, groups) if fitted else cubic(c, groups)
+    at, field = reader.at + settings, out.reshape(n)
+    for start, size in zip(starts, sizes, strict=True):
+        place = tuple(slice(i, i + e) for i, e in zip(start, edges, strict=True))
+        block = Reader(data[at : at + size])
+        field[place] = decode_block(block, field[place].shape, dtype, (pair, b), thick, weights)
+        at += size
+    assert at == len(data)
+    return out
+
+
+def decode_block(reader, n, dtype, pair_and_bound, thick, weights) -> np.ndarray:
+    crc, size = reader.word(4), np.dtype(dtype).itemsize
+    words = [reader.word(size).to_bytes(size, "little") for _ in range(reader.varint())]
+    verbatim = iter(np.frombuffer(b"".join(words), np.dtype(dtype).newbyteorder("<")))
+    q = table_integers(reader, n)
+    pair, b = pair_and_bound
+    shared = dict(weights)
+    for s, _, c, _ in scan(n):
+        if (s, c) not in shared:
+            shared[s, c] = cubic(c, groups_of(c, thick))
+    v = decode_levels(q, n, np.dtype(dtype), pair, b, thick, shared, verbatim, None)
+    assert crc32c(v.astype(v.dtype.newbyteorder("<")).tobytes()) == crc
+    return v
+
+
+def table_integers(reader: Reader, n: tuple[int, ...]) -> dict:
+    tables = [[reader.varint() for _ in range(reader.word())] for _ in range(24)]
+    raw_bytes = reader.varint()
+    bits = int.from_bytes(reader.data[reader.at : reader.at + raw_bytes], "little")
+    reader.at += raw_bytes
+    x = [reader.word(4) for _ in range(8)]
+    q, count = {}, 0
+    for s, _, _, points in scan(n):
+        mag = {}
+        for p in points:
+            z, y, i = p
+            near = [(z, y - 2 * s, i), (z - 2 * s, y, i)]
+            around = [(z, y - 2 * s, i - 2 * s), (z, y - 2 * s, i + 2 * s),
+                      (z - 2 * s, y, i - 2 * s), (z - 2 * s, y, i + 2 * s),
+                      (z - 2 * s, y - 2 * s, i), (z - 2 * s, y + 2 * s, i)]  # fmt: skip
+            level = lg(2 * sum(mag.get(a, 0) for a in near) + sum(mag.get(a, 0) for a in around))
+            slot, before, token = x[count % 8] % 4096, 0, 0
+            while before + tables[level][token] <= slot:
+                before += tables[level][token]
+                token += 1
+            state = tables[level][token] * (x[count % 8] // 4096) + slot - before
+            x[count % 8] = state * 65536 + reader.word(2) if state < 65536 else state
+            u = token
+            if token >= 24:
+                num = (token - 24) // 2 + 3
+                u = ((2 + (token - 24) % 2) << num) + bits % (1 << num) + 8
+                bits >>= num
+            q[p] = u // 2 if u % 2 == 0 else -(u + 1) // 2
+            mag[p] = min(abs(q[p]), 255)
+            count += 1
+    return q
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
 
 
 def decode_line(line, order, offset, step, real, verbatim) -> np.ndarray:
@@ -371,8 +471,7 @@ def decode_chunk(data: bytes, shape: tuple[int, ...], dtype: np.dtype, bound: fl
 
 def read_specials(data, shape, little, fill) -> tuple[np.ndarray, np.ndarray]:
     coder, odds, same = Coder(data), [32768] * 64, [32768]
-    n = tuple(v for v in shape if v != 1)
-    n = (math.prod(n[: len(n) - 2]), *n[-2:]) if len(n) > 3 else (1,) * (3 - len(n)) + n
+    n = three(shape)
     start = DEFAULT_FILL if fill is None else fill
     unsigned = f"<u{little.itemsize}"
     last, raw, mask = int(np.array(start, little).view(unsigned)), [], np.zeros(n, int)

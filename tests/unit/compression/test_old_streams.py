@@ -44,7 +44,7 @@ def test_a_file_of_the_first_layout_comes_back(tmp_path):
         assert int(dataset.t.isnull().sum()) == 2 * (6 * 8 + 1)
 
 
-@pytest.mark.parametrize("codec", sorted(codecs))
+@pytest.mark.parametrize("codec", sorted(c for c in codecs if not codecs.get(c).checked))
 def test_other_values_than_those_verified_are_an_error(codec, monkeypatch):
     """A library of another version, or another machine, may decode to other values."""
     x = smooth_field((12, 14, 13))

@@ -49,7 +49,7 @@ def test_the_parts_are_the_graph(graph, file, tmp_path, method):
     assert not (tmp_path / "parts" / "work").exists()
 
 
-@pytest.mark.parametrize("weighting", ["sum", "mean", "gcn"])
+@pytest.mark.parametrize("weighting", ["sum", "mean", "gcn", "symmetric"])
 def test_products_of_stored_parts_equal_those_of_the_graph(graph, file, tmp_path, weighting):
     stored = partition_edges(file, tmp_path / "parts", 3, method="greedy")
     x = torch.randn(graph.num_nodes, 4, dtype=torch.float64)

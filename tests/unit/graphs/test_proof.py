@@ -133,6 +133,10 @@ def test_layers_are_sparse_products_where_they_are_equal(graph):
     assert prove(pyg.GraphSAGE(6, 8, 2, 3), part).fast == ("convs.0", "convs.1")
     for linear in (pyg.APPNP(3, 0.1), pyg.SGConv(6, 3, K=2), pyg.SGConv(6, 9, K=2),
                    pyg.GATConv(6, 3, heads=2, residual=True), pyg.GATConv(6, 4, 3, concat=False),
+                   pyg.SSGConv(6, 3, alpha=0.1, K=2), pyg.LGConv(), pyg.LGConv(normalize=False),
+                   pyg.TAGConv(6, 3), pyg.TAGConv(6, 9, K=2), pyg.TAGConv(6, 3, normalize=False),
+                   pyg.ARMAConv(6, 3, num_stacks=2, num_layers=3, dropout=0.5),
+                   pyg.ARMAConv(6, 3, num_layers=2, shared_weights=True),
                    pyg.GATConv(6, 3, add_self_loops=False, negative_slope=0.0)):  # fmt: skip
         assert prove(linear, part).fast == ("",)
     for other in (pyg.APPNP(3, 0.1, dropout=0.5), pyg.SGConv(6, 3, K=2, cached=True),

@@ -3,12 +3,13 @@ import json
 import re
 
 import pytest
+import torch
 from training_worker import Regression, data
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.testing.loaders import TensorLoader
-from scitoolkit.training import Trainer, TrainingConfig
+from scitoolkit.training import Callback, Trainer, TrainingConfig
 from scitoolkit.training.callbacks import ProgressLine
 
 
@@ -44,6 +45,31 @@ def test_metrics_are_one_json_object_a_line_in_the_order_of_steps(run):
     # What a task's loss logs beside the loss arrives, too: here it is twice the loss.
     twice = [row["value"] for row in rows if row["name"] == "train/twice"]
     assert twice == pytest.approx([2 * row["value"] for row in losses])
+
+
+class EndAt(Callback):
+    """Ends the training at the logged step of a number, or at the first validation."""
+
+    def __init__(self, step=None):
+        self.step = step
+
+    def on_log(self, trainer, values):
+        self.should_stop |= trainer.step == self.step
+
+    def on_validation(self, trainer, values):
+        self.should_stop |= self.step is None
+
+
+@pytest.mark.parametrize(("step", "ended"), [(3, 3), (5, 5), (None, 4)])
+def test_a_callback_ends_the_training_and_a_resume_goes_on(run, step, ended):
+    stopped = fit(run, [EndAt(step)])
+    assert stopped.step == ended
+    rows = [row for row in run.read_metrics() if row["name"] == "validation/loss"]
+    assert [row["step"] for row in rows] == [s for s in (4, ended) if s <= ended][: 1 + (ended > 4)]
+    whole, rest = fit(), Trainer(Regression(), stopped.config, run=run)
+    rest.fit(TensorLoader(data(), 12), TensorLoader(data(), 12), resume=True)
+    for a, b in zip(whole.task.model.parameters(), rest.task.model.parameters(), strict=True):
+        assert torch.equal(a, b)
 
 
 def test_progress_on_a_terminal_renews_one_line():

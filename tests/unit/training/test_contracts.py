@@ -42,11 +42,11 @@ class TestTensorLoader(LoaderContract):
 
 
 class TestDataLoader(LoaderContract):
-    worlds: ClassVar[tuple[int, ...]] = (1,)
-
     def make(self, rank=0, world=1):
         rows = [{"x": value} for value in SAMPLES]
-        return DataLoaderBatches(DataLoader(rows, batch_size=4, shuffle=True), seed=1)
+        return DataLoaderBatches(
+            DataLoader(rows, batch_size=4, shuffle=True), seed=1, rank=rank, world=world
+        )
 
     def samples(self, batch):
         return batch["x"].tolist()

@@ -11,6 +11,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.training.launch import ProcessEnvironment, launch, process_environment
 
 SLURM = {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "41"}
+WORKFLOWS = Path(__file__).resolve().parents[3] / "workflows"
 STEP = {"SLURM_STEP_NUM_TASKS": "8", "SLURM_NTASKS": "9", "SLURM_STEP_NODELIST": "n[3-4,9]"}
 
 
@@ -66,6 +67,26 @@ def test_every_rank_knows_its_place_and_its_arguments(module, capfd):
     assert launch(2, ["a", "b=1"], module=name) == 0
     lines = sorted(capfd.readouterr().out.splitlines())
     assert lines == ["0 2 ['a', 'b=1']", "1 2 ['a', 'b=1']"]
+
+
+@pytest.mark.parametrize("script", sorted(WORKFLOWS.glob("*/launch/slurm.sbatch")), ids=str)
+@pytest.mark.parametrize(("code", "restarts"), [(0, 0), (130, 0), (3, 2)])
+def test_slurm_scripts_requeue_when_time_ran_out_and_resume(tmp_path, script, code, restarts):
+    for name, ends in (("srun", code), ("scontrol", 0)):
+        fake = tmp_path / name
+        fake.write_text(f'#!/bin/sh\necho {name} "$@" "port=${{MASTER_PORT:-}}"\nexit {ends}\n')
+        fake.chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "41", "SLURM_CPUS_PER_TASK": "3",
+        "SLURM_RESTART_COUNT": str(restarts),
+    }  # fmt: skip
+    done = subprocess.run(["bash", script], env=environment, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    first, *rest = done.stdout.splitlines()
+    assert "--cpus-per-task=3" in first
+    assert first.endswith("port=")  # rank 0's port follows from the job's id
+    assert ("--resume" in first) == (restarts > 0)
+    assert rest == (["scontrol requeue 41 port="] if code == 130 else [])
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no threads in /proc")

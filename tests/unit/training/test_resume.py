@@ -115,6 +115,17 @@ def test_an_error_in_one_rank_ends_all_with_its_exit_code(start, capfd):
     assert code == 3
 
 
+@pytest.mark.multiproc
+@pytest.mark.parametrize(
+    ("rank", "told"), [(1, "rank 1 was killed"), (0, "rank 0 does not answer")]
+)
+def test_a_killed_rank_is_named_by_the_others(start, capfd, rank, told):
+    assert start(2, stop=(2, "SIGKILL"), on_rank=rank)[0] == 1
+    error = capfd.readouterr().err
+    assert f"rank {1 - rank} lost another rank at step 3" in error
+    assert told in error
+
+
 def torchrun(ranks: int, arguments: list[str], *, module: str) -> int:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={ranks}", "-m", module, *arguments]

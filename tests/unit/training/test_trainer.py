@@ -20,7 +20,7 @@ from scitoolkit.core.errors import (
 )
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.testing.loaders import TensorLoader
-from scitoolkit.training import Trainer, TrainingConfig
+from scitoolkit.training import Callback, Trainer, TrainingConfig
 from scitoolkit.training.optim.optimizers import OptimizerConfig, optimizers
 
 
@@ -68,7 +68,7 @@ def test_low_precision_learns(precision):
 
 
 def test_ema_is_the_average_and_load_best_takes_it():
-    class Track:
+    class Track(Callback):
         wants_every_step = True
 
         def __init__(self):
@@ -83,10 +83,6 @@ def test_ema_is_the_average_and_load_best_takes_it():
 
         def on_fit_start(self, trainer):
             self.start = weights(trainer).clone()
-
-        def on_log(self, trainer, values): ...
-        def on_validation(self, trainer, values): ...
-        def on_fit_end(self, trainer): ...
 
     track = Track()
     trainer, loader = make(epochs=1, ema_decay=0.75, callbacks=[track])
@@ -271,11 +267,31 @@ def test_a_torch_data_loader_trains_and_resumes_inside_an_epoch(run):
     assert torch.equal(weights(whole), weights(rest))
 
 
+def test_tuples_are_named_by_position():
+    class Positions(Regression):
+        def loss(self, batch):
+            return super().loss({"x": batch["0"], "y": batch["1"]})
+
+        def batch_size(self, batch):
+            return len(batch["0"])
+
+    def loader(dataset):
+        return DataLoader(dataset, batch_size=6)
+
+    named, _ = make()
+    named.fit(loader(rows()))
+    trainer = Trainer(Positions(0.0), named.config)
+    trainer.fit(loader(torch.utils.data.TensorDataset(*data(24).values())))
+    assert torch.equal(weights(named), weights(trainer))
+
+
 def test_loaders_that_cannot_be_used_are_refused_by_name():
     trainer, _ = make()
-    tuples = DataLoader(torch.utils.data.TensorDataset(torch.ones(4, 3)), batch_size=2)
-    with pytest.raises(DataError, match="gives a list, a batch is a dict"):
-        trainer.fit(tuples)
+    with pytest.raises(DataError, match="gives a str as 'name', a batch is a dict or a tuple"):
+        trainer.fit(DataLoader([{"name": "a"}], collate_fn=lambda rows: rows[0]))
+    sampler = torch.utils.data.DistributedSampler(rows(), num_replicas=2, rank=0)
+    with pytest.raises(ConfigError, match="DistributedSampler"):
+        trainer.fit(DataLoader(rows(), sampler=sampler))
     with pytest.raises(ConfigError, match="list is no loader: it has no set_epoch"):
         trainer.fit([{"x": torch.ones(2, 3)}])
 

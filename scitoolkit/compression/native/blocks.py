@@ -1,0 +1,226 @@
+"""A field as independently coded blocks: threads share them, and each can be decoded alone.
+
+See docs/format/blocks.md for what is written; `native/blocks.c` codes one block.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from scitoolkit.compression.container import read_varint, varint
+from scitoolkit.compression.kernel_arguments import extents, folded, pointer
+from scitoolkit.compression.native.library import call, check
+from scitoolkit.compression.threads import map_in_order, threads
+from scitoolkit.core.errors import DataError
+
+# Most points of a block; a cube has 64^3.
+POINTS = 3 << 17
+VERSION, MAX_EDGE, MAX_SETTINGS = 1, 40, 1 << 13
+Span = tuple[int, int]
+Extents = tuple[int, int, int]
+Window = tuple[Span, Span, Span]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a field is cut into blocks.
+
+    Attributes:
+        shape: the three extents of the field, z, y, x.
+        edges: largest extents of a block, powers of two.
+    """
+
+    shape: Extents
+    edges: Extents
+
+    @classmethod
+    def of(cls, shape: Extents) -> Blocks:
+        """Return blocks as near to cubes as their number of points allows."""
+        edges = [1, 1, 1]
+        while True:
+            longer = []
+            for d in (2, 1, 0):
+                grown = [2 * e if i == d else e for i, e in enumerate(edges)]
+                points = math.prod(map(min, grown, shape))
+                if edges[d] < shape[d] and points <= POINTS:
+                    longer.append((edges[d], grown))
+            if not longer:
+                z, y, x = edges
+                return cls(shape, (z, y, x))
+            edges = min(longer, key=lambda pair: pair[0])[1]
+
+    @property
+    def counts(self) -> Extents:
+        """Number of blocks along each dim."""
+        z, y, x = (-(-n // e) for n, e in zip(self.shape, self.edges, strict=True))
+        return z, y, x
+
+    def __len__(self) -> int:
+        return math.prod(self.counts)
+
+    def spans(self, number: int) -> Window:
+        """Return begin and end of a block along each dim; blocks are numbered x fastest."""
+        places = np.unravel_index(number, self.counts)
+        z, y, x = (
+            (int(i) * e, min((int(i) + 1) * e, n))
+            for i, n, e in zip(places, self.shape, self.edges, strict=True)
+        )
+        return z, y, x
+
+    def overlapping(self, window: Window) -> Iterator[int]:
+        """Yield the numbers of the blocks that a window overlaps."""
+        ranges = (
+            range(b // edge, -(-e // edge)) for (b, e), edge in zip(window, self.edges, strict=True)
+        )
+        for place in itertools.product(*ranges):
+            yield int(np.ravel_multi_index(place, self.counts))
+
+
+def encode(values: np.ndarray, bound: float) -> tuple[bytes, np.ndarray, float]:
+    """Return the coded field, what it decodes to, and the largest error.
+
+    Every block was decoded to the same integers again, and every value compared with its original.
+
+    Args:
+        values: finite C-contiguous float32 or float64 array, any dims.
+        bound: largest |x - x'|, absolute, > 0; it holds at every point.
+    """
+    shape = folded(values.shape)
+    blocks = Blocks.of(shape)
+    field, decoded = values.reshape(shape), np.empty_like(values)
+    settings = _fit(field, blocks, bound)
+    code = partial(_encode_block, field, decoded.reshape(shape), blocks, settings, bound)
+    coded = list(map_in_order(code, range(len(blocks)), threads()))
+    head = bytearray([VERSION, *(e.bit_length() - 1 for e in blocks.edges)])
+    for number in (len(settings), *(len(data) for data, _ in coded)):
+        head += varint(number)
+    parts = [bytes(head), settings, *(data for data, _ in coded)]
+    return b"".join(parts), decoded, max(error for _, error in coded)
+
+
+@dataclass(frozen=True)
+class CodedBlocks:
+    """A coded field whose blocks can be decoded one by one.
+
+    Attributes:
+        blocks: how the field is cut.
+        dtype: float32 or float64.
+        bound: the absolute bound it was coded with.
+        settings: what all blocks share.
+        data: the coded blocks.
+    """
+
+    blocks: Blocks
+    dtype: np.dtype
+    bound: float
+    settings: bytes
+    data: list[memoryview]
+
+    @classmethod
+    def read(
+        cls, coded: bytes | memoryview, shape: tuple[int, ...], dtype: np.dtype, bound: float
+    ) -> CodedBlocks:
+        """Return the blocks of what `encode` wrote.
+
+        Raises:
+            DataError: the bytes contradict themselves.
+        """
+        view = memoryview(coded).cast("B")
+        if len(view) < 4 or view[0] != VERSION or max(view[1:4]) > MAX_EDGE:
+            raise DataError("damaged stream: no blocks")
+        blocks = Blocks(folded(shape), (1 << view[1], 1 << view[2], 1 << view[3]))
+        if len(blocks) > len(view):
+            raise DataError("damaged stream: fewer bytes than blocks")
+        sizes, at = [], 4
+        for _ in range(1 + len(blocks)):
+            size, at = read_varint(view, at)
+            sizes.append(size)
+        ends = [at, *itertools.accumulate(sizes, initial=at)][1:]
+        if ends[-1] != len(view) or sizes[0] > MAX_SETTINGS:
+            raise DataError("damaged stream: the blocks do not fill it")
+        parts = [view[a:b] for a, b in itertools.pairwise(ends)]
+        return cls(blocks, dtype, bound, bytes(parts[0]), parts[1:])
+
+    def decode(self, out: np.ndarray) -> np.ndarray:
+        """Decode all blocks into an array of the field's shape."""
+        field = out.reshape(self.blocks.shape)
+
+        def one(number: int) -> None:
+            spans = self.blocks.spans(number)
+            self._decode(number, field[tuple(slice(b, e) for b, e in spans)])
+
+        for _ in map_in_order(one, range(len(self.blocks)), threads()):
+            pass
+        return out
+
+    def window(self, window: Window) -> np.ndarray:
+        """Return a part of the field; only the blocks that it overlaps are decoded."""
+        out = np.empty([e - b for b, e in window], self.dtype)
+
+        def one(number: int) -> None:
+            spans = self.blocks.spans(number)
+            block = np.empty([e - b for b, e in spans], self.dtype)
+            self._decode(number, block)
+            both = [(max(b, w), min(e, v)) for (b, e), (w, v) in zip(spans, window, strict=True)]
+            to = tuple(slice(b - w, e - w) for (b, e), (w, _) in zip(both, window, strict=True))
+            of = tuple(slice(b - s, e - s) for (b, e), (s, _) in zip(both, spans, strict=True))
+            out[to] = block[of]
+
+        for _ in map_in_order(one, self.blocks.overlapping(window), threads()):
+            pass
+        return out
+
+    def _decode(self, number: int, part: np.ndarray) -> None:
+        data = np.frombuffer(self.data[number], np.uint8)
+        settings = np.frombuffer(self.settings, np.uint8)
+        check(call(
+            "sck_decode_block", self.dtype, pointer(extents(part.shape)), pointer(_strides(part)),
+            pointer(settings), ctypes.c_int64(settings.size), ctypes.c_double(self.bound),
+            pointer(data), ctypes.c_int64(data.size), pointer(part),
+        ))  # fmt: skip
+
+
+def _fit(field: np.ndarray, blocks: Blocks, bound: float) -> bytes:
+    """Return the settings that suit a block in the middle, no extent of which is cut."""
+    places = np.ravel_multi_index([(n - 1) // 2 for n in blocks.counts], blocks.counts)
+    part = _part(field, blocks, int(places))
+    largest = max(abs(float(field.min())), abs(float(field.max())))
+    out = np.empty(MAX_SETTINGS, np.uint8)
+    used = call(
+        "sck_fit_blocks", field.dtype, pointer(extents(part.shape)), pointer(_strides(part)),
+        pointer(part), ctypes.c_double(largest), ctypes.c_double(bound), pointer(out),
+        ctypes.c_int64(out.size),
+    )  # fmt: skip
+    check(used)
+    return out[:used].tobytes()
+
+
+def _encode_block(
+    field: np.ndarray, decoded: np.ndarray, blocks: Blocks, settings: bytes, bound: float,
+    number: int,
+) -> tuple[bytes, float]:  # fmt: skip
+    part, to = (_part(a, blocks, number) for a in (field, decoded))
+    shared, error = np.frombuffer(settings, np.uint8), ctypes.c_double()
+    out = np.empty(call("sck_block_capacity", part.dtype, ctypes.c_int64(part.size)), np.uint8)
+    used = call(
+        "sck_encode_block", part.dtype, pointer(extents(part.shape)), pointer(_strides(part)),
+        pointer(part), pointer(shared), ctypes.c_int64(shared.size), ctypes.c_double(bound),
+        pointer(out), ctypes.c_int64(out.size), pointer(to), ctypes.byref(error),
+    )  # fmt: skip
+    check(used)
+    return out[:used].tobytes(), error.value
+
+
+def _part(field: np.ndarray, blocks: Blocks, number: int) -> np.ndarray:
+    return field[tuple(slice(b, e) for b, e in blocks.spans(number))]
+
+
+def _strides(part: np.ndarray) -> np.ndarray:
+    return np.array([s // part.itemsize for s in part.strides[:2]], np.int64)

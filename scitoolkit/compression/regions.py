@@ -1,0 +1,103 @@
+"""A part of a compressed array, for as little decoding as its codec allows.
+
+Only the slabs that the part overlaps are read, and of a slab coded in `blocks` only its blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.compression.codecs import codecs
+from scitoolkit.compression.codecs.base import WindowedCodec
+from scitoolkit.compression.compress import decompress, error_bound_of
+from scitoolkit.compression.container import read_header, unpack
+from scitoolkit.core.errors import ConfigError, DataError
+
+Spans = tuple[tuple[int, int], ...]
+
+
+def decompress_region(stream: bytes | memoryview, *slices: slice) -> np.ndarray:
+    """Return a part of a compressed array.
+
+    Args:
+        stream: bytes made by `compress` or `compress_slabs`; a memory map reads what it needs.
+        slices: one a leading dim, without steps; dims not named are taken whole.
+
+    Raises:
+        ConfigError: too many slices, or one with a step.
+        DataError: the stream is damaged where it was read.
+
+    Example:
+        >>> from scitoolkit.compression import compress
+        >>> x = np.sin(np.linspace(0, 9, 1 << 15, dtype=np.float32)).reshape(32, 32, 32)
+        >>> stream = compress(x, abs=1e-3, objective="speed")
+        >>> part = decompress_region(stream, slice(3, 5), slice(7))
+        >>> part.shape, bool(np.abs(part - x[3:5, :7]).max() <= 1e-3)
+        ((2, 7, 32), True)
+    """
+    header, sections = unpack(stream, verified=False)
+    spans = _spans(tuple(header["shape"]), slices)
+    if "slabs" not in header:
+        return _part(stream, spans)
+    out = np.empty([e - b for b, e in spans], np.dtype(header["dtype"]))
+    if "masked" in header:
+        out = np.ma.MaskedArray(out, fill_value=header["masked"])
+    (first, last), start = spans[0], 0
+    for data in sections.values():
+        rows = int(read_header(data)["shape"][0])
+        begin, end = max(first, start), min(last, start + rows)
+        if begin < end:
+            inner = ((begin - start, end - start), *spans[1:])
+            out[begin - first : end - first] = _part(data, inner)
+        start += rows
+    if start != header["shape"][0]:
+        raise DataError("damaged stream: slabs are missing")
+    return out
+
+
+def _spans(shape: tuple[int, ...], slices: tuple[slice, ...]) -> Spans:
+    if len(slices) > len(shape) or any(s.step not in (None, 1) for s in slices):
+        raise ConfigError(
+            f"region {slices} of an array of shape {shape}",
+            allowed="at most one slice a dim, without steps",
+        )
+    whole = (*slices, *(slice(None),) * (len(shape) - len(slices)))
+    limits = (s.indices(n)[:2] for s, n in zip(whole, shape, strict=True))
+    return tuple((begin, max(begin, end)) for begin, end in limits)
+
+
+def _part(stream: bytes | memoryview, spans: Spans) -> np.ndarray:
+    """Return a part of a stream without slabs."""
+    header, sections = unpack(stream, verified=False)
+    window = _window(header, sections, spans)
+    if window is None:
+        return decompress(stream)[tuple(slice(b, e) for b, e in spans)]
+    shape, dtype = tuple(header["shape"]), np.dtype(header["dtype"])
+    codec = codecs.get(header["base"]["name"])()
+    assert isinstance(codec, WindowedCodec)
+    native = dtype.newbyteorder("=")
+    part = codec.restore_window(
+        header["base"], sections["base"], shape, native, error_bound_of(header), window
+    )
+    return part.reshape([e - b for b, e in spans]).astype(dtype, copy=False)
+
+
+def _window(header: dict[str, Any], sections: dict[str, memoryview], spans: Spans) -> Any:
+    """Return the window of a codec that can decode a part; None where all has to be decoded."""
+    name = header["base"]["name"]
+    simple = list(sections) == ["base"] and "valid" not in header
+    kept = [span for span, n in zip(spans, header["shape"], strict=True) if n != 1]
+    working = np.dtype(header["dtype"]).itemsize in (4, 8) and header["bound"]["mode"] != "pw_rel"
+    if not (
+        simple
+        and working
+        and len(kept) <= 3
+        and name in codecs
+        and issubclass(codecs.get(name), WindowedCodec)
+    ):
+        return None
+    if any(b >= e for b, e in spans):
+        return None
+    return (*((0, 1),) * (3 - len(kept)), *kept)

@@ -1,0 +1,128 @@
+"""Jorge: Shampoo's preconditioners kept up to date by products of matrices alone.
+
+Shampoo multiplies a gradient from both sides by inverse fourth roots of averages of G G' and G' G.
+Jorge keeps the root itself and updates it by a truncated binomial series, without a decomposition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+
+@torch.no_grad()
+def refreshed_root(root: Tensor, gram: Tensor, floor: float = 0.0) -> Tensor:
+    """Return the inverse fourth root of ``b root^-4 + (1 - b) gram``, to second order.
+
+    The binomial series of the published update is taken in Y = X^2 G G' X^2, which has the
+    eigenvalues of the published X^4 G G' and is symmetric: the root then stays symmetric and
+    positive, where the published form drifts and, made symmetric afterwards, turns indefinite.
+    b = norm(Y) / (norm(Y) + 1) makes the series converge.
+
+    Args:
+        root: (n, n) symmetric positive matrix X.
+        gram: (n, n) product G G'.
+        floor: least share b of the former average that is kept.
+
+    Source: Singh et al. 2023, https://arxiv.org/abs/2310.12298, equations 6 to 9.
+
+    Example:
+        >>> root = refreshed_root(torch.eye(2), torch.diag(torch.tensor([1.0, 0.0])))
+        >>> bool(root[0, 0] < root[1, 1])
+        True
+    """
+    square = root @ root
+    series = square @ gram @ square
+    size = series.norm()
+    kept = torch.clamp(size / (size + 1), min=max(floor, 1e-3))
+    ratio = (1 - kept) / kept
+    first = root @ series
+    out = root - (ratio / 4) * first + (5 * ratio * ratio / 32) * (first @ series)
+    return (out + out.T) * (0.5 * kept**-0.25)
+
+
+class JorgeDescent(Optimizer):
+    """Jorge for weights that are matrices or convolutions, momentum for all others.
+
+    A convolution is the matrix (outputs, inputs x kernel). The length of a step is that of
+    gradient descent with momentum (grafting), so its learning rates fit.
+
+    Args:
+        parameters: what is trained.
+        lr: learning rate, as for gradient descent with momentum.
+        momentum: share of the former step that is kept.
+        weight_decay: decoupled.
+        every: steps between updates of the preconditioners.
+        largest: sides longer than this have no preconditioner.
+        floor: see `refreshed_root`.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor] | Iterable[dict[str, Any]],
+        lr: float,
+        *,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        every: int = 1,
+        largest: int = 2048,
+        floor: float = 0.0,
+    ) -> None:
+        defaults = {
+            "lr": lr, "momentum": momentum, "weight_decay": weight_decay, "every": every,
+            "largest": largest, "floor": floor,
+        }  # fmt: skip
+        super().__init__(parameters, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Do one step with the gradients that are there."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    _start(state, parameter, group["largest"])
+                move = state["descent"].mul_(group["momentum"]).add_(parameter.grad)
+                if parameter.dim() > 1:
+                    move = self._preconditioned(parameter.grad, state, group, move.norm())
+                state["step"] += 1
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                parameter.sub_(move, alpha=group["lr"])
+
+    def _preconditioned(
+        self, gradient: Tensor, state: dict[str, Any], group: dict[str, Any], length: Tensor
+    ) -> Tensor:
+        matrix, due = gradient.flatten(1), state["step"] % group["every"] == 0
+        update = matrix
+        for side, gram in (("left", lambda m: m @ m.T), ("right", lambda m: m.T @ m)):
+            root = state.get(side)
+            if root is None:
+                continue
+            if due:
+                state[side] = root = refreshed_root(root, gram(matrix), group["floor"])
+            update = root @ update if side == "left" else update @ root
+        direction = state["direction"].mul_(group["momentum"]).add_(update.view_as(gradient))
+        return direction * (length / direction.norm().clamp(min=1e-30))
+
+
+def _start(state: dict[str, Any], parameter: Tensor, largest: int) -> None:
+    """Set the state of a parameter before its first step."""
+    gradient = parameter.grad
+    assert gradient is not None
+    state["step"] = 0
+    state["descent"] = torch.zeros_like(parameter)
+    if parameter.dim() > 1:
+        state["direction"] = torch.zeros_like(parameter)
+        # The size of the first gradient: from a small constant a hundred steps would pass before
+        # the preconditioner has the size of the gradients.
+        size = gradient.square().sum()
+        for side, length in (("left", parameter.shape[0]), ("right", parameter[0].numel())):
+            if length <= largest:
+                scale = (size / length).clamp(min=1e-30) ** -0.25
+                state[side] = scale * torch.eye(length, dtype=size.dtype, device=size.device)

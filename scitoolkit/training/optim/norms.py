@@ -1,0 +1,56 @@
+"""Norms of whole tensors, of which a rank may hold a part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+
+def whole_norms(*lists: Sequence[Tensor], like: Sequence[Tensor]) -> list[Tensor]:
+    """Return the 2-norms of the whole tensors of each list, with one message for all.
+
+    Args:
+        lists: this rank's parts, tensor by tensor.
+        like: parameters that say how the tensors are split over the ranks.
+
+    Returns:
+        A float32 or wider tensor of shape (len(list),) for each list.
+
+    Example:
+        >>> weight = torch.tensor([3.0, 4.0])
+        >>> whole_norms([weight], like=[weight])
+        [tensor([5.])]
+    """
+    squares = torch.stack([_squares(parts, like) for parts in lists])
+    first = next((p for p in like if isinstance(p, DTensor)), None)
+    if first is not None:
+        dist.all_reduce(squares, group=first.device_mesh.get_group())
+    return list(squares.sqrt())
+
+
+def _squares(parts: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
+    # The norm of an empty part is 0, which `_foreach_norm` gives as well.
+    norms = torch.stack(torch._foreach_norm(list(parts)))
+    split = torch.tensor([isinstance(p, DTensor) for p in like], device=norms.device)
+    # A tensor that every rank holds whole must count once in the sum over the ranks.
+    share = torch.where(split, 1.0, 1.0 / _ranks(like))
+    return norms.square() * share.to(norms.dtype)
+
+
+def _ranks(like: Sequence[Tensor]) -> int:
+    return next((p.device_mesh.size() for p in like if isinstance(p, DTensor)), 1)
+
+
+def trust_ratio(weights: Tensor, steps: Tensor) -> Tensor:
+    """Return ``weights / steps`` elementwise, 1 where either norm is 0.
+
+    Example:
+        >>> trust_ratio(torch.tensor([2.0, 0.0, 2.0]), torch.tensor([4.0, 1.0, 0.0]))
+        tensor([0.5000, 1.0000, 1.0000])
+    """
+    usable = (weights > 0) & (steps > 0)
+    return torch.where(usable, weights / torch.where(usable, steps, 1.0), 1.0)

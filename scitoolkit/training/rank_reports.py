@@ -1,0 +1,71 @@
+"""Which rank was lost: each rank that ends by an error says so in the processes' store.
+
+A communication library names an address at best. Ranks that are alive after a failure write a line
+into the key-value store that they met in; a rank without a line was killed or stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import time
+from typing import Any
+
+from scitoolkit.core.errors import BackendError
+
+WAIT_SECONDS = 3.0
+
+
+class LostRank(BackendError):
+    """A rank's communication with another one ended."""
+
+
+class RankReports:
+    """Lines that ranks leave when an error ends them.
+
+    Args:
+        store: the key-value store of the process group; rank 0 or torchrun's agent serves it.
+        rank, world: this process and their number.
+    """
+
+    def __init__(self, store: Any, rank: int, world: int) -> None:
+        self._store, self._rank, self._world = store, rank, world
+
+    def explain(self, error: Exception) -> Exception:
+        """Report `error`; return it, with the lost ranks' names when it is a `LostRank`.
+
+        Call it after leaving the process group, so that no rank waits for this one.
+        """
+        line = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        lines: dict[int, str] | None = None
+        with contextlib.suppress(RuntimeError):  # the store ended with the rank that served it
+            self._store.set_timeout(datetime.timedelta(seconds=WAIT_SECONDS))
+            self._store.set(f"ended/{self._rank}", f"{int(isinstance(error, LostRank))}{line}")
+            lines = self._collected("ended", range(self._world))
+            self._store.set(f"read/{self._rank}", "1")
+            if self._rank == 0:  # which serves the store, and has to stay until the others read it
+                self._collected("read", lines)
+        if isinstance(error, LostRank):
+            return LostRank(error.what, fix=self._advice(lines))
+        return error
+
+    def _collected(self, topic: str, ranks: Any) -> dict[int, str]:
+        """Return the lines of `ranks` under a topic, after a wait for all of them."""
+        found: dict[int, str] = {}
+        deadline = time.monotonic() + WAIT_SECONDS
+        while len(found) < len(ranks) and time.monotonic() < deadline:
+            for rank in ranks:
+                if rank not in found and self._store.check([f"{topic}/{rank}"]):
+                    found[rank] = self._store.get(f"{topic}/{rank}").decode()
+            time.sleep(0.02)
+        return found
+
+    def _advice(self, lines: dict[int, str] | None) -> str:
+        if lines is None:
+            return "rank 0 does not answer: see its output; without an error it was killed"
+        silent = [str(rank) for rank in range(self._world) if rank not in lines]
+        if silent:
+            who = f"rank {silent[0]} was" if len(silent) == 1 else f"ranks {', '.join(silent)} were"
+            return f"{who} killed or stopped: look for out-of-memory kills and lost nodes"
+        causes = [f"rank {r}: {t[1:]}" for r, t in sorted(lines.items()) if t.startswith("0")]
+        return causes[0] if causes else "the network between the ranks failed"
