@@ -14,8 +14,8 @@ from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.pipeline import prepare
 from scitoolkit.emulation.statistics import find_statistics
-from scitoolkit.io.campaign.saved import load_moments
 from scitoolkit.io.campaign.measure import Question, measure_pieces, merged, pieces_of
+from scitoolkit.io.campaign.saved import load_moments
 from scitoolkit.io.fields import write_fields
 
 ROWS, X, Y, FILES = 20, 8, 6, 5
