@@ -34,6 +34,14 @@ def fast_forward(layer: nn.Module) -> FastForward | None:
     return None if drops_edges or keeps_sums else forms.get(type(layer))
 
 
+def passes_once(layer: nn.Module) -> bool:
+    """Return whether a layer with a sparse form reads neighbours' rows, not those of theirs."""
+    from torch_geometric import nn as layers
+
+    once = (layers.GCNConv, layers.SAGEConv, layers.GINConv, layers.GATConv, layers.LGConv)
+    return type(layer) in once
+
+
 def is_whole_graph(edge_index: Any, part: Part) -> bool:
     """Return whether a tensor is the part's edges, all of them and in their direction."""
     if edge_index is part.unread_edges:

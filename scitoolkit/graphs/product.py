@@ -41,9 +41,9 @@ class Product:
         layout, width = self.layout, x.shape[1]
         x = self._to_slices(x)
         far, wait = layout.gather.start(self.ranks, x)
-        sums = _multiply(layout.near, x)
+        sums = multiply(layout.near, x)
         wait()
-        sums = _multiply(layout.far, far, into=sums)
+        sums = multiply(layout.far, far, into=sums)
         own = sums[layout.own_rows]
         if layout.grid.columns > 1:
             partial = sums.index_select(0, layout.spread_rows)
@@ -138,7 +138,8 @@ def with_halo(product: Product, x: Tensor) -> Tensor:
     return _Halo.apply(x, product)
 
 
-def _multiply(matrix: SparseMatrix, x: Tensor, into: Tensor | None = None) -> Tensor:
+def multiply(matrix: SparseMatrix, x: Tensor, into: Tensor | None = None) -> Tensor:
+    """Return A X, added to `into` if given; no derivative is recorded."""
     if runs_kernel(x):
         return run_product(matrix.pointer, matrix.column, _value(matrix, x), x, into=into)
     out = reference_spmm(matrix.rows, matrix.column, _value(matrix, x), x, matrix.num_rows)
