@@ -15,7 +15,6 @@ from pydantic import (
 )
 
 from scitoolkit.core.config import Config, DataPath
-from scitoolkit.core.errors import DataError
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.emulation.guards.base import AnyGuard
 from scitoolkit.emulation.models.config import AnyModel, UNetConfig
@@ -76,13 +75,9 @@ class DataConfig(Config):
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the packages that reading the files needs."""
-        from scitoolkit.io.campaign.files import campaign_files
-        from scitoolkit.io.fields import packages_for
+        from scitoolkit.io.campaign.files import campaign_packages
 
-        try:
-            return packages_for(campaign_files(self.path)[0])
-        except DataError:
-            return ()  # files that are missing are reported as such
+        return campaign_packages(self.path)
 
     @model_validator(mode="after")
     def _distinct(self) -> DataConfig:
