@@ -143,6 +143,8 @@ class TrainingConfig(Config):
         if any(g.weight_decay is not None for g in self.parameter_groups):
             if "weight_decay" not in type(optimizer).model_fields:
                 raise ValueError(f"optimizer {optimizer.name} has no weight_decay to set in groups")
+        if optimizer.uses_residuals:
+            self._of_residuals(optimizer.name)
         if self.memory is not None and self.compile:
             raise ValueError("memory.activations needs compile: false")
         if self.precision not in optimizer.precisions:
@@ -151,6 +153,16 @@ class TrainingConfig(Config):
                 f"not {self.precision}"
             )
         return self
+
+    def _of_residuals(self, optimizer: str) -> None:
+        """Refuse what an optimizer of residuals does not read."""
+        unread = {
+            "schedule": self.schedule != Constant(),
+            "clip_norm": self.clip_norm is not None,
+            "memory": self.memory is not None,
+        }
+        for key in (k for k, is_set in unread.items() if is_set):
+            raise ValueError(f"optimizer {optimizer} chooses its steps itself: leave {key} out")
 
     @classmethod
     def strategy_names(cls) -> list[str]:

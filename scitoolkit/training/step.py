@@ -16,6 +16,7 @@ from scitoolkit.core.contracts import Batch, Task
 from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.failures import not_finite
 from scitoolkit.training.memory.store import ActivationMemory
+from scitoolkit.training.optim.residuals import StepResiduals
 from scitoolkit.training.processes import raise_together
 from scitoolkit.training.sharding import local
 from scitoolkit.training.strategies.base import TrainingStrategy
@@ -134,6 +135,8 @@ class OptimizerStep:
             NumericalError: loss or gradients are not finite, on every rank; weights unchanged.
         """
         work.batches = [self.to_device(batch) for batch in work.batches]
+        if self._config.optimizer.uses_residuals:
+            return self._residual_step(work, step)
         norm = math.nan
         needed = logged or self._config.clip_norm is not None or self._scaler is not None
         parts: list[tuple[int, Tensor, Any]] = []
@@ -155,6 +158,17 @@ class OptimizerStep:
         if self._buffers:
             self._strategy.sync_buffers(self._buffers)
         return {**self._means(parts), "gradient_norm": norm} if logged else {}
+
+    def _residual_step(self, work: StepBatches, step: int) -> dict[str, float]:
+        batches = [b for b, n in zip(work.batches, work.counts, strict=True) if n]
+        names = [name for name, _ in self._named]
+        task: Any = self._task  # a ResidualTask, as `Fit` has checked
+        optimizer: Any = self._optimizer
+        residuals = StepResiduals(task, names, batches, work.samples, self._strategy.total)
+        loss, norm = optimizer.step(residuals)
+        if not math.isfinite(loss + norm):
+            raise not_finite(f"step {step + 1}", [loss], work.batches, self._named)
+        return {"loss": loss, "gradient_norm": norm}
 
     def _backward(self, work: StepBatches, measured: bool) -> list[tuple[int, Tensor, Any]]:
         for parameter in self._parameters:

@@ -68,6 +68,10 @@ class TrainingStrategy:
         """Sum a list over the ranks."""
         return values
 
+    def total(self, tensor: Tensor) -> Tensor:
+        """Sum a tensor over the ranks, in place."""
+        return tensor
+
     def sync_buffers(self, buffers: Sequence[Tensor]) -> None:
         """Copy rank 0's buffers to all ranks."""
 

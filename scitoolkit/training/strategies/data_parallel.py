@@ -99,6 +99,11 @@ class DataParallelStrategy(TrainingStrategy):
         dist.all_reduce(tensor)
         return tensor.tolist()
 
+    def total(self, tensor: Tensor) -> Tensor:
+        """Sum in one all-reduce."""
+        dist.all_reduce(tensor)
+        return tensor
+
     def sync_buffers(self, buffers: Sequence[Tensor]) -> None:
         """Broadcast from rank 0, as running statistics differ between ranks."""
         for buffer in buffers if self.world > 1 else ():
