@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -198,3 +199,9 @@ def test_what_it_cannot_do_is_refused():
     broken["y"][3] = float("nan")
     with pytest.raises(NumericalError, match="NaN or Inf in batch tensor y"):
         fit(Fit(), loader=TensorLoader(broken, 24))
+
+
+def test_the_example_of_the_page_runs():
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "gauss-newton.md"
+    code = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    exec(compile(code, str(page), "exec"), {"__name__": "example"})
