@@ -49,7 +49,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps forecasting optimizers
+PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps forecasting netcdf optimizers
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
@@ -75,6 +75,11 @@ $(PEERS)/optuna/.installed: constraints.txt
 $(PEERS)/numba/.installed:
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check numba numpy
+	touch $@
+
+$(PEERS)/netcdf/.installed:
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check netCDF4 h5py
 	touch $@
 
 $(PEERS)/e3nn/.installed: constraints.txt

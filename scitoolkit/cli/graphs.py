@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from scitoolkit.cli import _options as options
+
+
+class Target(StrEnum):
+    """What is learned of a node."""
+
+    classes = "classes"
+    labels = "labels"
+    values = "values"
+
 
 app = typer.Typer(help="Distributed full-graph training: look before you launch.")
 
@@ -85,6 +95,9 @@ def partition(
     owner: Annotated[
         Path | None, typer.Option("--owner", help="An npy file with the part of each node instead.")
     ] = None,
+    target: Annotated[
+        Target, typer.Option("--target", help="What `y` holds: classes, labels, values.")
+    ] = Target.classes,
     memory_mib: Annotated[
         int, typer.Option("--memory-mib", min=32, help="That it may use.")
     ] = 1024,
@@ -95,7 +108,7 @@ def partition(
 
     header = partition_edges(
         edges, out, parts, nodes=nodes, num_nodes=num_nodes, method=method, owner=owner,
-        memory=memory_mib << 20,
+        memory=memory_mib << 20, target=target.value,
     ).header  # fmt: skip
     if as_json:
         options.print_json({**header, "path": str(out)})

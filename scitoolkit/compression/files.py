@@ -9,6 +9,7 @@ read them; `decompress_file` copies the file back and puts the variables in plac
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import os
 import tempfile
@@ -42,6 +43,8 @@ from scitoolkit.io.formats import format_of
 HEADER = "scitoolkit_header"
 """Attribute of a stream: path of the dataset without values that describes its variable."""
 NAME = "scitoolkit_name"
+BYTES = "scitoolkit_bytes"
+"""Attribute of a stream: path of the dimension scale that netCDF readers need for it."""
 LAYOUT = 2
 # Of files of the first layout: names of the dimension scales.
 _DIMS = "scitoolkit_dims"
@@ -85,6 +88,7 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
         return [_compress_array(source, target, plan)]
     records: list[dict[str, Any]] = []
     with as_hdf5(source) as file:
+        numbers = itertools.count(_most_dims(file))
         wanted = {object_key(file[name]): bound for name, bound in _wanted(file, plan).items()}
 
         def store(
@@ -100,6 +104,8 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
             header = create_like(item, parent, _header_name(item, name), copy.type_of(item))
             raw.attrs[STREAM], raw.attrs[HEADER] = LAYOUT, header.name
             raw.attrs[NAME] = item.name.lstrip("/")
+            if any(len(dim) for dim in item.dims):
+                _label(raw, next(numbers))
             records.append(_record(item.name.lstrip("/"), stream))
             return Replacement(raw, header, item)
 
@@ -193,6 +199,33 @@ def _attach_scales(target: Path, scales: Mapping[str, list[str]]) -> None:
                     file[variable].dims[axis].attach_scale(file[name])
 
 
+def _most_dims(file: h5py.File) -> int:
+    """Return a number above those that netCDF-4 gave to the dimensions of a file."""
+    found = [-1]
+
+    def visit(_: str, item: Any) -> None:
+        if "_Netcdf4Dimid" in item.attrs:
+            found.append(int(item.attrs["_Netcdf4Dimid"]))
+
+    file.visititems(visit)
+    return max(found) + 1
+
+
+def _label(stream: h5py.Dataset, number: int) -> None:
+    """Give the bytes of a stream a dimension, as all variables of its file have.
+
+    Readers of netCDF-4 else take the dimensions of other variables for nameless ones.
+    """
+    path = stream.name + ".bytes"
+    while path in stream.file:
+        path += "_"
+    scale = stream.file.create_dataset(path, stream.shape, ">f4")
+    scale.make_scale(f"This is a netCDF dimension but not a netCDF variable.{stream.size:10d}")
+    scale.attrs["_Netcdf4Dimid"] = np.int32(number)
+    stream.dims[0].attach_scale(scale)
+    stream.attrs[BYTES] = scale.name
+
+
 def _header_name(item: h5py.Dataset, name: str) -> str:
     """Return a name next to a variable that nothing in its group has."""
     found = f"{name}.header"
@@ -205,8 +238,9 @@ def _header_keys(file: h5py.File) -> set[tuple[int, int]]:
     found: set[tuple[int, int]] = set()
 
     def visit(_: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and HEADER in item.attrs:
-            found.add(object_key(file[item.attrs[HEADER]]))
+        if isinstance(item, h5py.Dataset):
+            described = [item.attrs[key] for key in (HEADER, BYTES) if key in item.attrs]
+            found.update(object_key(file[path]) for path in described)
 
     file.visititems(visit)
     return found

@@ -11,6 +11,7 @@ from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.processes import world_size
 from scitoolkit.graphs.models import GCN, AnyModel
 from scitoolkit.graphs.strategy import GraphTrainingConfig
+from scitoolkit.graphs.targets import TargetName
 
 
 class GraphDataConfig(Config):
@@ -23,11 +24,14 @@ class GraphDataConfig(Config):
             nodes; `none`.
         edge_inputs: `use` gives the file's `edge_weight` and `edge_attr` to the model, and refuses
             a model that does not accept them; `ignore` trains without them.
+        target: what the file's `y` holds: `classes`, (N,); `labels`, several at once, (N, L) of 0
+            and 1; `values`, (N,) or (N, D), learned in units of their deviation.
     """
 
     path: DataPath
     normalise: Literal["none", "rows", "standard"] = "none"
     edge_inputs: Literal["use", "ignore"] = "use"
+    target: TargetName = "classes"
 
 
 class PartitionConfig(Config):

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.graphs.targets import TARGETS, Target, TargetName, whole_numbers
 
 Array = np.ndarray
 
@@ -45,10 +46,12 @@ class Graph:
         source, target: nodes of each edge, shape (E,), int64; messages run source -> target.
         num_nodes: number of nodes; some may have no edge.
         features: shape (N, F), float32 (float64 stays), or a scipy CSR matrix of that shape.
-        labels: class of each node, shape (N,), int64, -1 where unknown; or None.
+        labels: what is learned of each node, as `target_name` says: a class, shape (N,), int64, -1
+            where unknown; labels of 0 and 1, (N, L); or values, (N, D); or None.
         parts: nodes of the parts train, validation and test, int64 arrays.
         edge_weight: of each edge, shape (E,), float32 (float64 stays); or None.
         edge_attr: features of each edge, shape (E,) or (E, D), likewise; or None.
+        target_name: `classes`, `labels` or `values`.
 
     Raises:
         DataError: an index out of range, lengths that differ, NaN, a labelled part without labels.
@@ -68,17 +71,17 @@ class Graph:
     where: str = ""
     edge_weight: Array | None = None
     edge_attr: Array | None = None
+    target_name: TargetName = "classes"
 
     def __post_init__(self) -> None:
-        self.source = self._whole_numbers("source nodes", self.source)
-        self.target = self._whole_numbers("target nodes", self.target)
+        where = self.where or "graph"
+        self.source = whole_numbers("source nodes", self.source, where)
+        self.target = whole_numbers("target nodes", self.target, where)
         self._check_edges()
         self._check_edge_inputs()
         self._check_features()
         if self.labels is not None:
-            self.labels = self._whole_numbers("labels", self.labels)
-            if self.labels.shape != (self.num_nodes,):
-                self._refuse(f"labels of shape {self.labels.shape}", f"({self.num_nodes},)")
+            self.labels = self.learned.checked(self.labels, self.num_nodes, where)
         for name, nodes in self.parts.items():
             self.parts[name] = self._checked_part(name, nodes)
         self._check_parts_apart()
@@ -98,14 +101,6 @@ class Graph:
                     f"{name} nodes run from {nodes.min()} to {nodes.max()}",
                     f"0 to {self.num_nodes - 1}",
                 )
-
-    def _whole_numbers(self, what: str, values: Any) -> Array:
-        values = np.asarray(values)
-        whole = values.astype(np.int64)
-        if values.dtype.kind == "f" and not np.array_equal(whole, values):
-            wrong = values[whole != values].flat[0]
-            self._refuse(f"{what} include {wrong}", "whole numbers")
-        return whole
 
     def _check_edge_inputs(self) -> None:
         for name in ("edge_weight", "edge_attr"):
@@ -151,7 +146,7 @@ class Graph:
             self._refuse(f"part {name} names node {nodes.max()}", f"0 to {self.num_nodes - 1}")
         if len(np.unique(nodes)) != len(nodes):
             self._refuse(f"part {name} names a node twice", "each node at most once")
-        if self.labels is None or (self.labels[nodes] < 0).any():
+        if self.labels is None or not self.learned.known(self.labels[nodes]).all():
             self._refuse(f"part {name} holds nodes without a label", "labelled nodes")
         return nodes
 
@@ -178,9 +173,14 @@ class Graph:
         return self.labels
 
     @property
+    def learned(self) -> Target:
+        """What is learned of a node."""
+        return TARGETS[self.target_name]
+
+    @property
     def num_classes(self) -> int:
-        """One more than the highest label; 0 without labels."""
-        return 0 if self.labels is None else int(self.labels.max()) + 1
+        """One more than the highest class, or the number of labels or values; 0 without any."""
+        return 0 if self.labels is None else self.learned.outputs(self.labels)
 
     def edge_facts(self) -> dict[str, int]:
         """Count the edges and nodes that are kept although they may be oversights.
@@ -212,13 +212,17 @@ def _real(values: Any) -> Array:
     return values if values.dtype == np.float64 else values.astype(np.float32)
 
 
-def read_graph(path: Path) -> Graph:
+def read_graph(path: Path, target: TargetName = "classes") -> Graph:
     """Read an .npz file with a graph; arrays of objects are refused, nothing is unpickled.
 
     Keys: `adj_indptr` and `adj_indices` (CSR: row = target, column = source) or `edge_index`
     (2, E); `x`, or `x_indptr`, `x_indices`, `x_data` and `n_feat` for sparse features; optional
     `y`, `labelled`, `edge_weight` (or `adj_data`) and `edge_attr` in the order of the edges, and
     the parts `train`, `val` (or `validation`), `test`.
+
+    Args:
+        path: of the file.
+        target: what `y` holds: classes, labels or values.
 
     Raises:
         DataError: no such file, not an npz, a missing key, or contents that do not fit.
@@ -231,21 +235,21 @@ def read_graph(path: Path) -> Graph:
         raise DataError("no such file", where=str(path)) from None
     except (ValueError, OSError, zipfile.BadZipFile, EOFError, KeyError) as error:
         raise DataError(f"not a readable npz file ({error})", where=str(path)) from None
-    return graph_from_arrays(arrays, where=str(path))
+    return graph_from_arrays(arrays, where=str(path), target=target)
 
 
-def graph_from_arrays(arrays: dict[str, Array], where: str = "graph") -> Graph:
+def graph_from_arrays(
+    arrays: dict[str, Array], where: str = "graph", target: TargetName = "classes"
+) -> Graph:
     """Make a graph of the arrays that `read_graph` describes.
 
     Raises:
         DataError: a missing key, or contents that do not fit.
     """
-    source, target, num_nodes = _edges(arrays, where)
-    labels = None
-    if "y" in arrays:
-        labels = arrays["y"]
-        if "labelled" in arrays and arrays["labelled"].shape == labels.shape:
-            labels = np.where(arrays["labelled"], labels, -1)
+    source, end, num_nodes = _edges(arrays, where)
+    labels = arrays.get("y")
+    if labels is not None and "labelled" in arrays:
+        labels = only_labelled(labels, arrays["labelled"], target)
     names = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
     parts = {part: arrays[name] for name, part in names.items() if name in arrays}
     features = _features(arrays, num_nodes, where)
@@ -253,7 +257,16 @@ def graph_from_arrays(arrays: dict[str, Array], where: str = "graph") -> Graph:
     if "edge_weight" not in arrays and weight is not None and (weight == 1).all():
         weight = None  # a pattern, as scipy writes it
     return Graph(
-        source, target, num_nodes, features, labels, parts, where, weight, arrays.get("edge_attr")
+        source,
+        end,
+        num_nodes,
+        features,
+        labels,
+        parts,
+        where,
+        weight,
+        arrays.get("edge_attr"),
+        target,
     )
 
 
@@ -299,8 +312,20 @@ def _features(arrays: dict[str, Array], num_nodes: int, where: str) -> Any:
         raise DataError(f"the sparse features do not fit: {error}", where=where) from None
 
 
-def from_data(data: Any) -> Graph:
+def only_labelled(labels: Array, labelled: Array, target: TargetName) -> Array:
+    """Return labels without those of nodes that are not labelled, where lengths fit."""
+    if labelled.shape != labels.shape[:1]:
+        return labels
+    kept = labelled.astype(bool).reshape(-1, *[1] * (labels.ndim - 1))
+    return np.where(kept, labels, TARGETS[target].unknown)
+
+
+def from_data(data: Any, target: TargetName = "classes") -> Graph:
     """Return the graph of a torch-geometric `Data` with x, edge_index and, if any, y and masks.
+
+    Args:
+        data: the `Data`.
+        target: what `y` holds: classes, labels or values.
 
     Raises:
         DataError: no x or edge_index, or contents that do not fit.
@@ -312,7 +337,7 @@ def from_data(data: Any) -> Graph:
     for key, name in (("train_mask", "train"), ("val_mask", "validation"), ("test_mask", "test")):
         if getattr(data, key, None) is not None:
             arrays[name] = np.flatnonzero(getattr(data, key).numpy())
-    return graph_from_arrays(arrays, where="torch_geometric.data.Data")
+    return graph_from_arrays(arrays, where="torch_geometric.data.Data", target=target)
 
 
 def write_graph(graph: Graph, path: Path) -> None:
@@ -328,7 +353,9 @@ def write_graph(graph: Graph, path: Path) -> None:
         "n_feat": np.int64(features.shape[1]),
     }
     if graph.labels is not None:
-        arrays |= {"y": np.maximum(graph.labels, 0), "labelled": graph.labels >= 0}
+        known = graph.learned.known(graph.labels)
+        kept = known.reshape(-1, *[1] * (graph.labels.ndim - 1))
+        arrays |= {"y": np.where(kept, graph.labels, 0), "labelled": known}
     for name in ("edge_weight", "edge_attr"):
         if getattr(graph, name) is not None:
             arrays[name] = getattr(graph, name)[order]

@@ -10,6 +10,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.graphs.arrays_on_disk import ArrayFile
+from scitoolkit.graphs.targets import TargetName
 
 Array = np.ndarray
 SPLIT_NAMES = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
@@ -22,20 +23,22 @@ class NodeFile:
     Args:
         path: .npz, HDF5 or a folder of .npy files.
         num_nodes: of the graph.
+        target: what `y` holds: classes, labels or values.
 
     Attributes:
         width: number of features, 0 without.
         dtype: of the features, float32 or float64.
         labels: as `Graph.labels`; None without.
+        num_outputs: as `Graph.num_classes`.
         splits: nodes of train, validation and test.
 
     Raises:
         DataError: shapes that do not fit, labels that are no classes, or splits that overlap.
     """
 
-    def __init__(self, path: Path, num_nodes: int) -> None:
+    def __init__(self, path: Path, num_nodes: int, target: TargetName = "classes") -> None:
         # Imported here: the checks of a whole graph are those of its parts.
-        from scitoolkit.graphs.graph import Graph
+        from scitoolkit.graphs.graph import Graph, only_labelled
 
         self._file, self.num_nodes = ArrayFile(path), num_nodes
         self.path: Path = Path(path)
@@ -44,12 +47,13 @@ class NodeFile:
         named = {s: self._file.read(n) for n, s in SPLIT_NAMES.items() if n in self._file}
         labels = self._file.read("y") if "y" in self._file else None
         if labels is not None and "labelled" in self._file:
-            known = self._file.read("labelled").astype(bool)
-            if known.shape == labels.shape[:1]:
-                labels = np.where(known.reshape(-1, *[1] * (labels.ndim - 1)), labels, -1)
+            labels = only_labelled(labels, self._file.read("labelled"), target)
         none = np.zeros((num_nodes, 0), np.float32)
         no_edges = np.zeros(0, np.int64)
-        checked = Graph(no_edges, no_edges, num_nodes, none, labels, named, str(path))
+        checked = Graph(
+            no_edges, no_edges, num_nodes, none, labels, named, str(path), target_name=target
+        )
+        self.num_outputs: int = checked.num_classes
         self.labels: Array | None = checked.labels
         self.splits: dict[str, Array] = checked.parts
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from scitoolkit.core.errors import DataError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.graphs import sharing
-from scitoolkit.graphs.communicator import Communicator, join
+from scitoolkit.graphs.communicator import Communicator, SingleProcess, join
 from scitoolkit.graphs.config import GraphConfig, GraphDataConfig
 from scitoolkit.graphs.graph import Graph, read_graph
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.partitioned import PartitionedGraph
+from scitoolkit.graphs.sharing import Moments
 from scitoolkit.graphs.stored_part import StoredPart, whole_graph
 from scitoolkit.graphs.task import PartLoader
 from scitoolkit.io.split import SPLITS
@@ -31,7 +32,8 @@ class OwnInputs:
         part: the part.
         loaders: of train, validation and test.
         num_edges: of the whole graph.
-        num_classes: of the whole graph.
+        num_outputs: classes, labels or values of a node.
+        moments: mean and deviation of the values of training nodes; None for other targets.
         sizes: nodes of train, validation and test, on all processes.
         edge_facts: counts self-loops, duplicate edges and isolated nodes of the whole graph.
     """
@@ -39,15 +41,36 @@ class OwnInputs:
     part: Part
     loaders: dict[str, PartLoader]
     num_edges: int
-    num_classes: int
+    num_outputs: int
+    moments: Moments | None
     sizes: dict[str, int]
     edge_facts: Callable[[], dict[str, int]]
+
+
+def open_parts(config: GraphDataConfig, path: Path) -> PartitionedGraph:
+    """Open a graph in parts.
+
+    Raises:
+        ConfigError: it was partitioned with another target.
+        DataError: no such graph.
+    """
+    graph = PartitionedGraph.open(path)
+    stored = graph.header["target"]
+    if stored != config.target:
+        raise ConfigError(
+            f"the graph was partitioned with {stored}", where="data.target", allowed=stored,
+            fix=f"data.target={stored}, or scitoolkit graphs partition --target {config.target}",
+        )  # fmt: skip
+    return graph
 
 
 def read_whole(config: GraphDataConfig, path: Path) -> Graph:
     """Read a graph into memory, a partitioned one too; edge inputs as configured."""
     path = Path(path)
-    graph = whole_graph(PartitionedGraph.open(path)) if path.is_dir() else read_graph(path)
+    if path.is_dir():
+        graph = whole_graph(open_parts(config, path))
+    else:
+        graph = read_graph(path, config.target)
     if config.edge_inputs == "ignore":
         graph.edge_weight = graph.edge_attr = None
     return graph
@@ -79,11 +102,18 @@ def _of_file(config: GraphConfig, ranks: Communicator) -> OwnInputs:
         for name, nodes in graph.parts.items()
         if len(nodes)
     }
-    return OwnInputs(part, loaders, graph.num_edges, graph.num_classes, sizes, graph.edge_facts)
+    moments = None
+    if config.data.target == "values" and sizes.get("train"):
+        moments = sharing.moments(
+            [lambda: graph.known_labels[graph.parts["train"]]], SingleProcess()
+        )
+    return OwnInputs(
+        part, loaders, graph.num_edges, graph.num_classes, moments, sizes, graph.edge_facts
+    )
 
 
 def _of_stored(config: GraphConfig, ranks: Communicator) -> OwnInputs:
-    graph = PartitionedGraph.open(config.data.path)
+    graph = open_parts(config.data, config.data.path)
     part = StoredPart(graph, ranks)
     if config.data.edge_inputs == "ignore":
         part.inputs = replace(part.inputs, edge_weight=False, edge_attr=None)
@@ -95,8 +125,11 @@ def _of_stored(config: GraphConfig, ranks: Communicator) -> OwnInputs:
             place = part.files.read(name)
             total = graph.header["splits"][name]
             loaders[name] = PartLoader.of_places(x, place, labels[place], total)
-    header = graph.header
+    header, moments = graph.header, None
+    if config.data.target == "values" and "train" in loaders:
+        moments = sharing.moments([lambda: labels[part.files.read("train")]], ranks)
     facts = {name: header[name] for name in EDGE_FACTS}
     return OwnInputs(
-        part, loaders, header["num_edges"], header["num_classes"], header["splits"], lambda: facts
-    )
+        part, loaders, header["num_edges"], header["num_outputs"], moments, header["splits"],
+        lambda: facts,
+    )  # fmt: skip

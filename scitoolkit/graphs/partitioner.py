@@ -32,6 +32,7 @@ from scitoolkit.graphs.node_files import NodeFile, has_node_data, num_nodes_of
 from scitoolkit.graphs.partition import check_owner
 from scitoolkit.graphs.partitioned import FORMAT, HEADER, VERSION, PartitionedGraph
 from scitoolkit.graphs.placement import METHODS, Rows, blocks, choose_method, group_pairs, place
+from scitoolkit.graphs.targets import TARGETS, TargetName
 
 Array = np.ndarray
 log: Logger = get_logger(__name__)
@@ -44,6 +45,7 @@ NODE_BYTES = 1 << 25  # of features read at a time
 def partition_edges(
     edges: Path, out: Path, parts: int, *, nodes: Path | None = None, num_nodes: int | None = None,
     method: str = "auto", owner: Path | None = None, memory: int = MEMORY,
+    target: TargetName = "classes",
 ) -> PartitionedGraph:  # fmt: skip
     """Write a graph in parts, reading its edges in blocks.
 
@@ -58,6 +60,7 @@ def partition_edges(
         method: one of `placement.METHODS`.
         owner: an .npy file with the part of each node instead.
         memory: bytes that may be used, about.
+        target: what `y` holds: classes, labels or values.
 
     Raises:
         ConfigError: fewer nodes than parts, an unknown method, or another call's folder.
@@ -65,10 +68,12 @@ def partition_edges(
     """
     if method not in METHODS:
         raise ConfigError(f"method {method!r}", allowed=", ".join(METHODS))
+    if target not in TARGETS:
+        raise ConfigError(f"target {target!r}", allowed=", ".join(TARGETS))
     if nodes is None and has_node_data(edges):
         nodes = edges
     return _Partitioner(
-        Path(edges), Path(out), parts, nodes, num_nodes, method, owner, memory
+        Path(edges), Path(out), parts, nodes, num_nodes, method, owner, memory, target
     ).run()
 
 
@@ -77,12 +82,12 @@ class _Partitioner:
 
     def __init__(
         self, edges: Path, out: Path, parts: int, nodes: Path | None, num_nodes: int | None,
-        method: str, owner: Path | None, memory: int,
+        method: str, owner: Path | None, memory: int, target: TargetName,
     ) -> None:  # fmt: skip
         self.out, self.parts, self.memory, self.owner_file = out, parts, memory, owner
         self.work = out / "work"
         self.edges: EdgeFile = open_edges(edges)
-        self.nodes_file = nodes
+        self.nodes_file, self.target = nodes, target
         known = num_nodes if nodes is None else num_nodes_of(nodes)
         if known is not None:
             if self.edges.num_nodes not in (None, known):
@@ -95,6 +100,7 @@ class _Partitioner:
             "edges": _identity(edges), "nodes": None if nodes is None else _identity(nodes),
             "parts": parts, "num_nodes": num_nodes, "method": method, "memory": memory,
             "owner": None if owner is None else _identity(owner), "version": VERSION,
+            "target": target,
         }  # fmt: skip
         self.method = method
         self.state: dict[str, Any] = {"settings": self.settings, "done": [], "facts": {}}
@@ -310,7 +316,9 @@ class _Partitioner:
     def _finish(self) -> None:
         inward, owner = self._degrees()[0], np.load(self.work / "owner.npy")
         needed = _Needed.load(self.work / "needed.npy")
-        nodes = None if self.nodes_file is None else NodeFile(self.nodes_file, len(owner))
+        nodes = (
+            None if self.nodes_file is None else NodeFile(self.nodes_file, len(owner), self.target)
+        )
         place = np.empty(len(owner), np.int32)
         for p in range(self.parts):
             own = owner == p
@@ -402,8 +410,7 @@ class _Partitioner:
         header = {
             "format": FORMAT, "version": VERSION, **facts,
             "num_features": 0 if nodes is None else nodes.width,
-            "num_classes": 0 if nodes is None or nodes.labels is None
-            else int(nodes.labels.max(initial=-1)) + 1,
+            "target": self.target, "num_outputs": 0 if nodes is None else nodes.num_outputs,
             "splits": {} if nodes is None else {s: len(ids) for s, ids in nodes.splits.items()},
             "edge_weight": self.edges.weighted,
             "edge_attr": None if self.edges.attr_shape is None else list(self.edges.attr_shape),

@@ -1,7 +1,8 @@
-"""Training, evaluation and application of classifiers of the nodes of a graph."""
+"""Training, evaluation and application of models of the nodes of a graph."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from logging import Logger
 from pathlib import Path
@@ -17,15 +18,16 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Lines, Results, Series, Table, Verdict
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.graphs import baselines, sharing
+from scitoolkit.graphs import baselines, out_of_core, sharing
 from scitoolkit.graphs.communicator import SingleProcess
 from scitoolkit.graphs.config import GraphConfig
-from scitoolkit.graphs.graph import Graph
+from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
-from scitoolkit.graphs.own_inputs import OwnInputs, own_inputs, read_whole
+from scitoolkit.graphs.own_inputs import OwnInputs, open_parts, own_inputs, read_whole
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import attach
-from scitoolkit.graphs.task import NodeClassification
+from scitoolkit.graphs.targets import TARGETS
+from scitoolkit.graphs.task import NodeTask, task_of
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.split import SPLITS
 from scitoolkit.training import Trainer, best_weights, current_rank
@@ -37,14 +39,14 @@ def check(config: GraphConfig) -> Mapping[str, Any]:
     """Read the graph, share it, run one batch; write nothing."""
     own = own_inputs(config)
     model = _model(config, own)
-    task = NodeClassification(model, own.part, config.training.seed)
+    task = _task(config, own, model)
     loss, _ = task.loss(next(iter(own.loaders["train"])))
     return {
         "nodes": own.part.num_nodes,
         "edges": own.num_edges,
         **own.edge_facts(),
         "features": own.part.inputs.num_features,
-        "classes": own.num_classes,
+        config.data.target: own.num_outputs,
         "parts": own.sizes,
         "parameters": sum(p.numel() for p in model.parameters()),
         "algorithm": str(own.part.grid),
@@ -57,7 +59,7 @@ def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> No
     own = own_inputs(config)
     part = own.part
     log.info("%d own nodes of %d, %s", len(part.nodes), part.num_nodes, part.grid)
-    task = NodeClassification(_model(config, own), part, config.training.seed)
+    task = _task(config, own, _model(config, own))
     trainer = Trainer(task, config.training, run=run)
     trainer.fit(own.loaders["train"], own.loaders.get("validation"), resume=resume)
     traffic = part.ranks.traffic
@@ -66,7 +68,11 @@ def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> No
         return
     model_folder = ModelFolder.create(run)
     model_folder.save_weights(best_weights(run.checkpoints))
-    shape = {"features": part.inputs.num_features, "classes": own.num_classes}
+    shape: dict[str, Any] = {
+        "features": part.inputs.num_features, "outputs": own.num_outputs,
+    }  # fmt: skip
+    if own.moments is not None:
+        shape |= {"mean": own.moments[0].tolist(), "deviation": own.moments[1].tolist()}
     record = {**shape, "processes": part.ranks.size, "grid": str(part.grid)}
     model_folder.finish(run, record)
 
@@ -79,8 +85,8 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     folder = ModelFolder(directory)
     config, record = folder.config(GraphConfig), folder.record()
     graph = read_whole(config.data, config.data.path if data is None else data)
-    logits = _logits(config, folder, record, graph)
-    results = _results(graph, logits, record, config)
+    found = _found(config, folder, record, graph)
+    results = _results(graph, found, record, config)
     if folder.in_run and data is None:
         _add_training(results, RunDirectory.open(directory))
     folder.write_results(results, data)
@@ -88,98 +94,140 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
 
 
 def predict(directory: Path, source: Path, output: Path) -> None:
-    """Write class and probabilities of every node of a graph, as a file that xarray opens."""
+    """Write what was learned of every node of a graph, as a file that xarray opens.
+
+    Class and probabilities; labels and probabilities; or values.
+    """
     folder = ModelFolder(directory)
     config, record = folder.config(GraphConfig), folder.record()
-    graph = read_whole(config.data, source)
-    probability = _logits(config, folder, record, graph).softmax(1).numpy()
+    found = _found_by_parts(config, folder, record, source) if Path(source).is_dir() else None
+    if found is None:
+        found = _found(config, folder, record, read_whole(config.data, source))
+    target = TARGETS[config.data.target]
     dataset = xr.Dataset(
-        {
-            "class": ("node", probability.argmax(1)),
-            "probability": (("node", "label"), probability, {"units": "1"}),
-        },
-        coords={"node": np.arange(len(probability)), "label": np.arange(probability.shape[1])},
-        attrs={"title": f"classes of the nodes of {Path(source).name}"},
+        target.variables(found),
+        coords={"node": np.arange(len(found)), "label": np.arange(found.shape[1])},
+        attrs={"title": f"{config.data.target} of the nodes of {Path(source).name}"},
     )
     write_fields(dataset, output)
+
+
+def _task(config: GraphConfig, own: OwnInputs, model: nn.Module) -> NodeTask:
+    return task_of(config.data.target, model, own.part, config.training.seed, own.moments)
 
 
 def _model(config: GraphConfig, own: OwnInputs) -> nn.Module:
     """Return the model, equal on all processes."""
     torch.manual_seed(config.seed)
-    return config.model.build(own.part.inputs.num_features, own.num_classes)
+    return config.model.build(own.part.inputs.num_features, own.num_outputs)
 
 
 @torch.no_grad()
-def _logits(
+def _found(
     config: GraphConfig, folder: ModelFolder, record: dict[str, Any], graph: Graph
-) -> torch.Tensor:
-    """Full-graph inference: no sampling, the same numbers each time, shape (N, classes)."""
-    if graph.features.shape[1] != record["features"]:
-        raise DataError(
-            f"{graph.features.shape[1]} features a node", where=graph.where,
-            allowed=f"{record['features']}, as in training",
-        )  # fmt: skip
-    model = config.model.build(record["features"], record["classes"]).eval()
-    model.load_state_dict(folder.load_weights())
+) -> np.ndarray:
+    """Full-graph inference: no sampling, the same numbers each time, shape (N, outputs).
+
+    Probabilities of classes and labels, or values.
+    """
+    _need_width(graph.features.shape[1], record, graph.where)
+    model = _trained(config, folder, record)
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     nodes = part.nodes.numpy()
     x = sharing.normalised_features(graph, config.data.normalise, nodes)
     own = attach(model, part)(x)
-    return torch.empty_like(own).index_copy_(0, part.nodes, own)
+    return _averages(config, record, torch.empty_like(own).index_copy_(0, part.nodes, own))
+
+
+def _found_by_parts(
+    config: GraphConfig, folder: ModelFolder, record: dict[str, Any], path: Path
+) -> np.ndarray | None:
+    """The same from a graph in parts, a layer and a part at a time; None where it cannot be."""
+    graph, model = open_parts(config.data, path), _trained(config, folder, record)
+    header, used = graph.header, config.data.edge_inputs == "use"
+    _need_width(header["num_features"], record, str(path))
+    inputs = GraphInputs(
+        header["num_features"], used and header["edge_weight"],
+        tuple(header["edge_attr"]) if used and header["edge_attr"] is not None else None,
+    )  # fmt: skip
+    if why := out_of_core.why_not(model, inputs):
+        log.warning("%s: the whole graph is read into memory", why)
+        return None
+    prepare = sharing.preparation(graph, config.data.normalise)
+    with tempfile.TemporaryDirectory(dir=path) as scratch:
+        out = out_of_core.infer(model, graph, inputs, Path(scratch), prepare)
+    return _averages(config, record, torch.from_numpy(out))
+
+
+def _trained(config: GraphConfig, folder: ModelFolder, record: dict[str, Any]) -> nn.Module:
+    model = config.model.build(record["features"], record["outputs"]).eval()
+    model.load_state_dict(folder.load_weights())
+    return model
+
+
+def _need_width(found: int, record: dict[str, Any], where: str) -> None:
+    if found != record["features"]:
+        raise DataError(
+            f"{found} features a node", where=where,
+            allowed=f"{record['features']}, as in training",
+        )  # fmt: skip
+
+
+def _averages(config: GraphConfig, record: dict[str, Any], out: torch.Tensor) -> np.ndarray:
+    """Probabilities, or values in their unit."""
+    if config.data.target == "values":
+        deviation = np.array(record["deviation"])
+        return out.numpy() * np.where(deviation == 0, 1, deviation) + np.array(record["mean"])
+    return (out.softmax(1) if config.data.target == "classes" else out.sigmoid()).numpy()
 
 
 def _results(
-    graph: Graph, logits: torch.Tensor, record: dict[str, Any], config: GraphConfig
+    graph: Graph, averages: np.ndarray, record: dict[str, Any], config: GraphConfig
 ) -> Results:
-    found = {config.model.name: logits.argmax(1).numpy()}
+    target, name = graph.learned, config.model.name
+    found = {name: target.decided(averages)}
     if len(graph.parts.get("train", ())):
         found["label propagation"] = baselines.label_propagation(graph)
-        found["majority class"] = baselines.majority(graph)
-    parts = [name for name in SPLITS if len(graph.parts.get(name, ()))]
+        found[target.plain] = baselines.majority(graph)
+    parts = [part for part in SPLITS if len(graph.parts.get(part, ()))]
     if not parts:
         raise DataError("no labelled part to evaluate on", where=graph.where, allowed="key `test`")
-    rows: list[list[Any]] = []
-    for name, classes in found.items():
-        rows.append([name, *(_accuracy(graph, classes, graph.parts[p]) for p in parts)])
-    judged = parts[-1]
-    own = found[config.model.name]
-    metrics: dict[str, Any] = {f"{p}_accuracy": rows[0][1 + i] for i, p in enumerate(parts)}
-    for row in rows[1:]:
-        metrics[f"{judged}_accuracy_{row[0].replace(' ', '_')}"] = row[-1]
-    metrics["macro_f1"] = _macro_f1(
-        graph.known_labels[graph.parts[judged]], own[graph.parts[judged]]
-    )
+    figures = {
+        method: {
+            part: target.figures(graph.known_labels[graph.parts[part]], each[graph.parts[part]])
+            for part in parts
+        }
+        for method, each in found.items()
+    }
+    judged, merit = parts[-1], target.merit
+    metrics: dict[str, Any] = {f"{p}_{merit}": figures[name][p][merit] for p in parts}
+    for method in list(found)[1:]:
+        key = f"{judged}_{merit}_{method.replace(' ', '_')}"
+        metrics[key] = figures[method][judged][merit]
+    metrics |= {k: value for k, value in figures[name][judged].items() if k != merit}
+    rows: list[list[Any]] = [
+        [method, *(each[p][merit] for p in parts)] for method, each in figures.items()
+    ]
     return Results(
-        title=f"Classes of nodes: {Path(graph.where).name}",
+        title=f"{config.data.target.capitalize()} of nodes: {Path(graph.where).name}",
         verdict=Verdict.among(
-            {row[0]: row[-1] for row in rows},
-            config.model.name,
-            f"accuracy of {config.model.name} on the part {judged}",
-            better="max",
+            {method: each[judged][merit] for method, each in figures.items()},
+            name,
+            f"{merit} of {name} on the part {judged}",
+            better=target.better,
             rate=False,
         ),
         summary=[
             f"{graph.num_nodes} nodes, {graph.num_edges} directed edges, "
-            f"{graph.num_classes} classes; judged on the part {judged}.",
+            f"{graph.num_classes} {config.data.target}; judged on the part {judged}.",
             f"Trained on {record['processes']} process(es), {record['grid']}.",
         ],
         metrics=metrics,
-        tables=[Table(title="Accuracy", columns=["method", *parts], rows=rows, best="max")],
-    )
-
-
-def _accuracy(graph: Graph, classes: np.ndarray, nodes: np.ndarray) -> float:
-    return float((classes[nodes] == graph.known_labels[nodes]).mean())
-
-
-def _macro_f1(truth: np.ndarray, found: np.ndarray) -> float:
-    """Mean over the classes that occur of 2 TP / (2 TP + FP + FN)."""
-    scores = []
-    for label in np.unique(truth):
-        hits = ((truth == label) & (found == label)).sum()
-        scores.append(2 * hits / ((truth == label).sum() + (found == label).sum()))
-    return float(np.mean(scores))
+        tables=[
+            Table(title=merit.capitalize(), columns=["method", *parts], rows=rows,
+                  best=target.better)
+        ],
+    )  # fmt: skip
 
 
 def _add_training(results: Results, run: RunDirectory) -> None:
@@ -187,7 +235,8 @@ def _add_training(results: Results, run: RunDirectory) -> None:
     curves: dict[str, dict[int, float]] = {}
     for row in run.read_metrics():
         curves.setdefault(row["name"], {})[row["step"]] = row["value"]
-    wanted = {"validation/loss": "validation loss", "validation/accuracy": "validation accuracy"}
+    watched = ("loss", "accuracy", "absolute_error")
+    wanted = {f"validation/{name}": f"validation {name.replace('_', ' ')}" for name in watched}
     shown = {label: curves[name] for name, label in wanted.items() if name in curves}
     if not shown:
         return

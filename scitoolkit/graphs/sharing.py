@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from logging import Logger
 
 import numpy as np
@@ -10,17 +12,19 @@ import torch
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.graphs.collectives import SumOverRanks
-from scitoolkit.graphs.communicator import Communicator
+from scitoolkit.graphs.communicator import Communicator, SingleProcess
 from scitoolkit.graphs.config import PartitionConfig
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid, all_grids, make_grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partition import check_owner, partition
+from scitoolkit.graphs.partitioned import PartFiles, PartitionedGraph
 from scitoolkit.graphs.plan import Forecast, forecast
 from scitoolkit.graphs.stored_part import StoredPart
 from scitoolkit.graphs.weighting import weighted_adjacency
 
 Array = np.ndarray
+Moments = tuple[Array, Array]
 log: Logger = get_logger(__name__)
 
 
@@ -76,13 +80,11 @@ def normalised_features(graph: Graph, how: str, nodes: Array) -> torch.Tensor:
     Raises:
         ConfigError: `standard` without training nodes.
     """
-    moments = None
+    by = None
     if how == "standard":
-        if not len(graph.parts.get("train", ())):
-            raise _no_training_nodes()
-        known = graph.dense_features(graph.parts["train"])
-        moments = known.mean(0), known.std(0)
-    return _normalised(graph.dense_features(nodes), how, moments)
+        train = graph.parts.get("train", np.zeros(0, np.int64))
+        by = moments([lambda: graph.dense_features(train)], SingleProcess())
+    return _normalised(graph.dense_features(nodes), how, by)
 
 
 def stored_features(part: StoredPart, how: str) -> torch.Tensor:
@@ -92,36 +94,72 @@ def stored_features(part: StoredPart, how: str) -> torch.Tensor:
         ConfigError: `standard` without training nodes.
         DataError: the graph was partitioned without features.
     """
-    if "x" not in part.files:
+    return _preparation([part.files], how, part.ranks)(part.files.read("x"))
+
+
+def preparation(graph: PartitionedGraph, how: str) -> Callable[[Array], torch.Tensor]:
+    """Return what normalises rows of the features of a graph in parts, read a part at a time.
+
+    Raises:
+        ConfigError: `standard` without training nodes.
+        DataError: the graph was partitioned without features.
+    """
+    parts = [graph.part(number, verify=False) for number in range(graph.num_parts)]
+    return _preparation(parts, how, SingleProcess())
+
+
+def _preparation(
+    parts: list[PartFiles], how: str, ranks: Communicator
+) -> Callable[[Array], torch.Tensor]:
+    if "x" not in parts[0]:
         raise DataError(
-            "the graph was partitioned without features", where=str(part.files.path.parent),
+            "the graph was partitioned without features", where=str(parts[0].path.parent),
             fix="scitoolkit graphs partition --nodes FILE",
         )  # fmt: skip
-    x, moments = part.files.read("x"), None
+    by = None
     if how == "standard":
-        rows = part.files.read("train") if "train" in part.files else np.zeros(0, np.int64)
-        known = torch.from_numpy(x[rows].astype(np.float64))
-        sums = torch.stack([torch.full((known.shape[1],), float(len(rows))), known.sum(0),
-                            known.square().sum(0)])  # fmt: skip
-        count, first, second = SumOverRanks.apply(sums.double(), part.ranks).numpy()
-        if not count.all():
-            raise _no_training_nodes()
-        mean = first / count
-        moments = mean, np.sqrt(np.maximum(second / count - mean**2, 0))
-    return _normalised(x, how, moments)
+        by = moments([functools.partial(_training_rows, files) for files in parts], ranks)
+    return lambda rows: _normalised(rows, how, by)
 
 
-def _no_training_nodes() -> ConfigError:
-    return ConfigError(
-        "no training nodes to standardise by", where="data.normalise", allowed="none, rows"
-    )
+def _training_rows(files: PartFiles) -> Array:
+    return files.map("x")[files.read("train") if "train" in files else slice(0)]
 
 
-def _normalised(x: Array, how: str, moments: tuple[Array, Array] | None) -> torch.Tensor:
+def moments(blocks: list[Callable[[], Array]], ranks: Communicator) -> Moments:
+    """Return mean and deviation of the rows of all ranks, each shape (width,), float64.
+
+    Args:
+        blocks: each returns some of this rank's training rows, shape (n, width); n may be 0.
+        ranks: the ranks.
+
+    Raises:
+        ConfigError: no rows on any rank.
+    """
+
+    def sums(mean: torch.Tensor | None) -> torch.Tensor:
+        own = []
+        for block in blocks:
+            rows = torch.from_numpy(block().astype(np.float64))
+            each = rows if mean is None else (rows - mean).square()
+            own.append(torch.stack([each.sum(0), torch.ones_like(each).sum(0)]))
+        return SumOverRanks.apply(torch.stack(own).sum(0), ranks)
+
+    total, count = sums(None)
+    if not bool((count > 0).all()):
+        raise ConfigError(
+            "no training nodes to standardise by", where="data.normalise", allowed="none, rows"
+        )
+    mean = total / count
+    spread = sums(mean)[0] / count
+    return mean.numpy(), spread.sqrt().numpy()
+
+
+def _normalised(x: Array, how: str, by: Moments | None) -> torch.Tensor:
     if how == "rows":
         total = x.sum(1, keepdims=True)
         x = x / np.where(total == 0, 1, total)
-    if moments is not None:
-        mean, deviation = moments
+    if by is not None:
+        mean, deviation = by
         x = (x - mean) / np.where(deviation == 0, 1, deviation)
     return torch.from_numpy(x.astype(np.float32, copy=False))

@@ -1,7 +1,8 @@
-"""Classification of nodes for the common trainer: the batch is this process's part of the graph."""
+"""Learning about nodes with the common trainer: the batch is this process's part of the graph."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from scitoolkit.core.errors import CheckpointError
 from scitoolkit.graphs.adapter import distribute, dropout_by_node
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.proof import Proof, prove
+from scitoolkit.graphs.targets import TargetName
 
 
 class PartLoader:
@@ -22,7 +24,7 @@ class PartLoader:
     Args:
         x: features of own nodes, shape (n_own, F).
         nodes: numbers of own nodes, shape (n_own,).
-        labels: class of every node of the graph, shape (N,).
+        labels: of every node of the graph, as `Graph.labels`.
         wanted: numbers of the part's nodes, of the whole graph.
     """
 
@@ -38,7 +40,7 @@ class PartLoader:
         Args:
             x: features of own nodes, shape (n_own, F).
             place: places of own nodes of the part, shape (n,).
-            label: their labels, shape (n,).
+            label: their labels, shape (n,) or (n, outputs).
             total: nodes of the part on all processes.
         """
         loader = cls.__new__(cls)
@@ -49,7 +51,7 @@ class PartLoader:
         self._batch: dict[str, Tensor] = {
             "x": x,
             "place": torch.from_numpy(place),
-            "label": torch.from_numpy(label.astype(np.int64)),
+            "label": torch.from_numpy(label.astype(np.int64 if label.ndim == 1 else np.float32)),
         }
         self._total = total
         self._epoch, self._done = 0, False
@@ -96,11 +98,11 @@ class PartLoader:
         return {"batches": self._handed_out}
 
 
-class NodeClassification:
-    """Cross-entropy over the labelled nodes of all processes.
+class NodeTask(ABC):
+    """What is learned of the labelled nodes of all processes.
 
     Args:
-        model: called with (x, edge_index), gives logits.
+        model: called with (x, edge_index), gives a row a node.
         part: this process's part, to which the model is attached.
         seed: of the dropout, which is the same for a node on any number of processes.
 
@@ -116,29 +118,79 @@ class NodeClassification:
         self.model: nn.Module = distribute(model, part, self.proof.fast)
         self._seed = seed
 
-    def _logits(self, batch: Batch) -> Tensor:
+    @abstractmethod
+    def figures(self, out: Tensor, label: Tensor) -> dict[str, Tensor]:
+        """Return sums over some nodes of the loss and of what else is watched."""
+
+    def _means(self, batch: Batch) -> dict[str, Tensor]:
         epoch = int(batch["epoch"])
         with dropout_by_node(self._seed * 1_000_000_007 + epoch):
-            return self.model(batch["x"], None)[batch["place"]]
+            out = self.model(batch["x"], None)[batch["place"]]
+        count = max(1, len(batch["label"]))
+        return {k: total / count for k, total in self.figures(out, batch["label"]).items()}
 
     def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Return the mean over own labelled nodes; 0 where there is none."""
-        return _mean_cross_entropy(self._logits(batch), batch["label"]), {}
+        return self._means(batch)["loss"], {}
 
     def metrics(self, batch: Batch) -> Mapping[str, Tensor | float]:
-        """Return loss and accuracy over own labelled nodes."""
-        logits = self._logits(batch)
-        hits = (logits.argmax(1) == batch["label"]).sum()
-        return {
-            "loss": _mean_cross_entropy(logits, batch["label"]),
-            "accuracy": hits / max(1, len(logits)),
-        }
+        """Return means over own labelled nodes."""
+        return self._means(batch)
 
     def batch_size(self, batch: Batch) -> int:
         """Return the number of own labelled nodes."""
         return len(batch["label"])
 
 
-def _mean_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
-    total = nn.functional.cross_entropy(logits, label, reduction="sum")
-    return total / max(1, len(label))
+class NodeClassification(NodeTask):
+    """Cross-entropy of one class a node; the model gives logits."""
+
+    def figures(self, out: Tensor, label: Tensor) -> dict[str, Tensor]:
+        """Return sums of cross-entropy and hits."""
+        loss = nn.functional.cross_entropy(out, label, reduction="sum")
+        return {"loss": loss, "accuracy": (out.argmax(1) == label).sum()}
+
+
+class NodeLabelling(NodeTask):
+    """Cross-entropy of several labels a node; the model gives a logit a label."""
+
+    def figures(self, out: Tensor, label: Tensor) -> dict[str, Tensor]:
+        """Return sums over nodes of means over labels: cross-entropy and hits."""
+        loss = nn.functional.binary_cross_entropy_with_logits(
+            out, label.to(out.dtype), reduction="none"
+        )
+        return {"loss": loss.mean(1).sum(), "accuracy": ((out > 0) == label).double().mean(1).sum()}
+
+
+class NodeRegression(NodeTask):
+    """Squared error of values, in units of their deviation.
+
+    Args:
+        model, part, seed: as for `NodeTask`; the model gives values less `mean` over `deviation`.
+        moments: mean and deviation of each value, both shape (D,).
+    """
+
+    def __init__(
+        self, model: nn.Module, part: Part, seed: int = 0, *, moments: tuple[Any, Any]
+    ) -> None:
+        super().__init__(model, part, seed)
+        self._mean, deviation = (torch.as_tensor(m) for m in moments)
+        self._deviation = torch.where(deviation == 0, 1.0, deviation)
+
+    def figures(self, out: Tensor, label: Tensor) -> dict[str, Tensor]:
+        """Return sums over nodes of the mean squared error, scaled, and absolute error."""
+        deviation = self._deviation.to(out)
+        error = out - (label.to(out.dtype) - self._mean.to(out)) / deviation
+        return {
+            "loss": error.square().mean(1).sum(),
+            "absolute_error": (error.abs() * deviation).mean(1).sum(),
+        }
+
+
+def task_of(
+    target: TargetName, model: nn.Module, part: Part, seed: int, moments: Any = None
+) -> NodeTask:
+    """Return the task of a target."""
+    if target == "values":
+        return NodeRegression(model, part, seed, moments=moments)
+    return {"classes": NodeClassification, "labels": NodeLabelling}[target](model, part, seed)

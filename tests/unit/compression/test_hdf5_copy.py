@@ -182,7 +182,8 @@ def test_values_keep_the_bound_and_the_compressed_file_shows_its_header(files):
         assert header.attrs["units"] == "K"
         assert header.dims[0][0].name == "/time"
         assert header.id.get_storage_size() == 0
-        assert all(name.startswith("scitoolkit_") for name in small["t"].attrs)
+        own = set(small["t"].attrs) - {"DIMENSION_LIST"}
+        assert all(name.startswith("scitoolkit_") for name in own)
 
 
 def test_an_unlimited_axis_can_be_appended_to(files, tmp_path):

@@ -111,7 +111,17 @@ def test_weights_of_edges_are_written_and_read(tmp_path):
         ({"edge_weight": [1.0, np.nan]}, "edge_weight has NaN"),
         ({"edge_attr": np.zeros((3, 2))}, "edge_attr of shape"),
         ({"labels": [0, 0.5, 1]}, "labels include 0.5"),
+        ({"labels": [0, -3, 1]}, "labels include -3"),
+        ({"labels": [[0], [1], [1]]}, r"labels of shape \(3, 1\).*data.target=labels"),
+        ({"labels": [[0], [2], [1]], "target_name": "labels"}, "labels include 2"),
+        ({"labels": [[0, -1], [1, 1], [1, 0]], "target_name": "labels"}, "labels include -1"),
+        ({"labels": [0.5, np.inf, 1], "target_name": "values"}, "values include Inf"),
+        (
+            {"labels": [0.5, np.nan, 1], "target_name": "values", "parts": {"train": [1]}},
+            "nodes without a label",
+        ),
         ({"source": [0, 1.4]}, "source nodes include 1.4"),
+        ({"source": [0, -1]}, "source nodes run from -1"),
         (
             {"labels": [0, 1, 1], "parts": {"train": [0, 1], "test": [1, 2]}},
             "parts train and test share 1 nodes, such as 1",

@@ -56,6 +56,69 @@ def test_train_evaluate_predict(file, tmp_path):
         assert found["probability"].shape == (240, 3)
         assert np.allclose(found["probability"].sum("label"), 1, atol=1e-5)
     assert (run.path / "report" / "index.html").is_file()
+    stored = tmp_path / "parts"
+    assert run_cli(["graphs", "partition", str(file), str(stored), "--parts", "3"]) == 0
+    by_parts = api.predict(run.path, stored, tmp_path / "by_parts.nc")
+    with xr.open_dataset(out) as found, xr.open_dataset(by_parts) as again:
+        assert np.abs(found["probability"] - again["probability"]).max() < 1e-6
+    assert sorted(p.name for p in stored.iterdir())[0] == "graph.json"  # no scratch is left
+
+
+@pytest.fixture(scope="module")
+def with_target(tmp_path_factory):
+    """Groups as labels of which a node has several, and as values; a few nodes without either."""
+    folder = tmp_path_factory.mktemp("targets")
+    r = np.random.default_rng(1)
+    nodes, groups = 240, 3
+    labels = (r.random((nodes, groups)) < 0.4).astype(np.int64)
+    values = 50 + 20 * labels[:, :2] + r.normal(size=(nodes, 2))
+    source, target = r.integers(nodes, size=(2, 8000))
+    kept = (labels[source] == labels[target]).all(1)
+    x = r.normal(size=(nodes, 5)) + 2 * (labels @ np.eye(3, 5))
+    order = r.permutation(nodes - 5)
+    parts = {"train": order[:80], "validation": order[80:120], "test": order[120:]}
+    labels[-5:], values[-5:, 1] = -1, np.nan
+
+    def write(name):
+        y = {"labels": labels, "values": values}[name]
+        graph = Graph(source[kept], target[kept], nodes, x, y, parts, target_name=name)
+        write_graph(graph, folder / f"{name}.npz")
+        return folder / f"{name}.npz"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("name", "merit", "good"),
+    [("labels", "micro_f1", lambda f: f > 0.9), ("values", "rmse", lambda f: f < 5)],
+)
+def test_labels_and_values_are_learned(with_target, tmp_path, name, merit, good):
+    file = with_target(name)
+    more = {"data": {"path": str(file), "target": name}, "model": {"name": "gcn", "dropout": 0.0}}
+    config = settings(file, tmp_path, **more)
+    run = api.run(config)
+    metrics = json.loads((run.path / "results.json").read_text())["metrics"]
+    assert good(metrics[f"test_{merit}"])
+    plain = {"labels": "majority_of_each_label", "values": "mean"}[name]
+    better = max if merit == "micro_f1" else min
+    assert (
+        better(metrics[f"test_{merit}"], metrics[f"test_{merit}_{plain}"])
+        != (metrics[f"test_{merit}_{plain}"])
+    )
+    with xr.open_dataset(api.predict(run.path, file, tmp_path / "found.nc")) as found:
+        graph = read_graph(file, name)
+        rows = found["has_label" if name == "labels" else "value"].values[graph.parts["test"]]
+        again = graph.learned.figures(graph.labels[graph.parts["test"]], rows)
+        assert again[merit] == pytest.approx(metrics[f"test_{merit}"], rel=1e-5)
+    stored = tmp_path / "parts"
+    command = ["graphs", "partition", str(file), str(stored), "--parts", "1", "--target", name]
+    assert run_cli(command) == 0
+    whole = api.check(config)
+    more["data"]["path"] = str(stored)
+    from_parts = api.check(settings(stored, tmp_path, **more))
+    assert from_parts == {**whole, "first_loss": pytest.approx(whole["first_loss"], rel=1e-5)}
+    with pytest.raises(ConfigError, match=f"partitioned with {name}.*data.target={name}"):
+        api.check(settings(stored, tmp_path))
 
 
 def test_check_says_what_is_kept_of_the_edges(file, tmp_path):

@@ -1,0 +1,146 @@
+"""Compressed files as xarray datasets, decoded as far as they are looked at.
+
+`xarray.open_dataset("compressed.h5", engine="scitoolkit")` lists variables, coordinates and
+attributes of the original; values are decoded when they are used, and of a variable coded in
+`blocks` (`--for speed`) only the blocks that a selection needs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import h5py
+import numpy as np
+import xarray as xr
+from xarray.backends import BackendArray, BackendEntrypoint, H5NetCDFStore, StoreBackendEntrypoint
+from xarray.backends.common import AbstractDataStore
+from xarray.core import indexing
+
+from scitoolkit.compression.compress import inspect_stream
+from scitoolkit.compression.files import HEADER
+from scitoolkit.compression.regions import decompress_region
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.compressed import STREAM, is_stream
+
+
+class StreamArray(BackendArray):
+    """A compressed array that decodes what is asked of it.
+
+    Args:
+        stream: bytes, or a memory map of them.
+        shape: of the array.
+        dtype: of the array.
+    """
+
+    def __init__(self, stream: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self.stream, self.shape, self.dtype = stream, shape, dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        """Return a selection."""
+        return indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.BASIC, self._decode
+        )
+
+    def _decode(self, key: tuple[int | slice, ...]) -> np.ndarray:
+        spans: list[slice] = []
+        inner: list[int | slice] = []
+        for part, n in zip(key, self.shape, strict=True):
+            chosen = range(n)[part]
+            if isinstance(chosen, int):
+                spans.append(slice(chosen, chosen + 1))
+                inner.append(0)
+                continue
+            low, high = (min(chosen), max(chosen) + 1) if chosen else (0, 0)
+            spans.append(slice(low, high))
+            stop = chosen.stop - low if chosen.stop >= low else None
+            inner.append(slice(chosen.start - low, stop, chosen.step) if chosen else slice(0, 0))
+        return np.asarray(decompress_region(self.stream.data, *spans))[tuple(inner)]
+
+
+class CompressedStore(AbstractDataStore):
+    """What `scitoolkit compress` made of an HDF5 or NetCDF file."""
+
+    def __init__(self, path: str, group: str | None) -> None:
+        self._store = H5NetCDFStore.open(path, group=group, phony_dims="access")
+        self._path, self._group = path, group or "/"
+
+    def load(self) -> tuple[dict[str, xr.Variable], Mapping[str, Any]]:
+        """Return variables and attributes as they were before the compression."""
+        variables, attributes = self._store.load()
+        found = dict(variables)
+        with h5py.File(self._path) as file:
+            for name, variable in variables.items():
+                if HEADER not in variable.attrs:
+                    continue
+                header = file[file[self._group][str(name)].attrs[HEADER]]
+                described = found.pop(header.name.rpartition("/")[2])
+                array = StreamArray(_bytes_of(file[self._group][str(name)]), described.shape,
+                                    described.dtype)  # fmt: skip
+                lazy = indexing.LazilyIndexedArray(array)
+                found[name] = xr.Variable(described.dims, lazy, described.attrs)
+        return found, attributes
+
+    def close(self) -> None:
+        """Close the file."""
+        self._store.close()
+
+
+class CompressedEntrypoint(BackendEntrypoint):
+    """Files and streams that scitoolkit compressed."""
+
+    description: ClassVar[str] = "Files and streams that scitoolkit compressed"
+    open_dataset_parameters: ClassVar[Any] = (
+        "filename_or_obj", "drop_variables", "mask_and_scale", "decode_times", "concat_characters",
+        "decode_coords", "use_cftime", "decode_timedelta", "group",
+    )  # fmt: skip
+
+    def open_dataset(  # type: ignore[override]
+        self,
+        filename_or_obj: str | os.PathLike[Any],
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        group: str | None = None,
+        **decoding: Any,
+    ) -> xr.Dataset:
+        """Return the dataset; values are decoded when they are used.
+
+        Args:
+            filename_or_obj: what `scitoolkit compress` wrote.
+            drop_variables: names to leave out.
+            group: of the HDF5 file; the root unless given.
+            decoding: as for any engine, see `xarray.open_dataset`.
+
+        Raises:
+            DataError: no such file, or nothing in it was compressed by scitoolkit.
+        """
+        path = Path(filename_or_obj)
+        if not path.is_file():
+            raise DataError("no such file", where=str(path))
+        if is_stream(path):
+            return _one_array(path)
+        with h5py.File(path) as file:
+            if not any(STREAM in item.attrs for item in file[group or "/"].values()):
+                raise DataError("nothing in it was compressed by scitoolkit", where=str(path))
+        store = CompressedStore(str(path), group)
+        return StoreBackendEntrypoint().open_dataset(
+            store, drop_variables=drop_variables, **decoding
+        )
+
+
+def _bytes_of(item: h5py.Dataset) -> np.ndarray:
+    """Return the bytes of a stream: a map of the file where they lie in one piece."""
+    offset = item.id.get_offset()
+    if offset is None:
+        return np.asarray(item[...])
+    return np.memmap(item.file.filename, np.uint8, "r", offset, item.shape)
+
+
+def _one_array(path: Path) -> xr.Dataset:
+    stream = np.memmap(path, np.uint8, "r")
+    about = inspect_stream(stream.data)
+    array = StreamArray(stream, tuple(about["shape"]), np.dtype(about["dtype"]))
+    dims = [f"dim_{i}" for i in range(len(array.shape))]
+    return xr.Dataset({path.stem: (dims, indexing.LazilyIndexedArray(array))})

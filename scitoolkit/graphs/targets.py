@@ -1,0 +1,235 @@
+"""What is learned about a node: its class, several labels at once, or values."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+
+Array = np.ndarray
+TargetName = Literal["classes", "labels", "values"]
+
+
+class Target(ABC):
+    """How the data `y` of nodes is read, stored, decided and judged.
+
+    Attributes:
+        merit: figure of merit.
+        better: whether a good one is `min` or `max`.
+        plain: name of the baseline that knows no edge.
+        unknown: what stands for a node without data in `y`.
+    """
+
+    merit: ClassVar[str]
+    better: ClassVar[Literal["min", "max"]]
+    plain: ClassVar[str]
+    unknown: ClassVar[float] = -1
+
+    @abstractmethod
+    def checked(self, values: Array, num_nodes: int, where: str) -> Array:
+        """Return `y` as it is stored.
+
+        Raises:
+            DataError: another shape, or numbers that cannot be.
+        """
+
+    @abstractmethod
+    def known(self, values: Array) -> Array:
+        """Return which of some rows have data, shape (n,), bool."""
+
+    @abstractmethod
+    def outputs(self, values: Array) -> int:
+        """Return how many numbers a model gives a node."""
+
+    @abstractmethod
+    def columns(self, values: Array, outputs: int) -> Array:
+        """Return rows as numbers that can be averaged, shape (n, outputs), float64."""
+
+    @abstractmethod
+    def decided(self, averages: Array) -> Array:
+        """Return rows as `y` has them, of averages or probabilities."""
+
+    @abstractmethod
+    def figures(self, truth: Array, found: Array) -> dict[str, float]:
+        """Return figures of rows, the figure of merit first."""
+
+    @abstractmethod
+    def variables(self, found: Array) -> dict[str, Any]:
+        """Return what `predict` writes of averages or probabilities, as xarray has it."""
+
+
+class Classes(Target):
+    """One class a node: `y` (N,), whole numbers; -1 where unknown."""
+
+    merit, better, plain = "accuracy", "max", "majority class"
+
+    def checked(self, values: Array, num_nodes: int, where: str) -> Array:
+        """Return int64, shape (N,)."""
+        classes = whole_numbers("labels", values, where)
+        if classes.shape != (num_nodes,):
+            raise DataError(
+                f"labels of shape {classes.shape}", where=where, allowed=f"({num_nodes},)",
+                fix="data.target=labels or data.target=values" if classes.ndim == 2 else "",
+            )  # fmt: skip
+        if len(classes) and classes.min() < -1:
+            raise DataError(
+                f"labels include {classes.min()}", where=where, allowed="0 and above; -1: unknown"
+            )
+        return classes
+
+    def known(self, values: Array) -> Array:
+        """Return where there is a class."""
+        return values >= 0
+
+    def outputs(self, values: Array) -> int:
+        """One more than the highest class."""
+        return int(values.max(initial=-1)) + 1
+
+    def columns(self, values: Array, outputs: int) -> Array:
+        """1 in the column of the class."""
+        return np.eye(outputs)[values]
+
+    def decided(self, averages: Array) -> Array:
+        """Return the likeliest class."""
+        return averages.argmax(1)
+
+    def figures(self, truth: Array, found: Array) -> dict[str, float]:
+        """Return accuracy, and the mean F1 of the classes that occur."""
+        occurring = np.unique(truth)
+        scores = [_f1(truth == c, found == c) for c in occurring]
+        return {"accuracy": float((truth == found).mean()), "macro_f1": float(np.mean(scores))}
+
+    def variables(self, found: Array) -> dict[str, Any]:
+        """Return class and probabilities."""
+        return {
+            "class": ("node", self.decided(found)),
+            "probability": (("node", "label"), found, {"units": "1"}),
+        }
+
+
+class Labels(Target):
+    """Several labels a node: `y` (N, L) of 0 and 1; rows of -1 where unknown."""
+
+    merit, better, plain = "micro_f1", "max", "majority of each label"
+
+    def checked(self, values: Array, num_nodes: int, where: str) -> Array:
+        """Return int64, shape (N, L)."""
+        labels = whole_numbers("labels", values, where)
+        if labels.ndim != 2 or len(labels) != num_nodes:
+            raise DataError(
+                f"labels of shape {labels.shape}", where=where, allowed=f"({num_nodes}, labels)"
+            )
+        wrong = (labels < -1) | (labels > 1) | ((labels < 0) & self.known(labels)[:, None])
+        if wrong.any():
+            raise DataError(
+                f"labels include {labels[wrong][0]}", where=where,
+                allowed="0 and 1, or -1 in a whole row",
+            )  # fmt: skip
+        return labels
+
+    def known(self, values: Array) -> Array:
+        """Return where there is a label that is not -1."""
+        return np.asarray((values >= 0).any(1))
+
+    def outputs(self, values: Array) -> int:
+        """Number of labels."""
+        return values.shape[1]
+
+    def columns(self, values: Array, outputs: int) -> Array:
+        """Return the labels as they are."""
+        return values.astype(np.float64)
+
+    def decided(self, averages: Array) -> Array:
+        """Return the labels that are likelier than not."""
+        return (averages > 0.5).astype(np.int64)
+
+    def figures(self, truth: Array, found: Array) -> dict[str, float]:
+        """Return F1 over all pairs of node and label, its mean over labels, and exact rows."""
+        each = [_f1(t == 1, f == 1) for t, f in zip(truth.T, found.T, strict=True)]
+        return {
+            "micro_f1": _f1(truth == 1, found == 1), "macro_f1": float(np.mean(each)),
+            "exact": float((truth == found).all(1).mean()),
+        }  # fmt: skip
+
+    def variables(self, found: Array) -> dict[str, Any]:
+        """Return labels and probabilities."""
+        return {
+            "has_label": (("node", "label"), self.decided(found)),
+            "probability": (("node", "label"), found, {"units": "1"}),
+        }
+
+
+class Values(Target):
+    """Numbers a node: `y` (N,) or (N, D), real; rows with NaN where unknown."""
+
+    merit, better, plain, unknown = "rmse", "min", "mean", float("nan")
+
+    def checked(self, values: Array, num_nodes: int, where: str) -> Array:
+        """Return float32 (float64 stays), shape (N, D)."""
+        real = np.asarray(values)
+        real = real if real.dtype == np.float64 else real.astype(np.float32)
+        if real.ndim not in (1, 2) or len(real) != num_nodes:
+            raise DataError(
+                f"values of shape {real.shape}", where=where,
+                allowed=f"({num_nodes},) or ({num_nodes}, any width)",
+            )  # fmt: skip
+        if np.isinf(real).any():
+            raise DataError("values include Inf", where=where, allowed="finite; NaN: unknown")
+        return real.reshape(num_nodes, -1)
+
+    def known(self, values: Array) -> Array:
+        """Return where no value is NaN."""
+        return ~np.isnan(values).any(1)
+
+    def outputs(self, values: Array) -> int:
+        """Number of values."""
+        return values.shape[1]
+
+    def columns(self, values: Array, outputs: int) -> Array:
+        """Return the values as they are."""
+        return values.astype(np.float64)
+
+    def decided(self, averages: Array) -> Array:
+        """Return the values as they are."""
+        return averages
+
+    def figures(self, truth: Array, found: Array) -> dict[str, float]:
+        """Return root mean squared and mean absolute error, and R2 over all values."""
+        error = found.astype(np.float64) - truth
+        spread = float(((truth - truth.mean(0, dtype=np.float64)) ** 2).mean())
+        squared = float((error**2).mean())
+        return {
+            "rmse": float(np.sqrt(squared)), "mae": float(np.abs(error).mean()),
+            "r2": 1 - squared / spread if spread else 0.0,
+        }  # fmt: skip
+
+    def variables(self, found: Array) -> dict[str, Any]:
+        """Return the values."""
+        return {"value": (("node", "label"), found)}
+
+
+TARGETS: dict[str, Target] = {"classes": Classes(), "labels": Labels(), "values": Values()}
+
+
+def whole_numbers(what: str, values: Any, where: str) -> Array:
+    """Return int64.
+
+    Raises:
+        DataError: a number that is not whole.
+    """
+    values = np.asarray(values)
+    with np.errstate(invalid="ignore"):
+        whole = values.astype(np.int64)
+    if values.dtype.kind == "f" and not np.array_equal(whole, values):
+        wrong = values[whole != values].flat[0]
+        raise DataError(f"{what} include {wrong}", where=where, allowed="whole numbers")
+    return whole
+
+
+def _f1(truth: Array, found: Array) -> float:
+    """2 TP / (2 TP + FP + FN); 1 where nothing is true and nothing was found."""
+    both = int(truth.sum()) + int(found.sum())
+    return float(2 * (truth & found).sum() / both) if both else 1.0
