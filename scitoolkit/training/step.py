@@ -80,6 +80,7 @@ class OptimizerStep:
         self._parameters = [p for _, p in named]
         self._buffers = [b for b in task.model.buffers() if b.is_floating_point()]
         self._device = strategy.device
+        strategy.attach(self._parameters, config.exchange)
         self._found = torch.zeros((), device=self._device)
         self._one = torch.ones((), device=self._device)
         self._scaler = LossScale() if config.precision == "fp16" else None
@@ -179,7 +180,7 @@ class OptimizerStep:
         parts: list[tuple[int, Tensor, Any]] = []
         error: Exception | None = None
         try:
-            self._accumulate(work, parts)
+            self._accumulate(work, parts, last=not measured)
         except Exception as caught:
             if not self._strategy.agrees_on_errors:
                 raise
@@ -191,8 +192,10 @@ class OptimizerStep:
             self._memory.adapt(compared)
         return parts
 
-    def _accumulate(self, work: StepBatches, parts: list[tuple[int, Tensor, Any]]) -> None:
-        """Add up the gradients of this rank's micro-batches."""
+    def _accumulate(
+        self, work: StepBatches, parts: list[tuple[int, Tensor, Any]], *, last: bool = False
+    ) -> None:
+        """Add up the gradients of this rank's micro-batches; `last`: they may be sent then."""
         scale = self._strategy.loss_scale() * (self._scaler.scale if self._scaler else 1.0)
         for batch, count in zip(work.batches, work.counts, strict=True):
             self._strategy.weigh(count)
@@ -206,6 +209,8 @@ class OptimizerStep:
             # A loss that is not finite makes every gradient NaN (0 * inf), so that after the sum
             # over ranks all of them see it in this very step without another message.
             weight = scale * count / work.samples
+            if last and len(parts) == len(work.batches) - 1:
+                self._strategy.begin_exchange()
             if self._strategy.world == 1 and weight == 1.0:
                 loss.backward()
             else:

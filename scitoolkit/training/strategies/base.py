@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from scitoolkit.training.exchange.config import ExchangeConfig
+
 
 class TrainingStrategy:
     """Base of the strategies; each method does what one process needs.
@@ -50,6 +52,12 @@ class TrainingStrategy:
     def agree(self, samples: int, *flags: bool) -> tuple[float, list[bool]]:
         """Return the global samples, and of each flag whether any rank raises it."""
         return samples, list(flags)
+
+    def attach(self, parameters: Sequence[nn.Parameter], exchange: ExchangeConfig) -> None:
+        """Receive the trained parameters and how to sum their gradients, before the first step."""
+
+    def begin_exchange(self) -> None:
+        """Learn that the backward pass that follows completes the gradients of a step."""
 
     def reduce_gradients(self, parameters: Sequence[nn.Parameter], failed: bool) -> bool:
         """Sum the gradients over the ranks; return whether any rank failed to compute them."""
