@@ -36,7 +36,8 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.superresolution import SuperresolutionSurrogate, check
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.evaluation import evaluate
-from scitoolkit.superresolution.pipeline import equations_of, opened
+from scitoolkit.superresolution.pipeline import equations_of
+from scitoolkit.superresolution.simulations import open_simulations
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOW = ROOT / "workflows" / "rayleigh_benard" / "full.yaml"
@@ -119,9 +120,9 @@ def run() -> dict:
 def residuals_of_the_truth(path: Path) -> dict[str, float]:
     """Return the residuals of a run's equations on the data that it learned from."""
     config = ModelFolder(path).config(SuperresolutionConfig)
-    with opened(config.data.path, config) as dataset:
-        pde = equations_of(config, dataset)
-        return check(pde, dataset, periodic=config.data.periodic).ratios
+    simulations = open_simulations(config.data.path, config.data)
+    pde = equations_of(config, simulations, [0])
+    return check(pde, simulations.dataset(0), periodic=config.data.periodic).ratios
 
 
 def trained(name: str, changes: dict, folder: Path) -> Path:
@@ -162,8 +163,8 @@ def scores_of(path: Path) -> tuple[dict, dict]:
     config = config.model_copy(update={"pde": true})
     surrogate = SuperresolutionSurrogate.load(model.path)
     asked = surrogate if all(surrogate.header.layout.whole[1:]) else Wrapped(surrogate)
-    with opened(config.data.test, config) as dataset:
-        metrics = evaluate(asked, dataset, config, config.data.test.name).results.metrics
+    dataset = open_simulations(config.data.test, config.data).dataset(0)
+    metrics = evaluate(asked, dataset, config, config.data.test.name).results.metrics
     record = model.record()
     interpolated = {name: metrics[f"{key}_multilinear"] for name, key in SCORES.items()}
     return {

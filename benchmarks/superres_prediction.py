@@ -156,13 +156,13 @@ def opened_coarse(average: bool):
     from scitoolkit.superresolution import SuperresolutionSurrogate
     from scitoolkit.superresolution.config import SuperresolutionConfig
     from scitoolkit.superresolution.evaluation import Case
-    from scitoolkit.superresolution.pipeline import opened
+    from scitoolkit.superresolution.simulations import open_simulations
 
     model = ModelFolder(SURROGATE)
     config = model.config(SuperresolutionConfig)
     surrogate = SuperresolutionSurrogate.load(model.path)
-    with opened(DATA, config) as dataset:
-        case = Case.of(surrogate, dataset, DATA.name)
+    dataset = open_simulations(DATA, config.data).dataset(0)
+    case = Case.of(surrogate, dataset, DATA.name)
     surrogate.config = surrogate.config.model_copy(update={"average": average})
     return surrogate.coarse(case.coarse_dataset())
 

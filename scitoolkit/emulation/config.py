@@ -15,7 +15,6 @@ from pydantic import (
 )
 
 from scitoolkit.core.config import Config, DataPath
-from scitoolkit.core.errors import DataError
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.emulation.guards.base import AnyGuard
 from scitoolkit.emulation.models.config import AnyModel, UNetConfig
@@ -76,13 +75,9 @@ class DataConfig(Config):
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the packages that reading the files needs."""
-        from scitoolkit.io.campaign.files import campaign_files
-        from scitoolkit.io.fields import packages_for
+        from scitoolkit.io.campaign.files import campaign_packages
 
-        try:
-            return packages_for(campaign_files(self.path)[0])
-        except DataError:
-            return ()  # files that are missing are reported as such
+        return campaign_packages(self.path)
 
     @model_validator(mode="after")
     def _distinct(self) -> DataConfig:
@@ -184,6 +179,23 @@ class RolloutConfig(Config):
     predict: NonNegativeInt = 16
 
 
+class UncertaintyConfig(Config):
+    """Intervals of rollouts: an ensemble, and a calibration on the validation part.
+
+    Attributes:
+        members: emulators trained side by side, which differ by their initialisation; with 1 the
+            width of an interval depends on the lead alone.
+        coverage: share of truths that an interval is to hold.
+        steps: leads that are calibrated, each by itself.
+        starts: rollouts from each trajectory, evenly spread over it.
+    """
+
+    members: PositiveInt = 4
+    coverage: Annotated[float, Field(gt=0, lt=1)] = 0.9
+    steps: PositiveInt = 16
+    starts: PositiveInt = 2
+
+
 class EmulationConfig(SeededConfig):
     """An emulator: variables, division, boundaries, network and training.
 
@@ -199,6 +211,8 @@ class EmulationConfig(SeededConfig):
             data must obey them. `validate` proposes those that hold in the data.
         quantities: {name: what the climate of long rollouts is judged by}, such as the kinetic
             energy, {terms: [[u, u], [w, w]], scale: 0.5}.
+        uncertainty: intervals around rollouts, in reports and in what `predict` writes; they are
+            calibrated on the simulations of the validation part.
         solver_seconds: CPU seconds in which a solver advances by one lead, for comparison.
         wall_weight: added to every cell's volume, mean 1, in the loss: fine cells count more.
         weights_dtype: how the trained weights are kept; float16 halves the file, int8 quarters
@@ -219,6 +233,7 @@ class EmulationConfig(SeededConfig):
     diagnostic: DiagnosticConfig | None = None
     guards: list[AnyGuard] = Field(default_factory=list)
     quantities: dict[str, QuantityConfig] = Field(default_factory=dict)
+    uncertainty: UncertaintyConfig | None = None
     solver_seconds: PositiveFloat | None = None
     wall_weight: NonNegativeFloat = 0.0
     rollout: RolloutConfig = RolloutConfig()
@@ -249,6 +264,11 @@ class EmulationConfig(SeededConfig):
             missing = set(data.inputs) & set(data.outputs)
             if data.lead == 0 or not missing:
                 problems.append("a rollout needs lead >= 1 and an output that is also an input")
+        if self.uncertainty is not None:
+            if data.lead == 0 or not set(data.inputs) & set(data.outputs):
+                problems.append("uncertainty needs lead >= 1 and an output that is also an input")
+            if not self.split.validation and self.split.validation_range is None:
+                problems.append("uncertainty needs split.validation, to be calibrated on")
         if data.parameter_table and not data.parameters and self.split.by != "parameter":
             problems.append("data.parameter_table is not used without data.parameters")
         if data.test is not None and self.split.test not in (0, CampaignSplit().test):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -90,6 +90,10 @@ class Data:
             before = self.frame(sample - age * lead)
             found |= {v.name: before[v.earlier_of] for v in layout.earlier if v.age == age}
         return found
+
+    def forcing(self, start: int, lead: int) -> Callable[[int], dict[str, np.ndarray]]:
+        """Return what gives the variables of step k of a rollout that begins at a sample."""
+        return lambda step: self.frame(start + step * lead)
 
     def source(
         self, starts: np.ndarray, offsets: Sequence[int], repeats: int = 1

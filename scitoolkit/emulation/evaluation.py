@@ -12,7 +12,8 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.emulation.climate import Climate, LongRollout, long_rollout
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
-from scitoolkit.emulation.emulator import Emulator
+from scitoolkit.emulation.ensemble import AnyEmulator
+from scitoolkit.emulation.intervals import Intervals, IntervalScores, roll_on_data, score
 from scitoolkit.emulation.metrics import spectrum, squared_error
 from scitoolkit.emulation.rollout import (
     Frames,
@@ -40,8 +41,10 @@ class Evaluation:
         data: the opened file.
         blocks: its samples that are for testing, each range within one simulation.
         config: the job.
+        intervals: calibrated ones, to be scored too.
 
     Attributes:
+        interval_scores: {output: scores of the intervals}, None without intervals.
         one_step: {forecast: {output: RMSE after one step}}.
         plain, plain_rollouts: the same as `one_step` and `rollouts` with all cells counted alike,
             for grids that are not even.
@@ -59,9 +62,10 @@ class Evaluation:
     starts: int
 
     def __init__(
-        self, emulator: Emulator, data: Data, blocks: Sequence[range], config: EmulationConfig
-    ) -> None:
-        self.emulator: Emulator = emulator
+        self, emulator: AnyEmulator, data: Data, blocks: Sequence[range],
+        config: EmulationConfig, intervals: Intervals | None = None,
+    ) -> None:  # fmt: skip
+        self.emulator: AnyEmulator = emulator
         self.data: Data = data
         self.config: EmulationConfig = config
         self.layout, self.lead = emulator.layout, config.data.lead
@@ -88,6 +92,10 @@ class Evaluation:
         self.one_step, self.plain, self.deviation = self._one_step()
         self.plain_rollouts: dict[str, dict[str, list[float | None]]] = {}
         self.rollouts, self.starts = self._rollouts() if self.has_rollout else ({}, 0)
+        self.interval_scores: dict[str, IntervalScores] | None = None
+        if intervals is not None:
+            pairs = roll_on_data(emulator, data, blocks, config)
+            self.interval_scores = score(intervals, pairs)
         self.truth_climate: Climate = self._climate()
         self.long: LongRollout | None = self._long_rollout() if self.goes_on else None
 
@@ -188,7 +196,7 @@ class Evaluation:
             baselines[LINEAR] = linear_extrapolation(self.frame(start - lead), first, length)
         own = rollout(
             self.emulator, self.inputs(start), length, jitter=jitter_of(self.config, self.layout),
-            forcing=lambda k: self.frame(start + k * lead),
+            forcing=self.data.forcing(start, lead),
         )  # fmt: skip
         keep = {1, (length + 1) // 2, length}
         for step, forecast in enumerate(own, start=1):

@@ -22,8 +22,10 @@ from scitoolkit.emulation import report, surrogate
 from scitoolkit.emulation.checks import check_mask
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data, open_data
-from scitoolkit.emulation.emulator import Emulator, build, grid_of
+from scitoolkit.emulation.emulator import grid_of
+from scitoolkit.emulation.ensemble import AnyEmulator, Ensemble, EnsembleTask, build_any, members_of
 from scitoolkit.emulation.evaluation import Evaluation
+from scitoolkit.emulation.intervals import Intervals, calibrate
 from scitoolkit.emulation.invariants import (
     check_guards,
     propose,
@@ -55,8 +57,8 @@ class Prepared:
 
     data: Data
     parts: SplitRows
-    emulator: Emulator
-    task: EmulationTask
+    emulator: AnyEmulator
+    task: EmulationTask | EnsembleTask
     loaders: dict[str, PlannedLoader]
     statistics: Found
 
@@ -118,8 +120,8 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
     )  # fmt: skip
     trainer = Trainer(job.task, config.training, run=run)
     trainer.fit(job.loaders["train"], job.loaders.get("validation"), resume=resume)
-    job.data.dataset.close()
     if current_rank() != 0:
+        job.data.dataset.close()
         return
     saved = set(job.emulator.state_dict())
     derived = {n for n, _ in job.emulator.named_buffers()} - saved
@@ -136,6 +138,11 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
         },
         "loader": job.loaders["train"].stats(),
     }  # fmt: skip
+    if config.uncertainty is not None:
+        delivered = surrogate.load(model.path, config)
+        found = calibrate(delivered, job.data, job.parts["validation"], config)
+        found.save(model.path)
+    job.data.dataset.close()
     model.finish(run, record)
 
 
@@ -155,7 +162,8 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
         edges = model.record()["parts"]["test"]
         blocks = [range(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
     try:
-        found = Evaluation(emulator, opened, blocks, config)
+        intervals = None if config.uncertainty is None else Intervals.load(model.path)
+        found = Evaluation(emulator, opened, blocks, config, intervals)
         results, fields = report.make(found, config.workflow)
     finally:
         opened.dataset.close()
@@ -169,7 +177,8 @@ def predict(directory: Path, source: Path, output: Path, steps: int | None = Non
     model = ModelFolder(directory)
     config = model.config(EmulationConfig)
     emulator = surrogate.load(model.path, config)
-    predict_file(emulator, config, source, output, steps)
+    intervals = None if config.uncertainty is None else Intervals.load(model.path)
+    predict_file(emulator, config, source, output, steps, intervals)
 
 
 def export(directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
@@ -178,6 +187,11 @@ def export(directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
 
     model = ModelFolder(directory)
     emulator = surrogate.load(model.path, model.config(EmulationConfig))
+    if isinstance(emulator, Ensemble):
+        raise ConfigError(
+            f"an ensemble of {len(emulator.members)}; the mean of rollouts is not the rollout of "
+            "a mean", where=str(directory), fix="train one to export: uncertainty.members=1",
+        )  # fmt: skip
     return write_program(emulator, Path(output), batch)
 
 
@@ -210,7 +224,7 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
     index = data.campaign.index
     parts = training_part(config, data)
     require_no_leak(data.campaign, parts)
-    emulator = build(config, data.layout)
+    emulator = build_any(config, data.layout)
     refuse_broken_guards(config, data, parts["train"])
     if twice := set(emulator.determined) & set(_diagnosed(config)):
         raise ConfigError(
@@ -219,10 +233,12 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
         )  # fmt: skip
     statistics = find_statistics(data, parts["train"], config, cache=cache, sample=sample)
     emulator.set_statistics(statistics.statistics)
-    task = EmulationTask(
-        emulator, rollout, Symmetries(config.symmetries, data.layout),
-        torch.from_numpy(cell_weights(data.layout.weights(), config.wall_weight)),
-    )  # fmt: skip
+    weights = torch.from_numpy(cell_weights(data.layout.weights(), config.wall_weight))
+    tasks = [
+        EmulationTask(member, rollout, Symmetries(config.symmetries, data.layout), weights)
+        for member in members_of(emulator)
+    ]
+    task = EnsembleTask(emulator, tasks) if isinstance(emulator, Ensemble) else tasks[0]
     loaders = {}
     for name in ("train", "validation"):
         if not len(parts[name]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,20 +10,25 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
 from scitoolkit.emulation.data import Data, open_data
-from scitoolkit.emulation.emulator import Emulator
-from scitoolkit.emulation.rollout import Frames, jitter_of, rollout, step_once
+from scitoolkit.emulation.ensemble import AnyEmulator
+from scitoolkit.emulation.intervals import Intervals, member_statistics
+from scitoolkit.emulation.rollout import Frames, jitter_of, rollout, rollout_members, step_once
 from scitoolkit.emulation.variables import Layout
 from scitoolkit.io.stream import StreamedVariable, stream_fields
 
+log = get_logger(__name__)
+
 
 def predict_file(
-    emulator: Emulator,
+    emulator: AnyEmulator,
     config: EmulationConfig,
     source: Path,
     output: Path,
     steps: int | None = None,
+    intervals: Intervals | None = None,
 ) -> Path:
     """Apply the emulator to a file.
 
@@ -36,6 +41,7 @@ def predict_file(
         source: the file to start from.
         output: the file to write.
         steps: instead of `rollout.predict`.
+        intervals: written as NAME_low and NAME_high; NaN after the steps that are calibrated.
 
     Raises:
         DataError: the file is not on the emulator's grid, or the output cannot be written.
@@ -57,7 +63,7 @@ def predict_file(
     rolled = bool(emulator.layout.state) and config.data.lead > 0 and steps > 0
     try:
         if rolled:
-            samples = _rolled(emulator, config, data, steps)
+            samples = _rolled(emulator, config, data, steps, intervals)
             times = _future(data, steps, config.data.lead)
         else:
             samples = _mapped(emulator, data, config.data)
@@ -70,11 +76,25 @@ def predict_file(
             )
             for v in emulator.layout.outputs
         }  # fmt: skip
+        if rolled and intervals is not None:
+            variables |= _bounds_of(variables, intervals)
         samples = map(emulator.layout.blank, samples)
         return stream_fields(samples, variables, _coordinates(emulator, data, times),
                              emulator.layout.sample_dim, output)  # fmt: skip
     finally:
         data.dataset.close()
+
+
+def _bounds_of(
+    variables: Mapping[str, StreamedVariable], intervals: Intervals
+) -> dict[str, StreamedVariable]:
+    """Return the variables of the intervals' ends."""
+    return {
+        f"{name}_{end}": replace(
+            v, attrs={**v.attrs, "long_name": f"{side} end of the {intervals.coverage:g} interval"}
+        )
+        for name, v in variables.items() for end, side in (("low", "lower"), ("high", "upper"))
+    }  # fmt: skip
 
 
 def _inputs_only(config: EmulationConfig) -> DataConfig:
@@ -85,18 +105,36 @@ def _inputs_only(config: EmulationConfig) -> DataConfig:
     )
 
 
-def _inputs_layout(emulator: Emulator) -> Layout:
+def _inputs_layout(emulator: AnyEmulator) -> Layout:
     return replace(emulator.layout, outputs=emulator.layout.inputs)
 
 
 def _rolled(
-    emulator: Emulator, config: EmulationConfig, data: Data, steps: int
-) -> Iterator[Frames]:
+    emulator: AnyEmulator, config: EmulationConfig, data: Data, steps: int,
+    intervals: Intervals | None,
+) -> Iterator[Frames]:  # fmt: skip
     first = data.inputs(data.num_samples - 1, emulator.layout, config.data.lead)
-    yield from rollout(emulator, first, steps, jitter=jitter_of(config, emulator.layout))
+    if intervals is None:
+        yield from rollout(emulator, first, steps, jitter=jitter_of(config, emulator.layout))
+        return
+    if steps > intervals.steps:
+        log.warning(
+            "intervals are calibrated for %d steps and NaN after them. Fix: uncertainty.steps",
+            intervals.steps,
+        )
+    for step, members in enumerate(rollout_members(emulator, first, steps)):
+        out: dict[str, np.ndarray] = {}
+        for name in members[0]:
+            out[name], spread = member_statistics(members, name)
+            ends = (np.full_like(out[name], np.nan),) * 2
+            if step < intervals.steps:
+                ends = intervals.bounds(name, step, out[name], spread)
+            for end, values in zip(("low", "high"), ends, strict=True):
+                out[f"{name}_{end}"] = emulator.layout.blank({name: values})[name]
+        yield out
 
 
-def _mapped(emulator: Emulator, data: Data, config: DataConfig) -> Iterator[Frames]:
+def _mapped(emulator: AnyEmulator, data: Data, config: DataConfig) -> Iterator[Frames]:
     for i in range(config.samples_before, data.num_samples):
         yield step_once(emulator, data.inputs(i, emulator.layout, config.lead))
 
@@ -118,7 +156,7 @@ def _valid(data: Data, lead: int) -> np.ndarray:
     return times + lead * (times[-1] - times[-2])
 
 
-def _coordinates(emulator: Emulator, data: Data, times: np.ndarray) -> xr.Dataset:
+def _coordinates(emulator: AnyEmulator, data: Data, times: np.ndarray) -> xr.Dataset:
     dim = emulator.layout.sample_dim
     found = {d: data.dataset[d] for d in emulator.layout.grid if d in data.dataset.coords}
     coords = {d: (d, c.values, dict(c.attrs)) for d, c in found.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from scitoolkit.core.results import (
 )
 from scitoolkit.emulation.climate import LongRollout, spectrum_factor
 from scitoolkit.emulation.evaluation import LINEAR, OWN, PERSISTENCE, Evaluation
+from scitoolkit.emulation.intervals import IntervalScores
 from scitoolkit.emulation.variables import Variable
 
 MAX_FIGURES = 6
@@ -30,6 +32,8 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
     tables = [_one_step(found)]
     if found.has_rollout:
         tables += [_horizons(found), _rollout_table(found)]
+    if found.interval_scores is not None:
+        tables.append(_interval_table(found, found.interval_scores))
     if found.long is not None:
         tables.append(_climate_table(found, found.long))
     fields = _fields(found)
@@ -76,10 +80,41 @@ def metrics(found: Evaluation) -> dict[str, float | int | str | None]:
                 scores[f"linear_over_persistence_{name}"] = number(ratio)
     if found.has_rollout:
         _rollout_scores(found, scores)
+    if found.interval_scores is not None:
+        scores |= _interval_scores(found.interval_scores)
     if found.long is not None:
         scores |= climate_scores(found, found.long)
     scores["test_samples"] = found.num_samples
     return scores
+
+
+def _interval_scores(found: Mapping[str, IntervalScores]) -> dict[str, float | None]:
+    coverage = [share for each in found.values() for share in each.coverage]
+    ratios = [
+        crps / mae for each in found.values()
+        for crps, mae in zip(each.crps, each.mae, strict=True) if mae
+    ]  # fmt: skip
+    return {
+        "coverage_min": number(min(coverage)), "coverage_max": number(max(coverage)),
+        "crps_over_mae_max": number(max(ratios)) if ratios else None,
+    }  # fmt: skip
+
+
+def _interval_table(found: Evaluation, scores: Mapping[str, IntervalScores]) -> Table:
+    settings = found.config.uncertainty
+    assert settings is not None
+    shown = sorted({1, (settings.steps + 1) // 2, settings.steps})
+    rows: list[list[float | int | str | None]] = [
+        [f"{name}, step {step}", each.coverage[step - 1], each.width[step - 1],
+         each.crps[step - 1], each.mae[step - 1], each.spread_over_error[step - 1]]
+        for name, each in scores.items() for step in shown
+    ]  # fmt: skip
+    return Table(
+        title=f"Intervals of nominal coverage {settings.coverage:g}, {settings.members} members",
+        columns=["output", "coverage", "mean width", "CRPS", "mean absolute error",
+                 "spread / error"],
+        rows=rows,
+    )  # fmt: skip
 
 
 def _rollout_scores(found: Evaluation, scores: dict[str, Any]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.emulation.config import EmulationConfig, SymmetryConfig
 from scitoolkit.emulation.emulator import Emulator
+from scitoolkit.emulation.ensemble import AnyEmulator, members_of
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.variables import Layout
 
@@ -18,7 +20,7 @@ Frames = Mapping[str, np.ndarray]
 """One sample: variable -> (*dims)."""
 
 
-def step_once(emulator: Emulator, inputs: Frames) -> dict[str, np.ndarray]:
+def step_once(emulator: AnyEmulator, inputs: Frames) -> dict[str, np.ndarray]:
     """Return the outputs of one sample, float32, in their units."""
     tensors = [_batch(inputs[v.name]) for v in emulator.layout.inputs]
     with torch.no_grad():
@@ -27,14 +29,37 @@ def step_once(emulator: Emulator, inputs: Frames) -> dict[str, np.ndarray]:
     return {n: t[0].cpu().numpy() for n, t in zip(names, outputs, strict=True)}
 
 
+def rollout_members(
+    emulator: AnyEmulator,
+    first: Frames,
+    steps: int,
+    forcing: Callable[[int], Frames] | None = None,
+    jitters: Sequence[Jitter] | None = None,
+) -> Iterator[list[dict[str, np.ndarray]]]:
+    """Yield the outputs of every member after 1, 2, ... steps, each fed with its own.
+
+    Args:
+        emulator: an emulator, which is its one member, or an ensemble.
+        first: see `rollout`, as the following.
+        steps: how many.
+        forcing: inputs that are no outputs.
+        jitters: one for each member.
+    """
+    alone = [
+        _rollout(member, first, steps, forcing, jitters[k] if jitters else None)
+        for k, member in enumerate(members_of(emulator))
+    ]
+    yield from map(list, zip(*alone, strict=True))
+
+
 def rollout(
-    emulator: Emulator,
+    emulator: AnyEmulator,
     first: Frames,
     steps: int,
     forcing: Callable[[int], Frames] | None = None,
     jitter: Jitter | None = None,
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the outputs after 1, 2, ... steps, the state fed back.
+    """Yield the outputs after 1, 2, ... steps; of an ensemble the mean of its members' rollouts.
 
     Args:
         emulator: in evaluation it is fed one sample at a time, so any length fits in memory.
@@ -42,11 +67,27 @@ def rollout(
         steps: how many.
         forcing: returns, for step k, the inputs that are no outputs; those of step 0 are kept
             without it.
-        jitter: draws a symmetry for each step.
+        jitter: draws a symmetry for each step, the same for all members.
 
     Raises:
         NumericalError: the state is not finite any more.
     """
+    if isinstance(emulator, Emulator):
+        yield from _rollout(emulator, first, steps, forcing, jitter)
+        return
+    jitters = None if jitter is None else [copy.deepcopy(jitter) for _ in emulator.members]
+    for frames in rollout_members(emulator, first, steps, forcing, jitters):
+        yield {n: np.mean([f[n] for f in frames], axis=0) for n in frames[0]}
+
+
+def _rollout(
+    emulator: Emulator,
+    first: Frames,
+    steps: int,
+    forcing: Callable[[int], Frames] | None = None,
+    jitter: Jitter | None = None,
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the outputs of one emulator after 1, 2, ... steps; see `rollout`."""
     state = set(emulator.layout.recurrent)
     given = dict(first)
     for step in range(steps):

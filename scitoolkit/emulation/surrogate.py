@@ -13,14 +13,14 @@ from torch import Tensor
 from scitoolkit.core.errors import CheckpointError
 from scitoolkit.core.run_directory import replacing
 from scitoolkit.emulation.config import EmulationConfig
-from scitoolkit.emulation.emulator import Emulator, build
+from scitoolkit.emulation.ensemble import AnyEmulator, build_any
 from scitoolkit.emulation.variables import Layout
 
 WEIGHTS = "weights.safetensors"
 _STEP, _LARGE, _ROW = ".step", 10_000, 64
 
 
-def save(emulator: Emulator, folder: Path, dtype: str = "float32") -> Path:
+def save(emulator: AnyEmulator, folder: Path, dtype: str = "float32") -> Path:
     """Write weights, normalisation and layout into `folder`, under a temporary name first.
 
     Args:
@@ -43,7 +43,7 @@ def save(emulator: Emulator, folder: Path, dtype: str = "float32") -> Path:
     return path
 
 
-def load(folder: Path, config: EmulationConfig) -> Emulator:
+def load(folder: Path, config: EmulationConfig) -> AnyEmulator:
     """Read what `save` wrote; the emulator is ready to be called.
 
     Raises:
@@ -53,7 +53,7 @@ def load(folder: Path, config: EmulationConfig) -> Emulator:
     try:
         with safe_open(str(path), framework="pt") as file:
             header = json.loads((file.metadata() or {})["scitoolkit"])
-        emulator = build(config, Layout.from_json(header["layout"]))
+        emulator = build_any(config, Layout.from_json(header["layout"]))
         emulator.load_state_dict(_restored(load_file(str(path))))
     except FileNotFoundError:
         raise CheckpointError("no weights", where=str(path), fix="train first") from None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.graphs.fast_attention import attention
+from scitoolkit.graphs.moved_part import part_on
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, put_tag, tag_of
 
@@ -34,6 +35,14 @@ def fast_forward(layer: nn.Module) -> FastForward | None:
     return None if drops_edges or keeps_sums else forms.get(type(layer))
 
 
+def passes_once(layer: nn.Module) -> bool:
+    """Return whether a layer with a sparse form reads neighbours' rows, not those of theirs."""
+    from torch_geometric import nn as layers
+
+    once = (layers.GCNConv, layers.SAGEConv, layers.GINConv, layers.GATConv, layers.LGConv)
+    return type(layer) in once
+
+
 def is_whole_graph(edge_index: Any, part: Part) -> bool:
     """Return whether a tensor is the part's edges, all of them and in their direction."""
     if edge_index is part.unread_edges:
@@ -53,10 +62,10 @@ def use_fast_forward(layer: Any, part: Part) -> None:
             plain
             or not isinstance(x, Tensor)
             or x.dim() != 2
-            or not is_whole_graph(edge_index, part)
+            or not is_whole_graph(edge_index, part_on(part, x.device))
         ):
             return type(layer).forward(layer, x, edge_index, *args, **kwargs)
-        return form(layer, part, x)
+        return form(layer, part_on(part, x.device), x)
 
     layer.forward = forward
 

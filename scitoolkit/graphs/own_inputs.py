@@ -47,11 +47,28 @@ class OwnInputs:
     edge_facts: Callable[[], dict[str, int]]
 
 
+def open_parts(config: GraphDataConfig, path: Path) -> PartitionedGraph:
+    """Open a graph in parts.
+
+    Raises:
+        ConfigError: it was partitioned with another target.
+        DataError: no such graph.
+    """
+    graph = PartitionedGraph.open(path)
+    stored = graph.header["target"]
+    if stored != config.target:
+        raise ConfigError(
+            f"the graph was partitioned with {stored}", where="data.target", allowed=stored,
+            fix=f"data.target={stored}, or scitoolkit graphs partition --target {config.target}",
+        )  # fmt: skip
+    return graph
+
+
 def read_whole(config: GraphDataConfig, path: Path) -> Graph:
     """Read a graph into memory, a partitioned one too; edge inputs as configured."""
     path = Path(path)
     if path.is_dir():
-        graph = whole_graph(_partitioned(config, path))
+        graph = whole_graph(open_parts(config, path))
     else:
         graph = read_graph(path, config.target)
     if config.edge_inputs == "ignore":
@@ -87,25 +104,16 @@ def _of_file(config: GraphConfig, ranks: Communicator) -> OwnInputs:
     }
     moments = None
     if config.data.target == "values" and sizes.get("train"):
-        moments = sharing.moments(graph.known_labels[graph.parts["train"]], SingleProcess())
+        moments = sharing.moments(
+            [lambda: graph.known_labels[graph.parts["train"]]], SingleProcess()
+        )
     return OwnInputs(
         part, loaders, graph.num_edges, graph.num_classes, moments, sizes, graph.edge_facts
     )
 
 
-def _partitioned(config: GraphDataConfig, path: Path) -> PartitionedGraph:
-    graph = PartitionedGraph.open(path)
-    stored = graph.header["target"]
-    if stored != config.target:
-        raise ConfigError(
-            f"the graph was partitioned with {stored}", where="data.target", allowed=stored,
-            fix=f"data.target={stored}, or scitoolkit graphs partition --target {config.target}",
-        )  # fmt: skip
-    return graph
-
-
 def _of_stored(config: GraphConfig, ranks: Communicator) -> OwnInputs:
-    graph = _partitioned(config.data, config.data.path)
+    graph = open_parts(config.data, config.data.path)
     part = StoredPart(graph, ranks)
     if config.data.edge_inputs == "ignore":
         part.inputs = replace(part.inputs, edge_weight=False, edge_attr=None)
@@ -119,7 +127,7 @@ def _of_stored(config: GraphConfig, ranks: Communicator) -> OwnInputs:
             loaders[name] = PartLoader.of_places(x, place, labels[place], total)
     header, moments = graph.header, None
     if config.data.target == "values" and "train" in loaders:
-        moments = sharing.moments(labels[part.files.read("train")], ranks)
+        moments = sharing.moments([lambda: labels[part.files.read("train")]], ranks)
     facts = {name: header[name] for name in EDGE_FACTS}
     return OwnInputs(
         part, loaders, header["num_edges"], header["num_outputs"], moments, header["splits"],

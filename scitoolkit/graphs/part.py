@@ -67,7 +67,6 @@ class Part(ABC):
     def halo(self) -> RowExchange:
         """Which own rows other ranks' edges name, and how many rows own edges name of theirs."""
 
-    @functools.cache  # noqa: B019 - a part lives as long as its job
     def pattern(self, *, loops: bool) -> SparseMatrix:
         """Return the edges as a matrix of ones, shape (n_own, n_own + n_halo).
 
@@ -77,11 +76,17 @@ class Part(ABC):
         Raises:
             ConfigError: the grid is not P x 1 x 1, so that edges of a node lie on several ranks.
         """
+        known = self.__dict__.setdefault("_patterns", {})
+        if loops not in known:
+            known[loops] = self._find_pattern(loops=loops)
+        return known[loops]
+
+    def _find_pattern(self, *, loops: bool) -> SparseMatrix:
         own, columns = len(self.nodes), len(self.nodes) + self.halo.rows_received
         source, target = self.edges
         if loops:
             others = source != target
-            nodes = torch.arange(own)
+            nodes = torch.arange(own, device=source.device)
             source = torch.cat([source[others], nodes])
             target = torch.cat([target[others], nodes])
         return SparseMatrix.from_coo(target, source, None, (own, columns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from logging import Logger
 from pathlib import Path
@@ -17,12 +18,12 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Lines, Results, Series, Table, Verdict
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.graphs import baselines, sharing
+from scitoolkit.graphs import baselines, out_of_core, sharing
 from scitoolkit.graphs.communicator import SingleProcess
 from scitoolkit.graphs.config import GraphConfig
-from scitoolkit.graphs.graph import Graph
+from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
-from scitoolkit.graphs.own_inputs import OwnInputs, own_inputs, read_whole
+from scitoolkit.graphs.own_inputs import OwnInputs, open_parts, own_inputs, read_whole
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import attach
 from scitoolkit.graphs.targets import TARGETS
@@ -99,8 +100,9 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     """
     folder = ModelFolder(directory)
     config, record = folder.config(GraphConfig), folder.record()
-    graph = read_whole(config.data, source)
-    found = _found(config, folder, record, graph)
+    found = _found_by_parts(config, folder, record, source) if Path(source).is_dir() else None
+    if found is None:
+        found = _found(config, folder, record, read_whole(config.data, source))
     target = TARGETS[config.data.target]
     dataset = xr.Dataset(
         target.variables(found),
@@ -128,18 +130,51 @@ def _found(
 
     Probabilities of classes and labels, or values.
     """
-    if graph.features.shape[1] != record["features"]:
-        raise DataError(
-            f"{graph.features.shape[1]} features a node", where=graph.where,
-            allowed=f"{record['features']}, as in training",
-        )  # fmt: skip
-    model = config.model.build(record["features"], record["outputs"]).eval()
-    model.load_state_dict(folder.load_weights())
+    _need_width(graph.features.shape[1], record, graph.where)
+    model = _trained(config, folder, record)
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     nodes = part.nodes.numpy()
     x = sharing.normalised_features(graph, config.data.normalise, nodes)
     own = attach(model, part)(x)
-    out = torch.empty_like(own).index_copy_(0, part.nodes, own)
+    return _averages(config, record, torch.empty_like(own).index_copy_(0, part.nodes, own))
+
+
+def _found_by_parts(
+    config: GraphConfig, folder: ModelFolder, record: dict[str, Any], path: Path
+) -> np.ndarray | None:
+    """The same from a graph in parts, a layer and a part at a time; None where it cannot be."""
+    graph, model = open_parts(config.data, path), _trained(config, folder, record)
+    header, used = graph.header, config.data.edge_inputs == "use"
+    _need_width(header["num_features"], record, str(path))
+    inputs = GraphInputs(
+        header["num_features"], used and header["edge_weight"],
+        tuple(header["edge_attr"]) if used and header["edge_attr"] is not None else None,
+    )  # fmt: skip
+    if why := out_of_core.why_not(model, inputs):
+        log.warning("%s: the whole graph is read into memory", why)
+        return None
+    prepare = sharing.preparation(graph, config.data.normalise)
+    with tempfile.TemporaryDirectory(dir=path) as scratch:
+        out = out_of_core.infer(model, graph, inputs, Path(scratch), prepare)
+    return _averages(config, record, torch.from_numpy(out))
+
+
+def _trained(config: GraphConfig, folder: ModelFolder, record: dict[str, Any]) -> nn.Module:
+    model = config.model.build(record["features"], record["outputs"]).eval()
+    model.load_state_dict(folder.load_weights())
+    return model
+
+
+def _need_width(found: int, record: dict[str, Any], where: str) -> None:
+    if found != record["features"]:
+        raise DataError(
+            f"{found} features a node", where=where,
+            allowed=f"{record['features']}, as in training",
+        )  # fmt: skip
+
+
+def _averages(config: GraphConfig, record: dict[str, Any], out: torch.Tensor) -> np.ndarray:
+    """Probabilities, or values in their unit."""
     if config.data.target == "values":
         deviation = np.array(record["deviation"])
         return out.numpy() * np.where(deviation == 0, 1, deviation) + np.array(record["mean"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from logging import Logger
 
 import numpy as np
@@ -16,6 +18,7 @@ from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid, all_grids, make_grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partition import check_owner, partition
+from scitoolkit.graphs.partitioned import PartFiles, PartitionedGraph
 from scitoolkit.graphs.plan import Forecast, forecast
 from scitoolkit.graphs.stored_part import StoredPart
 from scitoolkit.graphs.weighting import weighted_adjacency
@@ -80,7 +83,7 @@ def normalised_features(graph: Graph, how: str, nodes: Array) -> torch.Tensor:
     by = None
     if how == "standard":
         train = graph.parts.get("train", np.zeros(0, np.int64))
-        by = moments(graph.dense_features(train), SingleProcess())
+        by = moments([lambda: graph.dense_features(train)], SingleProcess())
     return _normalised(graph.dense_features(nodes), how, by)
 
 
@@ -91,37 +94,64 @@ def stored_features(part: StoredPart, how: str) -> torch.Tensor:
         ConfigError: `standard` without training nodes.
         DataError: the graph was partitioned without features.
     """
-    if "x" not in part.files:
+    return _preparation([part.files], how, part.ranks)(part.files.read("x"))
+
+
+def preparation(graph: PartitionedGraph, how: str) -> Callable[[Array], torch.Tensor]:
+    """Return what normalises rows of the features of a graph in parts, read a part at a time.
+
+    Raises:
+        ConfigError: `standard` without training nodes.
+        DataError: the graph was partitioned without features.
+    """
+    parts = [graph.part(number, verify=False) for number in range(graph.num_parts)]
+    return _preparation(parts, how, SingleProcess())
+
+
+def _preparation(
+    parts: list[PartFiles], how: str, ranks: Communicator
+) -> Callable[[Array], torch.Tensor]:
+    if "x" not in parts[0]:
         raise DataError(
-            "the graph was partitioned without features", where=str(part.files.path.parent),
+            "the graph was partitioned without features", where=str(parts[0].path.parent),
             fix="scitoolkit graphs partition --nodes FILE",
         )  # fmt: skip
-    x, by = part.files.read("x"), None
+    by = None
     if how == "standard":
-        rows = part.files.read("train") if "train" in part.files else np.zeros(0, np.int64)
-        by = moments(x[rows], part.ranks)
-    return _normalised(x, how, by)
+        by = moments([functools.partial(_training_rows, files) for files in parts], ranks)
+    return lambda rows: _normalised(rows, how, by)
 
 
-def moments(rows: Array, ranks: Communicator) -> Moments:
+def _training_rows(files: PartFiles) -> Array:
+    return files.map("x")[files.read("train") if "train" in files else slice(0)]
+
+
+def moments(blocks: list[Callable[[], Array]], ranks: Communicator) -> Moments:
     """Return mean and deviation of the rows of all ranks, each shape (width,), float64.
 
     Args:
-        rows: this rank's training rows, shape (n, width); n may be 0.
+        blocks: each returns some of this rank's training rows, shape (n, width); n may be 0.
         ranks: the ranks.
 
     Raises:
         ConfigError: no rows on any rank.
     """
-    known = torch.from_numpy(rows.astype(np.float64))
-    count = torch.full((known.shape[1],), float(len(known)), dtype=torch.float64)
-    total, count = SumOverRanks.apply(torch.stack([known.sum(0), count]), ranks)
+
+    def sums(mean: torch.Tensor | None) -> torch.Tensor:
+        own = []
+        for block in blocks:
+            rows = torch.from_numpy(block().astype(np.float64))
+            each = rows if mean is None else (rows - mean).square()
+            own.append(torch.stack([each.sum(0), torch.ones_like(each).sum(0)]))
+        return SumOverRanks.apply(torch.stack(own).sum(0), ranks)
+
+    total, count = sums(None)
     if not bool((count > 0).all()):
         raise ConfigError(
             "no training nodes to standardise by", where="data.normalise", allowed="none, rows"
         )
     mean = total / count
-    spread = SumOverRanks.apply((known - mean).square().sum(0), ranks) / count
+    spread = sums(mean)[0] / count
     return mean.numpy(), spread.sqrt().numpy()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -25,11 +26,41 @@ Array = np.ndarray
 ROWS = 1 << 16  # read at a time
 
 
-class StoredPart(Part):
-    """The part of a partitioned graph that belongs to this rank.
+class ScaledPart(Part):
+    """A part whose weighted products scale rows instead of nonzeros, which need no value.
 
-    Rows of the weighted products are scaled instead of their nonzeros, so that a nonzero is a
-    column and, for the gradient, a row: 8 bytes.
+    Args:
+        product: returns the plain sums over in-neighbours.
+        degree, loops: edges that end at each own node, and those of them that begin there.
+    """
+
+    def __init__(self, product: Callable[[Tensor], Tensor], degree: Tensor, loops: Tensor) -> None:
+        self._sum, self._degree, self._loops = product, degree, loops
+
+    def aggregate(self, x: Tensor, weighting: str) -> Tensor:
+        """Return the weighted sums over in-neighbours of own nodes, differentiable.
+
+        Args:
+            x: features of own nodes, shape (n_own, F).
+            weighting: as in `weighted_adjacency`.
+        """
+        check_weighting(weighting)
+        if weighting == "sum":
+            return self._sum(x)
+        if weighting == "mean":
+            return self._sum(x) / self._degree.clamp(min=1).to(x)[:, None]
+        if weighting == "symmetric":
+            scale = self._degree.clamp(min=1).to(x).rsqrt()[:, None]
+            scale = scale * (self._degree > 0).to(x)[:, None]
+            return self._sum(x * scale) * scale
+        # A node's own loops are replaced by exactly one of weight 1.
+        scale = (self._degree - self._loops + 1).to(x).rsqrt()[:, None]
+        scaled = x * scale
+        return (self._sum(scaled) + (1 - self._loops).to(x)[:, None] * scaled) * scale
+
+
+class StoredPart(ScaledPart):
+    """The part of a partitioned graph that belongs to this rank; 8 bytes an edge.
 
     Args:
         graph: as many parts as there are ranks.
@@ -71,9 +102,9 @@ class StoredPart(Part):
             self.grid, ranks.rank, self.nodes.numpy(), (len(self.nodes),), near, far, exchange,
             nothing, slice(0, len(self.nodes)), none,
         )  # fmt: skip
-        self._product = Product(layout, ranks)
-        self._degree = torch.from_numpy(np.diff(pointer))
-        self._loops = torch.from_numpy(loops)
+        self._layout = layout
+        degree = torch.from_numpy(np.diff(pointer))
+        super().__init__(Product(layout, ranks), degree, torch.from_numpy(loops))
 
     @property
     def num_edges(self) -> int:
@@ -97,32 +128,11 @@ class StoredPart(Part):
     @property
     def halo(self) -> RowExchange:
         """Which own rows other ranks' edges name, and how many rows own edges name of theirs."""
-        return self._product.layout.gather
+        return self._layout.gather
 
     def edge_input(self, name: str) -> Array:
         """Return `edge_weight` or `edge_attr` of own edges."""
         return self.files.read(name)
-
-    def aggregate(self, x: Tensor, weighting: str) -> Tensor:
-        """Return the weighted sums over in-neighbours of own nodes, differentiable.
-
-        Args:
-            x: features of own nodes, shape (n_own, F).
-            weighting: as in `weighted_adjacency`.
-        """
-        check_weighting(weighting)
-        if weighting == "sum":
-            return self._product(x)
-        if weighting == "mean":
-            return self._product(x) / self._degree.clamp(min=1).to(x.dtype)[:, None]
-        if weighting == "symmetric":
-            scale = self._degree.clamp(min=1).to(x.dtype).rsqrt()[:, None]
-            scale = scale * (self._degree > 0).to(x.dtype)[:, None]
-            return self._product(x * scale) * scale
-        # A node's own loops are replaced by exactly one of weight 1.
-        scale = (self._degree - self._loops + 1).to(x.dtype).rsqrt()[:, None]
-        scaled = x * scale
-        return (self._product(scaled) + (1 - self._loops).to(x.dtype)[:, None] * scaled) * scale
 
 
 def _split(files: PartFiles, pointer: Array) -> tuple[SparseMatrix, SparseMatrix, Array]:

@@ -17,6 +17,7 @@ from pydantic import (
 from scitoolkit.core.config import Config, DataPath, refuse_unused
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice, Kind
+from scitoolkit.io.campaign.split import CampaignSplit
 from scitoolkit.training.config import TrainingConfig
 
 
@@ -24,28 +25,39 @@ class FieldsConfig(Config):
     """Which fields of which file, and what their dims are.
 
     Attributes:
-        path: NetCDF, HDF5 or Zarr to learn from; a pattern with `*` joins files along time.
-        test: another simulation, that nothing is learned from.
-        fields: names of the variables.
+        path: a file to learn from, a directory, a pattern with `*`, or a list of files. Several
+            are one simulation each, or parts of one where their times go on; crops never cross
+            from one simulation into another.
+        test: simulations that nothing is learned from; the test part of `path` when not given.
+        fields: names of the variables; `velocity` stands for all its components.
         dims: names of the dims in the order to use; the first field's unless stated.
         periodic: {dim: its length} of periodic dims.
         walled: dims that end at walls, so that the position along them matters.
-        max_memory_mib: files up to this size are held in memory, larger ones read crop by crop.
+        max_memory_mib: fields up to this size are held in memory, larger ones read crop by crop.
+        files: `simulations` (one a file), `parts` of one simulation, or found by their times.
+        pattern: names of files that hold one sample each, as in `run{simulation}_t{step}.h5`.
+        on_error: `skip` leaves out whole simulations that cannot be read or differ.
+        allow_suspect: train although values look like unflagged fill values or frames that were
+            never written.
     """
 
-    path: DataPath
-    test: DataPath | None = None
+    path: DataPath | list[DataPath]
+    test: DataPath | list[DataPath] | None = None
     fields: list[str] = Field(min_length=1)
     dims: list[str] | None = None
     periodic: dict[str, PositiveFloat] = Field(default={})
     walled: list[str] = Field(default=[])
     max_memory_mib: PositiveInt = 512
+    files: Literal["auto", "simulations", "parts"] = "auto"
+    pattern: str | None = None
+    on_error: Literal["raise", "skip"] = "raise"
+    allow_suspect: bool = False
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the packages that reading the files needs."""
-        from scitoolkit.io.fields import packages_for
+        from scitoolkit.io.campaign.files import campaign_packages
 
-        return packages_for(self.path)
+        return campaign_packages(self.path)
 
 
 class PdeConfig(Config):
@@ -260,6 +272,8 @@ class SuperresolutionConfig(SeededConfig):
     """A super-resolution job: fields, crops, equations, model and training.
 
     Attributes:
+        split: which simulations of `data.path` are for validation and testing; all are learned
+            from unless given.
         boundaries: conditions that a loss of weight `boundary_weight` asks for.
         boundary_weight: see `boundaries`.
         loss: of the regression, in standard deviations of each field.
@@ -270,6 +284,7 @@ class SuperresolutionConfig(SeededConfig):
 
     domain: Literal["superresolution"] = "superresolution"
     data: FieldsConfig
+    split: CampaignSplit | None = None
     crop: CropConfig
     pde: PdeConfig = PdeConfig()
     flow: FlowConfig = FlowConfig()
@@ -284,6 +299,9 @@ class SuperresolutionConfig(SeededConfig):
     def _read(self) -> SuperresolutionConfig:
         if bool(self.boundaries) != bool(self.boundary_weight):
             raise ValueError("boundaries and boundary_weight > 0 need one another")
+        if self.split is not None and self.data.test is not None:
+            if self.split.test not in (0, CampaignSplit().test):
+                raise ValueError("split.test is not used with data.test, which is the test part")
         if self.pde.constants and not (self.pde.equations or self.flow.velocity):
             raise ValueError("pde.constants: not used without pde.equations or flow; leave out")
         if self.model.average and not self.crop.symmetries.mirror:

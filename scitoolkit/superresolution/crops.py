@@ -6,7 +6,7 @@ on which rank reads it or in which order, so a run can be resumed or spread over
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.superresolution.config import CropConfig
-from scitoolkit.superresolution.grid import Grid, oriented
+from scitoolkit.superresolution.grid import Grid, oriented, time_nodes
+from scitoolkit.superresolution.simulations import Simulations
 
 Array = np.ndarray
 
@@ -81,12 +82,12 @@ def layout_of(grid: Grid, crop: CropConfig, walled: Sequence[str] = ()) -> Layou
 
 
 class CropSource:
-    """Random crops of one simulation; fulfils the loader's `Source`.
+    """Random crops of simulations; fulfils the loader's `Source`.
 
     Args:
-        dataset: fields, lazy or in memory.
-        fields: names, in the order of the channels.
-        grid: their grid.
+        simulations: of a campaign.
+        numbers: of those that crops are from.
+        grid: that of the first simulation; others may be longer or shorter in time.
         layout: from `layout_of`.
         crop: the configuration.
         seed: of places, symmetries and points.
@@ -98,21 +99,21 @@ class CropSource:
     `signs` (B, fields) float32 is -1 for fields that a mirror turned.
     """
 
-    arrays: list[xr.DataArray]
     bytes_read: int
 
     def __init__(
-        self, dataset: xr.Dataset, fields: Sequence[str], grid: Grid, layout: Layout,
+        self, simulations: Simulations, numbers: Sequence[int], grid: Grid, layout: Layout,
         crop: CropConfig, *, seed: int = 0, pde_points: int = 0,
     ) -> None:  # fmt: skip
-        self.arrays = [oriented(dataset[name], grid) for name in fields]
-        self.fields: list[str] = list(fields)
+        self.simulations, self.numbers = simulations, list(numbers)
+        fields = self.fields = simulations.fields
         self.grid: Grid = grid
         self.layout: Layout = layout
         self.crop: CropConfig = crop
         self.seed: int = seed
         self.pde_points: int = pde_points
         self.bytes_read = 0
+        self.last_window: Array = np.cumsum(self._windows())
         symmetries = crop.symmetries
         for key in (*symmetries.shift, *symmetries.mirror):
             if key not in grid.dims:
@@ -130,6 +131,25 @@ class CropSource:
                     allowed=", ".join(fields),
                 )  # fmt: skip
 
+    def _windows(self) -> list[int]:
+        """Return the number of places along time of each simulation.
+
+        Raises:
+            DataError: a simulation is shorter than a crop, or taken whole and of another length.
+        """
+        lengths = [len(self.simulations.blocks[n]) for n in self.numbers]
+        axis = self.grid.dims.index(self.simulations.time)
+        size, whole = self.layout.size[axis], self.layout.whole[axis]
+        for number, length in zip(self.numbers, lengths, strict=True):
+            if length < size or (whole and length != size):
+                dim = self.simulations.time
+                raise DataError(
+                    f"{length} rows along {dim}, and a crop takes {size}",
+                    where=f"simulation {self.simulations.label(number)}",
+                    fix=f"crop.size.{dim}: at most {min(lengths)}",
+                )  # fmt: skip
+        return [length - size + 1 for length in lengths]
+
     def __len__(self) -> int:
         """Return the number of crops in an epoch."""
         return self.crop.per_epoch
@@ -140,6 +160,7 @@ class CropSource:
             "fields": self.fields, "shape": list(self.grid.shape), "dims": list(self.grid.dims),
             "crop": self.crop.model_dump(mode="json"), "seed": self.seed,
             "pde_points": self.pde_points,
+            **({"windows": self.last_window.tolist()} if len(self.numbers) > 1 else {}),
         }  # fmt: skip
 
     def read(self, indices: Array) -> dict[str, Array]:
@@ -149,21 +170,26 @@ class CropSource:
 
     def _crop(self, index: int) -> dict[str, Array]:
         rng = np.random.default_rng((self.seed, index))
-        layout, grid = self.layout, self.grid
+        place = 0
+        if len(self.numbers) > 1:
+            drawn = rng.integers(self.last_window[-1])
+            place = int(np.searchsorted(self.last_window, drawn, side="right"))
+        dataset = self.simulations.dataset(self.numbers[place])
+        layout, grid = self.layout, self._grid_of(dataset)
         starts = [
             int(rng.integers(count if period is not None and not whole else count - size + 1))
             for count, size, period, whole in zip(
                 grid.shape, layout.size, grid.periods, layout.whole, strict=True
             )
         ]
-        values = self._read(starts)
+        values = self._read(dataset, grid, starts)
         nodes = [
             _unrolled(n, period, start, size)
             for n, period, start, size in zip(
                 grid.nodes, grid.periods, starts, layout.size, strict=True
             )
         ]
-        values, nodes, signs = self._transform(values, nodes, rng)
+        values, nodes, signs = self._transform(values, nodes, rng, grid)
         origin = np.array(
             [0.0 if walled or (whole and period is not None) else n[0]
              for walled, whole, period, n in zip(layout.walled, layout.whole, grid.periods, nodes,
@@ -172,26 +198,29 @@ class CropSource:
         nodes = [n - o for n, o in zip(nodes, origin, strict=True)]
         return self._sample(values, nodes, origin, signs, rng)
 
-    def _read(self, starts: Sequence[int]) -> Array:
+    def _grid_of(self, dataset: xr.Dataset) -> Grid:
+        """Return the grid of a simulation: that of the first, at its own times."""
+        times = time_nodes(dataset, self.simulations.time)
+        pairs = zip(self.grid.dims, self.grid.nodes, strict=True)
+        return self.grid.with_nodes([times if d == self.simulations.time else n for d, n in pairs])
+
+    def _read(self, dataset: xr.Dataset, grid: Grid, starts: Sequence[int]) -> Array:
         """Return (fields, *size) values from a place on, wrapped around periodic dims."""
-        selection: dict[str, Any] = {}
-        for dim, start, size, count in zip(
-            self.grid.dims, starts, self.layout.size, self.grid.shape, strict=True
-        ):
-            end = start + size
-            wraps = end > count
-            selection[dim] = np.arange(start, end) % count if wraps else slice(start, end)
-        out = np.stack([array.isel(selection).values for array in self.arrays])
+        parts = [
+            [slice(start, min(start + size, count)), slice(0, max(start + size - count, 0))]
+            for start, size, count in zip(starts, self.layout.size, grid.shape, strict=True)
+        ]
+        out = np.stack([_wrapped(oriented(dataset[n], grid), parts) for n in self.fields])
         self.bytes_read += out.nbytes
         if not np.isfinite(out).all():
             channel = int(np.argwhere(~np.isfinite(out))[0][0])
             raise DataError(
-                f"NaN or Inf in the crop from {dict(zip(self.grid.dims, starts, strict=True))}",
+                f"NaN or Inf in the crop from {dict(zip(grid.dims, starts, strict=True))}",
                 where=f"variable {self.fields[channel]}", fix="fill or cut out the part",
             )  # fmt: skip
         return out.astype(np.float32, copy=False)
 
-    def _transform(self, values: Array, nodes: list[Array], rng: np.random.Generator):
+    def _transform(self, values: Array, nodes: list[Array], rng: np.random.Generator, grid: Grid):
         signs = np.ones(len(self.fields), np.float32)
         symmetries = self.crop.symmetries
         for dim in symmetries.shift:
@@ -203,8 +232,7 @@ class CropSource:
                 continue
             axis = self.grid.dims.index(dim)
             values = np.flip(values, axis + 1)
-            own = self.grid.nodes[axis]
-            nodes[axis] = _mirrored(nodes[axis], own, self.grid.periods[axis])
+            nodes[axis] = _mirrored(nodes[axis], grid.nodes[axis], grid.periods[axis])
             for name in turned:
                 signs[self.fields.index(name)] *= -1
         return values * signs.reshape(-1, *[1] * len(nodes)), nodes, signs
@@ -235,6 +263,18 @@ class CropSource:
         return sample
 
 
+def _wrapped(array: xr.DataArray, parts: Sequence[Sequence[slice]], axis: int = 0) -> Array:
+    """Return the values of one slice or two of each dim, put together."""
+    if axis == len(parts):
+        return array.values
+    found = [
+        _wrapped(array.isel({array.dims[axis]: part}), parts, axis + 1)
+        for part in parts[axis]
+        if part.stop > part.start
+    ]
+    return found[0] if len(found) == 1 else np.concatenate(found, axis)
+
+
 def _unrolled(nodes: Array, period: float | None, start: int, size: int) -> Array:
     """Return `size` ascending coordinates from `start` on, beyond the period where they wrap."""
     index = np.arange(start, start + size)
@@ -247,32 +287,3 @@ def _mirrored(nodes: Array, own: Array, period: float | None) -> Array:
     if period is not None:
         return nodes if len(nodes) == len(own) else nodes[0] + (nodes[-1] - nodes[::-1])
     return own[0] + own[-1] - nodes[::-1]
-
-
-def statistics_of(dataset: xr.Dataset, fields: Sequence[str], grid: Grid) -> Mapping[str, Array]:
-    """Return mean and standard deviation of each field, read one frame of the first dim at a time.
-
-    Raises:
-        DataError: a field that is constant.
-    """
-    mean, std = [], []
-    for name in fields:
-        array = oriented(dataset[name], grid)
-        total = square = count = 0.0
-        for i in range(len(grid.nodes[0])):
-            frame = array.isel({grid.dims[0]: i}).values.astype(np.float64)
-            total, square, count = (
-                total + frame.sum(),
-                square + (frame**2).sum(),
-                count + frame.size,
-            )
-        m = total / count
-        variance = max(square / count - m * m, 0.0)
-        if not np.isfinite(variance) or variance <= 1e-20 * max(m * m, 1e-300):
-            raise DataError(
-                "the field is constant or not finite", where=f"variable {name}",
-                fix="leave it out of data.fields",
-            )  # fmt: skip
-        mean.append(m)
-        std.append(variance**0.5)
-    return {"mean": np.array(mean), "std": np.array(std)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate
 Array = np.ndarray
 MODEL, LINEAR, CUBIC = "MeshfreeFlowNet", "multilinear", "cubic"
 _RESIDUAL_POINTS = 4096
+_TITLE = "Super-resolution of "
 _STRIP = 5
 _SPECTRUM_NAMES = ("spectrum_error", "spectrum_error_highest_third")
 
@@ -87,7 +88,7 @@ def evaluate(
     )
     return Found(
         Results(
-            title=f"Super-resolution of {source}",
+            title=f"{_TITLE}{source}",
             verdict=_verdict(case, found),
             summary=[
                 f"{_size(case.low.shape[1:])} nodes to {_size(case.grid.shape)} "
@@ -99,6 +100,35 @@ def evaluate(
         ),
         maps,
     )  # fmt: skip
+
+
+def over_simulations(found: Sequence[Results], fields: Sequence[str]) -> Results:
+    """Return the results of several simulations as one: means of the metrics, the first's figures.
+
+    Args:
+        found: of each simulation.
+        fields: names of the fields.
+    """
+    first = found[0]
+    if len(found) == 1:
+        return first
+    names = [name for name, value in first.metrics.items() if isinstance(value, float)]
+    means = {}
+    for name in names:
+        values = [v for f in found if isinstance(v := f.metrics.get(name), float)]
+        means[name] = number(float(np.mean(values)))
+    rows: list[list[float | int | str | None]] = [
+        [f.title.removeprefix(_TITLE), *(f.metrics[f"r2_{n}"] for n in fields)] for f in found
+    ]
+    table = Table(
+        title="Every simulation", columns=["simulation", *(f"R² {n}" for n in fields)], rows=rows,
+        note=f"Metrics are means over the {len(found)} simulations; other tables and the figures "
+        "are of the first.",
+    )  # fmt: skip
+    return first.model_copy(update={
+        "title": f"{_TITLE}{len(found)} simulations", "metrics": {**first.metrics, **means},
+        "tables": [table, *first.tables], "verdict": None,
+    })  # fmt: skip
 
 
 def _verdict(case: Case, found: Mapping[str, Array]) -> Verdict | None:

@@ -136,6 +136,15 @@ def _nodes(dataset: xr.Dataset, dim: str, where: str) -> Array:
     return nodes[::-1].copy() if len(nodes) > 1 and steps[0] < 0 else nodes
 
 
+def time_nodes(dataset: xr.Dataset, dim: str) -> Array:
+    """Return the ascending coordinates of a simulation's times, float64.
+
+    Raises:
+        DataError: it has none, or they are not strictly monotonic.
+    """
+    return _nodes(dataset, dim, "dataset")
+
+
 def _units(dataset: xr.Dataset, dim: str) -> str:
     if dataset[dim].dtype.kind == "M":
         return "s"

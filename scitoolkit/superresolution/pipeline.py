@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from logging import Logger
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import xarray as xr
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.job import Finding
@@ -20,26 +18,39 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.io.fields import open_fields, write_fields
+from scitoolkit.io.campaign.kept import Ranks, training_moments
+from scitoolkit.io.campaign.measure import Question
+from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import BatchLoader
 from scitoolkit.superresolution.checking import CheckReport
 from scitoolkit.superresolution.checking import check as check_equations
-from scitoolkit.superresolution.config import SuperresolutionConfig
-from scitoolkit.superresolution.crops import CropSource, Layout, layout_of, statistics_of
+from scitoolkit.superresolution.config import FieldsConfig, SuperresolutionConfig
+from scitoolkit.superresolution.crops import CropSource, Layout, layout_of
 from scitoolkit.superresolution.equations import PDE, Residuals
+from scitoolkit.superresolution.fitted_constants import used_constants
 from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes
+from scitoolkit.superresolution.simulations import (
+    Simulations,
+    open_simulations,
+    parts_of,
+    require_alone,
+)
 from scitoolkit.superresolution.surrogate import Header, SuperresolutionSurrogate, build
 from scitoolkit.superresolution.task import Physics, SuperresolutionTask
 from scitoolkit.training import Trainer, best_weights, current_rank, world_size
+from scitoolkit.training.processes import on_rank_zero, share_work
 
 log: Logger = get_logger(__name__)
+CACHE = ".campaigns"
+"""Folder beside the runs where indices and statistics are kept."""
 
 
 @dataclass(frozen=True)
 class Prepared:
     """The data of a job, opened and measured."""
 
-    dataset: xr.Dataset
+    simulations: Simulations
+    parts: dict[str, list[int]]
     grid: Grid
     layout: Layout
     header: Header
@@ -49,47 +60,52 @@ class Prepared:
 
 def validate(config: SuperresolutionConfig) -> list[Finding]:
     """Return the residual of the true data in every equation."""
-    with opened(config.data.path, config) as dataset:
-        pde = equations_of(config, dataset)
-        assert pde is not None
-        periodic, where = config.data.periodic, str(config.data.path)
-        report = check_equations(pde, dataset, periodic=periodic, where=where)
+    simulations = open_simulations(config.data.path, config.data)
+    numbers = parts_of(config, simulations)["train"]
+    pde = equations_of(config, simulations, numbers)
+    assert pde is not None
+    report = check_equations(
+        pde, simulations.dataset(numbers[0]), periodic=config.data.periodic, where=simulations.where
+    )
     level: Literal["warning", "note"] = "note" if report.satisfied else "warning"
     return [Finding(f"the equations on the true data:\n{report}", "pde.equations", level)]
 
 
 def check(config: SuperresolutionConfig) -> Mapping[str, Any]:
     """Open the data, check the equations on it, run one batch; write nothing."""
-    with opened(config.data.path, config) as dataset:
-        prepared = prepare(config, dataset)
-        task = make_task(config, prepared)
-        loader = make_loader(config, prepared)
-        loss, parts = task.loss(next(iter(loader)))
-        head = prepared.header
-        return {
-            "fields": list(head.fields),
-            "nodes": dict(zip(head.dims, prepared.grid.shape, strict=True)),
-            "low_resolution": dict(zip(head.dims, head.window, strict=True)),
-            "parameters": sum(p.numel() for p in task.model.parameters()),
-            "residual_over_terms": prepared.report.ratios if prepared.report else {},
-            "first_loss": float(loss.detach()),
-            "parts": {k: float(v) for k, v in parts.items()},
-            "loader": loader.explain(),
-        }
+    prepared = prepare(config, sample=True)
+    task = make_task(config, prepared)
+    loader = make_loader(config, prepared)
+    loss, parts = task.loss(next(iter(loader)))
+    head = prepared.header
+    return {
+        "fields": list(head.fields),
+        "nodes": dict(zip(head.dims, prepared.grid.shape, strict=True)),
+        "low_resolution": dict(zip(head.dims, head.window, strict=True)),
+        "campaign": prepared.simulations.opened.found.describe(),
+        "simulations": {name: len(numbers) for name, numbers in prepared.parts.items()},
+        "parameters": sum(p.numel() for p in task.model.parameters()),
+        "residual_over_terms": prepared.report.ratios if prepared.report else {},
+        "first_loss": float(loss.detach()),
+        "parts": {k: float(v) for k, v in parts.items()},
+        "loader": loader.explain(),
+    }
 
 
 def train(config: SuperresolutionConfig, run: RunDirectory, *, resume: bool = False) -> None:
     """Train on random crops and save `model/`."""
     begin = time.process_time()
-    with opened(config.data.path, config) as dataset:
-        prepared = prepare(config, dataset)
-        if prepared.report is not None:
-            log.info("the equations on the true data:\n%s", prepared.report)
-            if not prepared.report.satisfied and config.pde.weight:
-                log.warning("an equation in the loss does not hold for the training data")
-        task = make_task(config, prepared)
-        trainer = Trainer(task, config.training, run=run)
-        trainer.fit(make_loader(config, prepared), resume=resume)
+    prepared = prepare(config)
+    if prepared.report is not None:
+        log.info("the equations on the true data:\n%s", prepared.report)
+        if not prepared.report.satisfied and config.pde.weight:
+            log.warning("an equation in the loss does not hold for the training data")
+    task = make_task(config, prepared)
+    trainer = Trainer(task, config.training, run=run)
+    validation = (
+        make_loader(config, prepared, "validation") if prepared.parts["validation"] else None
+    )
+    trainer.fit(make_loader(config, prepared), validation, resume=resume)
     if current_rank() != 0:
         return
     surrogate = SuperresolutionSurrogate(
@@ -98,7 +114,10 @@ def train(config: SuperresolutionConfig, run: RunDirectory, *, resume: bool = Fa
     surrogate.model.load_state_dict(best_weights(run.checkpoints))
     model = ModelFolder.create(run)
     surrogate.save(model.path, half=config.weights_dtype == "float16")
-    record = {"steps": trainer.step, "cpu_seconds": time.process_time() - begin}
+    record = {
+        "steps": trainer.step, "cpu_seconds": time.process_time() - begin,
+        "parts": prepared.parts,
+    }  # fmt: skip
     model.finish(run, record)
 
 
@@ -110,16 +129,25 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     config = model.config(SuperresolutionConfig)
     surrogate = SuperresolutionSurrogate.load(model.path)
     source = data or config.data.test
+    simulations = open_simulations(
+        config.data.path if source is None else source, config.data, fields=surrogate.header.fields
+    )
+    numbers = list(range(len(simulations)))
     if source is None:
+        numbers = model.record().get("parts", {}).get("test", [])
+    if not numbers:
         raise DataError(
             "no test file: crops of the training run would not be a test",
             where=str(directory), fix=f"scitoolkit evaluate {directory} --data FILE",
         )  # fmt: skip
-    with opened(Path(source), config) as dataset:
-        found = evaluation.evaluate(surrogate, dataset, config, Path(source).name)
-    if model.write_results(found.results, data):
-        write_fields(found.maps, Path(directory) / "results.nc")
-    return found.results
+    found = []
+    for number in numbers:
+        name = simulations.label(number) if len(simulations) > 1 else Path(simulations.where).name
+        found.append(evaluation.evaluate(surrogate, simulations.dataset(number), config, name))
+    results = evaluation.over_simulations([f.results for f in found], surrogate.header.fields)
+    if model.write_results(results, data):
+        write_fields(found[0].maps, Path(directory) / "results.nc")
+    return results
 
 
 def predict(directory: Path, source: Path, output: Path) -> None:
@@ -129,57 +157,115 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     model = ModelFolder(directory)
     config = model.config(SuperresolutionConfig)
     surrogate = SuperresolutionSurrogate.load(model.path)
-    with opened(source, config) as dataset:
-        coarse = surrogate.coarse(dataset, where=str(source))
-        stream(coarse, refined_nodes(coarse), output)
+    simulations = open_simulations(source, config.data, fields=surrogate.header.fields)
+    coarse = surrogate.coarse(require_alone(simulations), where=str(source))
+    stream(coarse, refined_nodes(coarse), output)
 
 
-@contextlib.contextmanager
-def opened(path: Path, config: SuperresolutionConfig) -> Iterator[xr.Dataset]:
-    """Open the fields of a file or pattern; small ones are read into memory."""
-    with open_fields(path, config.data.fields) as dataset:
-        if dataset.nbytes <= config.data.max_memory_mib * 2**20:
-            dataset = dataset.load()
-        yield dataset
+def equations_of(
+    config: SuperresolutionConfig, simulations: Simulations, numbers: Sequence[int]
+) -> PDE | None:
+    """Return the configured equations with the files' numeric attributes as constants.
 
-
-def equations_of(config: SuperresolutionConfig, dataset: xr.Dataset) -> PDE | None:
-    """Return the configured equations with the file's numeric attributes as constants."""
+    Raises:
+        DataError: simulations whose equations have other constants.
+    """
     if not config.pde.equations:
         return None
-    dims = config.data.dims or [str(d) for d in dataset[config.data.fields[0]].dims]
-    return PDE.parse(
-        config.pde.equations, fields=config.data.fields, dims=dims,
-        constants=config.pde.constants, attributes=numeric_attributes(dataset),
-    )  # fmt: skip
+    first = simulations.dataset(numbers[0])
+    dims = config.data.dims or [str(d) for d in first[simulations.fields[0]].dims]
+
+    def parsed(number: int) -> PDE:
+        return PDE.parse(
+            config.pde.equations, fields=simulations.fields, dims=dims,
+            constants=config.pde.constants,
+            attributes=numeric_attributes(simulations.dataset(number)),
+        )  # fmt: skip
+
+    pde = parsed(numbers[0])
+    used = used_constants(pde)
+    same = {tuple(sorted(numeric_attributes(first).items()))}
+    for number in numbers[1:]:
+        stated = tuple(sorted(numeric_attributes(simulations.dataset(number)).items()))
+        if stated in same:
+            continue
+        found = parsed(number).names.constants
+        for name in used:
+            if found[name] != pde.names.constants[name]:
+                raise DataError(
+                    f"{name} is {found[name]:g}, and {pde.names.constants[name]:g} in simulation "
+                    f"{simulations.label(numbers[0])}",
+                    where=f"simulation {simulations.label(number)}: pde.equations",
+                    fix="learn from simulations with the same constants, or leave pde out",
+                )  # fmt: skip
+        same.add(stated)
+    return pde
 
 
-def prepare(config: SuperresolutionConfig, dataset: xr.Dataset) -> Prepared:
-    """Measure the training data and check the equations on it."""
-    data, where = config.data, str(config.data.path)
-    grid = grid_of(dataset, data.fields, data.dims, data.periodic, where)
+def prepare(config: SuperresolutionConfig, *, sample: bool = False) -> Prepared:
+    """Open and measure the training data and check the equations on it.
+
+    Args:
+        config: the job.
+        sample: measure a few rows only where no statistics are kept.
+    """
+    data, cache = config.data, config.run.root / CACHE
+    if world_size() > 1:
+        # One rank looks at the files; the others find the index.
+        on_rank_zero(lambda: open_simulations(data.path, data, cache=cache).where)
+    simulations = open_simulations(data.path, data, cache=cache, keep=not sample)
+    parts, where = parts_of(config, simulations), simulations.where
+    dataset, fields = simulations.dataset(parts["train"][0]), simulations.fields
+    grid = grid_of(dataset, fields, data.dims, data.periodic, where)
     layout = layout_of(grid, config.crop, data.walled)
-    pde = equations_of(config, dataset)
+    pde = equations_of(config, simulations, parts["train"])
     report = check_equations(pde, dataset, periodic=data.periodic, where=where) if pde else None
     scales = {
         e.name: float(np.sqrt(sum(v**2 for v in e.terms.values()))) for e in report.equations
     } if report else {}  # fmt: skip
-    moments = statistics_of(dataset, data.fields, grid)
+    moments = statistics_of(simulations, parts["train"], data, cache=cache, sample=sample)
     spacing = [
         float(np.diff(nodes[::every]).mean()) if len(nodes) > every else 0.0
         for nodes, every in zip(grid.nodes, layout.every, strict=True)
     ]
     header = Header(
-        fields=tuple(data.fields),
-        units=tuple(str(dataset[f].attrs.get("units", "1")) for f in data.fields),
+        fields=tuple(fields),
+        units=tuple(str(dataset[f].attrs.get("units", "1")) for f in fields),
         dims=grid.dims, dim_units=grid.units, periods=grid.periods, layout=layout,
         extents=tuple((float(n[0]), float(n[-1])) for n in grid.nodes),
-        spacing=tuple(spacing), mean=tuple(map(float, moments["mean"])),
-        std=tuple(map(float, moments["std"])), scales=scales,
+        spacing=tuple(spacing), mean=tuple(mean for mean, _ in moments),
+        std=tuple(std for _, std in moments), scales=scales,
         constants=dict(pde.names.constants) if pde else {},
         mirrors=dict(config.crop.symmetries.mirror),
     )  # fmt: skip
-    return Prepared(dataset, grid, layout, header, pde, report)
+    return Prepared(simulations, parts, grid, layout, header, pde, report)
+
+
+def statistics_of(
+    simulations: Simulations, numbers: Sequence[int], data: FieldsConfig, *,
+    cache: Path | None = None, sample: bool = False,
+) -> list[tuple[float, float]]:  # fmt: skip
+    """Return mean and standard deviation of each field over some simulations.
+
+    Raises:
+        DataError: a field that is constant or not finite.
+    """
+    opened = simulations.opened
+    found, source = training_moments(
+        opened.found, opened.rows, [simulations.blocks[n] for n in numbers],
+        Question(0, allow_suspect=data.allow_suspect), cache=cache, sample=sample,
+        ranks=Ranks(share_work, on_rank_zero),
+    )  # fmt: skip
+    out = []
+    for name in simulations.fields:
+        if found.values[name].is_constant and source != "sample":
+            raise DataError(
+                "the field is constant", where=f"variable {name}",
+                fix="leave it out of data.fields",
+            )  # fmt: skip
+        mean, std = found.values[name].result()
+        out.append((float(mean[0]), float(std[0])))
+    return out
 
 
 def make_task(config: SuperresolutionConfig, prepared: Prepared) -> SuperresolutionTask:
@@ -196,13 +282,17 @@ def make_task(config: SuperresolutionConfig, prepared: Prepared) -> Superresolut
     )  # fmt: skip
 
 
-def make_loader(config: SuperresolutionConfig, prepared: Prepared) -> BatchLoader:
-    """Return the loader of random crops."""
+def make_loader(
+    config: SuperresolutionConfig, prepared: Prepared, part: str = "train"
+) -> BatchLoader:
+    """Return the loader of random crops of a part."""
+    validates = part == "validation"
     source = CropSource(
-        prepared.dataset, config.data.fields, prepared.grid, prepared.layout, config.crop,
-        seed=config.seed, pde_points=config.pde.points if config.pde.weight else 0,
+        prepared.simulations, prepared.parts[part], prepared.grid, prepared.layout, config.crop,
+        seed=config.seed + validates,
+        pde_points=config.pde.points if config.pde.weight and not validates else 0,
     )  # fmt: skip
     return BatchLoader(
-        source, config.training.batch_size, seed=config.training.seed,
+        source, config.training.batch_size, seed=config.training.seed, shuffle=not validates,
         rank=current_rank(), world_size=world_size(),
     )  # fmt: skip

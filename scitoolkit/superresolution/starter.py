@@ -7,7 +7,10 @@ from pathlib import Path
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.starter import DataToStart, Lines
+from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.fields import open_fields
+from scitoolkit.superresolution.config import FieldsConfig
+from scitoolkit.superresolution.simulations import open_simulations
 
 _LARGEST = 65
 
@@ -18,15 +21,18 @@ def starter(data: DataToStart) -> str:
     Raises:
         DataError: no variable has two dims of at least 8 nodes.
     """
-    dataset = open_fields(Path(data.files[0]) if len(data.files) == 1 else list(data.files),
-                          dims=list(data.dims) or None)  # fmt: skip
-    with dataset:
+    given = Path(data.files[0]) if len(data.files) == 1 else [Path(f) for f in data.files]
+    with open_fields(campaign_files(given)[0], dims=list(data.dims) or None) as dataset:
         rank = max((a.ndim for a in dataset.data_vars.values()), default=0)
         whole = [a for a in dataset.data_vars.values() if a.ndim == rank and rank > 1]
         if not whole:
             raise DataError("no field", where=str(data.files[0]))
         sizes = dict(zip(map(str, whole[0].dims), whole[0].shape, strict=True))
         fields = [str(a.name) for a in whole if a.dims == whole[0].dims]
+    section = FieldsConfig(path=given, fields=fields, dims=list(sizes))
+    simulations = open_simulations(given, section, keep=False)
+    lengths = {len(block) for block in simulations.blocks}
+    sizes[simulations.time] = min(lengths)
     every: dict[str, int] = {}
     size: dict[str, int] = {}
     for dim, nodes in sizes.items():
@@ -34,7 +40,8 @@ def starter(data: DataToStart) -> str:
         if nodes >= 2 * step:
             every[dim] = step
             whole_steps = (min(nodes, _LARGEST) - 1) // step * step + 1
-            size |= {dim: whole_steps} if whole_steps < nodes else {}
+            unequal = dim == simulations.time and len(lengths) > 1
+            size |= {dim: whole_steps} if whole_steps < nodes or unequal else {}
     if not every:
         raise DataError(f"dims {sizes}", where=str(data.files[0]), allowed="8 nodes or more")
     lines = Lines(
@@ -44,6 +51,10 @@ def starter(data: DataToStart) -> str:
     lines.key("domain", "superresolution")
     lines.section("data", path=data.path, fields=fields, dims=list(sizes))
     lines.comment("  periodic: {x: 1.0}", "periodic dims and their lengths")
+    count = len(simulations)
+    if count >= 3:
+        sizes_of_parts = {"train": 0.7, "validation": 0.15, "test": 0.15}
+        lines.key("split", sizes_of_parts, f"of {count} simulations")
     points = min(2048, math.prod(sizes.values()))
     lines.section(
         "crop", "training samples", size=size or None, every=every, points=points, per_epoch=64

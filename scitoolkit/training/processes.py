@@ -7,7 +7,7 @@ import datetime
 import gc
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -131,6 +131,22 @@ def gather_objects(value: T) -> list[T]:
     out: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(out, value)
     return out
+
+
+def share_work(work: Callable[[int, int], T]) -> list[T]:
+    """Return what `work(rank, number of ranks)` returned on each rank, by rank.
+
+    Raises:
+        ScitoolkitError: that of the first rank on which it raised one, on all ranks.
+    """
+    several = dist.is_initialized()
+    found, caught = None, None
+    try:
+        found = work(*((dist.get_rank(), dist.get_world_size()) if several else (0, 1)))
+    except ScitoolkitError as error:
+        caught = error
+    raise_together(caught)
+    return gather_objects(cast(T, found))
 
 
 def raise_together(error: Exception | None) -> None:

@@ -29,7 +29,7 @@ class FieldModelConfig(Config):
 
     def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
         """Return the network for channels and boundaries; a member without `network` overrides."""
-        settings = self.model_dump(exclude={"name"})
+        settings = {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
         made: nn.Module = load_name(self.network)(inputs, outputs, padding, **settings)
         return made
 

@@ -290,6 +290,6 @@ def _coordinates(
                     where=f"{header.path}: variable {stored.name}",
                     fix="write the coordinate and the field with the same points",
                 )  # fmt: skip
-            attrs = {k: v for k, v in stored.attrs.items() if k in ("units", "long_name")}
+            attrs = {k: v for k, v in stored.attrs.items() if k in ("units", "long_name", "period")}
             found[dim] = ((dim,), stored.values, attrs)
     return found

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from scitoolkit.core.errors import DataError, ScitoolkitError
-from scitoolkit.io.fields import PathLike, expand_paths
+from scitoolkit.io.fields import PathLike, expand_paths, packages_for
 from scitoolkit.io.formats.base import format_of
 
 _SUFFIXES = (".h5", ".hdf5", ".nc", ".nc4", ".npy", ".npz", ".zarr")
@@ -101,6 +101,14 @@ def campaign_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
         DataError: a file does not exist, or a directory has none of a known format.
     """
     return [Path(p) for p in of_known_formats(find_files(path), path)]
+
+
+def campaign_packages(path: PathLike | Sequence[PathLike]) -> tuple[str, ...]:
+    """Return the packages that reading the first file needs; none where files are missing."""
+    try:
+        return packages_for(campaign_files(path)[0])
+    except DataError:
+        return ()  # files that are missing are reported as such
 
 
 def of_known_formats(found: Found, given: PathLike | Sequence[PathLike]) -> list[str]:

@@ -123,6 +123,40 @@ class OpenCampaign:
             )
             attrs = {"units": rows.units} if rows.units else {}
             variables[_short(path)] = xr.Variable((dim, *_dims(rows)), lazy, attrs)
+        return self._dataset(simulation, variables)
+
+    def channels(self, simulation: int) -> xr.Dataset:
+        """Return one simulation with a variable for each channel, read when asked for.
+
+        Components are variables; the numbers among the attributes of the simulation's file are
+        attributes.
+        """
+        found, dim = self.found, self.found.options.sample_dim
+        variables = {}
+        for path, channels in found.arrays.items():
+            rows = self.rows[path]
+            if isinstance(rows, ParameterRows):
+                continue
+            array = _SimulationArray(rows, found.index.blocks[simulation])
+            whole = xr.Variable((dim, *_dims(rows)), indexing.LazilyIndexedArray(array))
+            for channel in channels:
+                pairs = zip(channel.components, rows.first, strict=True)
+                numbers = iter(number - first for number, first in pairs)
+                at = {d: next(numbers) for d in whole.dims if d not in (dim, *channel.dims)}
+                one = whole.isel(at)
+                one.attrs = {"units": rows.units} if rows.units else {}
+                variables[channel.name] = one
+        made = self._dataset(simulation, variables)
+        segment = int(np.flatnonzero(found.index.simulation == simulation)[0])
+        header = found.segments.header(int(found.segments.file[segment]))
+        group = found.segments.groups[found.segments.group[segment]]
+        prefix = f"{group}/" if group else ""
+        plain = {k: v for k, v in header.attrs.items() if "/" not in k}
+        inner = {k.removeprefix(prefix): v for k, v in header.attrs.items() if k.startswith(prefix)}
+        return made.assign_attrs({**plain, **inner})
+
+    def _dataset(self, simulation: int, variables: Mapping[str, xr.Variable]) -> xr.Dataset:
+        found, dim = self.found, self.found.options.sample_dim
         segments = np.flatnonzero(found.index.simulation == simulation)
         times = [found.segments.times(int(k), found.options) for k in segments]
         known = [t for t in times if t is not None]
@@ -262,8 +296,33 @@ class _SimulationArray(BackendArray):
 
     def _read(self, key: tuple[Any, ...]) -> np.ndarray:
         wanted = np.atleast_1d(np.asarray(self.block)[key[0]])
-        out = np.empty((len(wanted), *self.rows.row_shape), self.dtype)
-        for at, row in enumerate(wanted.tolist()):
-            self.rows.read_into(row, row + 1, np.array([row]), out[at : at + 1])
-        values = out[(slice(None), *key[1:])]
+        pairs = zip(key[1:], self.rows.row_shape, strict=True)
+        boxes = [_box(one, size) for one, size in pairs]
+        distinct, inverse = np.unique(wanted, return_inverse=True)
+        bounds = self.rows.bounds
+        cuts = np.flatnonzero(
+            (np.diff(distinct) != 1) | np.isin(distinct[1:], bounds)
+        ) + 1  # fmt: skip
+        parts = [
+            self.rows.part(int(run[0]), int(run[-1]) + 1, [box for box, _ in boxes])
+            for run in np.split(distinct, cuts) if len(run)
+        ]  # fmt: skip
+        empty = np.empty((0, *(box.stop - box.start for box, _ in boxes)), self.dtype)
+        values = np.concatenate(parts or [empty])
+        if len(wanted) != len(distinct) or (inverse != np.arange(len(wanted))).any():
+            values = values[inverse]
+        for axis, (_, rest) in reversed(list(enumerate(boxes, start=1))):
+            values = values if rest is None else np.take(values, rest, axis)
         return values[0] if isinstance(key[0], int | np.integer) else values
+
+
+def _box(key: int | slice | np.ndarray, size: int) -> tuple[slice, int | np.ndarray | None]:
+    """Return the smallest slice that holds what is wanted of a dim, and what of it is wanted."""
+    if isinstance(key, int | np.integer):
+        return slice(int(key), int(key) + 1), 0
+    wanted = np.arange(size)[key]
+    if not len(wanted):
+        return slice(0, 0), None
+    low, high = int(wanted.min()), int(wanted.max()) + 1
+    whole = len(wanted) == high - low and (np.diff(wanted) == 1).all()
+    return slice(low, high), None if whole else wanted - low

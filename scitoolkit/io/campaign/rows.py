@@ -28,6 +28,8 @@ from scitoolkit.io.loader.rows import CopyingReader, Layout, RowReader, StridedR
 
 MAX_HANDLES = 64
 _MAX_FILES = 2048
+_GAP_BYTES = 2**16
+"""Bytes between two rows from which they are read by two requests."""
 _PACKING = ("units", "scale_factor", "add_offset", "_FillValue", "missing_value")
 
 
@@ -320,6 +322,39 @@ class CampaignRows(RowSet):
         reader = whole.with_layout(replace(whole.layout, axis=self.axis, crop=tuple(crop)))
         values = np.moveaxis(reader.read(first, last), at if at > self.axis else at + 1, 0)
         return packing.unpack(values[numbers - numbers[0]])
+
+    def part(self, first: int, last: int, box: Sequence[slice]) -> np.ndarray:
+        """Return a part of neighbouring rows of one segment; no more than that is read.
+
+        Args:
+            first: first row.
+            last: last row + 1.
+            box: a slice for each dim of a row.
+
+        Returns:
+            (rows, *box), physical values.
+        """
+        segment, begin = self._locate(first)
+        packing = self.packing_of(segment)
+        if self.axis is None:
+            values = self.reader(segment).read(first - begin, last - begin)
+            return packing.unpack(values[(slice(None), *box)])
+        whole = self.files.entry(segment).arrays[self.name]
+        crop, parts = list(self._crop(segment, whole.layout.shape)), iter(box)
+        for axis, role in enumerate(self.array.roles):
+            if role not in (TIME, SIMULATION):
+                wanted = next(parts)
+                crop[axis] = slice(crop[axis].start + wanted.start, crop[axis].start + wanted.stop)
+        reader = whole.with_layout(replace(whole.layout, axis=self.axis, crop=tuple(crop)))
+        reader.counter = self.files.counter
+        shape = [b.stop - b.start for b in box]
+        low, high = first - begin, last - begin
+        unwanted = reader.cost(low, high)[1] - (high - low) * reader.cost(low, low + 1)[1]
+        if unwanted > (high - low - 1) * _GAP_BYTES:
+            read = np.concatenate([reader.read(row, row + 1) for row in range(low, high)])
+        else:
+            read = reader.read(low, high)
+        return packing.unpack(read.reshape(-1, *shape))
 
     def _crop(self, segment: int, shape: Sequence[int]) -> tuple[slice, ...]:
         """Return the part of the whole array that belongs to a segment."""

@@ -14,7 +14,10 @@ from scitoolkit.io.campaign.rows import Rows
 from scitoolkit.io.loader.file_source import FileSource, Key, Piece
 from scitoolkit.io.loader.source import require_finite
 
-NAN_FIX = "fill them, leave the simulation out, or data.mask=missing for cells without values"
+NAN_FIX = (
+    "fill them, or leave the simulation out; data.mask=missing of an emulation leaves out cells "
+    "without values"
+)
 
 
 class CampaignWindows(FileSource):

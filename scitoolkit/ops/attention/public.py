@@ -6,7 +6,7 @@ from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.ops.attention import cpu, reference
-from scitoolkit.ops.codegen import GeneratedC, Operation
+from scitoolkit.ops.codegen import GeneratedC, Operation, is_recorded
 from scitoolkit.ops.codegen.dispatch import check_tensor
 from scitoolkit.ops.spmm.matrix import SparseMatrix
 
@@ -27,7 +27,11 @@ OPERATION = Operation(
 def _attention(
     matrix: SparseMatrix, left: Tensor, right: Tensor, x: Tensor, slope: float
 ) -> Tensor:
-    pattern = (matrix.pointer, matrix.column, *matrix.transposed[:2])
+    pointer, column = matrix.pointer, matrix.column
+    # Only the gradient needs the transpose, which has to be sorted.
+    recorded = is_recorded(left, right, x)
+    transposed = matrix.transposed[:2] if recorded else (pointer[:0], column[:0])
+    pattern = (pointer, column, *transposed)
     dense = (each.contiguous() for each in (left, right, x))
     return cpu.attention(*pattern, *dense, slope)[0]
 

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import os
+import signal
+
 import numpy as np
 import pytest
 import xarray as xr
 import yaml
 
 from scitoolkit import api
+from scitoolkit.core.errors import Interrupted
+from scitoolkit.emulation import pipeline
 from scitoolkit.io.fields import write_fields
+from scitoolkit.training import Callback
 
 
 @pytest.fixture
@@ -68,3 +74,28 @@ def trained(wave_job):
     """A small emulator of the wave, trained for a few steps."""
     path = wave_job(transport={"x": 8}, symmetries={"shift": ["x"]}, rollout={"steps": 2})
     return api.train(path).path
+
+
+@pytest.fixture
+def interrupt(monkeypatch):
+    """Train until a step, at which a SIGTERM arrives."""
+
+    def train(path, step):
+        class Stop(Callback):
+            wants_every_step = True
+
+            def on_step(self, trainer):
+                if trainer.step == step:
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+        original = pipeline.Trainer.__init__
+
+        def with_stop(self, *arguments, callbacks=(), **options):
+            original(self, *arguments, callbacks=[*callbacks, Stop()], **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pipeline.Trainer, "__init__", with_stop)
+            with pytest.raises(Interrupted):
+                api.train(path)
+
+    return train

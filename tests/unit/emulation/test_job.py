@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 
 import numpy as np
 import pytest
@@ -133,33 +131,11 @@ def test_zarr_is_read_as_well(job, tmp_path):
     prepared.data.dataset.close()
 
 
-def test_a_stopped_training_continues_to_the_same_weights(wave_job):
-    from scitoolkit.core.errors import Interrupted
-    from scitoolkit.emulation import pipeline
-    from scitoolkit.training import Callback, Trainer
-
+def test_a_stopped_training_continues_to_the_same_weights(wave_job, interrupt):
     path = wave_job(symmetries={"shift": ["x"]}, rollout={"steps": 2, "begin": 0.4, "noise": 0.1},
                     training={"steps": 12, "optimizer": {"name": "muon", "lr": 1e-3}})  # fmt: skip
     whole = api.train(path).path
-
-    class Stop(Callback):
-        wants_every_step = True
-
-        def on_step(self, trainer):
-            if trainer.step == 7:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    original = Trainer.__init__
-
-    def with_stop(self, *arguments, callbacks=(), **options):
-        original(self, *arguments, callbacks=[*callbacks, Stop()], **options)
-
-    pipeline.Trainer.__init__ = with_stop
-    try:
-        with pytest.raises(Interrupted):
-            api.train(path)
-    finally:
-        pipeline.Trainer.__init__ = original
+    interrupt(path, 7)
     resumed = api.train(path, resume=True).path
     assert resumed != whole
     weights = [(p / "model" / "weights.safetensors").read_bytes() for p in (whole, resumed)]

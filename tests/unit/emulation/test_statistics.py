@@ -10,12 +10,12 @@ import yaml
 
 from scitoolkit import api
 from scitoolkit.core.config import load_config
-from scitoolkit.emulation import statistics as emulation_statistics
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.pipeline import prepare
 from scitoolkit.emulation.statistics import find_statistics
 from scitoolkit.io.campaign.measure import Question, measure_pieces, merged, pieces_of
+from scitoolkit.io.campaign.saved import load_moments
 from scitoolkit.io.fields import write_fields
 
 ROWS, X, Y, FILES = 20, 8, 6, 5
@@ -180,4 +180,4 @@ def test_a_run_says_what_it_was_normalised_with(tmp_path, campaign, job):
     assert set(stated["variables"]["u"]) == {"mean", "std", "change"}
     again = api.train(path)
     assert yaml.safe_load((again.path / "statistics.json").read_text())["source"] == "saved"
-    assert emulation_statistics.load_moments(run.path / "nothing.npz") == {}
+    assert load_moments(run.path / "nothing.npz") == {}

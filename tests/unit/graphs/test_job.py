@@ -56,6 +56,12 @@ def test_train_evaluate_predict(file, tmp_path):
         assert found["probability"].shape == (240, 3)
         assert np.allclose(found["probability"].sum("label"), 1, atol=1e-5)
     assert (run.path / "report" / "index.html").is_file()
+    stored = tmp_path / "parts"
+    assert run_cli(["graphs", "partition", str(file), str(stored), "--parts", "3"]) == 0
+    by_parts = api.predict(run.path, stored, tmp_path / "by_parts.nc")
+    with xr.open_dataset(out) as found, xr.open_dataset(by_parts) as again:
+        assert np.abs(found["probability"] - again["probability"]).max() < 1e-6
+    assert sorted(p.name for p in stored.iterdir())[0] == "graph.json"  # no scratch is left
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,9 @@ def job_file(tmp_path_factory):
             "run": {"root": str(folder / "runs")},
         }  # fmt: skip
         for key, section in sections.items():
-            config[key] = {**config[key], **section} if isinstance(section, dict) else section
+            config[key] = (
+                {**config.get(key, {}), **section} if isinstance(section, dict) else section
+            )
         path = folder / f"job{next(count)}.yaml"
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
         return path

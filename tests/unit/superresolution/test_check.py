@@ -12,14 +12,13 @@ from scitoolkit import api
 from scitoolkit.core.content import find_content
 from scitoolkit.superresolution import PDE, check
 from scitoolkit.superresolution.grid import numeric_attributes
-from scitoolkit.superresolution.pipeline import opened
+from scitoolkit.superresolution.simulations import open_simulations
 
 
 @pytest.fixture(scope="module")
 def convection():
     _, config = api.load(find_content("workflows", "rayleigh_benard"))
-    with opened(config.data.path, config) as dataset:
-        yield config, dataset
+    return config, open_simulations(config.data.path, config.data).dataset(0)
 
 
 def measured(config, dataset, dims=("t", "z", "x"), **texts):

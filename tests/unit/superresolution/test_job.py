@@ -11,10 +11,11 @@ from advected_waves import LENGTH, wave_fields
 
 from scitoolkit import api
 from scitoolkit.core.config import load_config
-from scitoolkit.io.fields import open_fields, write_fields
+from scitoolkit.io.fields import write_fields
 from scitoolkit.superresolution import SuperresolutionConfig, SuperresolutionSurrogate, stream
 from scitoolkit.superresolution.crops import CropSource
-from scitoolkit.superresolution.pipeline import opened, prepare
+from scitoolkit.superresolution.pipeline import prepare
+from scitoolkit.superresolution.simulations import Simulations
 
 
 def test_a_short_training_beats_interpolation_on_another_file(trained):
@@ -100,10 +101,9 @@ def test_mirror_images_make_a_prediction_symmetric(job_file):
 def test_crops_are_functions_of_their_number(job_file):
     path = job_file(crop={"symmetries": {"shift": ["x"], "mirror": {"x": ["u"]}}})
     config = load_config(SuperresolutionConfig, path)
-    with opened(config.data.path, config) as dataset:
-        prepared = prepare(config, dataset)
-        source = CropSource(dataset, ["u"], prepared.grid, prepared.layout, config.crop)
-        batch, again = source.read(np.arange(12)), source.read(np.array([7]))
+    made = prepare(config)
+    source = CropSource(made.simulations, [0], made.grid, made.layout, config.crop)
+    batch, again = source.read(np.arange(12)), source.read(np.array([7]))
     assert all(np.array_equal(batch[k][7:8], again[k]) for k in batch)
     assert set(batch["signs"].ravel()) == {-1.0, 1.0}
     assert batch["low"].shape == (12, 1, 3, 6)
@@ -120,10 +120,10 @@ def test_the_training_learns_from_boundary_conditions(job_file):
 
 def test_lazy_files_are_cropped_as_those_in_memory(job_file):
     config = load_config(SuperresolutionConfig, job_file())
-    with opened(config.data.path, config) as held, open_fields(config.data.path, ["u"]) as lazy:
-        prepared = prepare(config, held)
-        one, two = (
-            CropSource(d, ["u"], prepared.grid, prepared.layout, config.crop).read(np.arange(3))
-            for d in (held, lazy)
-        )
+    made = prepare(config)
+    held, lazy = (Simulations(made.simulations.opened, kept, "") for kept in (True, False))
+    one, two = (
+        CropSource(s, [0], made.grid, made.layout, config.crop).read(np.arange(3))
+        for s in (held, lazy)
+    )
     assert all(np.array_equal(one[k], two[k]) for k in one)

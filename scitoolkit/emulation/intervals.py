@@ -1,0 +1,289 @@
+"""Intervals of rollouts, calibrated lead by lead on whole trajectories that trained nothing.
+
+The error at a point is taken as `sqrt(a spread^2 + b)` times a standardised residual: `spread` is
+the members' standard deviation there, a and b >= 0 are fitted by least squares to the squared
+errors of the calibration trajectories, and the residual has their empirical quantiles (a
+normalised split-conformal interval; Angelopoulos & Bates 2021, arXiv:2107.07511, section 2.3).
+With one member the width does not depend on the state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from scitoolkit.core.errors import CheckpointError, DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.emulation.config import EmulationConfig, UncertaintyConfig
+from scitoolkit.emulation.data import Data
+from scitoolkit.emulation.ensemble import AnyEmulator
+from scitoolkit.emulation.rollout import Frames, rollout_members
+
+log = get_logger(__name__)
+FILE = "intervals.json"
+POINTS, ENOUGH = 4096, 20
+LEVELS = (np.arange(39) + 0.5) / 39
+
+
+@dataclass(frozen=True)
+class Lead:
+    """How far a truth lies from the members' mean after some steps.
+
+    Attributes:
+        slope: a, of the members' variance.
+        floor: b, in the variable's unit squared.
+        low: quantile of the standardised residuals at the lower end of the interval.
+        high: at the upper end.
+        quantiles: those at LEVELS, ascending: the predictive distribution.
+    """
+
+    slope: float
+    floor: float
+    low: float
+    high: float
+    quantiles: list[float]
+
+    def scale(self, spread: np.ndarray) -> np.ndarray:
+        """Return the standard deviation of the error where the members' is `spread`."""
+        return np.sqrt(self.slope * np.asarray(spread, np.float64) ** 2 + self.floor)
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Calibrated intervals of an emulator.
+
+    Attributes:
+        coverage: nominal share of truths inside.
+        trajectories: simulations that they were calibrated on.
+        leads: {output: a `Lead` for each step}.
+    """
+
+    coverage: float
+    trajectories: int
+    leads: dict[str, list[Lead]]
+
+    @property
+    def steps(self) -> int:
+        """Steps that are calibrated."""
+        return len(next(iter(self.leads.values())))
+
+    def bounds(
+        self, name: str, step: int, mean: np.ndarray, spread: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return (low, high) of an output, each (*dims), after `step` steps from 0 on."""
+        lead = self.leads[name][step]
+        scale = lead.scale(spread)
+        return mean + lead.low * scale, mean + lead.high * scale
+
+    def save(self, folder: Path) -> None:
+        """Write them beside the weights."""
+        write_atomic(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Intervals:
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: missing or damaged.
+        """
+        path = folder / FILE
+        try:
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            leads = {n: [Lead(**lead) for lead in each] for n, each in found["leads"].items()}
+            return cls(found["coverage"], found["trajectories"], leads)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"no intervals can be read ({error})", where=str(path)) from None
+
+
+@dataclass
+class Pairs:
+    """Truths and forecasts after one step, at drawn points of several rollouts, (points,) each.
+
+    Attributes:
+        truth: of the file.
+        mean: of the members.
+        spread: the members' standard deviation.
+    """
+
+    truth: np.ndarray
+    mean: np.ndarray
+    spread: np.ndarray
+
+
+def member_statistics(frames: Sequence[Frames], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard deviation over members of an output, (*dims) each."""
+    values = np.stack([f[name] for f in frames]).astype(np.float64)
+    spread = values.std(0, ddof=1) if len(values) > 1 else np.zeros_like(values[0])
+    return values.mean(0), spread
+
+
+def roll_on_data(
+    emulator: AnyEmulator, data: Data, blocks: Sequence[range], config: EmulationConfig
+) -> dict[str, list[Pairs]]:
+    """Roll out from starts spread over trajectories and pair forecasts with truths.
+
+    Args:
+        emulator: an emulator or an ensemble.
+        data: the opened campaign.
+        blocks: samples of the trajectories, each range within one simulation.
+        config: the job.
+
+    Returns:
+        {output: a `Pairs` for each step}; every step has the same starts.
+
+    Raises:
+        DataError: no trajectory is long enough.
+    """
+    settings = config.uncertainty
+    assert settings is not None
+    lead, steps = config.data.lead, settings.steps
+    before, span = config.data.samples_before, lead * settings.steps
+    firsts = [b.start + before for b in blocks if len(b) > before + span]
+    if not firsts:
+        raise DataError(
+            f"no trajectory of more than {before + span} samples among {len(blocks)}",
+            where=data.where, fix="fewer uncertainty.steps, or longer simulations",
+        )  # fmt: skip
+    lasts = [b.stop - span for b in blocks if len(b) > before + span]
+    starts = [
+        int(s) for a, b in zip(firsts, lasts, strict=True)
+        for s in np.unique(np.linspace(a, b - 1, settings.starts).astype(int))
+    ]  # fmt: skip
+    valid, outputs = emulator.layout.valid, emulator.layout.outputs
+    names = [v.name for v in outputs]
+    points = {
+        v.name: np.flatnonzero(valid if valid is not None and v.is_field else np.ones(v.shape))
+        for v in outputs
+    }
+    parts: dict[str, list[list[Pairs]]] = {n: [[] for _ in range(steps)] for n in names}
+    for number, start in enumerate(starts):
+        frames = rollout_members(
+            emulator, data.inputs(start, emulator.layout, lead), steps,
+            forcing=data.forcing(start, lead),
+        )  # fmt: skip
+        for step, members in enumerate(frames):
+            truth = data.frame(start + (step + 1) * lead)
+            for name in names:
+                parts[name][step].append(
+                    _drawn(truth[name], members, name, points[name], (number, step))
+                )
+    return {n: [_joined(found) for found in each] for n, each in parts.items()}
+
+
+def _drawn(
+    truth: np.ndarray, members: Sequence[Frames], name: str, points: np.ndarray,
+    seed: tuple[int, int],
+) -> Pairs:  # fmt: skip
+    """Return some of the points of a frame, drawn anew for each rollout and step."""
+    mean, spread = member_statistics(members, name)
+    if len(points) > POINTS:
+        points = np.random.default_rng(seed).choice(points, POINTS, replace=False)
+    return Pairs(*(x.astype(np.float64).ravel()[points] for x in (truth, mean, spread)))
+
+
+def _joined(parts: Sequence[Pairs]) -> Pairs:
+    columns = ("truth", "mean", "spread")
+    return Pairs(*(np.concatenate([getattr(p, c) for p in parts]) for c in columns))
+
+
+def calibrate(
+    emulator: AnyEmulator, data: Data, blocks: Sequence[range], config: EmulationConfig
+) -> Intervals:
+    """Return intervals from the errors on trajectories that trained nothing.
+
+    Args:
+        emulator: an emulator or an ensemble.
+        data: the opened campaign.
+        blocks: samples of the calibration trajectories.
+        config: the job; `uncertainty` is set.
+
+    Raises:
+        DataError: no trajectory is long enough.
+    """
+    settings = config.uncertainty
+    assert settings is not None
+    simulations = len({int(data.campaign.index.simulation_of(np.array([b.start]))[0])
+                       for b in blocks})  # fmt: skip
+    if simulations < ENOUGH:
+        log.warning(
+            "intervals are calibrated on %d trajectories; with fewer than %d their coverage on new "
+            "ones is uncertain. Fix: more simulations in the validation part", simulations, ENOUGH,
+        )  # fmt: skip
+    pairs = roll_on_data(emulator, data, blocks, config)
+    leads = {n: [_lead(p, settings) for p in each] for n, each in pairs.items()}
+    return Intervals(settings.coverage, simulations, leads)
+
+
+def _lead(pairs: Pairs, settings: UncertaintyConfig) -> Lead:
+    error = pairs.truth - pairs.mean
+    squares = np.stack([pairs.spread**2, np.ones_like(error)], 1)
+    unit = max(float((error**2).mean()), 1e-300)
+    slope, floor = nnls(squares / unit, error**2 / unit)[0]
+    # A floor above zero: where members agree by chance the error is not zero.
+    lead = Lead(float(slope), max(float(floor), 1e-3 * unit), 0.0, 0.0, [])
+    residual = error / lead.scale(pairs.spread)
+    tail = (1 - settings.coverage) / 2
+    low, high = np.quantile(residual, [tail, 1 - tail])
+    quantiles = np.quantile(residual, LEVELS).tolist()
+    return Lead(lead.slope, lead.floor, float(low), float(high), quantiles)
+
+
+@dataclass(frozen=True)
+class IntervalScores:
+    """Scores of intervals on test trajectories, for each step.
+
+    Attributes:
+        coverage: share of truths inside.
+        crps: continuous ranked probability score, in the output's unit.
+        mae: mean absolute error of the members' mean.
+        width: mean width.
+        spread_over_error: root mean square spread of the members over that of their mean's error.
+    """
+
+    coverage: list[float]
+    crps: list[float]
+    mae: list[float]
+    width: list[float]
+    spread_over_error: list[float]
+
+
+def score(intervals: Intervals, pairs: dict[str, list[Pairs]]) -> dict[str, IntervalScores]:
+    """Return the scores of each output on what `roll_on_data` found."""
+    found = {}
+    for name, each in pairs.items():
+        rows = [_scores(intervals, name, step, p) for step, p in enumerate(each)]
+        found[name] = IntervalScores(*(list(column) for column in zip(*rows, strict=True)))
+    return found
+
+
+def crps(truth: np.ndarray, quantiles: np.ndarray) -> float:
+    """Return the mean continuous ranked probability score of forecasts given as quantiles.
+
+    Twice the pinball loss, averaged over levels (Gneiting & Ranjan 2011,
+    doi:10.1198/jbes.2010.08110, eq. 5).
+
+    Args:
+        truth: (points,).
+        quantiles: (levels, points) at LEVELS.
+    """
+    below = truth < quantiles
+    return float(2 * np.mean((below - LEVELS[:, None]) * (quantiles - truth)))
+
+
+def _scores(intervals: Intervals, name: str, step: int, pairs: Pairs) -> Iterator[float]:
+    low, high = intervals.bounds(name, step, pairs.mean, pairs.spread)
+    lead, error = intervals.leads[name][step], pairs.truth - pairs.mean
+    quantiles = np.array(lead.quantiles)[:, None] * lead.scale(pairs.spread)
+    yield float(((pairs.truth >= low) & (pairs.truth <= high)).mean())
+    yield crps(error, quantiles)
+    yield float(np.abs(error).mean())
+    yield float((high - low).mean())
+    rms = float(np.sqrt((error**2).mean()))
+    yield float(np.sqrt((pairs.spread**2).mean())) / rms if rms else 0.0

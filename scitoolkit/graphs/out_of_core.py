@@ -1,0 +1,173 @@
+"""Inference on a graph in parts, a layer and a part at a time: rows of layers stay on disk.
+
+What is in memory is one part: its edges, and the rows of its nodes and halo before and after a
+layer; and for all nodes two counts, 8 bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.graphs.communicator import RowExchange, SingleProcess
+from scitoolkit.graphs.fast_layers import fast_forward, passes_once
+from scitoolkit.graphs.graph import GraphInputs
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.networks import NodeModel
+from scitoolkit.graphs.part import GraphPart
+from scitoolkit.graphs.partitioned import PartFiles, PartitionedGraph
+from scitoolkit.graphs.product import multiply
+from scitoolkit.graphs.proof import proof_graph, prove
+from scitoolkit.graphs.stored_part import ScaledPart
+from scitoolkit.ops.spmm import SparseMatrix
+
+Array = np.ndarray
+Rows = Callable[[int, Array | slice], Array]  # rows of a part, by their places in it
+
+
+class _Extended(ScaledPart):
+    """A part's own nodes and its halo as the nodes of one process; sums are of own nodes alone."""
+
+    def __init__(self, files: PartFiles, inputs: GraphInputs, degree: Array, loops: Array) -> None:
+        nodes, self._own = len(degree), int(files.record["nodes"])
+        pointer, self._column = files.read("pointer"), files.read("column")
+        matrix = SparseMatrix.from_csr(pointer, self._column, None, nodes)
+
+        def sums(x: Tensor) -> Tensor:
+            out = x.new_zeros(nodes, x.shape[1])
+            out[: self._own] = multiply(matrix, x.contiguous())
+            return out
+
+        super().__init__(sums, torch.from_numpy(degree), torch.from_numpy(loops))
+        self._rows = matrix.rows
+        self.nodes, self.num_nodes, self.inputs = torch.arange(nodes), nodes, inputs
+        self.grid, self.ranks = Grid(1), SingleProcess()
+
+    @property
+    def edges(self) -> Tensor:
+        """Edges that end at own nodes."""
+        return torch.stack([torch.from_numpy(self._column).long(), self._rows])
+
+    @property
+    def num_edges(self) -> int:
+        """Edges that end at own nodes."""
+        return len(self._column)
+
+    @property
+    def edge_numbers(self) -> Tensor:
+        """Places of the edges."""
+        return self.num_nodes + torch.arange(self.num_edges)
+
+    @functools.cached_property
+    def halo(self) -> RowExchange:
+        """Nothing: the halo's rows are rows of own nodes."""
+        return RowExchange(torch.zeros(0, dtype=torch.int64), (0,), (0,))
+
+    def edge_input(self, name: str) -> Array:
+        """Layers that read the edges' inputs do not run here."""
+        raise NotImplementedError(name)
+
+
+class _Neighbourhood:
+    """Which rows of all parts a part's layer reads, and the counts of all nodes."""
+
+    def __init__(self, graph: PartitionedGraph) -> None:
+        self.parts = [graph.part(p) for p in range(graph.num_parts)]
+        self._counts = [_counts(files) for files in self.parts]
+
+    def rows(self, number: int, rows: Rows) -> Array:
+        """Rows of a part's own nodes, then of its halo, of what `rows` returns for each part."""
+        files = self.parts[number]
+        halo, begin = files.read("halo"), 0
+        found = [rows(number, slice(None))]
+        for other, count in enumerate(files.record["received"]):
+            if count:
+                places = np.searchsorted(self.parts[other].map("nodes"), halo[begin:][:count])
+                found.append(rows(other, places))
+            begin += count
+        return np.concatenate(found)
+
+    def extended(self, number: int, inputs: GraphInputs) -> _Extended:
+        """A part with its halo."""
+        counts = self.rows(number, lambda p, places: self._counts[p][places])
+        return _Extended(self.parts[number], inputs, *counts.astype(np.int64).T)
+
+
+def _counts(files: PartFiles) -> Array:
+    """In-degree and loops of each own node, shape (n_own, 2), int32."""
+    degree = np.diff(files.read("pointer"))
+    column, target = files.map("column"), np.repeat(np.arange(len(degree)), degree)
+    loops = np.bincount(target[column == target], minlength=len(degree))
+    return np.stack([degree, loops], 1).astype(np.int32)
+
+
+def why_not(model: nn.Module, inputs: GraphInputs) -> str:
+    """Return why a model needs the whole graph in memory; empty if it does not."""
+    if not isinstance(model, NodeModel):
+        return f"{type(model).__name__} is not made of layers one after the other"
+    if inputs.of_edges:
+        return f"the layers read {' and '.join(inputs.of_edges)}"
+    layers = model.layers.named_children()
+    fast: tuple[str, ...] = ()
+    if all(passes_once(layer) for layer in model.layers):
+        small = proof_graph(inputs)
+        owner = np.zeros(small.num_nodes, np.int64)
+        fast = prove(model, GraphPart(small, owner, Grid(1), SingleProcess())).fast
+    others = [type(layer).__name__ for i, layer in layers if f"layers.{i}" not in fast]
+    return f"{others[0]} is no sparse product of one pass" if others else ""
+
+
+@torch.no_grad()
+def infer(
+    model: Any, graph: PartitionedGraph, inputs: GraphInputs, scratch: Path,
+    prepare: Callable[[Array], Tensor],
+) -> Array:  # fmt: skip
+    """Return a model's output for every node, in the order of their numbers, shape (N, outputs).
+
+    Args:
+        model: a `NodeModel` in evaluation; `why_not` has no objection.
+        graph: in parts, with features.
+        inputs: features of nodes and edges.
+        scratch: a folder for the rows of two layers at a time.
+        prepare: normalises features, shape (n, F).
+    """
+    near = _Neighbourhood(graph)
+
+    def features(number: int, places: Array | slice) -> Array:
+        return prepare(np.array(near.parts[number].map("x")[places])).numpy()
+
+    rows: Rows = features
+    for depth, layer in enumerate(model.layers):
+        form, last = fast_forward(layer), depth + 1 == len(model.layers)
+        assert form is not None
+        for number, files in enumerate(near.parts):
+            part = near.extended(number, inputs)
+            x = torch.from_numpy(near.rows(number, rows))
+            out = form(layer, part, x)[: files.record["nodes"]]
+            out = out if last else model.activation(out)
+            np.save(_rows_file(scratch, depth, number), out.numpy())
+        for number in range(len(near.parts)):
+            _rows_file(scratch, depth - 1, number).unlink(missing_ok=True)
+        rows = functools.partial(_stored_rows, scratch, depth)
+    return _in_order(graph, near.parts, rows)
+
+
+def _rows_file(scratch: Path, depth: int, number: int) -> Path:
+    return scratch / f"layer-{depth}-{number:04d}.npy"
+
+
+def _stored_rows(scratch: Path, depth: int, number: int, places: Array | slice) -> Array:
+    return np.load(_rows_file(scratch, depth, number), mmap_mode="r")[places]
+
+
+def _in_order(graph: PartitionedGraph, parts: list[PartFiles], rows: Rows) -> Array:
+    out = np.empty((graph.num_nodes, rows(0, slice(0, 1)).shape[1]), np.float32)
+    for number, files in enumerate(parts):
+        out[files.read("nodes")] = rows(number, slice(None))
+    return out

@@ -1,0 +1,100 @@
+"""Moments of the training part of a campaign: kept ones where the files did not change."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scitoolkit.core.log import get_logger
+from scitoolkit.io.campaign.campaign import Campaign
+from scitoolkit.io.campaign.measure import (
+    Measured,
+    Question,
+    keys_of,
+    measure_pieces,
+    merged,
+    pieces_of,
+    split_hash,
+)
+from scitoolkit.io.campaign.rows import Rows
+from scitoolkit.io.campaign.saved import load_moments, save_moments
+
+_logger = get_logger(__name__)
+_SAMPLED = 1000
+
+Moments = dict[int, Measured]
+Share = Callable[[Callable[[int, int], Moments]], list[Moments]]
+"""Calls a function with each rank and the number of ranks; returns what all ranks found."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How the ranks of a job share the measurement.
+
+    Attributes:
+        share: see `Share`.
+        first: calls a function on one rank and returns its result on all.
+    """
+
+    share: Share = lambda work: [work(0, 1)]
+    first: Callable[[Callable[[], Any]], Any] = lambda function: function()
+
+
+def training_moments(
+    campaign: Campaign, sets: Mapping[str, Rows], blocks: Sequence[range], question: Question, *,
+    cache: Path | None = None, sample: bool = False, ranks: Ranks | None = None,
+) -> tuple[Measured, str]:  # fmt: skip
+    """Return the moments of the training part, and whether they are `measured`, `saved`, `sample`.
+
+    Args:
+        campaign: the campaign.
+        sets: its rows.
+        blocks: rows of the training part, each range within one simulation.
+        question: what is measured.
+        cache: folder where they are kept.
+        sample: measure a few rows only where nothing is kept, and keep nothing.
+        ranks: how ranks share the work; this process does all of it unless given.
+
+    Raises:
+        DataError: values that look like unflagged fill values, or frames never written.
+    """
+    ranks = ranks or Ranks()
+    split = split_hash(campaign, blocks)
+    if sample:
+        blocks = _few(blocks, question.lead)
+    pieces = pieces_of(campaign, blocks)
+    keys = keys_of(campaign, pieces, question)
+    mask = "" if campaign.mask is None else campaign.mask.digest
+    asked = [split, asdict(question), list(campaign.channels), mask]
+    name = hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
+    file = None if cache is None else cache / f"statistics_{name}.npz"
+    rows, missing = _known(file, keys, ranks)
+    if missing:
+        wanted = {n: pieces[n] for n in missing}
+        found = ranks.share(
+            lambda rank, size: measure_pieces(campaign, sets, wanted, question, share=(rank, size))
+        )
+        rows |= {n: row for part in found for n, row in part.items()}
+        if file is not None and not sample:
+            ranks.first(lambda: save_moments(file, keys, [rows[n] for n in range(len(pieces))]))
+    source = "sample" if sample and missing else "measured" if missing else "saved"
+    return merged(campaign, pieces, [rows[n] for n in range(len(pieces))], question), source
+
+
+def _few(blocks: Sequence[range], lead: int) -> list[range]:
+    """Return the first rows of the first simulation, a thousandth of all."""
+    rows = max(lead + 1, sum(map(len, blocks)) // _SAMPLED)
+    return [block[: max(rows, lead + 1)] for block in blocks[:1]]
+
+
+def _known(file: Path | None, keys: Sequence[str], ranks: Ranks) -> tuple[Moments, list[int]]:
+    """Return the kept moments by number, and the numbers of the pieces to measure."""
+    kept = {} if file is None else ranks.first(lambda: load_moments(file))
+    rows = {n: kept[key] for n, key in enumerate(keys) if key and key in kept}
+    missing = [n for n in range(len(keys)) if n not in rows]
+    if rows and missing:
+        _logger.info("%d of %d pieces changed since they were measured", len(missing), len(keys))
+    return rows, missing

@@ -1,0 +1,165 @@
+"""The simulations of a job: those that are learned from, validated and tested on, as datasets."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.io.campaign.campaign import open_campaign
+from scitoolkit.io.campaign.files import campaign_files
+from scitoolkit.io.campaign.headers import read_header
+from scitoolkit.io.campaign.layouts import TIME, TIME_NAMES, Options
+from scitoolkit.io.campaign.leaks import require_no_leak
+from scitoolkit.io.campaign.more_layouts import layout_of
+from scitoolkit.io.campaign.open import OpenCampaign
+from scitoolkit.io.campaign.parameters import parameter_values
+from scitoolkit.io.campaign.split import SplitRows, split_campaign
+from scitoolkit.io.split import SPLITS
+from scitoolkit.superresolution.config import FieldsConfig, SuperresolutionConfig
+
+_OPENED = 64
+
+
+@dataclass
+class Simulations:
+    """Simulations of a campaign as datasets, each opened when it is asked for.
+
+    Attributes:
+        opened: the campaign.
+        in_memory: values are read once and kept.
+        where: the files, for messages.
+    """
+
+    opened: OpenCampaign
+    in_memory: bool
+    where: str
+    _kept: OrderedDict[int, xr.Dataset] = field(default_factory=OrderedDict)
+
+    @property
+    def fields(self) -> list[str]:
+        """Names of the fields, one for each component of a vector."""
+        return list(self.opened.found.channels)
+
+    @property
+    def time(self) -> str:
+        """The dim along which simulations may differ in length."""
+        return self.opened.found.options.sample_dim
+
+    @property
+    def blocks(self) -> list[range]:
+        """The rows of each simulation."""
+        return self.opened.found.index.blocks
+
+    def __len__(self) -> int:
+        """Return the number of simulations."""
+        return len(self.opened.found.labels)
+
+    def label(self, number: int) -> str:
+        """Return the name of a simulation."""
+        return self.opened.found.labels[number]
+
+    def dataset(self, number: int) -> xr.Dataset:
+        """Return a simulation; its values are read when asked for unless they are in memory."""
+        if number not in self._kept:
+            made = self.opened.channels(number)
+            self._kept[number] = made.load() if self.in_memory else made
+            while len(self._kept) > _OPENED and not self.in_memory:
+                self._kept.popitem(last=False)
+        return self._kept[number]
+
+
+def open_simulations(
+    path: Path | Sequence[Path], data: FieldsConfig, *, fields: Sequence[str] | None = None,
+    cache: Path | None = None, keep: bool = True,
+) -> Simulations:  # fmt: skip
+    """Open the fields of a job; none is read unless all of them fit into `max_memory_mib`.
+
+    Args:
+        path: a file, a directory, a pattern or a list of files.
+        data: which fields, and what the files are.
+        fields: other names than those of `data`.
+        cache: folder where the index is kept.
+        keep: write a new index there.
+
+    Raises:
+        DataError: what is wrong with a file or a field.
+    """
+    names = list(fields or data.fields)
+    given = path if isinstance(path, Path) else list(path)
+    time = _time_of(given, data, names[0])
+    grid = [d for d in data.dims if d != time] if data.dims else None
+    options = Options(time, None, grid, data.files, data.pattern, 0, data.on_error)
+    found = open_campaign(given, names, options, cache=cache, keep=keep)
+    nbytes = sum(
+        found.index.num_rows * int(np.prod(c.shape, dtype=np.int64)) * 8
+        for c in found.channels.values()
+    )
+    files = found.files
+    where = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+    return Simulations(OpenCampaign(found), nbytes <= data.max_memory_mib * 2**20, where)
+
+
+def _time_of(path: Path | Sequence[Path], data: FieldsConfig, name: str) -> str:
+    """Return the dim whose samples are rows: time, or the first one of what stands still."""
+    header = read_header(campaign_files(path)[0])
+    arrays = layout_of(header).arrays(header, Options())
+    array = arrays.get(name)
+    if data.dims:
+        dims = list(data.dims)
+    elif array is None:
+        return "time"  # opening the campaign says what there is
+    else:
+        group = layout_of(header).groups(header)[0]
+        stored = header.variables[f"{group}/{array.path}" if group else array.path]
+        if TIME in array.roles:
+            return stored.dims[array.roles.index(TIME)]
+        dims = list(stored.dims)
+    times = [d for d in dims if d in TIME_NAMES]
+    return times[0] if len(times) == 1 else dims[0]
+
+
+def parts_of(config: SuperresolutionConfig, simulations: Simulations) -> dict[str, list[int]]:
+    """Return the numbers of the simulations of each part; all are for training without `split`.
+
+    Raises:
+        ConfigError: a division in time, or of a single simulation.
+        DataError: two parts have a copy of a simulation in common.
+    """
+    split, found = config.split, simulations.opened.found
+    if split is None:
+        return {"train": list(range(len(simulations))), "validation": [], "test": []}
+    if split.by == "time" or len(simulations) == 1:
+        raise ConfigError(
+            f"{len(simulations)} simulations, split.by: {split.by}", where="split",
+            allowed="by: simulation or parameter, with two simulations or more",
+            fix="leave split out, and name a file that was not learned from: data.test",
+        )  # fmt: skip
+    values = None
+    if split.parameter is not None:
+        values = parameter_values(found, split.parameter)
+    rows: SplitRows = split_campaign(
+        found.index, 1, split, own_test=config.data.test is None, parameter=values
+    )
+    require_no_leak(found, rows)
+    first = {name: np.array([block.start for block in rows[name]], np.int64) for name in SPLITS}
+    return {name: found.index.simulation_of(first[name]).tolist() for name in SPLITS}
+
+
+def require_alone(simulations: Simulations) -> xr.Dataset:
+    """Return the only simulation.
+
+    Raises:
+        DataError: there are several.
+    """
+    if len(simulations) > 1:
+        raise DataError(
+            f"{len(simulations)} simulations", where=simulations.where, allowed="one",
+            fix="name the file of one simulation",
+        )  # fmt: skip
+    return simulations.dataset(0)
