@@ -50,7 +50,8 @@ def settings(folder: Path) -> list[str]:
         f"split.train={TRAIN}", f"split.validation={CALIBRATION}", f"split.test={TEST}",
         "boundary={x: circular}", "repeats=4",
         "model={name: unet, widths: [32, 64], blocks: 1}",
-        f"uncertainty={{members: {MEMBERS}, steps: {LEADS}}}", "rollout={steps: 2, begin: 0.7}",
+        "guards=[{name: spectral_filter}, {name: fixed_mean, values: {u: 0.0}}]",
+        f"uncertainty={{members: {MEMBERS}, steps: {LEADS}}}", "rollout={steps: 3, begin: 0.5}",
         "training={steps: 1200, batch_size: 32, optimizer: {name: muon, lr: 0.004}, "
         "schedule: {name: cosine}, progress: false}", f"run.root={folder}/runs",
     ]  # fmt: skip
