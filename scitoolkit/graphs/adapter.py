@@ -20,6 +20,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.fast_layers import use_fast_forward
 from scitoolkit.graphs.graph import GraphInputs
 from scitoolkit.graphs.interception import Distributed
+from scitoolkit.graphs.moved_part import part_on
 from scitoolkit.graphs.part import Part
 
 _SEED: ContextVar[int | None] = ContextVar("seed of dropout", default=None)
@@ -66,7 +67,7 @@ def distribute(
         del edge_index
         seed = _SEED.get()
         seed = next(calls) if seed is None else seed
-        mode = Distributed(part, seed if dropout else None)
+        mode = Distributed(part_on(part, x.device), seed if dropout else None)
         given = {
             name: mode.edges(_edge_rows(part, name, x)) for name in edge_inputs(model, part.inputs)
         }
@@ -82,7 +83,7 @@ def distribute(
 def _edge_rows(part: Part, name: str, like: Tensor) -> Tensor:
     import torch
 
-    return torch.from_numpy(part.edge_input(name)).to(like.dtype)
+    return torch.from_numpy(part.edge_input(name)).to(like)
 
 
 def detach(model: nn.Module) -> nn.Module:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -103,6 +104,10 @@ class RowExchange:
     def rows_received(self) -> int:
         """Rows that come in, all ranks together."""
         return sum(self.received)
+
+    def to(self, device: torch.device) -> RowExchange:
+        """Return the exchange of rows that are on a device."""
+        return RowExchange(self.index.to(device), self.sent, self.received)
 
     def start(self, ranks: Communicator, x: Tensor) -> tuple[Tensor, Wait]:
         """Send `x[index]`; return the rows that come in, valid after waiting."""

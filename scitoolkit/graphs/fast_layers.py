@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.graphs.fast_attention import attention
+from scitoolkit.graphs.moved_part import part_on
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, put_tag, tag_of
 
@@ -61,10 +62,10 @@ def use_fast_forward(layer: Any, part: Part) -> None:
             plain
             or not isinstance(x, Tensor)
             or x.dim() != 2
-            or not is_whole_graph(edge_index, part)
+            or not is_whole_graph(edge_index, part_on(part, x.device))
         ):
             return type(layer).forward(layer, x, edge_index, *args, **kwargs)
-        return form(layer, part, x)
+        return form(layer, part_on(part, x.device), x)
 
     layer.forward = forward
 

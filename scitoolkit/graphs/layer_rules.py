@@ -135,11 +135,12 @@ def _dropout(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> 
         return local.tagged(x.view_as(x), name, (x,), {})
     tag = tag_of(x)
     rows = x if tag is None else x.movedim(tag.dim, 0)
-    ids = torch.arange(len(x) if x.dim() else 1) if tag is None else tag.ids
+    every = torch.arange(len(rows) if x.dim() else 1, device=x.device)
+    ids = every if tag is None else tag.ids
     if ids is None:
         if local.ranks.size > 1:
             raise Unsupported("dropout of rows that are neither nodes nor edges")
-        ids = torch.arange(len(rows))
+        ids = every
     if local.seed is None:
         return local.tagged(x.view_as(x), name, (x,), {})
     out = node_dropout(rows.reshape(len(ids), -1), ids, p, local.next_seed()).view(rows.shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -42,6 +42,11 @@ class Layout:
     reduce: RowExchange
     own_rows: slice
     spread_rows: torch.Tensor
+
+    def to(self, device: torch.device) -> Layout:
+        """Return the layout for features that are on a device."""
+        names = ("near", "far", "gather", "reduce", "spread_rows")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
 def nodes_of(owner: Array, size: int) -> list[Array]:

@@ -86,7 +86,7 @@ class Part(ABC):
         source, target = self.edges
         if loops:
             others = source != target
-            nodes = torch.arange(own)
+            nodes = torch.arange(own, device=source.device)
             source = torch.cat([source[others], nodes])
             target = torch.cat([target[others], nodes])
         return SparseMatrix.from_coo(target, source, None, (own, columns))

@@ -24,6 +24,13 @@ class Product:
     def __init__(self, layout: Layout, ranks: Communicator) -> None:
         self.layout: Layout = layout
         self.ranks: Communicator = ranks
+        self._copies: dict[torch.device, Layout] = {torch.device("cpu"): layout}
+
+    def layout_on(self, device: torch.device) -> Layout:
+        """Return the layout on the device of the features."""
+        if device not in self._copies:
+            self._copies[device] = self.layout.to(device)
+        return self._copies[device]
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return this rank's rows of A X, differentiable in X.
@@ -38,7 +45,7 @@ class Product:
 
     def forward(self, x: Tensor) -> Tensor:
         """A X, without recording a derivative."""
-        layout, width = self.layout, x.shape[1]
+        layout, width = self.layout_on(x.device), x.shape[1]
         x = self._to_slices(x)
         far, wait = layout.gather.start(self.ranks, x)
         sums = multiply(layout.near, x)
@@ -54,7 +61,7 @@ class Product:
 
     def transposed(self, g: Tensor) -> Tensor:
         """A^T G, the same way backwards."""
-        layout, width = self.layout, g.shape[1]
+        layout, width = self.layout_on(g.device), g.shape[1]
         g = self._to_slices(g)
         if layout.grid.columns > 1:
             rows = g.new_zeros(layout.near.num_rows, g.shape[1])
@@ -121,13 +128,13 @@ class _Halo(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, product):
         ctx.product, ctx.own = product, len(x)
-        far, wait = product.layout.gather.start(product.ranks, x)
+        far, wait = product.layout_on(x.device).gather.start(product.ranks, x)
         wait()
         return torch.cat([x, far])
 
     @staticmethod
     def backward(ctx, g):
-        gather, ranks = ctx.product.layout.gather, ctx.product.ranks
+        gather, ranks = ctx.product.layout_on(g.device).gather, ctx.product.ranks
         back, wait = gather.start_back(ranks, g[ctx.own :])
         wait()
         return gather.add(g[: ctx.own].clone(), back), None
@@ -153,7 +160,8 @@ def _multiply_transposed(matrix: SparseMatrix, g: Tensor) -> Tensor:
     g = g.contiguous()
     if runs_kernel(g):
         return run_product(pointer, column, value, g)
-    rows = torch.repeat_interleave(torch.arange(matrix.num_columns), pointer.diff())
+    columns = torch.arange(matrix.num_columns, device=g.device)
+    rows = torch.repeat_interleave(columns, pointer.diff(), output_size=matrix.nnz)
     return reference_spmm(rows, column, value, g, matrix.num_columns)
 
 

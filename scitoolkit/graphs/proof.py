@@ -293,7 +293,7 @@ def _trace(model: nn.Module, call: Any, graph: Graph, nodes: Tensor) -> Trace:
     trace.rows = {
         "output": out.detach(),
         "gradient of the input": _grad(x),
-        "output in eval": evaluated,
+        "output in eval": evaluated.detach(),
     }
     trace.buffers = {n: b.clone() for n, b in model.named_buffers() if b.is_floating_point()}
     return trace

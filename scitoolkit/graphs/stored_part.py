@@ -48,15 +48,15 @@ class ScaledPart(Part):
         if weighting == "sum":
             return self._sum(x)
         if weighting == "mean":
-            return self._sum(x) / self._degree.clamp(min=1).to(x.dtype)[:, None]
+            return self._sum(x) / self._degree.clamp(min=1).to(x)[:, None]
         if weighting == "symmetric":
-            scale = self._degree.clamp(min=1).to(x.dtype).rsqrt()[:, None]
-            scale = scale * (self._degree > 0).to(x.dtype)[:, None]
+            scale = self._degree.clamp(min=1).to(x).rsqrt()[:, None]
+            scale = scale * (self._degree > 0).to(x)[:, None]
             return self._sum(x * scale) * scale
         # A node's own loops are replaced by exactly one of weight 1.
-        scale = (self._degree - self._loops + 1).to(x.dtype).rsqrt()[:, None]
+        scale = (self._degree - self._loops + 1).to(x).rsqrt()[:, None]
         scaled = x * scale
-        return (self._sum(scaled) + (1 - self._loops).to(x.dtype)[:, None] * scaled) * scale
+        return (self._sum(scaled) + (1 - self._loops).to(x)[:, None] * scaled) * scale
 
 
 class StoredPart(ScaledPart):

@@ -36,7 +36,7 @@ def _mix(z: Tensor) -> Tensor:
 def random_bits(rows: Tensor, width: int, seed: int) -> Tensor:
     """Return 24 random bits for each place, shape (len(rows), width), int64."""
     by_row = _mix((rows + 1) * signed(GOLDEN) + signed(seed))
-    by_place = by_row[:, None] + (torch.arange(width) + 1) * signed(GOLDEN)
+    by_place = by_row[:, None] + (torch.arange(width, device=rows.device) + 1) * signed(GOLDEN)
     return _shift(_mix(by_place), 40)
 
 

@@ -108,7 +108,8 @@ class SparseMatrix:
         known = self.__dict__.get("_rows")
         if known is not None:
             return known
-        numbers, counts = torch.arange(self.num_rows), self.pointer.diff()
+        counts = self.pointer.diff()
+        numbers = torch.arange(self.num_rows, device=counts.device)
         made = torch.repeat_interleave(numbers, counts, output_size=self.nnz)
         if not torch.compiler.is_compiling():
             self.__dict__["_rows"] = made
@@ -122,7 +123,7 @@ class SparseMatrix:
             return known
         # Not a count of each column, whose size torch.compile does not know.
         ordered, order = torch.sort(self.column, stable=True)
-        columns = torch.arange(self.num_columns + 1, dtype=ordered.dtype)
+        columns = torch.arange(self.num_columns + 1, dtype=ordered.dtype, device=ordered.device)
         made = torch.searchsorted(ordered, columns), self.rows[order].int(), order
         if not torch.compiler.is_compiling():  # a tracer's tensors have no numbers
             self.__dict__["_transposed"] = made
@@ -131,13 +132,20 @@ class SparseMatrix:
     @functools.cached_property
     def transposed_pattern(self) -> tuple[Tensor, Tensor]:
         """CSR of the transpose without values: pointer, column; 4 bytes a nonzero where alone."""
-        if self.value is not None or self.nnz > INT32_MAX or self.column.is_cuda:
+        if self.value is not None or self.nnz > INT32_MAX or self.column.device.type != "cpu":
             return self.transposed[:2]
         ones = np.empty(self.nnz, np.int8)  # scipy needs values; nobody reads them
         shape = (self.num_rows, self.num_columns)
         index = (self.column.numpy(), self.pointer.int().numpy())
         columns = sp.csr_matrix((ones, *index), shape=shape, copy=False).tocsc()
         return torch.from_numpy(columns.indptr).long(), torch.from_numpy(columns.indices).int()
+
+    def to(self, device: torch.device) -> SparseMatrix:
+        """Return the matrix on a device."""
+        value = None if self.value is None else self.value.to(device)
+        return SparseMatrix(
+            self.pointer.to(device), self.column.to(device), value, self.num_columns
+        )
 
     def with_value(self, value: Tensor | None) -> SparseMatrix:
         """The same pattern with other values, of any graph of derivatives; indices are shared."""

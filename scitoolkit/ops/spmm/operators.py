@@ -56,7 +56,7 @@ def _save(ctx, inputs, output) -> None:
 
 def _swapped(pointer, column, t_pointer, t_column, order):
     inverse = torch.empty_like(order)
-    inverse[order] = torch.arange(len(order))
+    inverse[order] = torch.arange(len(order), device=order.device)
     return t_pointer, t_column, pointer, column, inverse
 
 

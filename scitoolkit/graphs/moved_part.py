@@ -1,0 +1,73 @@
+"""A part whose tensors are on a model's device; the part that was made stays on the CPU."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scitoolkit.graphs.communicator import RowExchange
+from scitoolkit.graphs.part import Part
+from scitoolkit.ops.spmm import SparseMatrix
+
+
+class MovedPart(Part):
+    """The same part on another device; tensors are copied when they are first asked for.
+
+    Args:
+        part: on the CPU.
+        device: of the model and its input.
+    """
+
+    def __init__(self, part: Part, device: torch.device) -> None:
+        self._part, self._device = part, device
+        self.nodes = part.nodes.to(device)
+        self.num_nodes, self.inputs = part.num_nodes, part.inputs
+        self.grid, self.ranks = part.grid, part.ranks
+        self._matrices: dict[bool, SparseMatrix] = {}
+
+    @functools.cached_property
+    def edges(self) -> Tensor:
+        """Edges that end at own nodes."""
+        return self._part.edges.to(self._device)
+
+    @functools.cached_property
+    def edge_numbers(self) -> Tensor:
+        """Number of each edge plus the number of nodes."""
+        return self._part.edge_numbers.to(self._device)
+
+    @property
+    def num_edges(self) -> int:
+        """Edges that end at own nodes."""
+        return self._part.num_edges
+
+    @functools.cached_property
+    def halo(self) -> RowExchange:
+        """Which own rows other ranks' edges name."""
+        return self._part.halo.to(self._device)
+
+    def pattern(self, *, loops: bool) -> SparseMatrix:
+        """Return the edges as a matrix of ones."""
+        if loops not in self._matrices:
+            self._matrices[loops] = self._part.pattern(loops=loops).to(self._device)
+        return self._matrices[loops]
+
+    def edge_input(self, name: str) -> np.ndarray:
+        """Return `edge_weight` or `edge_attr` of own edges."""
+        return self._part.edge_input(name)
+
+    def aggregate(self, x: Tensor, weighting: str) -> Tensor:
+        """Return the weighted sums over in-neighbours of own nodes."""
+        return self._part.aggregate(x, weighting)
+
+
+def part_on(part: Part, device: torch.device) -> Part:
+    """Return a part on a device: itself on the CPU, else one copy, which it keeps."""
+    if device.type == "cpu":
+        return part
+    copies = part.__dict__.setdefault("_copies", {})
+    if device not in copies:
+        copies[device] = MovedPart(part, device)
+    return copies[device]
