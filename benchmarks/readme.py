@@ -16,12 +16,18 @@ from types import ModuleType
 
 sys.path.insert(0, str(Path(__file__).parent))
 import _ablation_table
+import _exchange_table
 import _products_table
 import _readers_table
+import _rivals_table
+import _second_order_table
 import _sizes_table
 from _stored import ROOT, between
 
-TABLES = (_products_table, _ablation_table, _sizes_table, _readers_table)
+TABLES = (
+    _products_table, _ablation_table, _sizes_table, _readers_table, _second_order_table,
+    _rivals_table, _exchange_table,
+)  # fmt: skip
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
 END = "<!-- end of results -->"
@@ -262,6 +268,21 @@ ROWS = {
         "test R² {test_r2_uniform:.3f} (seed spread {seed_spread:.4f})",
         "R²: best hand-made LSTM {best_hand_made_r2:.3f}, "
         "best baseline {best_baseline_r2:.3f} ({best_baseline})",
+    ),
+    "second_order": (
+        "Fits of a few hundred parameters by Gauss-Newton",
+        "forecast read-out, Poisson equation, potential of acetylacetone; float64, one thread",
+        "Adam's best loss after at most {gauss_newton_time_ratio_max:.2f} of its time "
+        "({gauss_newton_time_ratio_pde:.2f} on the equation); final loss at most "
+        "{residual_over_adam:.0e} of Adam's",
+        "Adam, the best of three rates: 1; a narrow potential Gauss-Newton does not fit",
+    ),
+    "exchange_speed": (
+        "Data-parallel step, 48 MiB of gradients",
+        "12 layers of 1,024, 128 samples a rank, gloo on one machine",
+        "{step_over_ddp_2:.2f} of DDP's step on 2 processes, {step_over_ddp_4:.2f} on 4; 4 killed "
+        "ranks resume bit for bit: {resume_equal}",
+        "DistributedDataParallel: 1",
     ),
     "trainer_overhead": (
         "Trainer overhead a step",

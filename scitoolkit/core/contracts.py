@@ -39,6 +39,22 @@ class Task(Protocol):
         """Return the number of samples that the means of `loss` and `metrics` are taken over."""
 
 
+@runtime_checkable
+class ResidualTask(Protocol):
+    """A `Task` whose loss is a mean of squares, for optimizers that use its residuals."""
+
+    def residual(self, parameters: Mapping[str, Tensor], sample: Batch) -> Tensor:
+        """Return the residuals of one sample, a scalar or a vector.
+
+        It is batched by `torch.func.vmap`: no data-dependent branch. Derivatives inside it must be
+        taken in reverse mode (`torch.func.grad`).
+
+        Args:
+            parameters: trained parameters by name, for `torch.func.functional_call`.
+            sample: the batch's tensors without their first dimension.
+        """
+
+
 @dataclass(frozen=True)
 class Progress:
     """Position of a training.

@@ -19,6 +19,7 @@ class GraphParallel(StrategyConfig):
     """
 
     shares_batch: ClassVar[bool] = False
+    exchanges_gradients: ClassVar[bool] = True
     name: Literal["graph"] = "graph"
 
     def build(self, device: torch.device) -> Any:

@@ -10,6 +10,7 @@ from scitoolkit.core.lazy import lazy_names, public_dir
 if TYPE_CHECKING:
     from scitoolkit.testing.codec import CodecContract as CodecContract
     from scitoolkit.testing.codec import EnhancerContract as EnhancerContract
+    from scitoolkit.testing.exchange import ExchangeContract as ExchangeContract
     from scitoolkit.testing.forecaster import ForecasterContract as ForecasterContract
     from scitoolkit.testing.format import FormatContract as FormatContract
     from scitoolkit.testing.generator import GeneratorContract as GeneratorContract
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "CodecContract": "codec",
     "EnhancerContract": "codec",
+    "ExchangeContract": "exchange",
     "ForecasterContract": "forecaster",
     "FormatContract": "format",
     "GeneratorContract": "generator",
@@ -40,6 +42,7 @@ _HOMES = {
 __all__ = [
     "CodecContract",
     "EnhancerContract",
+    "ExchangeContract",
     "ForecasterContract",
     "FormatContract",
     "GeneratorContract",

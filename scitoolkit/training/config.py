@@ -20,6 +20,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.training.exchange.config import AnyExchange, Full
 from scitoolkit.training.loggers import AnyLogger
 from scitoolkit.training.memory.config import MemoryConfig
 from scitoolkit.training.optim.groups import ParameterGroup
@@ -74,6 +75,7 @@ class TrainingConfig(Config):
     strategy: Annotated[str, FREE_ON_RESUME] = Field(
         default="auto", description="how processes share the training"
     )
+    exchange: AnyExchange = Field(default=Full(), description="sums gradients over processes")
     device: Annotated[Literal["auto", "cpu", "cuda"], FREE_ON_RESUME] = "auto"
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     optimizer: AnyOptimizer = AdamW()
@@ -143,6 +145,10 @@ class TrainingConfig(Config):
         if any(g.weight_decay is not None for g in self.parameter_groups):
             if "weight_decay" not in type(optimizer).model_fields:
                 raise ValueError(f"optimizer {optimizer.name} has no weight_decay to set in groups")
+        if strategy is not None and not strategy.exchanges_gradients and self.exchange != Full():
+            raise ValueError(f"strategy {strategy.name} does not read exchange: leave it out")
+        if optimizer.uses_residuals:
+            self._of_residuals(optimizer.name)
         if self.memory is not None and self.compile:
             raise ValueError("memory.activations needs compile: false")
         if self.precision not in optimizer.precisions:
@@ -151,6 +157,16 @@ class TrainingConfig(Config):
                 f"not {self.precision}"
             )
         return self
+
+    def _of_residuals(self, optimizer: str) -> None:
+        """Refuse what an optimizer of residuals does not read."""
+        unread = {
+            "schedule": self.schedule != Constant(),
+            "clip_norm": self.clip_norm is not None,
+            "memory": self.memory is not None,
+        }
+        for key in (k for k, is_set in unread.items() if is_set):
+            raise ValueError(f"optimizer {optimizer} chooses its steps itself: leave {key} out")
 
     @classmethod
     def strategy_names(cls) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from scitoolkit.core.contracts import Task
+from scitoolkit.core.contracts import ResidualTask, Task
 from scitoolkit.core.errors import CheckpointError, ConfigError
 from scitoolkit.core.resume import changed_settings, identity
 from scitoolkit.core.seeds import derive_seed, rng_state, seed_everything, set_rng_state
@@ -67,6 +67,13 @@ class Fit:
         named = [(n, p) for n, p in task.model.named_parameters() if p.requires_grad]
         if not named:
             raise ConfigError("the model has no parameters to train", where="model")
+        if config.optimizer.uses_residuals and not isinstance(task, ResidualTask):
+            raise ConfigError(
+                f"optimizer {config.optimizer.name} needs a task with `residual`, "
+                f"{type(task).__name__} has none",
+                where="training.optimizer.name",
+                fix="training.optimizer.name=lbfgs, which needs the loss alone",
+            )
         groups = grouped(named, config.parameter_groups, config.optimizer.lr)
         whole = [p for _, p in named]
         given = [g for _, g in groups] if config.parameter_groups else whole

@@ -16,6 +16,7 @@ from scitoolkit.core.contracts import Batch, Task
 from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.failures import not_finite
 from scitoolkit.training.memory.store import ActivationMemory
+from scitoolkit.training.optim.residuals import StepResiduals
 from scitoolkit.training.processes import raise_together
 from scitoolkit.training.sharding import local
 from scitoolkit.training.strategies.base import TrainingStrategy
@@ -79,6 +80,7 @@ class OptimizerStep:
         self._parameters = [p for _, p in named]
         self._buffers = [b for b in task.model.buffers() if b.is_floating_point()]
         self._device = strategy.device
+        strategy.attach(self._parameters, config.exchange)
         self._found = torch.zeros((), device=self._device)
         self._one = torch.ones((), device=self._device)
         self._scaler = LossScale() if config.precision == "fp16" else None
@@ -134,6 +136,8 @@ class OptimizerStep:
             NumericalError: loss or gradients are not finite, on every rank; weights unchanged.
         """
         work.batches = [self.to_device(batch) for batch in work.batches]
+        if self._config.optimizer.uses_residuals:
+            return self._residual_step(work, step)
         norm = math.nan
         needed = logged or self._config.clip_norm is not None or self._scaler is not None
         parts: list[tuple[int, Tensor, Any]] = []
@@ -156,6 +160,17 @@ class OptimizerStep:
             self._strategy.sync_buffers(self._buffers)
         return {**self._means(parts), "gradient_norm": norm} if logged else {}
 
+    def _residual_step(self, work: StepBatches, step: int) -> dict[str, float]:
+        batches = [b for b, n in zip(work.batches, work.counts, strict=True) if n]
+        names = [name for name, _ in self._named]
+        task: Any = self._task  # a ResidualTask, as `Fit` has checked
+        optimizer: Any = self._optimizer
+        residuals = StepResiduals(task, names, batches, work.samples, self._strategy.total)
+        loss, norm = optimizer.step(residuals)
+        if not math.isfinite(loss + norm):
+            raise not_finite(f"step {step + 1}", [loss], work.batches, self._named)
+        return {"loss": loss, "gradient_norm": norm}
+
     def _backward(self, work: StepBatches, measured: bool) -> list[tuple[int, Tensor, Any]]:
         for parameter in self._parameters:
             parameter.grad = None
@@ -165,7 +180,7 @@ class OptimizerStep:
         parts: list[tuple[int, Tensor, Any]] = []
         error: Exception | None = None
         try:
-            self._accumulate(work, parts)
+            self._accumulate(work, parts, last=not measured)
         except Exception as caught:
             if not self._strategy.agrees_on_errors:
                 raise
@@ -177,8 +192,10 @@ class OptimizerStep:
             self._memory.adapt(compared)
         return parts
 
-    def _accumulate(self, work: StepBatches, parts: list[tuple[int, Tensor, Any]]) -> None:
-        """Add up the gradients of this rank's micro-batches."""
+    def _accumulate(
+        self, work: StepBatches, parts: list[tuple[int, Tensor, Any]], *, last: bool = False
+    ) -> None:
+        """Add up the gradients of this rank's micro-batches; `last`: they may be sent then."""
         scale = self._strategy.loss_scale() * (self._scaler.scale if self._scaler else 1.0)
         for batch, count in zip(work.batches, work.counts, strict=True):
             self._strategy.weigh(count)
@@ -192,6 +209,8 @@ class OptimizerStep:
             # A loss that is not finite makes every gradient NaN (0 * inf), so that after the sum
             # over ranks all of them see it in this very step without another message.
             weight = scale * count / work.samples
+            if last and len(parts) == len(work.batches) - 1:
+                self._strategy.begin_exchange()
             if self._strategy.world == 1 and weight == 1.0:
                 loss.backward()
             else:

@@ -27,6 +27,7 @@ class OptimizerConfig(Config):
 
     Attributes:
         uses_closure: a step evaluates the loss more than once.
+        uses_residuals: a step evaluates the residuals of a `core.contracts.ResidualTask`.
         shardable: works on a part of each parameter, as the strategy `sharded` holds it.
         grouped: takes parameters in groups of different settings.
         precisions: values of `training.precision` that it works with.
@@ -34,6 +35,7 @@ class OptimizerConfig(Config):
     """
 
     uses_closure: ClassVar[bool] = False
+    uses_residuals: ClassVar[bool] = False
     shardable: ClassVar[bool] = False
     grouped: ClassVar[bool] = True
     precisions: ClassVar[tuple[str, ...]] = ("float32", "bf16", "fp16")
@@ -230,6 +232,38 @@ class Jorge(OptimizerConfig):
         from scitoolkit.training.optim.jorge import JorgeDescent
 
         return JorgeDescent(parameters, **self.model_dump(exclude={"name"}))
+
+
+class GaussNewton(OptimizerConfig):
+    """Damped Gauss-Newton for tasks with `residual`: small models, losses of squares.
+
+    It minimises the mean over samples of the squared residuals. `lr` is not used.
+    """
+
+    uses_residuals: ClassVar[bool] = True
+    grouped: ClassVar[bool] = False
+    precisions: ClassVar[tuple[str, ...]] = ("float32",)
+    name: Literal["gauss_newton"] = "gauss_newton"
+    lr: PositiveFloat = Field(default=1.0, le=1.0, ge=1.0, description="the damping sets steps")
+    damping: PositiveFloat = Field(default=1e-3, description="first damping over max diag(J'J)")
+    trials: PositiveInt = Field(default=8, description="dampings tried in a step")
+    inner: PositiveInt = Field(
+        default=100, description="conjugate-gradient steps, beyond 3000 residuals and parameters"
+    )
+
+    def build(self, parameters: Parameters) -> Optimizer:
+        """Return the optimizer over `parameters`."""
+        from scitoolkit.core.processes import world_size
+        from scitoolkit.training.optim import gauss_newton
+
+        weights: list[Any] = list(parameters)
+        return gauss_newton.GaussNewton(
+            weights,
+            damping=self.damping,
+            trials=self.trials,
+            inner=self.inner,
+            several_ranks=world_size() > 1,
+        )
 
 
 class LBFGS(OptimizerConfig):

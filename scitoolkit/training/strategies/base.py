@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from scitoolkit.training.exchange.config import ExchangeConfig
+
 
 class TrainingStrategy:
     """Base of the strategies; each method does what one process needs.
@@ -51,6 +53,12 @@ class TrainingStrategy:
         """Return the global samples, and of each flag whether any rank raises it."""
         return samples, list(flags)
 
+    def attach(self, parameters: Sequence[nn.Parameter], exchange: ExchangeConfig) -> None:
+        """Receive the trained parameters and how to sum their gradients, before the first step."""
+
+    def begin_exchange(self) -> None:
+        """Learn that the backward pass that follows completes the gradients of a step."""
+
     def reduce_gradients(self, parameters: Sequence[nn.Parameter], failed: bool) -> bool:
         """Sum the gradients over the ranks; return whether any rank failed to compute them."""
         return failed
@@ -67,6 +75,10 @@ class TrainingStrategy:
     def sum(self, values: list[float]) -> list[float]:
         """Sum a list over the ranks."""
         return values
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Sum a tensor over the ranks, in place."""
+        return tensor
 
     def sync_buffers(self, buffers: Sequence[Tensor]) -> None:
         """Copy rank 0's buffers to all ranks."""

@@ -26,12 +26,14 @@ class StrategyConfig(Config):
         shares_batch: each process takes an equal share of the global batch.
         single_process: works on one process only.
         needs_process_group: uses torch.distributed on one process as well.
+        exchanges_gradients: sums gradients by `training.exchange`.
     """
 
     shards_parameters: ClassVar[bool] = False
     shares_batch: ClassVar[bool] = True
     single_process: ClassVar[bool] = False
     needs_process_group: ClassVar[bool] = False
+    exchanges_gradients: ClassVar[bool] = False
     name: str
 
     def build(self, device: torch.device) -> TrainingStrategy:
@@ -60,6 +62,7 @@ class Single(StrategyConfig):
 class DataParallel(StrategyConfig):
     """Every process holds the model and a share of the batch; gradients are summed."""
 
+    exchanges_gradients: ClassVar[bool] = True
     name: Literal["ddp"] = "ddp"
 
     def build(self, device: torch.device) -> TrainingStrategy:

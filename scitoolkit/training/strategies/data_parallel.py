@@ -1,8 +1,7 @@
 """Data-parallel training: every rank holds the model and a share of the batch.
 
-All gradients are summed in one flat all-reduce after the backward pass. torch's
-DistributedDataParallel re-orders its buckets after the first step, so with it a resumed run would
-add in another order on more than two ranks and not be bit-identical.
+Gradients are summed in buckets of a fixed order while the backward pass goes on, see
+`exchange.buckets`.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from scitoolkit.training.exchange.buckets import GradientBuckets
+from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.strategies.base import TrainingStrategy
 from scitoolkit.training.strategies.batch_norm import SynchronisedBatchNorm
 
@@ -39,6 +40,7 @@ class DataParallelStrategy(TrainingStrategy):
         self.agrees_on_errors = type(self).agrees_on_errors and not communicating_model
         self._communicating_model = communicating_model
         self._batch_norm: SynchronisedBatchNorm | None = None
+        self._buckets: GradientBuckets | None = None
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Copy rank 0's weights and buffers to all ranks; synchronise batch normalisation."""
@@ -50,7 +52,11 @@ class DataParallelStrategy(TrainingStrategy):
         return model
 
     def restore(self, model: nn.Module) -> nn.Module:
-        """Give the normalisations their usual forward methods back."""
+        """Give the normalisations their usual forward methods back; remove the hooks."""
+        if self._buckets is not None:
+            self._buckets.detach()
+            for parameter in model.parameters():
+                parameter.grad = None  # a view that would keep a whole bucket
         if self._batch_norm is not None:
             self._batch_norm.detach()
         return model
@@ -67,37 +73,34 @@ class DataParallelStrategy(TrainingStrategy):
         total, *raised = message.tolist()
         return total, [number > 0 for number in raised]
 
+    def attach(self, parameters: Sequence[nn.Parameter], exchange: ExchangeConfig) -> None:
+        """Lay out the buckets of the exchange."""
+        if self.world > 1:
+            self._buckets = GradientBuckets(parameters, exchange.build(), exchange.bucket_mib)
+
+    def begin_exchange(self) -> None:
+        """Let gradients be sent as they come, unless ranks communicate inside the model."""
+        if self._buckets is not None and self.agrees_on_errors:
+            self._buckets.begin()
+
     def reduce_gradients(self, parameters: Sequence[nn.Parameter], failed: bool) -> bool:
-        """Sum in one flat all-reduce; a parameter without gradient on this rank counts as 0.
+        """Finish the exchange; a parameter without gradient on this rank counts as 0.
 
         The flag travels with the gradients, so that a rank whose loss raised an error neither
         leaves the others waiting nor costs another message.
         """
-        if self.world == 1:
-            return failed
-        for parameter in parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        by_dtype: dict[torch.dtype, list[Tensor]] = {}
-        for parameter in parameters:
-            assert parameter.grad is not None
-            by_dtype.setdefault(parameter.grad.dtype, []).append(parameter.grad)
-        for gradients in by_dtype.values():
-            flag = gradients[0].new_full((1,), float(failed))
-            flat = torch.cat([*(g.reshape(-1) for g in gradients), flag])
-            dist.all_reduce(flat)
-            *parts, flag = flat.split([*(g.numel() for g in gradients), 1])
-            failed = failed or bool(flag.item())
-            torch._foreach_copy_(
-                gradients, [p.view_as(g) for p, g in zip(parts, gradients, strict=True)]
-            )
-        return failed
+        return self._buckets.finish(failed) if self._buckets is not None else failed
 
     def sum(self, values: list[float]) -> list[float]:
         """Sum over the ranks, in float64."""
         tensor = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(tensor)
         return tensor.tolist()
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Sum in one all-reduce."""
+        dist.all_reduce(tensor)
+        return tensor
 
     def sync_buffers(self, buffers: Sequence[Tensor]) -> None:
         """Broadcast from rank 0, as running statistics differ between ranks."""

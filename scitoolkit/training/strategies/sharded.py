@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.sharding import whole
 from scitoolkit.training.strategies.data_parallel import DataParallelStrategy
 
@@ -60,6 +61,9 @@ class ShardedStrategy(DataParallelStrategy):
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
+
+    def attach(self, parameters: Sequence[nn.Parameter], exchange: ExchangeConfig) -> None:
+        """Do nothing: FSDP2 sums the gradients."""
 
     def reduce_gradients(self, parameters: Sequence[nn.Parameter], failed: bool) -> bool:
         """Do nothing: FSDP2 has reduced them in the backward pass, or lost a rank there."""

@@ -12,9 +12,15 @@ from torch.utils.data import DataLoader
 from scitoolkit.graphs.mesh_task import FlowLoader
 from scitoolkit.graphs.task import PartLoader
 from scitoolkit.io.loader import ArraySource, BatchLoader
-from scitoolkit.testing import LoaderContract, LoggerContract, OptimizerContract
+from scitoolkit.testing import (
+    ExchangeContract,
+    LoaderContract,
+    LoggerContract,
+    OptimizerContract,
+)
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training.batches import DataLoaderBatches
+from scitoolkit.training.exchange.config import exchanges
 from scitoolkit.training.loggers import loggers
 from scitoolkit.training.optim.optimizers import optimizers
 
@@ -25,6 +31,12 @@ class TestOptimizers(OptimizerContract):
     @pytest.fixture(params=optimizers.names())
     def optimizer(self, request):
         return optimizers.get(request.param)()
+
+
+class TestExchanges(ExchangeContract):
+    @pytest.fixture(params=exchanges.names())
+    def exchange(self, request):
+        return exchanges.get(request.param)()
 
 
 class TestLoggers(LoggerContract):

@@ -1,0 +1,167 @@
+"""Gauss-Newton beside Adam and scipy's least_squares on three fits; Jorge beside its rivals.
+
+Both optimizers run in the trainer, on the same task, batch (the whole set) and start, in CPU time
+on one thread. Adam has a cosine schedule and the best of three rates; the time of the other rates
+is not counted. `least_squares` gets our Jacobian and Adam's time. A fourth fit, a potential whose
+layers are narrow, counts in no figure: Gauss-Newton ends in a worse minimum there. Jorge's rivals
+come from pytorch-optimizer, each with the best of its rates, and run in their environment (`make
+peers`): `jorge_over_X` is Jorge's time to X's final test loss over X's time, the median over
+seeds, null where Jorge does not get there in most seeds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PEER = HERE.parent / ".venv-peers" / "optimizers" / "bin" / "python"
+RATES = (3e-3, 1e-2, 3e-2)
+STEPS = {"forecast": 2500, "poisson": 1500, "potential": 2500}
+SCIPY_LABEL = {True: "trf", False: "lm"}
+
+
+class Clock:
+    """A callback that notes CPU time and loss of every step, and ends a training."""
+
+    wants_every_step = False
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.seconds, self.times, self.losses = seconds, [], []
+        self.should_stop = False
+
+    def on_fit_start(self, trainer) -> None:
+        self._start = time.process_time()
+
+    def on_log(self, trainer, values) -> None:
+        self.times.append(time.process_time() - self._start)
+        self.losses.append(values["loss"])
+        self.should_stop = self.seconds is not None and self.times[-1] > self.seconds
+
+    def on_validation(self, trainer, values) -> None: ...
+    def on_fit_end(self, trainer) -> None: ...
+
+    def reached(self, loss: float) -> float | None:
+        pairs = zip(self.times, self.losses, strict=True)
+        return next((time for time, value in pairs if value <= loss), None)
+
+
+def trained(make, steps: int, seconds: float | None = None, **settings) -> tuple[Clock, object]:
+    from scitoolkit.testing.loaders import TensorLoader
+    from scitoolkit.training import Trainer, TrainingConfig
+
+    task, clock = make(), Clock(seconds)
+    samples = len(next(iter(task.data.values())))
+    config = TrainingConfig(
+        steps=steps, batch_size=samples, log_every=1, progress=False, device="cpu", **settings
+    )
+    loader = TensorLoader(task.data, samples, shuffle=False)
+    Trainer(task, config, callbacks=[clock]).fit(loader)
+    return clock, task
+
+
+def by_scipy(make, seconds: float) -> dict:
+    """Return the loss that least_squares reaches in `seconds` with our residuals and Jacobian."""
+    import torch
+    from scipy.optimize import least_squares
+
+    from scitoolkit.training.optim.residuals import StepResiduals
+
+    class Over(Exception):
+        pass
+
+    task = make()
+    names, parameters = zip(*task.model.named_parameters(), strict=True)
+    samples = len(next(iter(task.data.values())))
+    residuals = StepResiduals(task, names, [task.data], samples, lambda tensor: tensor)
+    sizes = [p.numel() for p in parameters]
+    begun, best, calls = time.process_time(), [float("inf")], [0]
+
+    def weights(flat):
+        parts = torch.tensor(flat).split(sizes)
+        return [part.view_as(p) for part, p in zip(parts, parameters, strict=True)]
+
+    def values(flat):
+        if time.process_time() - begun > seconds:
+            raise Over
+        calls[0] += 1
+        found = residuals.values(weights(flat))
+        best[0] = min(best[0], float(found.square().sum()))
+        return found.numpy()
+
+    start = torch.cat([p.detach().flatten() for p in parameters]).numpy()
+    method = SCIPY_LABEL[sum(sizes) > samples]
+    try:
+        least_squares(values, start, lambda w: residuals.rows(weights(w))[1].numpy(),
+                      method=method, x_scale="jac")  # fmt: skip
+    except Over:
+        pass
+    return {"method": method, "loss": best[0], "evaluations": calls[0],
+            "seconds": time.process_time() - begun}  # fmt: skip
+
+
+def one_fit(make, steps: int) -> dict:
+    import torch
+
+    runs = {}
+    for rate in RATES:
+        optimizer = {"name": "adam", "lr": rate}
+        clock, _ = trained(make, steps, optimizer=optimizer, schedule={"name": "cosine"})
+        runs[rate] = clock
+    rate = min(runs, key=lambda r: min(runs[r].losses))
+    adam = runs[rate]
+    best, seconds = min(adam.losses), adam.times[-1]
+    ours, task = trained(make, 10_000, seconds, optimizer={"name": "gauss_newton"})
+    with torch.no_grad():
+        final = float(task.metrics(task.data)["loss"])
+    reached = ours.reached(best)
+    # The recomputed loss must be what the steps reported, or no ratio is printed.
+    if not final <= ours.losses[-1] * (1 + 1e-6):
+        raise SystemExit(f"red gate: loss {final} after steps that reported {ours.losses[-1]}")
+    return {
+        "parameters": sum(p.numel() for p in task.model.parameters()),
+        "residuals": len(next(iter(task.data.values()))),
+        "adam_rate": rate, "adam_steps": steps, "adam_loss": best, "adam_seconds": seconds,
+        "gauss_newton_loss": final, "gauss_newton_steps": len(ours.losses),
+        "gauss_newton_seconds_to_adam": reached,
+        "time_ratio": None if reached is None else reached / seconds,
+        "residual_over_adam": final / best,
+        "least_squares": by_scipy(make, seconds),
+    }  # fmt: skip
+
+
+def run() -> dict:
+    import torch
+    from _measure import machine
+    from _second_order_fits import FITS, narrow_potential
+
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    trained(FITS["potential"], 3, optimizer={"name": "gauss_newton"})  # imports, first compilation
+    fits = {name: one_fit(make, STEPS[name]) for name, make in FITS.items()}
+    ratios = [fit["time_ratio"] for fit in fits.values()]
+    figures = {
+        "gauss_newton_time_ratio_max": None if None in ratios else max(ratios),
+        "gauss_newton_time_ratio_pde": fits["poisson"]["time_ratio"],
+        "residual_over_adam": max(fit["residual_over_adam"] for fit in fits.values()),
+    }
+    narrow = one_fit(narrow_potential, STEPS["potential"])
+    return {**figures, **rivals(), "fits": fits, "narrow_potential": narrow, **machine()}
+
+
+def rivals() -> dict:
+    """Run `_second_order_rivals.py` in the environment of pytorch-optimizer."""
+    if not PEER.exists():
+        print("no .venv-peers/optimizers: `make peers`; Jorge is left out", file=sys.stderr)
+        return dict.fromkeys(("jorge_over_shampoo", "jorge_over_adamw", "jorge_over_soap"))
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [PEER, HERE / "_second_order_rivals.py"], stdout=subprocess.PIPE, text=True, check=True,
+        env=environment,
+    )  # fmt: skip
+    return json.loads(done.stdout.splitlines()[-1])
