@@ -103,6 +103,16 @@ ROWS = {
         "persistence 1; linear extrapolation {linear_over_persistence_max:.2f} after one step; "
         "h5py + DataLoader waits {dataloader_wait_share:.0%}",
     ),
+    "emulation_uncertainty": (
+        "90 % intervals of rollouts, leads of 1 to 16 steps",
+        "Kuramoto-Sivashinsky, {trajectories[1]} trajectories to calibrate on, {trajectories[2]} "
+        "others to test",
+        "coverage {coverage90_min:.3f} to {coverage90_max:.3f} over all leads; CRPS at most "
+        "{crps_over_mae_max:.2f} of the mean absolute error; {members} members, "
+        "{train_cpu_seconds:.0f} CPU-s",
+        "the members' spread as it is: coverage {coverage_of_the_spread_alone[0]:.2f} after one "
+        "step",
+    ),
     "superres_rb2d": (
         "Super-resolution of turbulent convection, 16 x 64 x 256 nodes from 4 x 8 x 32",
         "Rayleigh-Bénard at Ra 10⁶, 40 frames of one flow to learn from, 16 of another to test",
@@ -255,6 +265,21 @@ ROWS = {
         "{speed_mbps_in:.0f} in, {speed_mbps_out:.0f} out, at most {speed_size_over_sz3:.2f} of "
         "SZ3's bytes; 1 GB in {rss_1gb_mib:.0f} MiB; a chunk of 64³ in {random_access_ms:.1f} ms",
         "SZ3 {sz3_mbps_in:.0f} in, {sz3_mbps_out:.0f} out",
+    ),
+    "vlasov": (
+        "Vlasov equation in 1X1V, modal DG of degree 2, a degree of freedom and stage",
+        "64 x 256 cells, one thread",
+        "{ns_per_dof:.2f} ns; Landau damping off by {landau_error:.0e}, two-stream growth by "
+        "{two_stream_error:.1e}, mass by {mass_error:.0e}; order {order_p2:.2f}",
+        "collocated numba {over_numba:.1f} x slower, NumPy by BLAS {over_numpy:.0f} x",
+    ),
+    "submatrix": (
+        "Density matrix of tight-binding carbon by submatrices",
+        "crystals of {orbitals[0]:,} to {orbitals[1]:,} orbitals",
+        "energy to {energy_error:.0e}, forces to {force_error:.0e} of exact; error estimate within "
+        "a factor {estimate_factor:.1f}; time linear within {linearity_error:.0%}; faster than "
+        "dense above {crossover_orbitals:,.0f} orbitals",
+        "sparse purification (scipy) {over_purification:.1f} x slower",
     ),
     "search_overhead": (
         "Architecture search, 32 workers",

@@ -193,7 +193,7 @@ class UncertaintyConfig(Config):
     members: PositiveInt = 4
     coverage: Annotated[float, Field(gt=0, lt=1)] = 0.9
     steps: PositiveInt = 16
-    starts: PositiveInt = 2
+    starts: PositiveInt = 4
 
 
 class EmulationConfig(SeededConfig):
