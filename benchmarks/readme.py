@@ -20,13 +20,14 @@ import _exchange_table
 import _products_table
 import _readers_table
 import _rivals_table
+import _s_step_table
 import _second_order_table
 import _sizes_table
 from _stored import ROOT, between
 
 TABLES = (
     _products_table, _ablation_table, _sizes_table, _readers_table, _second_order_table,
-    _rivals_table, _exchange_table,
+    _rivals_table, _exchange_table, _s_step_table,
 )  # fmt: skip
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
