@@ -1,7 +1,7 @@
 """Intervals of rollouts of the Kuramoto-Sivashinsky equation on trajectories never seen.
 
 Four emulators are trained side by side on 32 trajectories (period 22, 64 points, a step of 1),
-calibrated on 48 others and judged on 48 more, 16 leads each. The peers are the deterministic
+calibrated on 64 others and judged on 64 more, 16 leads each. The peers are the deterministic
 forecast (a CRPS is its mean absolute error where the forecast is one number) and the members'
 spread as it is, a normal distribution that nobody calibrated.
 """
@@ -26,7 +26,7 @@ from scitoolkit.emulation.pipeline import train
 from scitoolkit.generators.kuramoto_sivashinsky import KuramotoSivashinsky
 from scitoolkit.io.fields import write_fields
 
-TRAIN, CALIBRATION, TEST, FRAMES, LEADS, MEMBERS = 32, 48, 48, 48, 16, 4
+TRAIN, CALIBRATION, TEST, FRAMES, LEADS, MEMBERS = 32, 64, 64, 48, 16, 4
 
 
 def run() -> dict:
@@ -50,7 +50,8 @@ def settings(folder: Path) -> list[str]:
         f"split.train={TRAIN}", f"split.validation={CALIBRATION}", f"split.test={TEST}",
         "boundary={x: circular}", "repeats=4",
         "model={name: unet, widths: [32, 64], blocks: 1}",
-        f"uncertainty={{members: {MEMBERS}, steps: {LEADS}}}", "rollout={steps: 2, begin: 0.7}",
+        "guards=[{name: spectral_filter}, {name: fixed_mean, values: {u: 0.0}}]",
+        f"uncertainty={{members: {MEMBERS}, steps: {LEADS}}}", "rollout={steps: 3, begin: 0.5}",
         "training={steps: 1200, batch_size: 32, optimizer: {name: muon, lr: 0.004}, "
         "schedule: {name: cosine}, progress: false}", f"run.root={folder}/runs",
     ]  # fmt: skip

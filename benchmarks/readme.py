@@ -23,11 +23,12 @@ import _rivals_table
 import _s_step_table
 import _second_order_table
 import _sizes_table
+import _speed_table
 from _stored import ROOT, between
 
 TABLES = (
     _products_table, _ablation_table, _sizes_table, _readers_table, _second_order_table,
-    _rivals_table, _exchange_table, _s_step_table,
+    _rivals_table, _exchange_table, _s_step_table, _speed_table,
 )  # fmt: skip
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
@@ -247,6 +248,14 @@ ROWS = {
         "peer, worst {size_worst_shipped:.2f} and {size_worst_fresh:.2f}; lines at most "
         "{size_1d_worst:.2f}",
         "the smallest of SZ3 (best of four settings), SPERR and ZFP: 1",
+    ),
+    "compression_speed": (
+        "MB/s at a bound of 0.1 % of the range, one core",
+        "turbulence mirrored to 256³ (67 MB); 1 GB for memory and random access",
+        "`--for size` {size_mbps_in:.0f} in, {size_mbps_out:.0f} out; `--for speed` "
+        "{speed_mbps_in:.0f} in, {speed_mbps_out:.0f} out, at most {speed_size_over_sz3:.2f} of "
+        "SZ3's bytes; 1 GB in {rss_1gb_mib:.0f} MiB; a chunk of 64³ in {random_access_ms:.1f} ms",
+        "SZ3 {sz3_mbps_in:.0f} in, {sz3_mbps_out:.0f} out",
     ),
     "search_overhead": (
         "Architecture search, 32 workers",

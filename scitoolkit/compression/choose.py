@@ -31,7 +31,7 @@ DEFAULT_EXCHANGE = 7.0
 # Drop candidates more than 1.4x the smallest: users of an error bound want small files.
 MAX_GROWTH = 1.4
 # Larger fields than this have their codec chosen on a block of about so many points.
-SAMPLED_FROM, SAMPLED_POINTS = 1 << 20, 1 << 18
+SAMPLED_FROM, SAMPLED_POINTS = 1 << 20, 3 << 15
 
 
 class Options(Config):

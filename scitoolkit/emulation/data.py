@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.log import get_logger
 from scitoolkit.core.units import same_unit
 from scitoolkit.emulation.config import DataConfig
 from scitoolkit.emulation.variables import Layout, read_layout
@@ -21,6 +22,8 @@ from scitoolkit.io.campaign.masking import with_mask
 from scitoolkit.io.campaign.parameters import with_parameters
 from scitoolkit.io.campaign.rows import Rows, row_sets
 from scitoolkit.io.campaign.windows import CampaignWindows
+
+log = get_logger(__name__)
 
 
 @dataclass
@@ -128,6 +131,7 @@ def open_data(
     Raises:
         DataError: what is wrong with a file, a variable, its dims or its grid.
     """
+    own = path is None
     path = config.path if path is None else path
     options = Options(
         config.sample_dim, config.dims, config.grid, config.files, config.pattern, config.lead,
@@ -159,6 +163,8 @@ def open_data(
         layout = replace(layout, mask=pack(valid))
     if like is not None:
         _require_like(layout, like, where)
+        if not own:
+            _warn_outside(campaign, like)
     return Data(campaign, dataset, layout, where)
 
 
@@ -177,6 +183,20 @@ def _require_unit(
                 where=f"{where}: variable {name}",
                 fix=f"convert the file, or expect {str(found)!r}",
             )
+
+
+def _warn_outside(campaign: Campaign, like: Layout) -> None:
+    """Warn of parameters that the emulator did not learn from."""
+    for name, (low, high) in like.parameter_ranges.items():
+        values = campaign.parameters[name]
+        outside = np.flatnonzero((values < low) | (values > high))
+        if len(outside):
+            worst = int(outside[np.argmax(np.maximum(low - values, values - high)[outside])])
+            log.warning(
+                "%s is %g in simulation %s; the emulator learned from %g to %g: "
+                "it extrapolates in %d of %d simulations",
+                name, values[worst], campaign.labels[worst], low, high, len(outside), len(values),
+            )  # fmt: skip
 
 
 def _require_like(found: Layout, expected: Layout, where: str) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import Logger
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from scitoolkit.core.errors import ConfigError, DataError
@@ -224,6 +225,12 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
     index = data.campaign.index
     parts = training_part(config, data)
     require_no_leak(data.campaign, parts)
+    trained = index.simulation_of(np.array([block.start for block in parts["train"]]))
+    ranges = {
+        name: (float(values[trained].min()), float(values[trained].max()))
+        for name, values in data.campaign.parameters.items()
+    }
+    data.layout = replace(data.layout, parameter_ranges=ranges)
     emulator = build_any(config, data.layout)
     refuse_broken_guards(config, data, parts["train"])
     if twice := set(emulator.determined) & set(_diagnosed(config)):

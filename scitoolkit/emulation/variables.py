@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -68,6 +68,7 @@ class Layout:
         sample_dim: the dim that counts samples.
         step: difference of `sample_dim` between input and output where it is even, else None.
         mask: the valid cells as a text, "" where all are.
+        parameter_ranges: {parameter: its least and largest value in the training part}.
     """
 
     inputs: tuple[Variable, ...]
@@ -77,6 +78,7 @@ class Layout:
     sample_dim: str
     step: float | None = None
     mask: str = ""
+    parameter_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def state(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from scitoolkit.graphs.collectives import FetchHalo
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.tags import Tag, put_tag
-from scitoolkit.ops.attention import graph_attention
+from scitoolkit.ops.attention import additive_attention, graph_attention
 
 
 def attention(layer: Any, part: Part, x: Tensor) -> Tensor:
@@ -22,11 +22,28 @@ def attention(layer: Any, part: Part, x: Tensor) -> Tensor:
         right = (every * layer.att_src).sum(2)
         pattern = part.pattern(loops=layer.add_self_loops)
         out = graph_attention(pattern, left, right, every, slope=layer.negative_slope)
-        out = out.flatten(1) if layer.concat else out.mean(1)
-        if layer.res is not None:
-            out = out + layer.res(x)
-        if layer.bias is not None:
-            out = out + layer.bias
+        return _finished(layer, part, x, out)
+
+
+def attention_of_sums(layer: Any, part: Part, x: Tensor) -> Tensor:
+    """Return what GATv2Conv returns, shape (n_own, heads x width) or (n_own, width)."""
+    heads = (-1, layer.heads, layer.out_channels)
+    with torch._C.DisableTorchFunction():
+        rows = layer.lin_l(x)
+        left = (rows if layer.share_weights else layer.lin_r(x)).view(heads)
+        every = _with_halo(part, rows).view(heads)
+        pattern = part.pattern(loops=layer.add_self_loops)
+        slope = layer.negative_slope
+        out = additive_attention(pattern, left, every, layer.att[0], slope=slope)
+        return _finished(layer, part, x, out)
+
+
+def _finished(layer: Any, part: Part, x: Tensor, out: Tensor) -> Tensor:
+    out = out.flatten(1) if layer.concat else out.mean(1)
+    if layer.res is not None:
+        out = out + layer.res(x)
+    if layer.bias is not None:
+        out = out + layer.bias
     return put_tag(out, Tag(0, part.nodes))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.graphs.fast_attention import attention
+from scitoolkit.graphs.fast_attention import attention, attention_of_sums
 from scitoolkit.graphs.moved_part import part_on
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.tags import SOURCE, TARGET, Tag, put_tag, tag_of
@@ -25,12 +25,15 @@ def fast_forward(layer: nn.Module) -> FastForward | None:
 
     forms: dict[type, FastForward] = {
         layers.GCNConv: _gcn, layers.SAGEConv: _sage, layers.GINConv: _gin,
-        layers.GATConv: attention, layers.APPNP: _appnp, layers.SGConv: _simple,
+        layers.GATConv: attention, layers.GATv2Conv: attention_of_sums,
+        layers.APPNP: _appnp, layers.SGConv: _simple,
         layers.SSGConv: _spectral, layers.TAGConv: _adaptive, layers.LGConv: _light,
         layers.ARMAConv: _arma,
     }  # fmt: skip
     # The proof drops nothing and runs a model once: it sees neither of these.
-    drops_edges = isinstance(layer, (layers.APPNP, layers.GATConv)) and layer.dropout > 0
+    drops_edges = (
+        isinstance(layer, (layers.APPNP, layers.GATConv, layers.GATv2Conv)) and layer.dropout > 0
+    )
     keeps_sums = isinstance(layer, (layers.SGConv, layers.SSGConv)) and layer.cached
     return None if drops_edges or keeps_sums else forms.get(type(layer))
 
@@ -39,7 +42,14 @@ def passes_once(layer: nn.Module) -> bool:
     """Return whether a layer with a sparse form reads neighbours' rows, not those of theirs."""
     from torch_geometric import nn as layers
 
-    once = (layers.GCNConv, layers.SAGEConv, layers.GINConv, layers.GATConv, layers.LGConv)
+    once = (
+        layers.GCNConv,
+        layers.SAGEConv,
+        layers.GINConv,
+        layers.GATConv,
+        layers.GATv2Conv,
+        layers.LGConv,
+    )
     return type(layer) in once
 
 

@@ -185,6 +185,11 @@ def _results(
     graph: Graph, averages: np.ndarray, record: dict[str, Any], config: GraphConfig
 ) -> Results:
     target, name = graph.learned, config.model.name
+    if graph.num_classes > record["outputs"]:
+        raise DataError(
+            f"{graph.num_classes} {config.data.target}", where=graph.where,
+            allowed=f"at most the {record['outputs']} of training",
+        )  # fmt: skip
     found = {name: target.decided(averages)}
     if len(graph.parts.get("train", ())):
         found["label propagation"] = baselines.label_propagation(graph)

@@ -54,7 +54,8 @@ def test_validate_imports_no_torch():
 
 
 def test_inspect_imports_neither_torch_nor_xarray():
-    files = ["ersst_v5/ersstv5_monthly_2deg_201001-202008.nc", "nyx_small/nyx_z255_32.h5"]
+    files = ["ersst_v5/ersstv5_monthly_2deg_201001-202008.nc", "nyx_small/nyx_z255_32.h5",
+             "cora/cora.npz"]  # fmt: skip
     commands = [["inspect", str(ROOT / "datasets" / file)] for file in files]
     assert first_to_import_torch(commands) == []
     assert first_to_import_torch(commands, "xarray") == []  # a second with pandas and dask

@@ -3,6 +3,9 @@
  * Only integer arithmetic steers the coder, so that all machines decode alike.
  */
 
+/* One copy of the coder for each direction: the decoder's has no branch that the encoder needs. */
+#define INLINE static inline __attribute__((always_inline))
+
 /* ---- binary arithmetic coder: 32-bit range, 16-bit probabilities ---- */
 typedef struct { uint32_t low, high, x; uint8_t *buf; int64_t pos, cap; int decoding; } coder;
 
@@ -15,10 +18,18 @@ static inline void put_byte(coder *c, uint32_t byte) {
     if (c->pos < c->cap) c->buf[c->pos] = (uint8_t)byte;
     c->pos++;
 }
-static inline int code_bit(coder *c, int bit, uint32_t p1) {
+INLINE int code_bit(coder *c, int bit, uint32_t p1) {
     const uint32_t mid = c->low + (uint32_t)(((uint64_t)(c->high - c->low) * p1) >> 16);
     if (c->decoding) bit = c->x <= mid;
-    if (bit) c->high = mid; else c->low = mid + 1;
+    if (c->decoding) {  /* its bits cannot be guessed: no branch */
+        const uint32_t up = 0u - (uint32_t)bit;
+        c->high = (mid & up) | (c->high & ~up);
+        c->low = (c->low & up) | ((mid + 1) & ~up);
+    } else if (bit) {
+        c->high = mid;
+    } else {
+        c->low = mid + 1;
+    }
     while (((c->low ^ c->high) & 0xff000000u) == 0) {
         if (c->decoding) c->x = c->x << 8 | next_byte(c);
         else put_byte(c, c->high >> 24);
@@ -127,7 +138,7 @@ static inline void learn(model *m, int bit, uint32_t limit) {
         *m->at[i] = (uint32_t)(p << 10) | (n < limit ? n + 1 : n);
     }
 }
-static inline int code_mixed(model *m, coder *c, int bit, const uint32_t *ctx, int set,
+INLINE int code_mixed(model *m, coder *c, int bit, const uint32_t *ctx, int set,
                              uint32_t limit) {
     predict_bit(m, ctx, set);
     bit = code_bit(c, bit, (uint32_t)m->p16);
@@ -255,7 +266,7 @@ static inline void line_context(context *out, const uint16_t *mag, int64_t i) {
 }
 
 /* ---- one integer: zero?, sign, above 1?, then exponent and mantissa of the rest ---- */
-static inline int32_t code_rest(model *m, coder *c, int32_t v, const context *x) {
+INLINE int32_t code_rest(model *m, coder *c, int32_t v, const context *x) {
     const uint32_t u = (uint32_t)v + 1, a = log_bin(x->total), b = log_bin(x->near);
     const uint32_t set = (uint32_t)x->set;
     uint32_t ctx[INPUTS];
@@ -292,7 +303,7 @@ static inline int32_t code_rest(model *m, coder *c, int32_t v, const context *x)
     return (int32_t)(got - 1);
 }
 /* `models[0]` has predicted whether it is zero. */
-static inline int32_t code_predicted(model *models, coder *c, int32_t q, const context *x) {
+INLINE int32_t code_predicted(model *models, coder *c, int32_t q, const context *x) {
     const int negative = q < 0;
     if (negative) q = -q;
     const int nonzero = code_bit(c, q != 0, (uint32_t)models[0].p16);
@@ -311,7 +322,7 @@ static inline uint16_t magnitude(int32_t q) {
 
 /* The integers of all levels, coarse to fine; masked points (mask may be NULL) are zero and free.
  * A quantiser chooses each integer when the price of a zero is known. */
-static int code_levels(model *models, coder *c, const grid *g, const uint8_t *mask, int32_t *q,
+INLINE int code_levels(model *models, coder *c, const grid *g, const uint8_t *mask, int32_t *q,
                        uint16_t *mag, const quantiser *chosen) {
     seen *row = malloc(sizeof *row * (size_t)g->n[2]);
     uint16_t *zeros = calloc((size_t)g->n[2], sizeof *zeros);
@@ -344,7 +355,7 @@ static int code_levels(model *models, coder *c, const grid *g, const uint8_t *ma
     free(zeros);
     return 0;
 }
-static void code_line(model *models, coder *c, int64_t count, const uint8_t *mask, int32_t *q,
+INLINE void code_line(model *models, coder *c, int64_t count, const uint8_t *mask, int32_t *q,
                       uint16_t *mag) {
     for (int64_t i = 0; i < count; i++) {
         context ctx;
@@ -356,18 +367,26 @@ static void code_line(model *models, coder *c, int64_t count, const uint8_t *mas
     }
 }
 
+INLINE int64_t code_all(const grid *g, const uint8_t *mask, int32_t *q, uint8_t *buf, int64_t cap,
+                        model *models, uint16_t *mag, const quantiser *chosen, int as_line,
+                        int decoding) {
+    coder c = start_coder(buf, cap, decoding);
+    int status = 0;
+    if (as_line) code_line(models, &c, g->count, mask, q, mag);
+    else status = code_levels(models, &c, g, mask, q, mag, chosen);
+    return status < 0 ? status : decoding ? c.pos : end_coder(&c);
+}
 /* Code or decode all integers; returns the bytes used, negative on failure. */
 static int64_t code_integers(const grid *g, const uint8_t *mask, int32_t *q, uint8_t *buf,
                              int64_t cap, mixing m, int as_line, int decoding) {
     uint16_t *mag = calloc((size_t)g->count, sizeof *mag);
     model *models = make_models(m);
     int64_t used = SCK_MEMORY;
-    int status = 0;
     if (mag && models) {
-        coder c = start_coder(buf, cap, decoding);
-        if (as_line) code_line(models, &c, g->count, mask, q, mag);
-        else status = code_levels(models, &c, g, mask, q, mag, m.quantise);
-        used = status < 0 ? status : decoding ? c.pos : end_coder(&c);
+        used = as_line ? code_all(g, mask, q, buf, cap, models, mag, NULL, 1, decoding)
+            : decoding ? code_all(g, mask, q, buf, cap, models, mag, NULL, 0, 1)
+            : m.quantise ? code_all(g, mask, q, buf, cap, models, mag, m.quantise, 0, 0)
+            : code_all(g, mask, q, buf, cap, models, mag, NULL, 0, 0);
         if (decoding ? used > cap + 8 : used > cap) used = decoding ? SCK_DAMAGED : SCK_SPACE;
     }
     free(mag);

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.formats.base import Format, file_head, plain_dims
+from scitoolkit.io.formats.base import Format, Variable, file_head, plain_dims
 from scitoolkit.io.loader.files import DataFile
 from scitoolkit.io.loader.rows import StridedReader, missing_variable
 
@@ -47,14 +49,8 @@ class Npz(Format):
         """Read the arrays; those of numbers only."""
         import xarray as xr
 
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                arrays = {n: archive[n] for n in archive.files if _is_numbers(archive, n)}
-        except (zipfile.BadZipFile, EOFError) as error:
-            raise DataError(
-                f"damaged or truncated ({error})", where=str(path),
-                fix="copy or make the file again",
-            ) from None  # fmt: skip
+        with _reading(path), np.load(path, allow_pickle=False) as archive:
+            arrays = {n: archive[n] for n in archive.files if _is_numbers(archive, n)}
         shapes = {a.shape for a in arrays.values() if a.ndim}
         # Arrays of one shape share their dims; others cannot.
         same = len(shapes) <= 1
@@ -62,6 +58,20 @@ class Npz(Format):
             {n: (plain_dims(a.ndim) if same else _dims(n, a), a) for n, a in arrays.items()}
         )
         return dataset if chunks is None else dataset.chunk(chunks)
+
+    @classmethod
+    def variables(cls, path: Path) -> list[Variable]:
+        """Return the arrays of numbers by their headers; no values are read."""
+        found = []
+        with _reading(path), zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                shape, _, dtype, _ = _header(archive, member)
+                name = member.filename.removesuffix(".npy")
+                filters = "" if member.compress_type == zipfile.ZIP_STORED else "deflate"
+                if dtype.kind in "biufc":
+                    found.append(Variable(name, shape, plain_dims(len(shape)), dtype.str, "", None,
+                                          filters, member.compress_size))  # fmt: skip
+        return found
 
     @classmethod
     def row_readers(
@@ -74,7 +84,7 @@ class Npz(Format):
             DataError: an array is compressed, or in Fortran order.
         """
         file, readers = DataFile(path), {}
-        with zipfile.ZipFile(path) as archive:
+        with _reading(path), zipfile.ZipFile(path) as archive:
             members = {i.filename.removesuffix(".npy"): i for i in archive.infolist()}
             for name in names:
                 if name not in members:
@@ -99,6 +109,17 @@ class Npz(Format):
         return readers
 
 
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what a damaged archive raises into a DataError."""
+    try:
+        yield
+    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+        raise DataError(
+            f"damaged or truncated ({error})", where=str(path), fix="copy or make the file again"
+        ) from None
+
+
 def _dims(name: str, array: np.ndarray) -> tuple[str, ...]:
     return tuple(f"{name}_dim_{axis}" for axis in range(array.ndim))
 
@@ -117,7 +138,10 @@ def _along_first(layout: Layout) -> Layout:
 def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[Any, bool, np.dtype, int]:
     """Return shape, whether in Fortran order, dtype, and the length of the array's own header."""
     with archive.open(member) as stream:
-        version = np.lib.format.read_magic(stream)
+        try:
+            version = np.lib.format.read_magic(stream)
+        except ValueError as error:
+            raise zipfile.BadZipFile(f"{member.filename}: {error}") from None
         read = (
             np.lib.format.read_array_header_1_0 if version == (1, 0)
             else np.lib.format.read_array_header_2_0

@@ -23,7 +23,7 @@ BLOCK = 16  # nonzeros whose rows are in cache at a time
 
 
 @functools.cache
-def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
+def kernels(spec: str, dtype: torch.dtype, source: str = "attention.c") -> ctypes.CDLL:
     """Return the loaded kernels of `<heads>x<width>`, compiled on first use.
 
     Raises:
@@ -38,14 +38,16 @@ def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
     }  # fmt: skip
     lines = [f"#define {name} {value}" for name, value in constants.items()]
     head = "\n".join([f"typedef {REAL[dtype]} real;", *lines])
-    return load_library(f"{head}\n{read(__file__, 'attention.c')}")
+    return load_library(f"{head}\n{read(__file__, 'softmax.c')}\n{read(__file__, source)}")
 
 
-def _spec(x: Tensor) -> str:
+def spec_of(x: Tensor) -> str:
+    """Return what the kernels of x, shape (columns, heads, width), are generated for."""
     return f"{x.shape[1]}x{x.shape[2]}"
 
 
-def _scalar(number: float, like: Tensor) -> Tensor:
+def scalar(number: float, like: Tensor) -> Tensor:
+    """Return a number that C reads through a pointer."""
     return torch.tensor(number, dtype=like.dtype)
 
 
@@ -76,8 +78,8 @@ def attention(
     out = empty((left.shape[0], *x.shape[1:]), x)
     norm, positive, share = torch.empty_like(left), empty(out.shape, x), torch.empty_like(left)
     call(
-        kernels(_spec(x), x.dtype).attention, len(left), pointer, column, left, right, x,
-        _scalar(slope, x), out, norm, positive, share, torch.get_num_threads(),
+        kernels(spec_of(x), x.dtype).attention, len(left), pointer, column, left, right, x,
+        scalar(slope, x), out, norm, positive, share, torch.get_num_threads(),
     )  # fmt: skip
     return out, norm, positive, share
 
@@ -95,12 +97,12 @@ def attention_backward(
     rows, columns, factor, threads = (
         len(left),
         len(right),
-        _scalar(slope, x),
+        scalar(slope, x),
         torch.get_num_threads(),
     )
     by_left, by_right, by_x = torch.empty_like(left), torch.empty_like(right), empty(x.shape, x)
     of_rows = empty((rows, 3 * left.shape[1]), x)  # left, norm and <g, y> side by side
-    library = kernels(_spec(x), x.dtype)
+    library = kernels(spec_of(x), x.dtype)
     call(
         library.attention_rows, rows, left, out, norm, positive, share, grad, factor, of_rows,
         by_left, threads,

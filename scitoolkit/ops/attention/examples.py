@@ -21,3 +21,18 @@ def examples(numbers: Numbers) -> Iterator[Example]:
             f"{nonzeros} nonzeros, {heads} heads of {width}", f"{heads}x{width}", tensors,
             lambda run, left, right, x, m=pattern: run(m, left, right, x, 0.2),
         )  # fmt: skip
+
+
+def additive_examples(numbers: Numbers) -> Iterator[Example]:
+    """Yield the same for additive scores, with more rows than a task has."""
+    for nonzeros, heads, width, scale in ((90, 2, 8, 1), (600, 3, 5, 9), (0, 1, 4, 1)):
+        row = numbers.integers(70, nonzeros)
+        pattern = SparseMatrix.from_coo(row, numbers.integers(10, nonzeros), None, shape=(70, 10))
+        tensors = (
+            scale * numbers.normal(70, heads, width), numbers.normal(10, heads, width),
+            numbers.normal(heads, width),
+        )  # fmt: skip
+        yield Example(
+            f"{nonzeros} nonzeros, {heads} heads of {width}", f"{heads}x{width}", tensors,
+            lambda run, left, x, vector, m=pattern: run(m, left, x, vector, 0.2),
+        )  # fmt: skip

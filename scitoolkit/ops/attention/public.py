@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.ops.attention import cpu, reference
+from scitoolkit.ops.attention import additive, cpu, reference
 from scitoolkit.ops.codegen import GeneratedC, Operation, is_recorded
 from scitoolkit.ops.codegen.dispatch import check_tensor
 from scitoolkit.ops.spmm.matrix import SparseMatrix
@@ -17,23 +17,43 @@ def _reference(
     return reference.attention(matrix.rows, matrix.column, left, right, x, slope)
 
 
+def _additive_reference(
+    matrix: SparseMatrix, left: Tensor, x: Tensor, vector: Tensor, slope: float
+) -> Tensor:
+    return reference.additive(matrix.rows, matrix.column, left, x, vector, slope)
+
+
 OPERATION = Operation(
     "graph_attention", "softmax attention over the neighbours in a graph", _reference, 1,
     "scitoolkit.ops.attention.examples:examples",
 )  # fmt: skip
 
 
+ADDITIVE = Operation(
+    "additive_attention", "the same with scores of a vector and both ends' rows (GATv2)",
+    _additive_reference, 1, "scitoolkit.ops.attention.examples:additive_examples",
+)  # fmt: skip
+
+
+def _pattern(matrix: SparseMatrix, *tensors: Tensor) -> tuple[Tensor, ...]:
+    pointer, column = matrix.pointer, matrix.column
+    # Only the gradient needs the transpose, which has to be sorted.
+    transposed = matrix.transposed[:2] if is_recorded(*tensors) else (pointer[:0], column[:0])
+    return pointer, column, *transposed, *(each.contiguous() for each in tensors)
+
+
 @GeneratedC.serve("graph_attention", prepare=cpu.kernels)
 def _attention(
     matrix: SparseMatrix, left: Tensor, right: Tensor, x: Tensor, slope: float
 ) -> Tensor:
-    pointer, column = matrix.pointer, matrix.column
-    # Only the gradient needs the transpose, which has to be sorted.
-    recorded = is_recorded(left, right, x)
-    transposed = matrix.transposed[:2] if recorded else (pointer[:0], column[:0])
-    pattern = (pointer, column, *transposed)
-    dense = (each.contiguous() for each in (left, right, x))
-    return cpu.attention(*pattern, *dense, slope)[0]
+    return cpu.attention(*_pattern(matrix, left, right, x), slope)[0]
+
+
+@GeneratedC.serve("additive_attention", prepare=additive.kernels)
+def _additive(
+    matrix: SparseMatrix, left: Tensor, x: Tensor, vector: Tensor, slope: float
+) -> Tensor:
+    return additive.attention(*_pattern(matrix, left, x, vector), slope)[0]
 
 
 def graph_attention(
@@ -75,14 +95,61 @@ def graph_attention(
         >>> graph_attention(matrix, torch.zeros(1, 1), torch.zeros(2, 1), x).tolist()
         [[[2.0]]]
     """
+    heads, width = _heads_and_width(matrix, x, slope)
+    check_tensor("left", left, (matrix.num_rows, heads), x)
+    check_tensor("right", right, (matrix.num_columns, heads), x)
+    return OPERATION.choose(f"{heads}x{width}", x, backend)(matrix, left, right, x, slope)
+
+
+def additive_attention(
+    matrix: SparseMatrix,
+    left: Tensor,
+    x: Tensor,
+    vector: Tensor,
+    *,
+    slope: float = 0.2,
+    backend: str = "auto",
+) -> Tensor:
+    """Return the same with scores <vector, LeakyReLU(left[row] + x[column])> for each head.
+
+    So the order of a row's neighbours by weight can differ from row to row (GATv2, Brody et al.
+    2022, equation 7).
+
+    Args:
+        matrix: the pattern, shape (rows, columns); its values are not used.
+        left: shape (rows, heads, width), float32 or float64.
+        x: shape (columns, heads, width).
+        vector: shape (heads, width).
+        slope: of the LeakyReLU below 0.
+        backend: as for `graph_attention`.
+
+    Returns:
+        Shape (rows, heads, width); zero for rows without nonzeros.
+
+    Raises:
+        DataError: a shape or dtype that does not fit.
+        ConfigError: a slope outside of [0, 1].
+        BackendError: a backend is asked for that cannot run.
+
+    Example:
+        >>> import torch
+        >>> matrix = SparseMatrix.from_coo([0, 0], [0, 1], None, shape=(1, 2))
+        >>> x = torch.tensor([[[1.0]], [[3.0]]])
+        >>> additive_attention(matrix, torch.zeros(1, 1, 1), x, torch.zeros(1, 1)).tolist()
+        [[[2.0]]]
+    """
+    heads, width = _heads_and_width(matrix, x, slope)
+    check_tensor("left", left, (matrix.num_rows, heads, width), x)
+    check_tensor("vector", vector, (heads, width), x)
+    return ADDITIVE.choose(f"{heads}x{width}", x, backend)(matrix, left, x, vector, slope)
+
+
+def _heads_and_width(matrix: SparseMatrix, x: Tensor, slope: float) -> tuple[int, int]:
     if x.ndim != 3 or 0 in x.shape[1:]:
         raise DataError(
             f"expected x of shape ({matrix.num_columns}, heads, width), got {tuple(x.shape)}"
         )
-    heads = x.shape[1]
-    check_tensor("x", x, (matrix.num_columns, heads, "width"), x)
-    check_tensor("left", left, (matrix.num_rows, heads), x)
-    check_tensor("right", right, (matrix.num_columns, heads), x)
+    check_tensor("x", x, (matrix.num_columns, "heads", "width"), x)
     if not 0 <= slope <= 1:
         raise ConfigError(f"slope={slope}", allowed="0 to 1")
-    return OPERATION.choose(f"{heads}x{x.shape[2]}", x, backend)(matrix, left, right, x, slope)
+    return x.shape[1], x.shape[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 
@@ -26,13 +27,32 @@ def attention(
         >>> attention(*index, none, none, x, 0.2).flatten().tolist()
         [2.0, 0.0]
     """
-    column = column.long()
-    scores = nn.functional.leaky_relu(left[rows] + right[column], slope)
+    scores = nn.functional.leaky_relu(left[rows] + right[column.long()], slope)
+    return _averages(rows, column, scores, x, len(left))
+
+
+def additive(
+    rows: Tensor, column: Tensor, left: Tensor, x: Tensor, vector: Tensor, slope: float
+) -> Tensor:
+    """Return the same for scores <vector[h], LeakyReLU(left[i, h] + x[column[e], h])>.
+
+    Args:
+        rows, column: place of each nonzero, shape (nnz,).
+        left: shape (rows, heads, width).
+        x: shape (columns, heads, width).
+        vector: shape (heads, width).
+        slope: of the LeakyReLU below 0.
+    """
+    both = nn.functional.leaky_relu(left[rows] + x[column.long()], slope)
+    return _averages(rows, column, (both * vector).sum(2), x, len(left))
+
+
+def _averages(rows: Tensor, column: Tensor, scores: Tensor, x: Tensor, num_rows: int) -> Tensor:
     places = rows[:, None].expand_as(scores)
-    largest = left.detach().new_zeros(left.shape)
+    largest = scores.detach().new_zeros(num_rows, scores.shape[1])
     largest = largest.scatter_reduce(0, places, scores.detach(), "amax", include_self=False)
     weight = (scores - largest[rows]).exp()
-    total = left.new_zeros(left.shape).index_add(0, rows, weight)
+    total = torch.zeros_like(largest).index_add(0, rows, weight)
     weight = weight / total[rows]
-    out = x.new_zeros(len(left), *x.shape[1:])
-    return out.index_add(0, rows, weight[:, :, None] * x[column])
+    out = x.new_zeros(num_rows, *x.shape[1:])
+    return out.index_add(0, rows, weight[:, :, None] * x[column.long()])

@@ -158,7 +158,7 @@ def test_an_emulator_of_a_campaign_is_trained_and_evaluated(tmp_path, job):
 
 
 @pytest.mark.parametrize("way", ["table", "attribute"])
-def test_a_parameter_of_each_simulation_is_an_input(tmp_path, job, way):
+def test_a_parameter_of_each_simulation_is_an_input(tmp_path, job, way, caplog):
     """The change in a step is the parameter, drawn anew for each simulation."""
     rng, rates = np.random.default_rng(0), np.linspace(0.01, 0.1, 8)
     for i, rate in enumerate(rates):
@@ -186,7 +186,14 @@ def test_a_parameter_of_each_simulation_is_an_input(tmp_path, job, way):
     assert np.allclose(change, batch["rate"][:, 0], atol=1e-5)
     trained = api.train(path).path
     # A change that knows nothing of the rate is above .35 here.
+    assert "extrapolates" not in caplog.text
     assert api.evaluate(trained).metrics["one_step_over_persistence_u"] < 0.2
     api.predict(trained, tmp_path / "run3.nc", tmp_path / "next.nc")
     with xr.open_dataset(tmp_path / "next.nc") as found:
         assert float((found["u"][1] - found["u"][0]).mean()) == pytest.approx(rates[3], rel=0.1)
+    caplog.clear()
+    with xr.open_dataset(tmp_path / "run3.nc") as known:
+        write_fields(known.load().assign_attrs(rate=0.5), tmp_path / "run9.nc")
+    table.write_text("run,rate\nrun9,0.5\n")
+    api.predict(trained, tmp_path / "run9.nc", tmp_path / "next.nc")
+    assert "rate is 0.5 in simulation run9; the emulator learned from 0.01 to 0.087" in caplog.text

@@ -140,6 +140,10 @@ def test_a_file_with_other_features_is_refused(file, tmp_path):
     np.savez(other, edge_index=np.zeros((2, 1), int), x=np.zeros((3, 2)), y=np.zeros(3), test=[0])
     with pytest.raises(DataError, match=r"2 features a node.*5, as in training"):
         api.evaluate(run.path, other)
+    y = np.array([0, 7, 1])
+    np.savez(other, edge_index=np.zeros((2, 1), int), x=np.zeros((3, 5)), y=y, test=[0])
+    with pytest.raises(DataError, match=r"8 classes.*at most the 3 of training"):
+        api.evaluate(run.path, other)
 
 
 def test_configurations_that_cannot_run(file, tmp_path):

@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import multiprocessing
+import os
+import signal
 
 import h5py
 import numpy as np
@@ -10,6 +13,7 @@ import torch
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.graphs import partitioner
+from scitoolkit.graphs.arrays_on_disk import write_array
 from scitoolkit.graphs.communicator import Traffic
 from scitoolkit.graphs.graph import Graph, write_graph
 from scitoolkit.graphs.grid import Grid
@@ -106,6 +110,43 @@ def test_an_interrupted_partition_is_continued(file, tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(partitioner._Partitioner, "_count", None)
             assert partition_edges(file, folder, 3, method="clusters").header == wanted
+
+
+def test_a_partition_that_was_killed_is_continued(file, tmp_path, monkeypatch):
+    wanted = partition_edges(file, tmp_path / "at once", 3).header
+    written = iter(range(9))
+
+    def write(path, array):
+        if next(written) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write_array(path, array)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(partitioner, "write_array", write)
+        child = multiprocessing.get_context("fork").Process(
+            target=partition_edges, args=(file, tmp_path / "parts", 3)
+        )
+        child.start()
+        child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    with pytest.raises(DataError, match="not finished"):
+        PartitionedGraph.open(tmp_path / "parts")
+    assert partition_edges(file, tmp_path / "parts", 3).header == wanted
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ({"y": np.r_[np.zeros(49), -2]}, "labels include -2"),
+        ({"y": np.r_[np.zeros(49), 0.5]}, "labels include 0.5"),
+        ({"y": np.zeros(50), "train": [1, 2], "test": [2]}, "share 1 nodes, such as 2"),
+        ({"y": np.zeros(50), "train": [50]}, "names node 50"),
+    ],
+)
+def test_data_of_nodes_that_do_not_fit_are_refused(graph, tmp_path, nodes, message):
+    np.savez(tmp_path / "n.npz", x=np.zeros((50, 2)), **nodes)
+    with pytest.raises(DataError, match=message):
+        partition_edges(as_npy(graph, tmp_path), tmp_path / "p", 2, nodes=tmp_path / "n.npz")
 
 
 def test_an_unfinished_partition_of_another_call_is_refused(file, tmp_path, monkeypatch):

@@ -137,6 +137,9 @@ def test_layers_are_sparse_products_where_they_are_equal(graph):
                    pyg.TAGConv(6, 3), pyg.TAGConv(6, 9, K=2), pyg.TAGConv(6, 3, normalize=False),
                    pyg.ARMAConv(6, 3, num_stacks=2, num_layers=3, dropout=0.5),
                    pyg.ARMAConv(6, 3, num_layers=2, shared_weights=True),
+                   pyg.GATv2Conv(6, 3, heads=2), pyg.GATv2Conv(6, 4, 3, concat=False),
+                   pyg.GATv2Conv(6, 3, residual=True),
+                   pyg.GATv2Conv(6, 3, share_weights=True, add_self_loops=False),
                    pyg.GATConv(6, 3, add_self_loops=False, negative_slope=0.0)):  # fmt: skip
         assert prove(linear, part).fast == ("",)
     for other in (pyg.APPNP(3, 0.1, dropout=0.5), pyg.SGConv(6, 3, K=2, cached=True),

@@ -13,6 +13,7 @@ from scitoolkit.compression.config import FileConfig
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.io.fields import open_fields, packages_for, write_fields
 from scitoolkit.io.formats import Format, format_of, formats, writing_format
+from scitoolkit.io.inspect import describe
 from scitoolkit.testing.format import FormatContract, sample_fields
 
 
@@ -91,3 +92,14 @@ def test_packages_of_a_store_and_of_several_files_are_named(tmp_path):
     assert packages_for(tmp_path / "s.zarr") == ("zarr",)
     config = FileConfig(path=tmp_path / "s.zarr")
     assert config.required_packages() == ("zarr",)
+
+
+def test_npz_is_described_by_its_headers(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, u=np.zeros((1000, 8), "f4"), names=np.array(["a", "b"]))
+    found = describe(path)["variables"]
+    assert [(v["name"], v["shape"], v["filters"]) for v in found] == [("u", (1000, 8), "deflate")]
+    assert found[0]["stored_bytes"] < 1000
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(DataError, match="damaged or truncated"):
+        describe(path)

@@ -1,0 +1,84 @@
+"""The kernels of additive attention (GATv2): one pass over the nonzeros forward, two backward."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import torch
+from torch import Tensor
+
+from scitoolkit.ops.attention.cpu import kernels as kernels_of
+from scitoolkit.ops.attention.cpu import scalar, spec_of
+from scitoolkit.ops.codegen import call, differentiable, empty
+
+ROWS_PER_TASK = 64  # as in softmax.c
+
+
+@functools.cache
+def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
+    """Return the loaded kernels of `<heads>x<width>`, compiled on first use.
+
+    Raises:
+        BackendError: no compiler, or one that fails.
+    """
+    return kernels_of(spec, dtype, "additive.c")
+
+
+def _fake(pointer, column, t_pointer, t_column, left, x, vector, slope):
+    return torch.empty_like(left), left.new_empty(left.shape[:2])
+
+
+def _save(ctx, inputs, output) -> None:
+    *tensors, ctx.slope = inputs
+    ctx.save_for_backward(*tensors, *output)
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx, grad, _):
+    if grad is None:
+        return (None,) * 8
+    of_inputs = attention_backward(*ctx.saved_tensors, grad.contiguous(), ctx.slope)
+    return (None, None, None, None, *of_inputs, None)
+
+
+@differentiable("additive_attention", fake=_fake, setup_context=_save, backward=_backward)
+def attention(
+    pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor,
+    left: Tensor, x: Tensor, vector: Tensor, slope: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return the output, and the logarithm of the sum of exp(score)."""
+    out, norm = empty(left.shape, left), left.new_empty(left.shape[:2])
+    call(
+        kernels(spec_of(x), x.dtype).attention, len(left), pointer, column, left, x, vector,
+        scalar(slope, x), out, norm, torch.get_num_threads(),
+    )  # fmt: skip
+    return out, norm
+
+
+def _fake_backward(pointer, column, t_pointer, t_column, left, x, vector, out, norm, grad, slope):
+    return torch.empty_like(left), torch.empty_like(x), torch.empty_like(vector)
+
+
+@differentiable("additive_attention_backward", fake=_fake_backward)
+def attention_backward(
+    pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor,
+    left: Tensor, x: Tensor, vector: Tensor, out: Tensor, norm: Tensor, grad: Tensor, slope: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return the gradients by left, x and vector."""
+    library, factor, threads = (
+        kernels(spec_of(x), x.dtype),
+        scalar(slope, x),
+        torch.get_num_threads(),
+    )
+    by_left, by_x, mean = empty(left.shape, x), empty(x.shape, x), torch.empty_like(norm)
+    by_vector = x.new_empty(-(-len(left) // ROWS_PER_TASK), *vector.shape)
+    call(
+        library.attention_rows, len(left), pointer, column, left, x, vector, factor, out, norm,
+        grad, mean, by_left, by_vector, threads,
+    )  # fmt: skip
+    call(
+        library.attention_columns, len(x), t_pointer, t_column, left, x, vector, factor, norm, mean,
+        grad, by_x, threads,
+    )  # fmt: skip
+    return by_left, by_x, by_vector.sum(0)
