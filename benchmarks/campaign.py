@@ -235,6 +235,7 @@ def against_the_well() -> dict:
     return {
         "speedup_well_dataset": min(ratios.values()),
         "speedup_well_dataset_by_size": ratios,
+        "speedup_most_by_bytes": _campaign_well.most_by_bytes(),
         "well_samples_per_second": rates,
     }
 

@@ -30,9 +30,20 @@ def setup_logging(*, verbose: bool = False, rank: int | None = None) -> None:
     logger.setLevel(logging.WARNING if rank else logging.DEBUG if verbose else logging.INFO)
 
 
+class _RunLog(logging.FileHandler):
+    """The log of a run; it ends where its folder was removed, and the program goes on."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        try:
+            super().emit(record)
+        except OSError:  # the file is opened at the first record
+            logging.getLogger(LOGGER_NAME).removeHandler(self)
+
+
 def log_to_file(path: Path) -> None:
     """Append the log, with times, to a file of the run directory as well."""
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler = _RunLog(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger(LOGGER_NAME).addHandler(handler)
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.errors import DataError
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice
 from scitoolkit.forecasting.forecasters.base import ForecasterConfig, forecasters
@@ -18,25 +19,39 @@ __all__ = ["ArchitectureConfig", "FieldConfig", "ForecastingConfig", "LSTMConfig
 
 
 class FieldConfig(Config):
-    """Which field of which file.
+    """Which field of which files.
 
     Attributes:
-        path: NetCDF, HDF5 or Zarr.
+        path: a file, a directory, a pattern with `*`, or a list of files. Several are one
+            simulation each, or parts of one where their times go on; no window crosses from one
+            simulation into another.
         variable: name in the file.
         units: unit that the file must state; taken at the user's word where it states none.
         dims: names of the dims of a plain HDF5 file, which has none.
+        files: `simulations` (one a file), `parts` of one simulation, or found by their times.
     """
 
-    path: DataPath
+    path: DataPath | list[DataPath]
     variable: str
     units: str | None = None
     dims: list[str] | None = None
+    files: Literal["auto", "simulations", "parts"] = "auto"
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the packages that reading the files needs."""
-        from scitoolkit.io.fields import packages_for
+        from scitoolkit.io.campaign.files import campaign_packages
 
-        return packages_for(self.path)
+        return campaign_packages(self.path)
+
+    @property
+    def changed(self) -> int:
+        """Time of the last change of the files in ns, 0 where they are not here."""
+        from scitoolkit.io.campaign.files import find_files
+
+        try:
+            return int(find_files(self.path).modified.max())
+        except DataError:
+            return 0
 
 
 class PodConfig(Config):

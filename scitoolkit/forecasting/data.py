@@ -9,12 +9,14 @@ from itertools import pairwise
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.errors import DataError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.forecasting.config import FieldConfig, ForecastingConfig
 from scitoolkit.forecasting.field_matrix import area_weights, find_latitude
+from scitoolkit.forecasting.simulations import fields_of
 from scitoolkit.forecasting.windows import Array, Series, Windows
+from scitoolkit.io.campaign.index import SampleIndex
+from scitoolkit.io.campaign.split import CampaignSplit, split_campaign
 from scitoolkit.io.coordinates import check_field, spatial_dims, time_dim
-from scitoolkit.io.fields import open_fields
 from scitoolkit.io.split import blocked_split, window_starts
 from scitoolkit.io.time_axis import decimal_years, read_time_axis
 
@@ -33,6 +35,7 @@ class FieldData:
         name: name of the variable.
         units: unit of the values, "" when unknown.
         partly_missing: cells left out although some of their times hold values.
+        simulations: the steps of each simulation; they follow one another in the series.
     """
 
     series: Series
@@ -44,6 +47,7 @@ class FieldData:
     name: str
     units: str
     partly_missing: int
+    simulations: tuple[range, ...] = ()
 
     def to_grid(self, values: Array, dims: Sequence[str]) -> xr.DataArray:
         """Return (*dims, *space) with NaN at masked cells from (..., cell)."""
@@ -74,19 +78,11 @@ def read_field(config: FieldConfig, grid: xr.DataArray | None = None) -> FieldDa
     Raises:
         DataError: what is wrong with the file, the variable, its times, units or grid.
     """
-    units = {config.variable: config.units} if config.units else None
-    with open_fields(config.path, [config.variable], units=units, dims=config.dims) as dataset:
-        field = dataset[config.variable]
-        where = str(config.path)
-        check = check_field(field, where=where)
-        if check.infinite:
-            raise DataError(f"{check.infinite} infinite values", where=f"{where}: {field.name}")
-        axis = read_time_axis(field)
-        time, space = time_dim(field), spatial_dims(field)
-        _only_time_and_space(field, time, space, where)
-        field = field.transpose(time, *space).load()
-    values = field.values.reshape(field.sizes[time], -1)
-    _no_empty_steps(check.empty_steps, field, where)
+    several = [_stretch(field, where) for where, field in fields_of(config)]
+    field, values, space = several[0].field, several[0].values, several[0].space
+    where = str(config.path)
+    if len(several) > 1:
+        values = np.concatenate([s.values for s in several])
     finite = np.isfinite(values)
     mask = finite.all(axis=0) if grid is None else _mask_of(grid, field, space, finite, where)
     if not mask.any():
@@ -94,17 +90,56 @@ def read_field(config: FieldConfig, grid: xr.DataArray | None = None) -> FieldDa
             "no cell holds values at all times", where=f"{where}: variable {field.name}",
             fix="fill the missing values, or choose a period without them",
         )  # fmt: skip
+    time = several[0].time
     drop = [n for n in field.coords if time in field[n].dims]
     shape = tuple(field.sizes[d] for d in space)
     cells = xr.DataArray(mask.reshape(shape), dims=space, coords=field.drop_vars(drop).coords)
-    times = field[time] if time in field.coords else xr.DataArray(axis.days, dims=time, name=time)
+    times = several[0].times
+    if len(several) > 1:
+        stamps = np.concatenate([s.times.values for s in several])
+        times = xr.DataArray(stamps, dims=time, name=time, attrs=times.attrs)
+    first = np.cumsum([0, *(len(s.values) for s in several)]).tolist()
+    breakpoints = [at + b for at, s in zip(first, several, strict=False) for b in s.breakpoints]
     return FieldData(
         series=Series(values[:, mask].astype(np.float64), decimal_years(times.values)),
         times=times, grid=cells, weights=_area_weights(cells)[mask],
-        breakpoints=axis.breakpoint_indices, time_name=time, name=str(field.name),
-        units=str(field.attrs.get("units", config.units or "")),
+        breakpoints=tuple(sorted({*breakpoints, *first[1:-1]})), time_name=time,
+        name=str(field.name), units=str(field.attrs.get("units", config.units or "")),
         partly_missing=int((finite.any(axis=0) & ~finite.all(axis=0)).sum()),
+        simulations=tuple(range(a, b) for a, b in pairwise(first)),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """A simulation in memory.
+
+    Attributes:
+        field: (time, *space) coordinates and attributes; of its values only the shape counts.
+        values: (time, cell).
+    """
+
+    field: xr.DataArray
+    values: np.ndarray
+    times: xr.DataArray
+    time: str
+    space: tuple[str, ...]
+    breakpoints: tuple[int, ...]
+
+
+def _stretch(field: xr.DataArray, where: str) -> _Stretch:
+    """Read a simulation."""
+    check = check_field(field, where=where)
+    if check.infinite:
+        raise DataError(f"{check.infinite} infinite values", where=f"{where}: {field.name}")
+    axis = read_time_axis(field)
+    time, space = time_dim(field), spatial_dims(field)
+    _only_time_and_space(field, time, space, where)
+    field = field.transpose(time, *space).load()
+    _no_empty_steps(check.empty_steps, field, where)
+    times = field[time] if time in field.coords else xr.DataArray(axis.days, dims=time, name=time)
+    values = field.values.reshape(field.sizes[time], -1)
+    return _Stretch(field, values, times, time, space, axis.breakpoint_indices)
 
 
 def _only_time_and_space(field: xr.DataArray, time: str, space: tuple[str, ...], where: str):
@@ -186,6 +221,8 @@ def split_field(data: FieldData, config: ForecastingConfig) -> FieldSplits:
         DataError: the series is too short; the message says how many steps are needed.
         ConfigError: a split that cannot be made, or that leaks.
     """
+    if len(data.simulations) > 1:
+        return _split_simulations(data, config)
     count, length = len(data.series.values), config.inputs + config.leads
     needed = 2 * (length + config.leads) + 2 * config.leads + 2
     if count < needed:
@@ -200,9 +237,52 @@ def split_field(data: FieldData, config: ForecastingConfig) -> FieldSplits:
     )
     if split.steps is None:
         raise DataError("a random split leaves no test part in time", fix="split.name=blocked")
-    windows = {}
-    for name, steps in split.steps.items():
-        first = steps.start if name == "train" else max(0, steps.start - config.inputs)
+    return _with_windows(data, config, split.steps)
+
+
+def _split_simulations(data: FieldData, config: ForecastingConfig) -> FieldSplits:
+    """Return whole simulations, in their order, as train, validation and test parts.
+
+    Raises:
+        DataError: two simulations.
+        ConfigError: a split in time, or a rank whose choice pairs steps of two simulations.
+    """
+    if config.pod.rank == "forecast":
+        raise ConfigError(
+            "forecast is validated on pairs of steps, some of two simulations", where="pod.rank",
+            allowed="a number of modes or a share of variance, with several simulations",
+        )  # fmt: skip
+    if len(data.simulations) == 2:
+        raise DataError(
+            "2 simulations, and 3 parts: train, validation, test", where=str(config.data.path),
+            allowed="one simulation, divided in time, or three and more",
+        )  # fmt: skip
+    index = SampleIndex(range(len(data.simulations)), [len(s) for s in data.simulations])
+    given = config.split.model_dump(include=config.split.model_fields_set)
+    split = CampaignSplit.model_validate({**given, "by": "simulation"})
+    parts = split_campaign(index, config.inputs + config.leads, split, own_test=True)
+    missing = [name for name, blocks in parts.items() if not blocks]
+    if missing:
+        raise ConfigError(
+            f"no simulation for {missing[0]}", where=f"split.{missing[0]}", allowed="1 or more"
+        )
+    steps = {name: range(blocks[0].start, blocks[-1].stop) for name, blocks in parts.items()}
+    return _with_windows(data, config, steps)
+
+
+def _with_windows(
+    data: FieldData, config: ForecastingConfig, parts: dict[str, range]
+) -> FieldSplits:
+    """Return the windows of each part.
+
+    Raises:
+        DataError: a part without a window.
+    """
+    length = config.inputs + config.leads
+    several, windows = len(data.simulations) > 1, {}
+    for name, steps in parts.items():
+        back = 0 if name == "train" or several else config.inputs
+        first = max(0, steps.start - back)
         starts = window_starts(
             range(first, steps.stop), config.inputs, config.leads, list(data.breakpoints)
         )
@@ -214,4 +294,4 @@ def split_field(data: FieldData, config: ForecastingConfig) -> FieldSplits:
                 fix=f"a larger split.{name}, or smaller inputs and leads",
             )
         windows[name] = Windows(data.series, starts, config.inputs, config.leads)
-    return FieldSplits(split.steps, windows)
+    return FieldSplits(parts, windows)

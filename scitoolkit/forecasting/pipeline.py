@@ -42,6 +42,7 @@ def check(config: ForecastingConfig) -> Mapping[str, Any]:
         "variable": data.name,
         "units": data.units,
         "steps": len(data.series.values),
+        "simulations": len(data.simulations),
         "cells": int(data.grid.values.sum()),
         "breakpoints": len(data.breakpoints),
         "windows": {name: len(w) for name, w in parts.windows.items()},
@@ -119,6 +120,11 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     config = model.config(ForecastingConfig)
     surrogate = ForecastSurrogate.load(model.path)
     data = read_field(config.data.model_copy(update={"path": source}), surrogate.grid)
+    if len(data.simulations) > 1:
+        raise DataError(
+            f"{len(data.simulations)} simulations; a forecast continues one", where=str(source),
+            fix="predict from the file of one simulation",
+        )  # fmt: skip
     start = len(data.series.values) - config.inputs
     if start < 0 or any(start < breakpoint for breakpoint in data.breakpoints):
         raise DataError(
@@ -191,7 +197,7 @@ def _baselines(
     surrogate: ForecastSurrogate, record: Mapping[str, Any], config: ForecastingConfig
 ) -> dict[str, Forecaster]:
     """Return the other rows of the selection, fitted to the steps that the surrogate saw."""
-    if not config.data.path.exists():
+    if not config.data.changed:
         log.warning("%s is not here: fitted baselines are left out", config.data.path)
         return {"persistence": Persistence()}
     source = read_field(config.data, surrogate.grid)

@@ -45,7 +45,7 @@ def prepared(config: ForecastingConfig) -> Prepared:
 
 def _key(config: ForecastingConfig) -> str:
     plain = config.model_dump(mode="json", exclude=_NOT_PREPARED)
-    plain["changed"] = config.data.path.stat().st_mtime_ns if config.data.path.exists() else 0
+    plain["changed"] = config.data.changed
     return json.dumps(plain, sort_keys=True)
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.starter import DataToStart, Lines
+from scitoolkit.io.campaign.campaign import open_campaign
+from scitoolkit.io.campaign.files import campaign_files
+from scitoolkit.io.campaign.layouts import Options
 from scitoolkit.io.coordinates import find_time_dim
 from scitoolkit.io.fields import open_fields
 
@@ -16,12 +21,14 @@ def starter(data: DataToStart) -> str:
     Raises:
         DataError: no variable has a time, or there are too few of them.
     """
-    with open_fields(data.one, dims=list(data.dims) or None) as dataset:
+    given = Path(data.files[0]) if len(data.files) == 1 else [Path(f) for f in data.files]
+    first = campaign_files(given)[0]
+    with open_fields(first, dims=list(data.dims) or None) as dataset:
         fields = {str(n): a for n, a in dataset.data_vars.items() if a.ndim > 1}
         timed = {n: a for n, a in fields.items() if a.dtype.kind == "f" and find_time_dim(a)}
         if not timed:
             raise DataError(
-                "no field with a time", where=str(data.one),
+                "no field with a time", where=str(first),
                 allowed=", ".join(map(str, dataset.data_vars)),
             )  # fmt: skip
         name, array = max(timed.items(), key=lambda item: item[1].ndim)
@@ -29,7 +36,9 @@ def starter(data: DataToStart) -> str:
         units = array.attrs.get("units")
     length = min(_LONGEST, steps // 16)
     if length < 1:
-        raise DataError(f"{steps} time steps", where=f"{data.one}: variable {name}", allowed="16")
+        raise DataError(f"{steps} time steps", where=f"{first}: variable {name}", allowed="16")
+    options = Options(dims=list(data.dims) or None)
+    count = open_campaign(given, [name], options).index.num_simulations
     lines = Lines(f"A forecast of {name}: {steps} steps, {length} in, {length} out.")
     lines.key("domain", "forecasting")
     lines.section("data", path=data.path, variable=name, units=units,
@@ -37,7 +46,11 @@ def starter(data: DataToStart) -> str:
     if len(timed) > 1:
         others = ", ".join(n for n in timed if n != name)
         lines.comment(f"  variable: one of {others} as well")
-    lines.key("split", {"train": 0.625, "validation": 0.125, "test": 0.25}, "in time")
+    if count > 1:
+        sizes = {"train": 0.7, "validation": 0.15, "test": 0.15}
+        lines.key("split", sizes, f"of {count} simulations")
+    else:
+        lines.key("split", {"train": 0.625, "validation": 0.125, "test": 0.25}, "in time")
     lines.key("inputs", length, "steps that it is given")
     lines.key("leads", length, "steps that it returns")
     lines.section("pod", "patterns that the network works with", rank=min(5, steps // 8))

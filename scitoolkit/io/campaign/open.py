@@ -15,6 +15,8 @@ from xarray.core import indexing
 from scitoolkit.io.campaign.campaign import Campaign
 from scitoolkit.io.campaign.campaign import open_campaign as find_campaign
 from scitoolkit.io.campaign.layouts import COMPONENT, SIMULATION, TIME, Options
+from scitoolkit.io.campaign.mask import MISSING
+from scitoolkit.io.campaign.masking import with_mask
 from scitoolkit.io.campaign.parameters import (
     ParameterRows,
     Scale,
@@ -35,7 +37,7 @@ Channels = Literal["first", "last"]
 def open_campaign(
     path: PathLike | Sequence[PathLike], variables: Sequence[str] | None = None, *,
     cache: PathLike | None = None, parameters: Sequence[str] | Mapping[str, Scale] = (),
-    parameter_table: PathLike | None = None, **options: Any,
+    parameter_table: PathLike | None = None, mask: str | None = None, **options: Any,
 ) -> OpenCampaign:  # fmt: skip
     """Open simulations in files as a tree of datasets and as batches; nothing is read yet.
 
@@ -47,6 +49,8 @@ def open_campaign(
         parameters: numbers that each simulation has, by name, as attributes or scalars of the
             files or columns of a table; {name: `log`} for the common logarithm.
         parameter_table: CSV file whose first column names the simulations.
+        mask: a variable without time that is 1 where fields have values, or `missing` where other
+            cells are NaN, or the fill value, in every row. Windows are 0 there; `valid` says where.
         **options: what is not found by itself: the fields of `Options`, such as `pattern`.
 
     Raises:
@@ -67,6 +71,11 @@ def open_campaign(
         ((2, 2, 1, 4), (2, 1, 1, 4))
     """
     found = find_campaign(path, variables, Options(**options), cache=cache)
+    if mask is not None:
+        names = [name for name in found.names if name != mask]
+        if mask != MISSING:
+            found = find_campaign(path, [*names, mask], Options(**options), cache=cache)
+        found = with_mask(found, mask, names)
     table = None if parameter_table is None else Path(parameter_table)
     scales: dict[str, Scale] = (
         dict(parameters) if isinstance(parameters, Mapping)
@@ -94,6 +103,11 @@ class OpenCampaign:
             f"<campaign, {found.layout}: {found.index.num_simulations} simulations, "
             f"{found.index.num_rows} rows, channels {', '.join(found.channels)}>"
         )
+
+    @property
+    def valid(self) -> np.ndarray | None:
+        """The cells of the mask that hold values, bool in the order of the dims; None for all."""
+        return None if self.found.mask is None else self.found.mask.valid
 
     @cached_property
     def rows(self) -> dict[str, Rows]:

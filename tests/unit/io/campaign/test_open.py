@@ -64,3 +64,18 @@ def test_a_dataloader_of_torch_takes_the_windows(campaign):
     assert first["x"].shape == (4, 2, 2, X, Y)
     assert np.array_equal(first["x"][0, 1, 0].numpy(), truth[0][2, ..., 0])
     assert np.array_equal(first["y"][0, 0, 0].numpy(), truth[0][4, ..., 0])
+
+
+@pytest.mark.parametrize("mask", ["missing", "wet"])
+def test_windows_are_zero_outside_of_a_mask(tmp_path, mask):
+    generator = np.random.default_rng(0)
+    wet = generator.random((X, Y)) > 0.4
+    values = np.where(wet[..., None], generator.normal(size=(5, X, Y, 2)), np.nan).astype("f4")
+    data = {"v": (("time", "x", "y", "c"), values), "wet": (("x", "y"), wet.astype("i1"))}
+    xr.Dataset(data).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    opened = scitoolkit.open_campaign(tmp_path / "a.nc", ["v"], mask=mask)
+    assert np.array_equal(opened.valid, wet)
+    batch = next(iter(opened.loader(4, shuffle=False)))
+    assert np.array_equal(batch["x"][:, 0].numpy(), np.nan_to_num(np.moveaxis(values[:4], -1, 1)))
+    part = opened.channels(0)["v_1"].isel(time=slice(1, 4), x=[2, 0], y=1)
+    assert np.array_equal(part.values, values[1:4, [2, 0], 1, 1], equal_nan=True)

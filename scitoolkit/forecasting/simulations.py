@@ -1,0 +1,75 @@
+"""The field of a job as stretches of time, one for each simulation of a campaign."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import xarray as xr
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.forecasting.config import FieldConfig
+from scitoolkit.io.campaign.campaign import Campaign, open_campaign
+from scitoolkit.io.campaign.files import campaign_files
+from scitoolkit.io.campaign.headers import read_header
+from scitoolkit.io.campaign.layouts import SIMULATION, Layout, Options, Plain
+from scitoolkit.io.campaign.more_layouts import layout_of
+from scitoolkit.io.campaign.open import OpenCampaign
+from scitoolkit.io.fields import open_fields
+
+
+def fields_of(config: FieldConfig) -> Iterator[tuple[str, xr.DataArray]]:
+    """Yield the name and the field of each simulation, opened and not read, one at a time.
+
+    Raises:
+        DataError: what is wrong with a file or the variable; simulations that differ.
+    """
+    files = campaign_files(config.path)
+    header = read_header(files[0])
+    layout, options = layout_of(header), Options(dims=config.dims, files=config.files)
+    if len(files) == 1 and not _holds_several(config, layout.arrays(header, options), layout):
+        units = {config.variable: config.units} if config.units else None
+        with open_fields(files[0], [config.variable], units=units, dims=config.dims) as dataset:
+            yield str(files[0]), dataset[config.variable]
+        return
+    campaign = open_campaign(_given(config.path), [config.variable], options)
+    channels = campaign.names[config.variable]
+    if len(channels) > 1:
+        raise DataError(
+            f"{config.variable} has {len(channels)} components", where=str(files[0]),
+            allowed=", ".join(channels), fix=f"data.variable={channels[0]}",
+        )  # fmt: skip
+    coordinates = _coordinates(config, files[0]) if layout is Plain else {}
+    opened = OpenCampaign(campaign)
+    for number, label in enumerate(campaign.labels):
+        field = opened.channels(number)[channels[0]]
+        space = set(field.dims) - {options.sample_dim}
+        known = {n: c for n, c in coordinates.items() if set(c.dims) <= space}
+        _require_units(config, campaign, field)
+        yield label, field.assign_coords(known).rename(config.variable)
+
+
+def _given(path: Path | list[Path]) -> Path | list[Path]:
+    return path[0] if isinstance(path, list) and len(path) == 1 else path
+
+
+def _holds_several(config: FieldConfig, arrays: dict, layout: type[Layout]) -> bool:
+    """Return whether one file may hold several simulations."""
+    array = arrays.get(config.variable)
+    return layout is not Plain or (array is not None and SIMULATION in array.roles)
+
+
+def _coordinates(config: FieldConfig, file: Path) -> dict[str, xr.DataArray]:
+    """Return the coordinates of space of a file: latitudes in two dims, standard names."""
+    with open_fields(file, [config.variable], dims=config.dims) as dataset:
+        return {str(n): c.load() for n, c in dataset[config.variable].coords.items()
+                if c.ndim and c.dtype.kind in "fiu"}  # fmt: skip
+
+
+def _require_units(config: FieldConfig, campaign: Campaign, field: xr.DataArray) -> None:
+    found = field.attrs.get("units", config.units)
+    if config.units and found != config.units:
+        raise DataError(
+            f"unit {found!r}", where=f"{campaign.files[0]}: variable {config.variable}",
+            allowed=repr(config.units),
+        )  # fmt: skip

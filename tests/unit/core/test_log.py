@@ -1,0 +1,23 @@
+"""The log of a run."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+
+from scitoolkit.core.log import LOGGER_NAME, close_log_files, get_logger, log_to_file
+
+
+def test_a_run_directory_that_is_removed_ends_its_log_and_not_the_program(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    log_to_file(folder / "run.log")
+    shutil.rmtree(folder)
+    before = list(logging.getLogger(LOGGER_NAME).handlers)
+    get_logger(f"{LOGGER_NAME}.test").warning("one")
+    assert len(logging.getLogger(LOGGER_NAME).handlers) == len(before) - 1
+    folder.mkdir()
+    log_to_file(folder / "run.log")
+    get_logger(f"{LOGGER_NAME}.test").warning("two")
+    close_log_files(folder)
+    assert "two" in (folder / "run.log").read_text()
