@@ -20,6 +20,7 @@ import _exchange_table
 import _products_table
 import _readers_table
 import _rivals_table
+import _s_step_table
 import _second_order_table
 import _sizes_table
 import _speed_table
@@ -27,7 +28,7 @@ from _stored import ROOT, between
 
 TABLES = (
     _products_table, _ablation_table, _sizes_table, _readers_table, _second_order_table,
-    _rivals_table, _exchange_table, _speed_table,
+    _rivals_table, _exchange_table, _s_step_table, _speed_table,
 )  # fmt: skip
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
