@@ -40,6 +40,7 @@ def main() -> None:
         batch = next(iter(PartLoader(x, part.nodes, graph.labels, graph.parts["train"])))
         optimizer = torch.optim.Adam(model.parameters())
         parameters = list(model.parameters())
+        strategy.attach(parameters, config.exchange)
         seconds = []
         for _ in range(epochs + 1):
             begin = time.perf_counter()

@@ -134,7 +134,7 @@ def by_program(plugins: Path, path: Path, x: np.ndarray, compiler: str, code: st
     """Read with a compiled program; `compiler` is a command that links what the code needs."""
     source, built = path.with_suffix(".f90" if "fc" in compiler else ".c"), path.with_suffix(".exe")
     source.write_text(code)
-    command = f"{compiler} {source} -o {built}"
+    command = f"cd {path.parent} && {compiler} {source} -o {built}"
     flags = ""
     if "fc" not in compiler:
         flags = tool(plugins, "nc-config", "--cflags", "--libs").replace("\n", " ")

@@ -9,6 +9,10 @@ import typer
 
 from scitoolkit.cli import _options as options
 
+_QUALITY = (
+    ("DSSIM", "dssim", ".5f"), ("K-S", "ks", ".2g"), ("spectrum", "spectrum", ".2%"),
+    ("gradients", "gradient", ".2%"), ("extremes", "extremes", ".2%"),
+)  # fmt: skip
 Source = Annotated[Path, typer.Argument(metavar="IN", help=".npy, HDF5 or NetCDF.")]
 Target = Annotated[Path, typer.Argument(metavar="OUT", help="File to write.")]
 
@@ -87,7 +91,7 @@ def verify(
     from scitoolkit.compression.check import verify_file
     from scitoolkit.core.errors import NumericalError
 
-    records = verify_file(source, original)
+    records = verify_file(source, original, with_quality=True)
     if as_json:
         options.print_json({"variables": records})
     else:
@@ -97,6 +101,8 @@ def verify(
                 f"PSNR {r['psnr']:.2f} dB  "
                 + ("ok" if r["holds"] else f"BROKEN {r['problem']}".rstrip())
             )
+            if line := "  ".join(f"{n} {r[k]:{f}}" for n, k, f in _QUALITY if r.get(k) is not None):
+                print(f"    {line}")
     broken = [r["name"] for r in records if not r["holds"]]
     if broken:
         raise NumericalError(f"the bound does not hold for {', '.join(broken)}", where=str(source))

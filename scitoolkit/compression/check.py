@@ -12,6 +12,7 @@ from scitoolkit.compression.compress import decompress, inspect_stream
 from scitoolkit.compression.files import as_hdf5, read_array, streams
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.pointwise import exceeds
+from scitoolkit.compression.quality import quality
 from scitoolkit.compression.value_range import ValueRange
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.compressed import holds_streams
@@ -29,12 +30,15 @@ def describe_streams(path: Path) -> list[dict[str, Any]]:
     return [{"name": name, **inspect_stream(stream)} for name, stream in streams(path)]
 
 
-def verify_file(compressed: Path | str, original: Path | str) -> list[dict[str, Any]]:
+def verify_file(
+    compressed: Path | str, original: Path | str, *, with_quality: bool = False
+) -> list[dict[str, Any]]:
     """Return for each compressed variable the errors measured against the original file.
 
     Args:
         compressed: what `compress_file` wrote.
         original: the file that it was made of.
+        with_quality: add the figures of `quality.quality`.
     """
     found = list(streams(compressed))
     if not found:
@@ -44,20 +48,28 @@ def verify_file(compressed: Path | str, original: Path | str) -> list[dict[str, 
         raise DataError("no such file", where=str(original))
     if format_of(original).single_array:
         name, stream = found[0]
-        return [verify_array(name, stream, np.asarray(read_array(original)))]
+        values = np.asarray(read_array(original))
+        return [verify_array(name, stream, values, with_quality=with_quality)]
     with as_hdf5(original) as file:
         missing = [name for name, _ in found if name not in file]
         if missing:
             raise DataError(f"no variable {missing[0]!r}", where=str(original))
         return [
-            verify_array(name, stream, file[name][...], MissingValues.of_dataset(file[name]))
+            verify_array(
+                name,
+                stream,
+                file[name][...],
+                MissingValues.of_dataset(file[name]),
+                with_quality=with_quality,
+            )
             for name, stream in found
         ]
 
 
 def verify_array(
-    name: str, stream: bytes, original: np.ndarray, missing: MissingValues | None = None
-) -> dict[str, Any]:
+    name: str, stream: bytes, original: np.ndarray, missing: MissingValues | None = None, *,
+    with_quality: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """Return the errors of one stream against its original, and whether its bound holds.
 
     Args:
@@ -67,6 +79,7 @@ def verify_array(
         missing: the missing values that the original's file names; those that the stream names
             are added. They must be restored bit for bit, and a bound that refers to the range
             refers to that of the others.
+        with_quality: add the figures of `quality.quality`.
 
     Returns:
         name, max_error, allowed, psnr, holds, and why the bound is none (`problem`), "" if it is.
@@ -84,19 +97,20 @@ def verify_array(
     masked = known.where(original)
     kept = bool((known.where(decoded) == masked).all())
     kept &= np.array_equal(original[masked], decoded[masked], equal_nan=True)
+    figures = quality(original, decoded, masked) if with_quality else {}
     original, decoded = original[~masked], decoded[~masked]
-    quality = psnr(original, decoded)
+    reached = psnr(original, decoded)
     mode, value = about["bound"]["mode"], about["bound"]["value"]
     allowed, problem = _allowed(about, original)
     if mode == "pw_rel":
         away, largest = exceeds(original, decoded, value)
-        return _found(name, largest, value, quality, kept and not len(away))
+        return _found(name, largest, value, reached, kept and not len(away)) | figures
     largest = max_error(original, decoded)
     if mode == "psnr":
-        holds = kept and quality >= value and not problem
-        return _found(name, largest, np.inf, quality, holds, problem)
+        holds = kept and reached >= value and not problem
+        return _found(name, largest, np.inf, reached, holds, problem) | figures
     holds = kept and largest <= allowed and not problem
-    return _found(name, largest, allowed, quality, holds, problem)
+    return _found(name, largest, allowed, reached, holds, problem) | figures
 
 
 def _allowed(about: dict[str, Any], valid: np.ndarray) -> tuple[float, str]:
@@ -116,9 +130,9 @@ def _allowed(about: dict[str, Any], valid: np.ndarray) -> tuple[float, str]:
 
 
 def _found(
-    name: str, largest: float, allowed: float, quality: float, holds: bool, problem: str = ""
+    name: str, largest: float, allowed: float, reached: float, holds: bool, problem: str = ""
 ) -> dict[str, Any]:
     return {
         "name": name, "max_error": float(largest), "allowed": float(allowed),
-        "psnr": float(quality), "holds": bool(holds), "problem": problem,
+        "psnr": float(reached), "holds": bool(holds), "problem": problem,
     }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 
-from scitoolkit.core.errors import DataError, missing_extra
+from scitoolkit.core.errors import BackendError, DataError
 from scitoolkit.graphs.arrays_on_disk import ArrayFile, ArrayStream
 
 Array = np.ndarray
@@ -226,7 +226,10 @@ class EdgeParquet(EdgeFile):
         try:
             import pyarrow.parquet as parquet
         except ImportError:
-            raise missing_extra("pyarrow", "graphs", "edges in Parquet") from None
+            raise BackendError(
+                "edges in Parquet need the package 'pyarrow'", where=str(self.path),
+                fix="pip install pyarrow",
+            ) from None  # fmt: skip
         self._file = parquet.ParquetFile(self.path)
         names = set(self._file.schema_arrow.names)
         if not {"source", "target"} <= names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ class Simulations:
     in_memory: bool
     where: str
     _kept: OrderedDict[int, xr.Dataset] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def fields(self) -> list[str]:
@@ -66,12 +68,16 @@ class Simulations:
 
     def dataset(self, number: int) -> xr.Dataset:
         """Return a simulation; its values are read when asked for unless they are in memory."""
-        if number not in self._kept:
-            made = self.opened.channels(number)
-            self._kept[number] = made.load() if self.in_memory else made
+        kept = self._kept.get(number)
+        if kept is not None:
+            return kept
+        made = self.opened.channels(number)
+        made = made.load() if self.in_memory else made
+        with self._lock:  # the loaders of two parts read in threads
+            self._kept[number] = made
             while len(self._kept) > _OPENED and not self.in_memory:
                 self._kept.popitem(last=False)
-        return self._kept[number]
+        return made
 
 
 def open_simulations(
@@ -96,13 +102,11 @@ def open_simulations(
     grid = [d for d in data.dims if d != time] if data.dims else None
     options = Options(time, None, grid, data.files, data.pattern, 0, data.on_error)
     found = open_campaign(given, names, options, cache=cache, keep=keep)
-    nbytes = sum(
-        found.index.num_rows * int(np.prod(c.shape, dtype=np.int64)) * 8
-        for c in found.channels.values()
-    )
+    opened = OpenCampaign(found)
+    nbytes = found.index.num_rows * sum(rows.row_nbytes for rows in opened.rows.values())
     files = found.files
     where = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
-    return Simulations(OpenCampaign(found), nbytes <= data.max_memory_mib * 2**20, where)
+    return Simulations(opened, nbytes <= data.max_memory_mib * 2**20, where)
 
 
 def _time_of(path: Path | Sequence[Path], data: FieldsConfig, name: str) -> str:

@@ -86,7 +86,8 @@ class OptimizerContract:
         self, optimizer: OptimizerConfig, step: int, tmp_path: Path
     ) -> None:
         """State by parameter and in groups comes back; the schedule moves the rate meanwhile."""
-        schedule = {"name": "exponential"}
+        # An optimizer of residuals has no rate that a schedule could move.
+        schedule = {"name": "constant" if optimizer.uses_residuals else "exponential"}
         whole = self.fit(optimizer, schedule=schedule)
         run = RunDirectory.create(tmp_path, "optimizer", Config())
         keep = {"every_steps": 1, "keep_last": STEPS}

@@ -89,7 +89,10 @@ class DataParallelStrategy(TrainingStrategy):
         The flag travels with the gradients, so that a rank whose loss raised an error neither
         leaves the others waiting nor costs another message.
         """
-        return self._buckets.finish(failed) if self._buckets is not None else failed
+        if self.world == 1:
+            return failed
+        assert self._buckets is not None, "`attach` must come before the first step"
+        return self._buckets.finish(failed)
 
     def sum(self, values: list[float]) -> list[float]:
         """Sum over the ranks, in float64."""

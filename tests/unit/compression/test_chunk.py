@@ -174,15 +174,53 @@ int main(int argc, char **argv) {
 """
 
 
+FUZZ_BLOCKS = r"""
+#include <stdio.h>
+static uint32_t seed = 1;
+static uint32_t chance(uint32_t n) { seed = seed * 1664525u + 1013904223u; return (seed >> 8) % n; }
+int main(int argc, char **argv) {
+    const long tries = atol(argv[1]);
+    const int64_t shape[3] = {6, 7, 9}, stride[2] = {63, 9};
+    long silent = 0;
+    float x[378], y[378], z[378];
+    double error;
+    for (int i = 0; i < 378; i++) x[i] = (float)sin(i / 9.) + chance(9) / 99.f;
+    x[100] = 1e9f;
+    uint8_t head[8192], good[1 << 16], bad[1 << 16];
+    const int64_t common = sck_fit_blocks_32(shape, stride, x, 1e9, 1e-2, head, sizeof head);
+    const int64_t size = sck_encode_block_32(shape, stride, x, head, common, 1e-2, good,
+                                             sizeof good, y, &error);
+    if (common < 0 || size < 0) return 2;
+    for (long t = 0; t < tries; t++) {
+        int64_t n = chance(4) ? size : chance((uint32_t)size + 1), m = common;
+        uint8_t *h = malloc((size_t)m + 1), *b = malloc((size_t)n + 1);
+        memcpy(bad, good, (size_t)size);
+        memcpy(h, head, (size_t)m);
+        for (uint32_t k = chance(8); k > 0; k--) bad[chance((uint32_t)size)] ^= 1 << chance(8);
+        if (chance(3) == 0) h[chance((uint32_t)m)] ^= 1 << chance(8);
+        memcpy(b, bad, (size_t)n);
+        if (!sck_decode_block_32(shape, stride, h, m, 1e-2, b, n, z) && memcmp(y, z, sizeof y))
+            silent++;
+        free(h);
+        free(b);
+    }
+    printf("%ld\n", silent);
+    (void)argc;
+    return 0;
+}
+"""
+
+
 @pytest.mark.slow
-def test_hostile_chunks_under_the_address_sanitizer(tmp_path):
-    """A million chunks, half of them with a right checksum: no invalid access, none silent."""
+@pytest.mark.parametrize(("program", "tries"), [(FUZZ, 1_000_000), (FUZZ_BLOCKS, 200_000)])
+def test_hostile_input_under_the_address_sanitizer(program, tries, tmp_path):
+    """Chunks, half of them with a right checksum, and blocks: no invalid access, none silent."""
     code, built = tmp_path / "fuzz.c", tmp_path / "fuzz"
-    code.write_text(library.source() + FUZZ)
+    code.write_text(library.source() + program)
     command = ["gcc", "-O1", "-g", "-std=gnu11", "-ffp-contract=off", "-w"]
     command += ["-fsanitize=address", "-fno-omit-frame-pointer", code, "-o", built, "-lm"]
     if subprocess.run(command, check=False).returncode:
         pytest.skip("no address sanitizer here")
-    done = subprocess.run([built, "1000000"], capture_output=True, text=True, check=False)
+    done = subprocess.run([built, str(tries)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) == 0

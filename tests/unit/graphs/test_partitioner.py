@@ -5,13 +5,14 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 
 import h5py
 import numpy as np
 import pytest
 import torch
 
-from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.graphs import partitioner
 from scitoolkit.graphs.arrays_on_disk import write_array
 from scitoolkit.graphs.communicator import Traffic
@@ -239,6 +240,13 @@ def test_every_edge_file_gives_the_same_parts(graph, file, tmp_path, write, monk
             # Equal edges keep the order of the file.
             np.testing.assert_allclose(getattr(again, name), kept, rtol=1e-6)
     assert (again.edge_weight is None) == (write is as_npy)
+
+
+def test_parquet_without_its_package_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "g.parquet").write_bytes(b"PAR1")
+    with pytest.raises(BackendError, match="pip install pyarrow"):
+        partition_edges(tmp_path / "g.parquet", tmp_path / "p", 2, num_nodes=50)
 
 
 def test_parquet(graph, tmp_path):
