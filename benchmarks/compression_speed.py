@@ -85,8 +85,8 @@ def half() -> None:
 def scaling(rounds: int = 3) -> dict[str, float]:
     """Return the seconds of two halves one after the other, over those of both at once.
 
-    In CPU time, as all rates here, for what two processes cost each other in caches and memory;
-    and by the clock, where other work on the machine counts as well.
+    By the clock, in which other work on the machine counts as well; and in CPU time, for what two
+    processes cost each other in caches and memory alone.
     """
     command = [sys.executable, __file__, "half"]
     workers = [
@@ -112,7 +112,7 @@ def scaling(rounds: int = 3) -> dict[str, float]:
         worker.stdin.close()
         worker.wait()
     cpu, clock = np.median(alone, axis=0) / np.median(both, axis=0)
-    return {"two_process_scaling": float(cpu), "two_process_scaling_by_the_clock": float(clock)}
+    return {"two_process_scaling": float(clock), "two_process_scaling_in_cpu_time": float(cpu)}
 
 
 def gigabyte(source: str, target: str) -> None:
