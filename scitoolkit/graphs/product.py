@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from scitoolkit.graphs.communicator import Communicator, Wait
 from scitoolkit.graphs.layout import Layout
@@ -118,6 +119,7 @@ class _Product(torch.autograd.Function):
         return product.forward(x)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, g):
         return ctx.product.transposed(g), None
 
@@ -133,6 +135,7 @@ class _Halo(torch.autograd.Function):
         return torch.cat([x, far])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, g):
         gather, ranks = ctx.product.layout_on(g.device).gather, ctx.product.ranks
         back, wait = gather.start_back(ranks, g[ctx.own :])

@@ -129,3 +129,17 @@ def test_the_plan_predicts_words_and_messages_exactly(size):
         assert predicted.words.tolist() == [a + b for a, b in words], grid
         assert forward.words.tolist() == [a for a, _ in words], grid
         assert predicted.nonzeros.sum() == matrix.nnz * grid.slices
+
+
+def test_a_second_derivative_is_refused_and_not_wrong():
+    matrix = random_matrix(7, 20, 0)
+    builder = LayoutBuilder(matrix, np.zeros(7, np.int64), Grid(1), None)
+
+    def work(ranks):
+        x = torch.randn(7, 2, requires_grad=True)
+        y = Product(builder.build(0), ranks)(x).square().sum()
+        (first,) = torch.autograd.grad(y, x, create_graph=True)
+        with pytest.raises(RuntimeError, match="once_differentiable"):
+            first.sum().backward()
+
+    run_ranks(1, work, Traffic)
