@@ -205,6 +205,18 @@ ROWS = {
         "torch-geometric: edge_index {epoch_seconds[edge_index]:.1f} s, "
         "CSR {epoch_seconds[csr]:.2f} s, GAT {gat_epoch_seconds[torch-geometric]:.1f} s",
     ),
+    "campaign": (
+        "Campaigns of many files",
+        "100,000 one-sample files; a Well file in a slow file system; convection at 4 Rayleigh "
+        "numbers",
+        "{layouts_ok} of {layouts_tried} layouts; index of 100,000 files "
+        "{index_seconds_100k:.1f} s, later starts {restart_seconds_100k:.2f} s, "
+        "{descriptors_max} descriptors; statistics read {statistics_bytes_ratio:.1f} x the "
+        "training part once; batches {speedup_well_dataset_by_size[small]:.1f} x the peer's at "
+        "0.26 MB a sample, {speedup_well_dataset_by_size[large]:.1f} x at 8 MB; error of an "
+        "emulator of eight simulations {campaign_gain:.2f} of one's, worst test",
+        "WellDataset and DataLoader, 2 workers: 1",
+    ),
     "loader": (
         "Shuffled batches from a slow file system (1 ms a request, 200 MB/s)",
         "256 MiB of HDF5, 16 samples of 256 KiB a chunk, a quarter of it in memory",
