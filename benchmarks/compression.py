@@ -93,7 +93,7 @@ def speed(n: int = 128) -> dict[str, float]:
 
     from scitoolkit.compression import compress, decompress, dyadic
     from scitoolkit.compression.codecs.sz3 import Sz3
-    from scitoolkit.compression.enhancers import linear, network
+    from scitoolkit.compression.enhancers import linear, network_training
 
     x = lognormal(n)
     bound, sz3 = 1e-2 * float(np.ptp(x)), Sz3()
@@ -101,7 +101,7 @@ def speed(n: int = 128) -> dict[str, float]:
     packed = sz3.encode(x, bound)
     enhancer, _ = linear.fit(x, decoded, bound, 4)
     whole = compress(x, rel=1e-2, codec="dyadic", enhancer="linear")
-    networks = network.train(x, decoded, bound, 2, 12, 0.5)
+    networks = network_training.train(x, decoded, bound, 2, 12, 0.5)
 
     def encode() -> None:
         made, _ = linear.fit(x, decoded, bound, 4)

@@ -68,7 +68,11 @@ class Options(Config):
         members = map(codecs.get, codecs)
         if self.objective == "speed":
             return [member() for member in members if member.fast]
-        return [member() for member in members if member.automatic]
+        quality = self.objective == "quality"
+        return [
+            member() for member in members
+            if member.automatic and not (quality and member.fills_bound)
+        ]  # fmt: skip
 
     def tried_enhancers(self) -> list[Enhancer]:
         """Return the enhancers to try: closed-form ones in any case, trained ones on demand."""

@@ -58,6 +58,8 @@ class ErrorBoundedCodec(NeedsPackages, Config):
         monotone: fewer bytes for a larger bound without exception, so that two bounds measure
             how many dB a byte is worth.
         fast: `objective: speed` takes it.
+        fills_bound: errors are as large as the bound allows everywhere, so that its PSNR for its
+            bytes is low; `objective: quality` does not try it.
         checked: its bytes have checksums of the values that they decode to.
         reference: reports and benchmarks compare ours with it.
 
@@ -75,6 +77,7 @@ class ErrorBoundedCodec(NeedsPackages, Config):
     automatic: ClassVar[bool] = False
     monotone: ClassVar[bool] = False
     fast: ClassVar[bool] = False
+    fills_bound: ClassVar[bool] = False
     checked: ClassVar[bool] = False
     reference: ClassVar[bool] = True
 
