@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import slow_decoder
 
-from scitoolkit.compression import compress, decompress, inspect_stream
+from scitoolkit.compression import Options, compress, decompress, inspect_stream
 from scitoolkit.compression.codecs import codecs
 from scitoolkit.compression.native import library
 from scitoolkit.core.errors import DataError
@@ -87,3 +87,8 @@ def test_a_large_field_has_its_codec_chosen_on_a_block(monkeypatch):
     stream = compress(x, rel=1e-3)
     assert inspect_stream(stream)["base"]["name"] in codecs
     assert np.abs(x - decompress(stream)).max() <= 1e-3 * np.ptp(x)
+
+
+def test_quality_leaves_out_codecs_whose_errors_fill_the_bound():
+    tried = {o: {c.name for c in Options(objective=o).tried_codecs()} for o in ("size", "quality")}
+    assert tried["size"] - tried["quality"] == {"interpolation"}
