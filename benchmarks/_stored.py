@@ -16,7 +16,7 @@ def stored(benchmark: str) -> Any:
 
 
 def between(text: str, begin: str, end: str, new: str) -> str:
-    """Return the text with what stands between two marks written anew."""
+    """Return the text with the part between two marks replaced."""
     head, _, rest = text.partition(begin)
     _, _, tail = rest.partition(end)
     return f"{head}{begin}\n{new}\n{end}{tail}"

@@ -20,7 +20,7 @@ class Target(ABC):
         merit: figure of merit.
         better: whether a good one is `min` or `max`.
         plain: name of the baseline that knows no edge.
-        unknown: what stands for a node without data in `y`.
+        unknown: the value in `y` of a node without a label.
     """
 
     merit: ClassVar[str]

@@ -110,7 +110,7 @@ def open_simulations(
 
 
 def _time_of(path: Path | Sequence[Path], data: FieldsConfig, name: str) -> str:
-    """Return the dim whose samples are rows: time, or the first one of what stands still."""
+    """Return the sample dim: time, or the first dim of variables without one."""
     header = read_header(campaign_files(path)[0])
     arrays = layout_of(header).arrays(header, Options())
     array = arrays.get(name)

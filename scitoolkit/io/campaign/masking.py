@@ -193,7 +193,7 @@ def _require_same(campaign: Campaign, mask: Mask, simulation: int) -> None:
 def hide(
     campaign: Campaign, rows: Rows, path: str, values: np.ndarray, numbers: np.ndarray
 ) -> None:
-    """Set what lies outside of the mask to 0, in place.
+    """Set the cells outside of the mask to 0, in place.
 
     Args:
         campaign: with a mask.

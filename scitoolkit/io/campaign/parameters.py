@@ -255,7 +255,7 @@ class ParameterRows(RowSet):
         self._reader = _NoFile(name, index.num_rows)
 
     def reader(self, file: int) -> _NoFile:  # type: ignore[override]
-        """Return what stands for a file: there is none."""
+        """Return a placeholder with the layout of the rows; no file is read."""
         return self._reader
 
     def read_into(self, first: int, last: int, wanted: np.ndarray, out: np.ndarray) -> None:
@@ -285,7 +285,7 @@ class ParameterRows(RowSet):
 
 
 class _NoFile:
-    """Stands for the file of values that are in memory.
+    """Placeholder of a reader, for values in memory.
 
     Args:
         name: of the parameter.

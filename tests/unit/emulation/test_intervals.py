@@ -22,7 +22,7 @@ ROWS, CELLS, STEPS = 12, 8, 4
 
 @pytest.fixture
 def noisy_job(tmp_path, job):
-    """A decay with noise of its own in each step: 24 simulations."""
+    """24 simulations of a decay with independent noise in each step."""
     rng = np.random.default_rng(0)
     for i in range(24):
         u = [rng.standard_normal(CELLS)]
