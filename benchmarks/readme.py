@@ -320,10 +320,10 @@ ROWS = {
     "second_order": (
         "Fits of a few hundred parameters by Gauss-Newton",
         "forecast read-out, Poisson equation, potential of acetylacetone; float64, one thread",
-        "Adam's best loss after at most {gauss_newton_time_ratio_max:.2f} of its time "
-        "({gauss_newton_time_ratio_pde:.2f} on the equation); final loss at most "
-        "{residual_over_adam:.0e} of Adam's",
-        "Adam, the best of three rates: 1; a narrow potential Gauss-Newton does not fit",
+        "Adam's best loss in {fits[forecast][time_ratio]:.2f}, {fits[poisson][time_ratio]:.2f} and "
+        "{fits[potential][time_ratio]:.2f} of its time (10 units a layer); with 6 units it ends at "
+        "{narrow_potential[gauss_newton_loss]:.1e} and never gets there",
+        "Adam, the best of three rates: 1; with 6 units {narrow_potential[adam_loss]:.1e}",
     ),
     "exchange_speed": (
         "Data-parallel step, 48 MiB of gradients",
