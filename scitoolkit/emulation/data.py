@@ -200,23 +200,21 @@ def _warn_outside(campaign: Campaign, like: Layout) -> None:
 
 
 def _require_like(found: Layout, expected: Layout, where: str) -> None:
-    """Refuse a file on another grid, or with other steps, than the emulator learned from."""
+    """Refuse a file of other dims, masks or steps than the emulator learned from.
+
+    Fields may be on another grid, which is left to `transfer.on_grid`.
+    """
     for name, variable in expected.variables.items():
         other = found.variables[name]
-        if other.shape != variable.shape or other.dims != variable.dims:
+        if other.dims != variable.dims or (
+            not variable.is_field and other.shape != variable.shape
+        ):
             raise DataError(
                 f"dims {dict(zip(other.dims, other.shape, strict=True))}",
                 where=f"{where}: variable {name}",
                 allowed=str(dict(zip(variable.dims, variable.shape, strict=True))),
             )
-    for dim, values in expected.coordinates.items():
-        here = np.asarray(found.coordinates.get(dim, values))
-        if not np.allclose(here, values, rtol=1e-4, atol=1e-4 * np.ptp(values)):
-            raise DataError(
-                f"other coordinates of {dim} than the emulator learned from", where=where,
-                fix="interpolate to the grid of the training data",
-            )  # fmt: skip
-    if found.mask != expected.mask:
+    if found.mask != expected.mask and found.grid == expected.grid:
         cells = [
             layout.grid_size if layout.valid is None else int(layout.valid.sum())
             for layout in (found, expected)

@@ -20,6 +20,9 @@ from scitoolkit.emulation.variables import Layout, Variable, cell_widths
 VECTOR_CHANNELS = 32
 """Vector inputs longer than this are projected to so many channels."""
 
+MEASURED = ("mean", "scale", "out_mean", "out_scale")
+"""Buffers of what normalises; the others follow from the grid."""
+
 POOL_CHANNELS = 64
 """Channels that vector outputs are read off, as their mean and root mean square over the grid."""
 

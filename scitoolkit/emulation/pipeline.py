@@ -39,6 +39,7 @@ from scitoolkit.emulation.prediction import predict_file
 from scitoolkit.emulation.statistics import Found, find_statistics
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
+from scitoolkit.emulation.transfer import on_grid
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.campaign.split import SplitRows
 from scitoolkit.io.fields import write_fields
@@ -163,6 +164,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
         edges = model.record()["parts"]["test"]
         blocks = [range(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
     try:
+        emulator = on_grid(emulator, config, opened.layout, opened.where)
         intervals = None if config.uncertainty is None else Intervals.load(model.path)
         found = Evaluation(emulator, opened, blocks, config, intervals)
         results, fields = report.make(found, config.workflow)
