@@ -29,6 +29,7 @@ class FieldConfig(Config):
         units: unit that the file must state; taken at the user's word where it states none.
         dims: names of the dims of a plain HDF5 file, which has none.
         files: `simulations` (one a file), `parts` of one simulation, or found by their times.
+        memory: arrays of the field above this size are kept in files of the temporary folder.
     """
 
     path: DataPath | list[DataPath]
@@ -36,6 +37,7 @@ class FieldConfig(Config):
     units: str | None = None
     dims: list[str] | None = None
     files: Literal["auto", "simulations", "parts"] = "auto"
+    memory: str = "1GiB"
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the packages that reading the files needs."""
