@@ -206,9 +206,7 @@ def _require_like(found: Layout, expected: Layout, where: str) -> None:
     """
     for name, variable in expected.variables.items():
         other = found.variables[name]
-        if other.dims != variable.dims or (
-            not variable.is_field and other.shape != variable.shape
-        ):
+        if other.dims != variable.dims or (not variable.is_field and other.shape != variable.shape):
             raise DataError(
                 f"dims {dict(zip(other.dims, other.shape, strict=True))}",
                 where=f"{where}: variable {name}",

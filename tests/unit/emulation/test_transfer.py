@@ -50,7 +50,10 @@ def stirred(settings: EmulationConfig, on: Layout):
 
 @pytest.mark.parametrize("model", CONVOLUTIONS, ids=lambda m: m["name"])
 def test_a_box_of_two_periods_is_two_boxes_of_one(model):
-    guards = [{"name": "spectral_filter", "dims": ["x"]}, {"name": "fixed_mean", "values": {"u": 0.0}}]
+    guards = [
+        {"name": "spectral_filter", "dims": ["x"]},
+        {"name": "fixed_mean", "values": {"u": 0.0}},
+    ]
     settings = config(model, coordinates=["z"], transport={"x": 3}, guards=guards)
     emulator = stirred(settings, layout(16, 2.0))
     longer = on_grid(emulator, settings, layout(32, 4.0))
@@ -97,7 +100,9 @@ def test_a_trained_emulator_is_evaluated_and_rolled_out_in_a_longer_box(trained,
     twice = xr.concat([own, own.assign_coords(x=own.x + 1)], "x", data_vars="all")
     path = write_fields(twice, tmp_path / "twice.nc")
     found = api.evaluate(trained, path)
-    assert found.metrics["rmse_u"] == pytest.approx(api.evaluate(trained).metrics["rmse_u"], rel=1e-4)
+    assert found.metrics["rmse_u"] == pytest.approx(
+        api.evaluate(trained).metrics["rmse_u"], rel=1e-4
+    )
     api.predict(trained, path, tmp_path / "long.nc")
     with xr.open_dataset(tmp_path / "long.nc") as made:
         assert made.sizes["x"] == 64
