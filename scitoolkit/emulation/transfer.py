@@ -124,8 +124,8 @@ def _changes(trained: Layout, found: Layout) -> Iterator[_Change]:
             continue
         first, second = np.asarray(old), np.asarray(new)
         # The origin counts: what depends on the position was learned at these positions.
-        close = {"rtol": 1e-4, "atol": 1e-4 * float(np.ptp(first))}
-        if here == cells and np.allclose(first, second, **close):
+        slack = 1e-4 * float(np.ptp(first))
+        if here == cells and np.allclose(first, second, rtol=1e-4, atol=slack):
             continue
         a, b = cell_widths(first), cell_widths(second)
         even = all(np.ptp(w) <= _SAME * w.mean() for w in (a, b))

@@ -1,7 +1,7 @@
-"""Arrays for fields that may be larger than memory: in a file of the temporary folder beyond a limit.
+"""Arrays for fields that may be larger than memory: beyond a limit, in a file.
 
-Such a file has no name and goes with the array. The system keeps of it in memory what there is room
-for, and writes the rest back.
+Such a file is in the temporary folder, has no name, and goes with the array. The system keeps of
+it in memory what there is room for, and writes the rest back.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def test_a_periodic_box_of_two_lengths_is_refined_like_two(trained, surrogate, t
     points = np.random.default_rng(0).uniform([0.1, 0.0], [0.9, LENGTH], (50, 2))
     once = surrogate.coarse(coarsened(own)).query(points)
     for shift in (0.0, LENGTH):
-        found = surrogate.coarse(coarsened(twice)).query(points + [0.0, shift])
+        found = surrogate.coarse(coarsened(twice)).query(points + np.array([0.0, shift]))
         assert np.allclose(found, once, atol=1e-5)
     path = write_fields(twice, tmp_path / "twice.nc")
     one = write_fields(own, tmp_path / "one.nc")
