@@ -137,7 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _repeat_interruption(unraisable: Any) -> None:
     """Raise an interruption again that came while Python could not raise: within a callback."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        timer = threading.Timer(0.05, _thread.interrupt_main)  # at once would be in the callback too
+        # At once would be within the callback too.
+        timer = threading.Timer(0.05, _thread.interrupt_main)
         timer.daemon = True
         timer.start()
     else:
