@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -99,18 +99,21 @@ class Data:
         return lambda step: self.frame(start + step * lead)
 
     def source(
-        self, starts: np.ndarray, offsets: Sequence[int], repeats: int = 1
-    ) -> CampaignWindows:
+        self, starts: np.ndarray, offsets: Sequence[int], repeats: int = 1,
+        box: Mapping[str, slice] | None = None,
+    ) -> CampaignWindows:  # fmt: skip
         """Return the windows that begin at some samples: (B, offset, *dims) float32 each.
 
         Args:
             starts: first sample of each window.
             offsets: samples of a window, relative to its start, ascending.
             repeats: times that each window counts in an epoch.
+            box: {dim: the part that is read of it}; whole fields unless given.
         """
+        rows = row_sets(self.campaign, box) if box else self.rows
         orders = {name: v.dims for name, v in self.layout.variables.items()}
         return CampaignWindows(
-            self.campaign, self.rows, np.tile(np.asarray(starts, np.int64), repeats), offsets,
+            self.campaign, rows, np.tile(np.asarray(starts, np.int64), repeats), offsets,
             orders=orders, dtype=np.float32,
         )  # fmt: skip
 

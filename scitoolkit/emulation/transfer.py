@@ -94,18 +94,24 @@ def on_grid(
             "%s: the emulator learned on another grid (%s); its layers allow it, its error here "
             "is what an evaluation on such data measures", where, change,
         )  # fmt: skip
-    layout = replace(
-        trained, grid=found.grid, coordinates=found.coordinates,
-        inputs=tuple(_on(v, found.grid) for v in trained.inputs),
-        outputs=tuple(_on(v, found.grid) for v in trained.outputs),
-    )  # fmt: skip
-    moved = build_any(config, layout)
+    moved = build_any(config, on_cells(trained, found.grid, found.coordinates))
     for old, new in zip(members_of(emulator), members_of(moved), strict=True):
         kept = {n for n, _ in old.named_parameters()}
         kept |= {n for n, _ in old.named_buffers() if n.rpartition(".")[2] in MEASURED}
         state = {n: t for n, t in old.state_dict().items() if n in kept}
         new.load_state_dict(state, strict=False)
     return moved.eval()
+
+
+def on_cells(
+    layout: Layout, grid: Mapping[str, int], coordinates: Mapping[str, list[float]]
+) -> Layout:
+    """Return a layout whose fields are on other cells."""
+    return replace(
+        layout, grid=dict(grid), coordinates=dict(coordinates),
+        inputs=tuple(_on(v, grid) for v in layout.inputs),
+        outputs=tuple(_on(v, grid) for v in layout.outputs),
+    )  # fmt: skip
 
 
 def _on(variable: Variable, grid: Mapping[str, int]) -> Variable:

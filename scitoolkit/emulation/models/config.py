@@ -14,7 +14,7 @@ from scitoolkit.core.plugins import Choice, Kind
 if TYPE_CHECKING:
     from torch import nn
 
-    from scitoolkit.emulation.models.padding import Padding
+    from scitoolkit.emulation.models.padding import AnyPadding as Padding
 
 
 class FieldModelConfig(Config):
