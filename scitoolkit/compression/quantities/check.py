@@ -67,7 +67,7 @@ class Quantity:
         self.region = _region(text, grid)
         self._axes = _axes(self.averaged, grid.dims)
         self.value = self.evaluate(original)
-        # Of a mean, what it is the mean of.
+        # Not averaged.
         self.original_points = self.of_arguments(self.arguments_of(original))
         with np.errstate(invalid="ignore"):
             finite = self.value[np.isfinite(self.value)]
