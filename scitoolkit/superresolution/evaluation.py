@@ -11,6 +11,7 @@ import torch
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.expressions import evaluate_constant
 from scitoolkit.core.results import (
     Lines,
     Maps,
@@ -28,7 +29,6 @@ from scitoolkit.superresolution.checking import check
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.equations import PDE
 from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes, values_of
-from scitoolkit.superresolution.pde_text import evaluate_constant
 from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate
 
 Array = np.ndarray
