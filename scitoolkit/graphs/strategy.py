@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from scitoolkit.training.config import TrainingConfig
-from scitoolkit.training.strategies.config import Single, StrategyConfig
+from scitoolkit.training.strategies.config import DataParallel, Single, StrategyConfig
 
 if TYPE_CHECKING:
     import torch
 
 
-class GraphParallel(StrategyConfig):
+class GraphParallel(DataParallel):
     """The batch is one graph, of which each process holds a part; they talk inside the model.
 
     A loss is the mean over this process's labelled nodes, weighted by their share of all labelled
@@ -19,8 +19,7 @@ class GraphParallel(StrategyConfig):
     """
 
     shares_batch: ClassVar[bool] = False
-    exchanges_gradients: ClassVar[bool] = True
-    name: Literal["graph"] = "graph"
+    name: Literal["graph"] = "graph"  # type: ignore[assignment]
 
     def build(self, device: torch.device) -> Any:
         """Return the strategy of this process."""

@@ -28,6 +28,8 @@ from scitoolkit.training.optim.optimizers import AdamW, AnyOptimizer, optimizers
 from scitoolkit.training.optim.schedules import AnySchedule, Constant
 from scitoolkit.training.strategies.config import (
     DataParallel,
+    Sharded,
+    ShardingConfig,
     Single,
     StrategyConfig,
     training_strategies,
@@ -75,6 +77,9 @@ class TrainingConfig(Config):
     strategy: Annotated[str, FREE_ON_RESUME] = Field(
         default="auto", description="how processes share the training"
     )
+    sharding: Annotated[ShardingConfig, FREE_ON_RESUME] = Field(
+        default=ShardingConfig(), description="what strategy sharded splits"
+    )
     exchange: AnyExchange = Field(default=Full(), description="sums gradients over processes")
     device: Annotated[Literal["auto", "cpu", "cuda"], FREE_ON_RESUME] = "auto"
     precision: Literal["float32", "bf16", "fp16"] = "float32"
@@ -100,6 +105,9 @@ class TrainingConfig(Config):
     compile: Annotated[bool, FREE_ON_RESUME] = False
     profile: Annotated[bool, FREE_ON_RESUME] = Field(
         default=False, description="write a torch.profiler trace into the run"
+    )
+    count_traffic: Annotated[bool, FREE_ON_RESUME] = Field(
+        default=False, description="write bytes and messages by collective into the run"
     )
     loggers: Annotated[tuple[AnyLogger, ...], FREE_ON_RESUME] = Field(
         default=(), description="besides metrics.jsonl"
@@ -145,8 +153,10 @@ class TrainingConfig(Config):
         if any(g.weight_decay is not None for g in self.parameter_groups):
             if "weight_decay" not in type(optimizer).model_fields:
                 raise ValueError(f"optimizer {optimizer.name} has no weight_decay to set in groups")
-        if strategy is not None and not strategy.exchanges_gradients and self.exchange != Full():
-            raise ValueError(f"strategy {strategy.name} does not read exchange: leave it out")
+        if refusal := (strategy or DataParallel()).refusal(self.exchange):
+            raise ValueError(refusal)
+        if self.sharding != ShardingConfig() and not isinstance(strategy, Sharded):
+            raise ValueError("sharding is read by strategy sharded alone: leave it out")
         if optimizer.uses_residuals:
             self._of_residuals(optimizer.name)
         if self.memory is not None and self.compile:
@@ -180,7 +190,10 @@ class TrainingConfig(Config):
 
     def named_strategy(self) -> StrategyConfig | None:
         """Return the strategy that is written, None for `auto`."""
-        return None if self.strategy == "auto" else training_strategies.get(self.strategy)()
+        if self.strategy == "auto":
+            return None
+        member = training_strategies.get(self.strategy)
+        return member(sharding=self.sharding) if issubclass(member, Sharded) else member()
 
     def strategy_on(self, processes: int) -> StrategyConfig:
         """Return the strategy to use; every rank decides alike, before any of them waits.

@@ -61,7 +61,7 @@ class Fit:
         self.position: Position = position
         self.best: BestLoss = BestLoss(config.early_stopping)
         seed_everything(config.seed, rank=strategy.rank)
-        task.model = strategy.prepare(task.model)
+        task.model = strategy.prepare(task.model, config.seed)
         if config.compile:
             task.model.compile()
         named = [(n, p) for n, p in task.model.named_parameters() if p.requires_grad]
@@ -74,8 +74,9 @@ class Fit:
                 where="training.optimizer.name",
                 fix="training.optimizer.name=lbfgs, which needs the loss alone",
             )
-        groups = grouped(named, config.parameter_groups, config.optimizer.lr)
-        whole = [p for _, p in named]
+        moved = strategy.attach(named, config.exchange)
+        groups = grouped(moved, config.parameter_groups, config.optimizer.lr)
+        whole = [p for _, p in moved]
         given = [g for _, g in groups] if config.parameter_groups else whole
         optimizer = config.optimizer.build(given)
         self._optimizer_state = OptimizerState(optimizer, [n for names, _ in groups for n in names])
@@ -91,7 +92,7 @@ class Fit:
         )
         self.memory: ActivationMemory = ActivationMemory(task.model, config.memory, strategy, named)
         self.stepper: OptimizerStep = OptimizerStep(
-            task, config, strategy, optimizer, named, self.memory
+            task, config, strategy, optimizer, named, moved, self.memory
         )
 
     def snapshot(self, cursor: dict[str, Any] | None = None) -> Snapshot:
@@ -113,6 +114,7 @@ class Fit:
             "rate": self.rate.state_dict(),
             "scaler": self.stepper.scaler_state(),
             "memory": self.memory.state_dict(),
+            "exchange": self.strategy.state_dict(),
             "loader": cursor or self.loader.state_dict(),
         }
         rng = rng_state()
@@ -138,6 +140,7 @@ class Fit:
             self.rate.load_state_dict(state["rate"])
             self.stepper.load_scaler_state(state["scaler"])
             self.memory.load_state_dict(state["memory"])
+            self.strategy.load_state_dict(state.get("exchange", {}))
             self.loader.load_state_dict(state["loader"])
             self._restore_rng(reader)
         except KeyError as error:
@@ -146,7 +149,7 @@ class Fit:
 
     def _weights(self) -> dict[str, Tensor]:
         averages = {f"ema.{n}": t for n, t in self.average.tensors.items()}
-        return {**model_tensors(self.task.model), **averages}
+        return {**model_tensors(self.task.model), **averages, **self.strategy.tensors()}
 
     def _restore_rng(self, reader: Reader) -> None:
         if reader.world_size == self.strategy.world:

@@ -52,13 +52,41 @@ def test_two_processes_resume_bit_for_bit(start, whole, strategy, step, name, co
 
 
 @pytest.mark.multiproc
-def test_a_sharded_training_goes_on_in_one_process(start):
+@pytest.mark.parametrize("stage", [1, 3])
+def test_a_sharded_training_goes_on_in_one_process(start, stage):
     plain = {"dropout": 0.0}
     _, one = start(1, name="one", result="one", **plain)
-    code, _ = start(2, stop=(5, "SIGTERM"), training={"strategy": "sharded"}, **plain)
+    sharded = {"strategy": "sharded", "sharding": {"stage": stage, "group_mib": 1e-4}}
+    code, _ = start(2, stop=(5, "SIGTERM"), training=sharded, **plain)
     assert code == 130
     _, last = start(1, resume=True, **plain)
     assert close(one, last)
+
+
+@pytest.mark.multiproc
+def test_weights_of_a_model_without_memory_do_not_depend_on_the_strategy(start):
+    options = {"dropout": 0.0, "deferred": True}
+    _, one = start(1, name="one", result="one", **options)
+    sharded = {"strategy": "sharded", "sharding": {"group_mib": 1e-4}}
+    _, two = start(2, name="two", result="two", training=sharded, **options)
+    assert close(one, two)
+
+
+@pytest.mark.multiproc
+@pytest.mark.parametrize(
+    ("strategy", "stage", "exchange"),
+    [
+        ("sharded", 2, "sdp4bit"),
+        pytest.param("ddp", 3, "error_bounded", marks=SLOW),
+        pytest.param("sharded", 1, "full", marks=SLOW),
+    ],
+)
+def test_exchanges_that_keep_something_resume_bit_for_bit(start, whole, strategy, stage, exchange):
+    sharding, chosen = {"stage": stage}, {"name": exchange}
+    training = {"strategy": strategy, "sharding": sharding, "exchange": chosen}
+    assert start(2, stop=(3, "SIGKILL"), on_rank=1, training=training)[0] == 1
+    _, weights = start(2, resume=True, training=training)
+    assert same(weights, whole(2, strategy, stage=stage, exchange=exchange))
 
 
 @pytest.mark.slow
