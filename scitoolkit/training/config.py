@@ -26,6 +26,7 @@ from scitoolkit.training.memory.config import MemoryConfig
 from scitoolkit.training.optim.groups import ParameterGroup
 from scitoolkit.training.optim.optimizers import AdamW, AnyOptimizer, optimizers
 from scitoolkit.training.optim.schedules import AnySchedule, Constant
+from scitoolkit.training.pruning import PruningConfig
 from scitoolkit.training.strategies.config import (
     DataParallel,
     Sharded,
@@ -93,6 +94,9 @@ class TrainingConfig(Config):
     parameter_groups: tuple[ParameterGroup, ...] = Field(
         default=(), description="learning rate and weight decay of some parameters"
     )
+    pruning: PruningConfig | None = Field(
+        default=None, description="train the entries of matrices that are kept, and only these"
+    )
     early_stopping: Annotated[EarlyStopping | None, FREE_ON_RESUME] = None
     memory: MemoryConfig | None = Field(default=None, description="compressed activations")
     checkpoint: Annotated[CheckpointConfig, FREE_ON_RESUME] = CheckpointConfig()
@@ -157,6 +161,8 @@ class TrainingConfig(Config):
             raise ValueError(refusal)
         if self.sharding != ShardingConfig() and not isinstance(strategy, Sharded):
             raise ValueError("sharding is read by strategy sharded alone: leave it out")
+        if self.pruning is not None:
+            self._of_pruning(strategy)
         if optimizer.uses_residuals:
             self._of_residuals(optimizer.name)
         if self.memory is not None and self.compile:
@@ -167,6 +173,16 @@ class TrainingConfig(Config):
                 f"not {self.precision}"
             )
         return self
+
+    def _of_pruning(self, strategy: StrategyConfig | None) -> None:
+        """Refuse what does not work on vectors of kept entries."""
+        if not self.optimizer.elementwise:
+            able = ", ".join(n for n in optimizers if optimizers.get(n).elementwise)
+            raise ValueError(f"pruning needs an optimizer of {able}, not {self.optimizer.name}")
+        if isinstance(strategy, Sharded) and self.sharding.stage == 3:
+            raise ValueError("pruning with strategy sharded needs sharding.stage 1 or 2")
+        if self.memory is not None:
+            raise ValueError("memory reads whole gradients: leave it out, or pruning")
 
     def _of_residuals(self, optimizer: str) -> None:
         """Refuse what an optimizer of residuals does not read."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,7 @@ class OptimizerStep:
         named: trained parameters with their names.
         moved: what the optimizer changes on this process, as the strategy's `attach` returned it.
         memory: how activations are kept.
+        publish: brings what the optimizer has changed into the model.
     """
 
     def __init__(
@@ -75,12 +76,15 @@ class OptimizerStep:
         named: list[tuple[str, nn.Parameter]],
         moved: list[tuple[str, nn.Parameter]],
         memory: ActivationMemory,
+        publish: Callable[[], None],
     ) -> None:
         self._task, self._config, self._strategy = task, config, strategy
         self._memory = memory
         self._optimizer, self._named = optimizer, named
         self._parameters = [p for _, p in named]
-        self._moved = moved
+        self._moved, self._publish = moved, publish
+        model = set(self._parameters)
+        self._apart = [p for _, p in moved if p not in model]
         self._buffers = [b for b in task.model.buffers() if b.is_floating_point()]
         self._device = strategy.device
         self._found = torch.zeros((), device=self._device)
@@ -158,7 +162,7 @@ class OptimizerStep:
             closure()
             if math.isfinite(norm):
                 self._optimizer.step()
-                self._strategy.publish()
+                self._publish()
         if self._buffers:
             self._strategy.sync_buffers(self._buffers)
         return {**self._means(parts), "gradient_norm": norm} if logged else {}
@@ -176,6 +180,8 @@ class OptimizerStep:
 
     def _backward(self, work: StepBatches, measured: bool) -> list[tuple[int, Tensor, Any]]:
         for parameter in self._parameters:
+            parameter.grad = None
+        for parameter in self._apart:
             parameter.grad = None
         finer = None
         if measured:

@@ -10,11 +10,19 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.training.exchange.sums import BucketSum
+
+Watch = Callable[[nn.Parameter, Callable[[nn.Parameter], Any]], Any]
+
+
+def on_gradient(parameter: nn.Parameter, call: Callable[[nn.Parameter], Any]) -> Any:
+    """Call a function whenever the gradient of a parameter is complete; return what removes it."""
+    return parameter.register_post_accumulate_grad_hook(call)
 
 
 class OrderedBuckets(abc.ABC):
@@ -23,9 +31,12 @@ class OrderedBuckets(abc.ABC):
     Args:
         parameters: trained parameters, in the same order on all ranks.
         bucket_mib: size of a bucket at most, unless one gradient is larger.
+        watch: calls a function whenever the gradient of a parameter is there.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], bucket_mib: float) -> None:
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], bucket_mib: float, watch: Watch = on_gradient
+    ) -> None:
         self._parameters = list(parameters)
         self._members: list[list[nn.Parameter]] = []
         # The backward pass produces the last parameters' gradients first.
@@ -33,7 +44,7 @@ class OrderedBuckets(abc.ABC):
             given = [p for p in reversed(parameters) if p.dtype == dtype]
             self._members += _packed(given, bucket_mib * 2**20)
         self._bucket_of = {p: k for k, members in enumerate(self._members) for p in members}
-        self._hooks = [p.register_post_accumulate_grad_hook(self._arrived) for p in parameters]
+        self._hooks = [watch(p, self._arrived) for p in parameters]
         self._active = False
         self._reset()
 
@@ -105,12 +116,17 @@ class GradientBuckets(OrderedBuckets):
         parameters: trained parameters, in the same order on all ranks.
         bucket_sum: sums one bucket.
         bucket_mib: size of a bucket at most, unless one gradient is larger.
+        watch: as for `OrderedBuckets`.
     """
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], bucket_sum: BucketSum, bucket_mib: float
+        self,
+        parameters: Sequence[nn.Parameter],
+        bucket_sum: BucketSum,
+        bucket_mib: float,
+        watch: Watch = on_gradient,
     ) -> None:
-        super().__init__(parameters, bucket_mib)
+        super().__init__(parameters, bucket_mib, watch)
         self._sum = bucket_sum
         self._views: dict[nn.Parameter, Tensor] = {}
         self._buckets: list[Tensor] = []

@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.training.exchange.buckets import OrderedBuckets
+from scitoolkit.training.exchange.buckets import OrderedBuckets, Watch, on_gradient
 from scitoolkit.training.exchange.sums import ShardExchange
 from scitoolkit.training.sharding import local
 
@@ -34,6 +34,7 @@ class ShardBuckets(OrderedBuckets):
         exchange: moves buckets.
         bucket_mib: size of a bucket at most, unless one gradient is larger.
         keep: keep the buckets' memory between steps.
+        watch: as for `OrderedBuckets`.
 
     Attributes:
         parts: what the optimizer changes, by parameter: DTensors split along the first dimension.
@@ -50,6 +51,7 @@ class ShardBuckets(OrderedBuckets):
         bucket_mib: float,
         *,
         keep: bool,
+        watch: Watch = on_gradient,
     ) -> None:
         for name, parameter in named:
             if not parameter.is_contiguous():
@@ -59,7 +61,7 @@ class ShardBuckets(OrderedBuckets):
                     fix="the parameter's .contiguous() copy, or training.strategy=ddp",
                 )
         parameters = [p for _, p in named]
-        super().__init__(parameters, bucket_mib)
+        super().__init__(parameters, bucket_mib, watch)
         self._exchange, self._keep = exchange, keep
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
         self._mesh = init_device_mesh(parameters[0].device.type, (self._world,))

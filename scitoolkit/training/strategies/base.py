@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.training.deferred import check_deferred, draw, is_deferred
+from scitoolkit.training.exchange.buckets import Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
 
 
@@ -68,9 +69,17 @@ class TrainingStrategy:
         return samples, list(flags)
 
     def attach(
-        self, named: Sequence[tuple[str, nn.Parameter]], exchange: ExchangeConfig
+        self,
+        named: Sequence[tuple[str, nn.Parameter]],
+        exchange: ExchangeConfig,
+        watch: Watch = on_gradient,
     ) -> list[tuple[str, nn.Parameter]]:
         """Receive the trained parameters and how to sum their gradients, before the first step.
+
+        Args:
+            named: what is trained, with names.
+            exchange: sums gradients.
+            watch: calls a function whenever a gradient is there.
 
         Returns:
             What the optimizer changes on this process, by the same names.

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from scitoolkit.training.exchange.buckets import GradientBuckets, OrderedBuckets
+from scitoolkit.training.exchange.buckets import GradientBuckets, OrderedBuckets, Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.exchange.sums import BucketSum
 from scitoolkit.training.strategies.base import TrainingStrategy
@@ -81,13 +81,16 @@ class DataParallelStrategy(TrainingStrategy):
         return total, [number > 0 for number in raised]
 
     def attach(
-        self, named: Sequence[tuple[str, nn.Parameter]], exchange: ExchangeConfig
+        self,
+        named: Sequence[tuple[str, nn.Parameter]],
+        exchange: ExchangeConfig,
+        watch: Watch = on_gradient,
     ) -> list[tuple[str, nn.Parameter]]:
         """Lay out the buckets of the exchange."""
         if self.world > 1:
             self._sum = exchange.build()
             parameters = [p for _, p in named]
-            self._buckets = GradientBuckets(parameters, self._sum, exchange.bucket_mib)
+            self._buckets = GradientBuckets(parameters, self._sum, exchange.bucket_mib, watch)
         return list(named)
 
     def begin_exchange(self) -> None:

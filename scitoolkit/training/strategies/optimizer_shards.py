@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from scitoolkit.training.exchange.buckets import Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.exchange.shards import ShardBuckets
 from scitoolkit.training.strategies.data_parallel import DataParallelStrategy
@@ -35,12 +36,15 @@ class OptimizerShardsStrategy(DataParallelStrategy):
         self._precise: dict[str, nn.Parameter] = {}
 
     def attach(
-        self, named: Sequence[tuple[str, nn.Parameter]], exchange: ExchangeConfig
+        self,
+        named: Sequence[tuple[str, nn.Parameter]],
+        exchange: ExchangeConfig,
+        watch: Watch = on_gradient,
     ) -> list[tuple[str, nn.Parameter]]:
         """Return this rank's parts of the parameters, which the optimizer changes."""
         moves = exchange.build_shards()
         self._buckets = self._shards = ShardBuckets(
-            named, moves, exchange.bucket_mib, keep=self._keeps_buckets
+            named, moves, exchange.bucket_mib, keep=self._keeps_buckets, watch=watch
         )
         parts = [(name, self._shards.parts[p]) for name, p in named]
         self._precise = dict(parts) if not moves.exact else {}

@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from scitoolkit.core.memory import return_freed_memory
 from scitoolkit.training.deferred import check_deferred, draw, is_deferred
+from scitoolkit.training.exchange.buckets import Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
 from scitoolkit.training.sharding import local, shard_offset, whole
 from scitoolkit.training.strategies.data_parallel import DataParallelStrategy
@@ -82,7 +83,10 @@ class ShardedStrategy(DataParallelStrategy):
                 module.reshard()
 
     def attach(
-        self, named: Sequence[tuple[str, nn.Parameter]], exchange: ExchangeConfig
+        self,
+        named: Sequence[tuple[str, nn.Parameter]],
+        exchange: ExchangeConfig,
+        watch: Watch = on_gradient,
     ) -> list[tuple[str, nn.Parameter]]:
         """Return the parameters, of which FSDP2 has left this rank its part."""
         return list(named)
