@@ -193,6 +193,10 @@ def default_callbacks(trainer: TrainingView) -> list[Callback]:
     out: list[Callback] = []
     if run is not None and config.profile:
         out.append(Profiler(run.path / f"profile-rank{trainer.strategy.rank}.json"))
+    if config.noise_scale:
+        from scitoolkit.training.noise_scale import NoiseScaleLog
+
+        out.append(NoiseScaleLog())
     if config.count_traffic and trainer.strategy.world > 1:
         out.append(TrafficLog())
     if trainer.strategy.rank:

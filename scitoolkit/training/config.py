@@ -110,6 +110,9 @@ class TrainingConfig(Config):
     profile: Annotated[bool, FREE_ON_RESUME] = Field(
         default=False, description="write a torch.profiler trace into the run"
     )
+    noise_scale: Annotated[bool, FREE_ON_RESUME] = Field(
+        default=False, description="write up to which batch size more samples pay"
+    )
     count_traffic: Annotated[bool, FREE_ON_RESUME] = Field(
         default=False, description="write bytes and messages by collective into the run"
     )

@@ -117,7 +117,13 @@ class GradientBuckets(OrderedBuckets):
         bucket_sum: sums one bucket.
         bucket_mib: size of a bucket at most, unless one gradient is larger.
         watch: as for `OrderedBuckets`.
+
+    Attributes:
+        squares: None, or of the last step the squared norms of this rank's gradients and of the
+            sums; set it to numbers to have them measured.
     """
+
+    squares: tuple[float, float] | None
 
     def __init__(
         self,
@@ -127,7 +133,7 @@ class GradientBuckets(OrderedBuckets):
         watch: Watch = on_gradient,
     ) -> None:
         super().__init__(parameters, bucket_mib, watch)
-        self._sum = bucket_sum
+        self._sum, self.squares, self._own = bucket_sum, None, 0.0
         self._views: dict[nn.Parameter, Tensor] = {}
         self._buckets: list[Tensor] = []
         for members in self._members:
@@ -148,6 +154,8 @@ class GradientBuckets(OrderedBuckets):
 
     def _start(self, number: int, failed: bool) -> Callable[[], object]:
         bucket = self._buckets[number]
+        if self.squares is not None:
+            self._own += self._square(number)
         if number == len(self._buckets) - 1:
             bucket[-1] = float(failed)
         return self._sum.start(bucket)
@@ -155,7 +163,15 @@ class GradientBuckets(OrderedBuckets):
     def _finish(self, sums: list[object]) -> bool:
         for parameter, view in self._views.items():
             parameter.grad = view
+        if self.squares is not None:
+            self.squares = self._own, sum(map(self._square, range(len(self._buckets))))
+            self._own = 0.0
         return bool(self._buckets[-1][-1].item())
+
+    def _square(self, number: int) -> float:
+        last = number == len(self._buckets) - 1  # its last number is the flag
+        numbers = self._buckets[number][:-1] if last else self._buckets[number]
+        return float(torch.linalg.vector_norm(numbers, dtype=torch.float64)) ** 2
 
 
 def _packed(parameters: list[nn.Parameter], limit: float) -> list[list[nn.Parameter]]:

@@ -107,6 +107,14 @@ class TrainingStrategy:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
 
+    def measure_gradients(self) -> bool:
+        """Measure gradients before and after their exchange from now on; return whether it can."""
+        return False
+
+    def gradient_squares(self) -> tuple[float, float]:
+        """Return the last step's squared gradient norms, of this rank's samples and of all."""
+        raise NotImplementedError
+
     def loss_scale(self) -> float:
         """Return the factor of a local loss that compensates for averaged gradients."""
         return 1.0

@@ -109,6 +109,20 @@ class DataParallelStrategy(TrainingStrategy):
         assert self._buckets is not None, "`attach` must come before the first step"
         return self._buckets.finish(failed)
 
+    def measure_gradients(self) -> bool:
+        """Measure the buckets, on several ranks with equal shares of the samples."""
+        if isinstance(self._buckets, GradientBuckets) and not self._communicating_model:
+            self._buckets.squares = (0.0, 0.0)
+            return True
+        return False
+
+    def gradient_squares(self) -> tuple[float, float]:
+        """Return the squared norms; this rank's gradient is P times its part of the sum."""
+        assert isinstance(self._buckets, GradientBuckets)
+        assert self._buckets.squares is not None, "`measure_gradients` comes first"
+        own, total = self._buckets.squares
+        return self.world**2 * own, total
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the exchange."""
         return self._sum.state_dict() if self._sum is not None else {}

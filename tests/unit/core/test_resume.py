@@ -11,6 +11,7 @@ from scitoolkit.training.config import TrainingConfig
 FREE = (
     "epochs", "steps", "strategy", "device", "early_stopping", "checkpoint", "log_every",
     "timeout_seconds", "compile", "profile", "loggers", "progress", "sharding", "count_traffic",
+    "noise_scale",
 )  # fmt: skip
 
 
