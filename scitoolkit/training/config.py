@@ -22,11 +22,10 @@ from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.training.exchange.config import AnyExchange, Full
 from scitoolkit.training.loggers import AnyLogger
-from scitoolkit.training.memory.config import MemoryConfig
+from scitoolkit.training.memory.config import MemoryConfig, PruningConfig
 from scitoolkit.training.optim.groups import ParameterGroup
 from scitoolkit.training.optim.optimizers import AdamW, AnyOptimizer, optimizers
 from scitoolkit.training.optim.schedules import AnySchedule, Constant
-from scitoolkit.training.pruning import PruningConfig
 from scitoolkit.training.strategies.config import (
     DataParallel,
     Sharded,

@@ -14,25 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError
-
-
-class PruningConfig(Config):
-    """Which entries of matrices and convolutions are kept; vectors are kept whole.
-
-    Example:
-        >>> PruningConfig(share=0.9).share
-        0.9
-    """
-
-    share: float | None = Field(
-        default=None, gt=0, lt=1,
-        description="set this share of each matrix to zero, the smallest; None: what is zero",
-    )  # fmt: skip
+from scitoolkit.training.memory.config import PruningConfig
 
 
 class KeptEntries:

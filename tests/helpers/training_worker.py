@@ -86,6 +86,10 @@ def train(options: dict, folder: Path) -> Trainer:
     settings |= {"checkpoint": {"every_steps": 2}, **options.get("training", {})}
     config = TrainingConfig.model_validate(settings)
     rank, world = current_rank(), world_size()
+    if "differs" in options and rank == world - 1:
+        changed = options["differs"]
+        config = TrainingConfig.model_validate({**settings, **changed.get("training", {})})
+        options = {**options, **changed}
     callbacks = []
     if "stop" in options and rank == options.get("on_rank", 0):
         callbacks.append(Stop(*options["stop"]))

@@ -10,7 +10,8 @@ from training_worker import Regression, data
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Trainer, TrainingConfig
-from scitoolkit.training.pruning import KeptEntries, PruningConfig
+from scitoolkit.training.memory.config import PruningConfig
+from scitoolkit.training.pruning import KeptEntries
 
 
 def trained(optimizer, run=None, *, task=None, resume=False, **settings):

@@ -154,6 +154,33 @@ def test_a_killed_rank_is_named_by_the_others(start, capfd, rank, told):
     assert told in error
 
 
+@pytest.mark.multiproc
+def test_a_stopped_rank_is_named_and_nobody_waits_for_it(start, capfd):
+    # The launcher ends the stopped rank itself, some time after the first has failed.
+    training = {"timeout_seconds": 3}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scitoolkit.training.launch.GRACE_SECONDS", 6.0)
+        assert start(2, stop=(2, "SIGSTOP"), on_rank=1, training=training)[0] == 1
+    assert "rank 1 was killed or stopped" in capfd.readouterr().err
+
+
+@pytest.mark.multiproc
+@pytest.mark.parametrize(
+    ("differs", "told"),
+    [
+        ({"training": {"clip_norm": 2.0}}, "training: not those of rank 0 on rank 1"),
+        ({"normalised": True}, "model: not those of rank 0 on rank 1"),
+        ({"samples": 50}, "batches of an epoch: not those of rank 0 on rank 1"),
+    ],
+)
+def test_ranks_that_differ_are_named_before_the_first_step(start, capfd, differs, told):
+    code, _ = start(2, differs=differs)
+    assert code == 2
+    error = capfd.readouterr().err
+    assert f"[0] ConfigError: {told}" in error
+    assert f"[1] ConfigError: {told}" in error
+
+
 def torchrun(ranks: int, arguments: list[str], *, module: str) -> int:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={ranks}", "-m", module, *arguments]
