@@ -28,10 +28,11 @@ def check_ranks_agree(model: nn.Module, config: TrainingConfig, num_batches: int
     Raises:
         ConfigError: on all ranks, naming what differs and on which of them.
     """
-    tensors = [*model.named_parameters(), *model.named_buffers()]
     described: dict[str, Any] = {
         "training": config.model_dump(mode="json", exclude=MAY_DIFFER),
-        "model": [(n, list(t.shape), str(t.dtype), t.requires_grad) for n, t in tensors],
+        "model": [
+            (n, list(t.shape), str(t.dtype), t.requires_grad) for n, t in model.named_parameters()
+        ],
         "batches of an epoch": num_batches,
     }
     hashes = {

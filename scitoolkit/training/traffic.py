@@ -20,7 +20,7 @@ from scitoolkit.core.processes import node_size
 
 
 @dataclass
-class Traffic:
+class CollectiveTraffic:
     """What this rank has received.
 
     Attributes:
@@ -59,7 +59,7 @@ class TrafficCounter:
         by_collective: traffic by the collective's name.
     """
 
-    by_collective: dict[str, Traffic]
+    by_collective: dict[str, CollectiveTraffic]
 
     def __init__(self, processes_per_node: int | None = None) -> None:
         self._node = processes_per_node or node_size()
@@ -77,10 +77,12 @@ class TrafficCounter:
             for name, function in kept.items():
                 setattr(dist, name, function)
 
-    def total(self) -> Traffic:
+    def total(self) -> CollectiveTraffic:
         """Return the sum over the collectives."""
         parts = self.by_collective.values()
-        return Traffic(*(sum(getattr(t, f) for t in parts) for f in asdict(Traffic())))
+        return CollectiveTraffic(
+            *(sum(getattr(t, f) for t in parts) for f in asdict(CollectiveTraffic()))
+        )
 
     def as_dict(self) -> dict[str, dict[str, float]]:
         """Return the counts as JSON types."""
@@ -96,7 +98,7 @@ class TrafficCounter:
             given = signature.bind(*arguments, **options).arguments
             ranks = dist.get_process_group_ranks(given.get("group") or dist.group.WORLD)
             received = _RECEIVED[name](given, ranks)
-            traffic = self.by_collective.setdefault(name, Traffic())
+            traffic = self.by_collective.setdefault(name, CollectiveTraffic())
             if isinstance(received, _Ring):
                 self._add_ring(traffic, received, ranks)
             else:
@@ -109,7 +111,7 @@ class TrafficCounter:
 
         return call
 
-    def _add_ring(self, traffic: Traffic, ring: _Ring, ranks: Sequence[int]) -> None:
+    def _add_ring(self, traffic: CollectiveTraffic, ring: _Ring, ranks: Sequence[int]) -> None:
         size = len(ranks)
         nodes = len({rank // self._node for rank in ranks})
         moved = ring.rounds * ring.size * (size - 1) / size

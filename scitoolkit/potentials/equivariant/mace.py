@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -22,6 +23,14 @@ from scitoolkit.potentials.equivariant.mace_config import MaceConfig
 from scitoolkit.potentials.equivariant.model import EquivariantPotential
 from scitoolkit.potentials.equivariant.pair_repulsion import PairRepulsion
 from scitoolkit.potentials.equivariant.radial_functions import TRANSFORMS, RadialBasis
+from scitoolkit.potentials.export import streaming
+from scitoolkit.potentials.export.library import PotentialLibrary
+from scitoolkit.potentials.model import Potential
+
+OF_ELEMENTS = {"radii", "charges"}
+"""Buffers that follow from the elements alone."""
+STREAMED_ATOMS = 64
+"""From so many atoms on the C library evaluates: fewer need little memory, and no compilation."""
 
 
 class MaceLayer(nn.Module):
@@ -85,6 +94,37 @@ class Mace(EquivariantPotential):
         self.layers: nn.ModuleList = nn.ModuleList(
             MaceLayer(config, number, types, factory) for number in range(config.layers)
         )
+
+    def streams(self, num_atoms: int) -> bool:
+        """Whether the C library evaluates so many atoms; see `Potential.streams`."""
+        return num_atoms >= STREAMED_ATOMS and self._streamed() is not None
+
+    def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return atomic energies, edge vectors and dE/d(edge vector); see `Potential`."""
+        library = self._streamed() if len(graph["types"]) >= STREAMED_ATOMS else None
+        if library is None or graph["positions"].device.type != "cpu":
+            return super().edge_gradients(graph)
+        return streaming.edge_gradients(library, graph)
+
+    @torch.no_grad()
+    def extend(self, source: Potential) -> None:
+        """Copy the weights of a model of fewer elements; see `Potential.extend`."""
+        known, theirs = len(source.type_map), source.state_dict()
+        # Both layers divide by the root of the number of elements.
+        factor = math.sqrt(len(self.type_map) / known)
+        for name, value in self.state_dict().items():
+            if name.rpartition(".")[2] in OF_ELEMENTS:
+                continue
+            scaled = name == "embedding" or ".shortcut." in name
+            part = value[:known] if value.ndim and len(value) != len(theirs[name]) else value
+            part.copy_(theirs[name] * factor if scaled else theirs[name])
+
+    def _streamed(self) -> PotentialLibrary | None:
+        config = self.config
+        assert isinstance(config, MaceConfig)
+        if self.training or config.density or config.first_density:
+            return None
+        return streaming.streamed_library(self, config.library)
 
     def _atomic_energies(self, graph: Batch, vectors: Tensor) -> Tensor:
         types = graph["types"]

@@ -64,15 +64,19 @@ class Single(StrategyConfig):
         return SingleStrategy(device)
 
 
-class DataParallel(StrategyConfig):
-    """Every process holds the model and a share of the batch; gradients are summed."""
-
-    name: Literal["ddp"] = "ddp"
+class SummedGradients(StrategyConfig):
+    """Base of the strategies whose processes all get the sums of all gradients."""
 
     def refusal(self, exchange: ExchangeConfig) -> str:
         """Return why an exchange of gradients does not fit, or an empty text."""
         fix = "it needs strategy sharded with sharding.stage 1 or 2"
         return "" if exchange.sums else f"exchange {exchange.name} gives no whole sums: {fix}"
+
+
+class DataParallel(SummedGradients):
+    """Every process holds the model and a share of the batch; gradients are summed."""
+
+    name: Literal["ddp"] = "ddp"
 
     def build(self, device: torch.device) -> TrainingStrategy:
         """Return the strategy of this process."""
