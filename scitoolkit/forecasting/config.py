@@ -127,6 +127,8 @@ class ForecastingConfig(SeededConfig):
         harmonics: numbers of annual harmonics to choose from by blocked validation.
         forecaster: one family (settings that are not given are chosen by validation), or `auto`:
             all closed forms are compared, and the best, or a stacking of the best, is delivered.
+        intervals: `static` widths from errors before the test part, or `adaptive` ones, which
+            follow the errors of the forecasts whose time has come.
         ensemble: number of networks; they differ by their initialisation.
     """
 
@@ -140,6 +142,7 @@ class ForecastingConfig(SeededConfig):
     forecaster: Annotated[ForecasterConfig | Literal["auto"], Choice(forecasters, ("auto",))] = (
         "auto"
     )
+    intervals: Literal["static", "adaptive"] = "static"
     model: LSTMConfig = LSTMConfig()
     ensemble: PositiveInt = 3
     training: TrainingConfig = TrainingConfig()

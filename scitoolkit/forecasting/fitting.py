@@ -42,6 +42,7 @@ class Prepared:
         modes: (mode, cell), orthonormal under the area weights.
         correction: untrained networks on the chosen closed form, which is fitted to the train
             part; None where no network is wanted.
+        warnings: of the field.
     """
 
     data: FieldData
@@ -51,6 +52,7 @@ class Prepared:
     selection: Selection
     modes: Array
     correction: LstmCorrection | None
+    warnings: tuple[str, ...] = ()
 
 
 def prepare(field: CodedField, parts: FieldSplits, config: ForecastingConfig) -> Prepared:
@@ -69,7 +71,9 @@ def prepare(field: CodedField, parts: FieldSplits, config: ForecastingConfig) ->
     selection = _select(Chooser(data, parts, setting, config), config)
     modes = pod.modes_.values.reshape(pod.rank_, -1)[:, data.grid.values.ravel()]
     norm = np.sqrt((modes**2 * setting.weights).sum(axis=1, keepdims=True))
-    prepared = Prepared(data, field.physical.coding, parts, pod, selection, modes / norm, None)
+    prepared = Prepared(
+        data, field.physical.coding, parts, pod, selection, modes / norm, None, field.warnings
+    )
     if config.model.name != "none":
         prepared.correction = begin_network(prepared, config)
     return prepared
@@ -212,6 +216,7 @@ def _record(
             for e in entries
         ],
         "refused": selection.refused,
+        "warnings": list(prepared.warnings),
         "selection_cpu_seconds": selection.cpu_seconds,
         "held_out_rmse": rmse_per_lead(errors, 0 * errors, weights).tolist(),
         "base_candidates": selection.tried,
