@@ -12,7 +12,7 @@ from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice
 from scitoolkit.forecasting.coding import Transform
 from scitoolkit.forecasting.forecasters.base import ForecasterConfig, forecasters
-from scitoolkit.forecasting.network_config import ArchitectureConfig, LSTMConfig
+from scitoolkit.forecasting.network_config import FIXED_BASES, ArchitectureConfig, LSTMConfig
 from scitoolkit.io.split import SplitConfig
 from scitoolkit.training.config import TrainingConfig
 
@@ -158,7 +158,7 @@ class ForecastingConfig(SeededConfig):
             raise ValueError(
                 f"model.head all_steps needs leads <= inputs, got {self.leads} > {self.inputs}"
             )
-        if self.forecaster != "auto" and self.model.name in ("damped_residual_lstm", "pod_lstm"):
+        if self.forecaster != "auto" and self.model.name in FIXED_BASES:
             raise ValueError(
                 f"model.name {self.model.name} sets the forecaster that the network corrects, so "
                 "forecaster must be auto; model.name auto corrects any forecaster"

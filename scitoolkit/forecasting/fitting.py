@@ -16,11 +16,16 @@ from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, FieldSplits
 from scitoolkit.forecasting.fields import CodedField, unit_of
 from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig
-from scitoolkit.forecasting.forecasters.climatology import Climatology, ClimatologyConfig
+from scitoolkit.forecasting.forecasters.climatology import (
+    AnomalyPersistenceConfig,
+    Climatology,
+    ClimatologyConfig,
+)
 from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection, LstmCorrectionConfig
 from scitoolkit.forecasting.intervals import error_model
 from scitoolkit.forecasting.metrics import rmse_per_lead
+from scitoolkit.forecasting.network_config import FIXED_BASES
 from scitoolkit.forecasting.pod import POD
 from scitoolkit.forecasting.selection import lead_factors
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
@@ -81,11 +86,11 @@ def prepare(field: CodedField, parts: FieldSplits, config: ForecastingConfig) ->
 
 def _select(chooser: Chooser, config: ForecastingConfig) -> Selection:
     """Return the selection; a network on a given base needs that family alone."""
-    only: ForecasterConfig | None = None
-    if config.model.name == "damped_residual_lstm":
-        only = MemoryConfig()
-    elif config.model.name == "pod_lstm":
-        only = ClimatologyConfig()
+    bases: dict[str, ForecasterConfig] = {
+        "damped_residual_lstm": MemoryConfig(), "pod_lstm": ClimatologyConfig(),
+        "increment_lstm": AnomalyPersistenceConfig(),
+    }  # fmt: skip
+    only = bases.get(config.model.name)
     if only is not None:
         chooser.config = config.model_copy(update={"forecaster": only})
     return chooser.select()
@@ -194,7 +199,7 @@ def finalize(
 
 def _network_wins(network: Judged, winner: Entry, config: ForecastingConfig) -> bool:
     """Return whether the correction is delivered: never one that validation switched off."""
-    asked = config.model.name in ("damped_residual_lstm", "pod_lstm")
+    asked = config.model.name in FIXED_BASES
     better = network.entry.error < (1 - NETWORK_GAIN) * winner.validation
     return bool(network.factors.any()) and (asked or better)
 

@@ -10,8 +10,9 @@ import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.forecasting.config import ForecastingConfig
-from scitoolkit.forecasting.fields import open_field
+from scitoolkit.forecasting.config import ForecastingConfig, LSTMConfig
+from scitoolkit.forecasting.fields import open_field, open_split
+from scitoolkit.forecasting.fitting import prepare
 from scitoolkit.forecasting.job import ForecastingJob
 
 STEPS = 200
@@ -192,3 +193,21 @@ def test_adaptive_intervals_follow_errors_that_grow_and_predict_writes_them(tmp_
     assert coverage["static"] < 0.6
     assert coverage["adaptive"] > 0.75
     assert 2 < width["adaptive"] / width["static"] < 4
+
+
+@pytest.mark.parametrize(
+    ("model", "base"),
+    [("increment_lstm", "anomaly_persistence"), ("pod_lstm", "climatology")],
+)
+def test_what_the_network_predicts_is_a_setting(file, model, base):
+    settings = config(file, variable="warm", forecaster="auto").model_copy(
+        update={"model": LSTMConfig(name=model)}
+    )
+    field, parts = open_split(settings)
+    found = prepare(field, parts, settings)
+    assert found.selection.winner.config.name == base
+    windows = parts.windows["train"]
+    predicted = found.correction.base.predict(windows)
+    last = windows.lagged(0)[:, None]
+    assert np.allclose(predicted - predicted[:, :1], 0, atol=1e-6)  # one level at all leads
+    assert np.allclose(predicted, last, atol=1e-6) == (model == "increment_lstm")
