@@ -335,6 +335,8 @@ def _check_arguments(evaluate: Any, objectives: Any, seed: Any, keep: Any) -> No
         raise ConfigError(f"evaluate is {evaluate!r}", allowed="a function of a configuration")
     if isinstance(objectives, str | Objective) or not objectives:
         raise ConfigError(f"objectives are {objectives!r}", allowed='a list, such as ["loss"]')
+    if all(isinstance(o, Objective) and o.constraint for o in objectives):
+        raise ConfigError("all objectives are constraints", allowed="one to make small or large")
     names = [o if isinstance(o, str) else o.name for o in objectives]
     if len(set(names)) < len(names):
         raise ConfigError(f"objectives {', '.join(names)}: one is named twice")
