@@ -164,7 +164,8 @@ class ForecastingConfig(SeededConfig):
                 "forecaster must be auto; model.name auto corrects any forecaster"
             )
         if self.model.name == "none":
-            plain = TrainingConfig(seed=self.seed)
+            # A search switches progress off for its trials, whatever they fit.
+            plain = TrainingConfig(seed=self.seed, progress=self.training.progress)
             written = [key for key, value in self.training if value != getattr(plain, key)]
             if written:
                 raise ValueError(
