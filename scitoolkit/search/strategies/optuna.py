@@ -22,7 +22,7 @@ class OptunaSearch(Strategy):
 
     A study is kept in memory. Optuna stores no state of its generators, so a resumed search asks
     and tells again what the log says, and goes on as it would have. A proposal that is known
-    already, or refused, is replaced by a child of it, which the study is told of as well. With
+    already, or refused, is replaced by a child of it, which enters the study too. With
     successive halving the study knows results at the smallest budget alone.
 
     Args:
