@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import _ablation_table
 import _exchange_table
 import _products_table
+import _quantities_table
 import _readers_table
 import _rivals_table
 import _s_step_table
@@ -28,7 +29,7 @@ from _stored import ROOT, between
 
 TABLES = (
     _products_table, _ablation_table, _sizes_table, _readers_table, _second_order_table,
-    _rivals_table, _exchange_table, _s_step_table, _speed_table,
+    _rivals_table, _exchange_table, _s_step_table, _speed_table, _quantities_table,
 )  # fmt: skip
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
@@ -308,6 +309,13 @@ ROWS = {
         "peer, worst {size_worst_shipped:.2f} and {size_worst_fresh:.2f}; lines at most "
         "{size_1d_worst:.2f}",
         "the smallest of SZ3 (best of four settings), SPERR and ZFP: 1",
+    ),
+    "compression_qoi": (
+        "Bytes within a bound on a quantity (speed, vorticity, gradient, flux, divergence)",
+        "cosmology, turbulence, convection; {cases:,} random cases",
+        "median {qoi_size_ratio:.2f}, worst {qoi_size_ratio_worst:.2f}; {qoi_violations} "
+        "violations",
+        "compression-safeguards over SZ3 at its best bound: 1",
     ),
     "compression_speed": (
         "MB/s at a bound of 0.1 % of the range, one core",

@@ -33,7 +33,7 @@ def describe_streams(path: Path) -> list[dict[str, Any]]:
 def verify_file(
     compressed: Path | str, original: Path | str, *, with_quality: bool = False
 ) -> list[dict[str, Any]]:
-    """Return for each compressed variable the errors measured against the original file.
+    """Return for each compressed variable and quantity the errors against the original file.
 
     Args:
         compressed: what `compress_file` wrote.
@@ -49,12 +49,13 @@ def verify_file(
     if format_of(original).single_array:
         name, stream = found[0]
         values = np.asarray(read_array(original))
-        return [verify_array(name, stream, values, with_quality=with_quality)]
+        record = verify_array(name, stream, values, with_quality=with_quality)
+        return [record, *_quantities(found, {name: values})]
     with as_hdf5(original) as file:
         missing = [name for name, _ in found if name not in file]
         if missing:
             raise DataError(f"no variable {missing[0]!r}", where=str(original))
-        return [
+        records = [
             verify_array(
                 name,
                 stream,
@@ -64,6 +65,15 @@ def verify_file(
             )
             for name, stream in found
         ]
+        return [*records, *_quantities(found, file)]
+
+
+def _quantities(found: list[tuple[str, bytes]], originals: Any) -> list[dict[str, Any]]:
+    if not any("quantities" in inspect_stream(stream) for _, stream in found):
+        return []
+    from scitoolkit.compression.file_quantities import verify_quantities  # reads with sympy
+
+    return list(verify_quantities(found, originals))
 
 
 def verify_array(

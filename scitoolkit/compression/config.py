@@ -44,7 +44,8 @@ class CompressionConfig(JobConfig, Options):
 
     Attributes:
         data: what to compress.
-        bound: how tightly.
+        bound: how tightly; null where quantities say it.
+        quantities: bounds on what is computed from variables, `sqrt(u^2 + v^2): abs=1e-2` say.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {
@@ -52,4 +53,5 @@ class CompressionConfig(JobConfig, Options):
     }  # fmt: skip
     domain: Literal["compression"] = "compression"
     data: FileConfig
-    bound: BoundConfig = BoundConfig()
+    bound: BoundConfig | None = BoundConfig()
+    quantities: list[str] = Field(default_factory=list)

@@ -42,13 +42,14 @@ OURS = "scitoolkit"
 def plan_of(config: CompressionConfig) -> FilePlan:
     """Return what `compress_file` takes."""
     return FilePlan(
-        Bound(config.bound.mode, config.bound.value),
+        Bound(config.bound.mode, config.bound.value) if config.bound else None,
         dict.fromkeys(config.data.variables),
         Options(
             codec=config.codec, enhancer=config.enhancer, guarantee=config.guarantee,
             train_seconds=config.train_seconds, objective=config.objective,
         ),
         MissingValues.of(config.data.missing),
+        tuple(config.quantities),
     )  # fmt: skip
 
 
@@ -162,7 +163,7 @@ def _results(
     )  # fmt: skip
     figures, fields = pictures(shown)
     return Results(
-        title=f"Compression of {source.name}, {config.bound.mode} {config.bound.value:g}",
+        title=f"Compression of {source.name}, {_asked(config)}",
         verdict=verdicts[int(np.argmin(gains))] if gains else None,
         summary=[
             f"{len(rows)} variables; the file is {ratio:.1f} times smaller.",
@@ -170,6 +171,11 @@ def _results(
         ],
         metrics=metrics, units={"gain_db_min": "dB"}, tables=[table], figures=figures,
     ), fields  # fmt: skip
+
+
+def _asked(config: CompressionConfig) -> str:
+    own = [f"{config.bound.mode} {config.bound.value:g}"] if config.bound else []
+    return "; ".join([*own, *config.quantities])
 
 
 def _note(runnable: Iterable[str], not_run: Mapping[str, str]) -> str:
