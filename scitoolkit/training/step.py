@@ -183,6 +183,7 @@ class OptimizerStep:
             parameter.grad = None
         for parameter in self._apart:
             parameter.grad = None
+        self._memory.prepare(lambda: self._accumulate(work, []))
         finer = None
         if measured:
             finer = self._memory.finer_gradients(lambda: self._accumulate(work, []))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -57,6 +57,9 @@ class Recompute:
                 where="training.memory.activations",
                 fix="leave training.memory out",
             )
+
+    def prepare(self, gradients: Callable[[], Mapping[str, Tensor | None]]) -> None:
+        """Do nothing: there is nothing to choose."""
 
     @contextlib.contextmanager
     def saving(self, batch: Mapping[str, Tensor], finer: float) -> Iterator[None]:
