@@ -55,6 +55,7 @@ class FieldConfig(Config):
             be given for the times that are forecast too.
         dims: names of the dims of a plain HDF5 file, which has none.
         files: `simulations` (one a file), `parts` of one simulation, or found by their times.
+        memory: arrays of the field above this size are kept in files of the temporary folder.
     """
 
     path: DataPath | list[DataPath]
@@ -63,6 +64,7 @@ class FieldConfig(Config):
     units: str | None = None
     dims: list[str] | None = None
     files: Literal["auto", "simulations", "parts"] = "auto"
+    memory: str = "1GiB"
     transform: Transform | dict[str, Transform] = "none"
     minimum: float | dict[str, float] | None = None
     maximum: float | dict[str, float] | None = None

@@ -62,6 +62,7 @@ def evaluate(
     Raises:
         DataError: other dims or fields, too few nodes, NaN.
     """
+    surrogate = surrogate.in_box(dataset, source)
     case = Case.of(surrogate, dataset, source)
     found = {
         MODEL: case.predict(surrogate),
@@ -171,7 +172,7 @@ class Case:
                     f"{count} nodes of the periodic dim {dim}", where=source,
                     allowed=f"multiples of {n}",
                 )  # fmt: skip
-            if used < (least - 1) * n + 1:
+            if used < ((2 if wraps else least) - 1) * n + 1:
                 raise DataError(
                     f"{count} nodes along {dim} are fewer than a crop of the training",
                     where=source, allowed=f"{(least - 1) * n + 1} or more",
