@@ -9,14 +9,13 @@ import numpy as np
 
 from scitoolkit.compression.bounds import Bound, max_error, psnr
 from scitoolkit.compression.compress import decompress, inspect_stream
-from scitoolkit.compression.files import as_hdf5, read_array, streams
+from scitoolkit.compression.files import as_hdf5, holds_one_array, read_array, streams
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.pointwise import exceeds
 from scitoolkit.compression.quality import quality
 from scitoolkit.compression.value_range import ValueRange
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.compressed import holds_streams
-from scitoolkit.io.formats import format_of
 
 # The range in a header is written in the shortest decimals of its dtype.
 RANGE_ROUNDING = 1e-6
@@ -46,9 +45,9 @@ def verify_file(
     original = Path(original)
     if not original.is_file():
         raise DataError("no such file", where=str(original))
-    if format_of(original).single_array:
+    if holds_one_array(original):
         name, stream = found[0]
-        values = np.asarray(read_array(original))
+        values = np.asarray(read_array(original, tuple(inspect_stream(stream)["shape"])))
         record = verify_array(name, stream, values, with_quality=with_quality)
         return [record, *_quantities(found, {name: values})]
     with as_hdf5(original) as file:

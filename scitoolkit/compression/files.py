@@ -15,6 +15,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from scitoolkit.compression.hdf5_copy import (
     object_key,
 )
 from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.raw import is_raw, open_raw, write_raw
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.suggest import nearest_name
@@ -62,6 +64,7 @@ class FilePlan:
         options: codec, enhancer, guarantee.
         missing: values that stand for "missing", beside those that the file itself names.
         quantities: of the variables that are bounded besides, see `quantities.text`.
+        shape: of the array of a raw file, see `raw`.
     """
 
     bound: Bound | None
@@ -69,6 +72,7 @@ class FilePlan:
     options: Options
     missing: MissingValues = field(default_factory=MissingValues)
     quantities: tuple[str, ...] = ()
+    shape: tuple[int, ...] | None = None
 
 
 def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> list[dict[str, Any]]:
@@ -86,7 +90,7 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
     source, target = Path(source), Path(target)
     if not source.is_file():
         raise DataError("no such file", where=str(source))
-    if format_of(source).single_array:
+    if holds_one_array(source):
         return [_compress_array(source, target, plan)]
     records: list[dict[str, Any]] = []
     with as_hdf5(source) as file:
@@ -123,12 +127,13 @@ def decompress_file(source: Path | str, target: Path | str) -> list[str]:
 
     Args:
         source: what `compress_file` wrote.
-        target: .npy for a stream file, else HDF5 (NetCDF4 when the original was).
+        target: .npy, .f32 or .f64 for a stream file, else HDF5 (NetCDF4 when the original was).
     """
     source, target = Path(source), Path(target)
     if is_stream(source):
         values = decompress(source.read_bytes())
-        _atomic(target, lambda path: _save_npy(path, values))
+        save = partial(write_raw, target=target) if is_raw(target) else _save_npy
+        _atomic(target, lambda path: save(path, values=values))
         return [source.name]
     with _opened(source) as file:
         restored = _Restored(file)
@@ -275,7 +280,7 @@ def streams(path: Path | str) -> Iterator[tuple[str, bytes]]:
 def _compress_array(source: Path, target: Path, plan: FilePlan) -> dict[str, Any]:
     if plan.variables:
         raise ConfigError("a file of one array has no variables", where=str(source))
-    values = read_array(source)
+    values = read_array(source, plan.shape)
     if plan.quantities:
         from scitoolkit.compression.quantities import compress_quantities
 
@@ -386,7 +391,7 @@ def _opened(path: Path) -> h5py.File:
 
 def wanted_variables(path: Path, plan: FilePlan) -> list[str]:
     """Return the names of what would be compressed."""
-    if format_of(path).single_array:
+    if holds_one_array(path):
         return [path.name]
     with as_hdf5(path) as file:
         found = [*_wanted(file, plan)]
@@ -410,8 +415,20 @@ def as_hdf5(path: Path) -> h5py.File:
         return h5py.File(io.BytesIO(image), "r")
 
 
-def read_array(path: Path) -> np.ndarray:
-    """Return the array of a file that holds a single one, lazily where the format can."""
+def holds_one_array(path: Path) -> bool:
+    """Return whether a file holds one array without a name."""
+    return is_raw(path) or format_of(path).single_array
+
+
+def read_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Return the array of a file that holds a single one, lazily where the format can.
+
+    Args:
+        path: of any format of single arrays, or raw.
+        shape: of a raw file.
+    """
+    if is_raw(path):
+        return open_raw(path, shape)
     with format_of(path).open_dataset(path) as dataset:
         (array,) = dataset.data_vars.values()
         return array.data
