@@ -1,8 +1,8 @@
 """Variables as ordinary HDF5 datasets behind our filter, which other programs read.
 
-They need its plug-in for values; without it their header is readable: shape, type, attributes, dims.
-What the original was stored with, chunks, filters and fill value, is kept in an attribute, so that
-`decompress` gives it back. The filter takes absolute bounds and one missing value besides NaN and netCDF's fill; for
+They need its plug-in for values; without it they see shape, type, attributes and dims. The chunks,
+filters and fill value of the original are kept in an attribute, so that `decompress` gives them
+back. The filter takes absolute bounds and one missing value besides NaN and netCDF's fill; for
 anything else `why_not` says why a stream is written instead.
 """
 
