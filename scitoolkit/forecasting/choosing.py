@@ -13,6 +13,7 @@ from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.log import get_logger
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, FieldSplits
+from scitoolkit.forecasting.fields import VARIABLE
 from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting, forecasters
 from scitoolkit.forecasting.forecasters.climatology import resolvable_harmonics
 from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
@@ -84,7 +85,8 @@ def setting_of(
 ) -> Setting:
     """Return the setting, with the most harmonics that the calendar resolves."""
     years = np.concatenate([s.years for s in data.segments(parts.fit_steps)])
-    whole = bool(data.grid.values.all())
+    # Variables one after another are no dim of space: points lack neighbours across them.
+    whole = bool(data.grid.values.all()) and VARIABLE not in data.grid.dims
     return Setting(
         inputs=config.inputs, leads=config.leads, weights=data.weights / data.weights.mean(),
         rank=rank, harmonics=min(max(config.harmonics), resolvable_harmonics(years)),

@@ -12,6 +12,7 @@ import xarray as xr
 from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, Verdict, number
 from scitoolkit.forecasting import metrics
 from scitoolkit.forecasting.data import FieldData
+from scitoolkit.forecasting.fields import CodedField, named_parts, unit_of
 from scitoolkit.forecasting.forecasters import Forecaster
 from scitoolkit.forecasting.intervals import QUANTILES
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
@@ -27,24 +28,28 @@ class Evaluation:
     """A surrogate and its baselines on test windows.
 
     Attributes:
-        surrogate: what is evaluated. field: the data. windows: of the test part.
+        surrogate: what is evaluated. coded: the field. windows: of the test part.
         baselines: fitted baselines. record: what was found while fitting.
     """
 
     surrogate: ForecastSurrogate
-    field: FieldData
+    coded: CodedField
     windows: Windows
     baselines: Mapping[str, Forecaster]
     record: Mapping[str, Any]
 
     def results(self, workflow: str) -> tuple[Results, xr.Dataset]:
         """Return the results, and the fields that their maps show."""
-        self.truth: Array = self.windows.targets()
-        self.forecasts: dict[str, Array] = {
+        self.field: FieldData = self.coded.data
+        # Modes and intervals belong to coded values, scores to those of the file.
+        self.own: dict[str, Array] = {
             name: m.predict(self.windows) for name, m in self.baselines.items()
         }
-        self.forecasts[SURROGATE] = self.surrogate.forecast(self.windows)
-        self.unit: str = self.field.units
+        self.own[SURROGATE] = self.surrogate.forecast(self.windows)
+        self.truth: Array = self._shown(self.windows.targets())
+        self.forecasts: dict[str, Array] = {n: self._shown(f) for n, f in self.own.items()}
+        self.climatology: Array = self.surrogate.climatology.predict(self.windows)
+        self.unit: str = unit_of(self.surrogate.coding)
         weights = self.surrogate.weights
         self.rmse: dict[str, Array] = {
             name: metrics.rmse_per_lead(self.truth, forecast, weights)
@@ -59,21 +64,27 @@ class Evaluation:
             summary=self._summary(scores),
             metrics=scores,
             units={name: self.unit for name in scores if name.startswith(("rmse", "crps"))},
-            tables=[self._rmse_table(), self._r2_table(), self._selection(), self._base_table(),
-                    self._pod_table()],
+            tables=[self._rmse_table(), *self._variables(), self._r2_table(), self._selection(),
+                    self._base_table(), self._pod_table()],
             figures=[self._skill(), self._calibration(), self._spectrum(), *self._maps(maps)],
         ), maps  # fmt: skip
 
+    def _shown(self, coded: Array) -> Array:
+        """Return coded values as they are scored: several variables by their deviations."""
+        several = len(self.surrogate.coding.variables) > 1
+        return coded if several else self.coded.physical(coded, self.windows)
+
     def _floor(self) -> Array:
         """Return (lead,) RMSE of the truth's own projection on the modes: a subspace's limit."""
-        anomaly = self.truth - self.surrogate.climatology.predict(self.windows)
+        anomaly = self.windows.targets() - self.climatology
         kept = self.surrogate.project(anomaly) @ self.surrogate.modes
-        return metrics.rmse_per_lead(anomaly, kept, self.surrogate.weights)
+        shown = self._shown(self.climatology + kept)
+        return metrics.rmse_per_lead(self.truth, shown, self.surrogate.weights)
 
     def _bounds(self, level: float) -> tuple[Array, Array]:
         low, high = self.surrogate.intervals(level)
-        centre = self.forecasts[SURROGATE]
-        return centre + low, centre + high
+        centre = self.own[SURROGATE]
+        return self._shown(centre + low), self._shown(centre + high)
 
     def _coverage(self, level: float) -> float:
         low, high = self._bounds(level)
@@ -86,11 +97,14 @@ class Evaluation:
         out = []
         weights = self.surrogate.weights / self.surrogate.weights.sum()
         levels = np.linspace(0.05, 0.95, 10)
+        rows = self.surrogate.quantiles
+        steps = np.stack([[np.interp(q, QUANTILES, row) for row in rows] for q in levels])
+        dressed = [
+            self._shown(self.own[SURROGATE] + own[:, None] * self.surrogate.spread)
+            for own in steps
+        ]  # fmt: skip
         for lead in range(self.windows.leads):
-            steps = np.interp(levels, QUANTILES, self.surrogate.quantiles[lead])
-            members = self.forecasts[SURROGATE][:, lead] + (
-                steps[:, None, None] * self.surrogate.spread
-            )
+            members = np.stack([member[:, lead] for member in dressed])
             out.append(
                 float((metrics.crps_ensemble(self.truth[:, lead], members) @ weights).mean())
             )
@@ -99,10 +113,10 @@ class Evaluation:
     def _scores(self) -> dict[str, float | int | str | None]:
         own = self.forecasts[SURROGATE]
         acc = metrics.anomaly_correlation(
-            self.truth, own, self.surrogate.climatology.predict(self.windows),
-            self.surrogate.weights,
-        )  # fmt: skip
-        truth, forecast = (self._coefficients(x) for x in (self.truth, own))
+            self.truth, own, self._shown(self.climatology), self.surrogate.weights
+        )
+        targets = self.windows.targets()
+        truth, forecast = (self._coefficients(x) for x in (targets, self.own[SURROGATE]))
         scores: dict[str, float | int | str | None] = {
             f"rmse_lead{lead + 1}": number(v) for lead, v in enumerate(self.rmse[SURROGATE])
         }
@@ -216,10 +230,34 @@ class Evaluation:
             f"floor: {', '.join(f'{v:.3g}' for v in limit[1:])}.",
         )
 
+    def _variables(self) -> list[Table]:
+        """Return a table of the RMSE of each variable in its unit, where there are several."""
+        parts = named_parts(self.surrogate.coding)
+        if len(parts) == 1:
+            return []
+        truth, rows = self.coded.physical(self.windows.targets(), self.windows), []
+        for name, own in self.own.items():
+            forecast = self.coded.physical(own, self.windows)
+            found = [
+                metrics.rmse_per_lead(
+                    truth[..., at], forecast[..., at], self.surrogate.weights[at]
+                )
+                for _, _, at in parts
+            ]  # fmt: skip
+            rows.append([name, *(number(_overall(values)) for values in found)])
+        titles = [f"{name} [{unit}]" if unit else name for name, unit, _ in parts]
+        return [
+            Table(
+                title="RMSE of each variable over all leads", columns=["forecast", *titles],
+                rows=rows, best="min",
+                note="Elsewhere every variable counts in units of its deviation on the train part.",
+            )
+        ]  # fmt: skip
+
     def _r2_table(self) -> Table:
-        truth = self._coefficients(self.truth)
+        truth = self._coefficients(self.windows.targets())
         rows: list[list[Any]] = []
-        for name, forecast in self.forecasts.items():
+        for name, forecast in self.own.items():
             coefficients = self._coefficients(forecast)
             per_mode = np.nanmean(metrics.r2_per_output(truth, coefficients), axis=0)
             rows.append([

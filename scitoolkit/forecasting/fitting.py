@@ -11,8 +11,10 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.forecasting.choosing import Chooser, Entry, Selection, setting_of
+from scitoolkit.forecasting.coding import Coding
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, FieldSplits
+from scitoolkit.forecasting.fields import CodedField, unit_of
 from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig
 from scitoolkit.forecasting.forecasters.climatology import Climatology, ClimatologyConfig
 from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
@@ -35,7 +37,7 @@ class Prepared:
     """What is known before the networks are trained.
 
     Attributes:
-        data: the field. parts: its division. pod: of the training part.
+        data: the field, coded. coding: its code. parts: its division. pod: of the training part.
         selection: the closed forms that were compared.
         modes: (mode, cell), orthonormal under the area weights.
         correction: untrained networks on the chosen closed form, which is fitted to the train
@@ -43,6 +45,7 @@ class Prepared:
     """
 
     data: FieldData
+    coding: Coding
     parts: FieldSplits
     pod: POD
     selection: Selection
@@ -50,12 +53,13 @@ class Prepared:
     correction: LstmCorrection | None
 
 
-def prepare(data: FieldData, parts: FieldSplits, config: ForecastingConfig) -> Prepared:
+def prepare(field: CodedField, parts: FieldSplits, config: ForecastingConfig) -> Prepared:
     """Choose the closed form on train + validation, never on test; make the networks, untrained.
 
     What the networks correct is fitted to the train part alone, so that the correction can be
     judged on validation.
     """
+    data = field.data
     if not len(parts.windows["validation"]):
         raise DataError("the validation part holds no window", fix="a larger split.validation")
     rank = config.pod.rank if isinstance(config.pod.rank, int) else 1
@@ -65,7 +69,7 @@ def prepare(data: FieldData, parts: FieldSplits, config: ForecastingConfig) -> P
     selection = _select(Chooser(data, parts, setting, config), config)
     modes = pod.modes_.values.reshape(pod.rank_, -1)[:, data.grid.values.ravel()]
     norm = np.sqrt((modes**2 * setting.weights).sum(axis=1, keepdims=True))
-    prepared = Prepared(data, parts, pod, selection, modes / norm, None)
+    prepared = Prepared(data, field.physical.coding, parts, pod, selection, modes / norm, None)
     if config.model.name != "none":
         prepared.correction = begin_network(prepared, config)
     return prepared
@@ -174,9 +178,9 @@ def finalize(
     spread, quantiles = error_model(errors)
     surrogate = ForecastSurrogate(
         winner.config, setting, forecaster, Climatology(setting.harmonics).fit(segments),
-        prepared.modes, spread, quantiles, prepared.data.grid,
+        prepared.modes, spread, quantiles, prepared.data.grid, prepared.coding,
         {
-            "name": prepared.data.name, "units": prepared.data.units,
+            "name": prepared.data.name, "units": unit_of(prepared.coding),
             "winner": winner.config.label(),
             "last_year": _finite(prepared.data.series.years[prepared.parts.fit_steps.stop - 1]),
         },

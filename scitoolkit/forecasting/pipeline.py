@@ -16,7 +16,15 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting import evaluation, fitting
 from scitoolkit.forecasting.config import ForecastingConfig
-from scitoolkit.forecasting.data import FieldData, read_field, split_field
+from scitoolkit.forecasting.data import FieldData, split_field
+from scitoolkit.forecasting.fields import (
+    CodedField,
+    coded,
+    open_field,
+    open_split,
+    read_drivers,
+    read_variables,
+)
 from scitoolkit.forecasting.forecasters import Forecaster, forecasters
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.forecasting.forecasters.persistence import Persistence
@@ -35,9 +43,8 @@ log: Logger = get_logger(__name__)
 
 def check(config: ForecastingConfig) -> Mapping[str, Any]:
     """Open the data, choose the closed form, run one batch; write nothing."""
-    data = read_field(config.data)
-    parts = split_field(data, config)
-    found = fitting.prepare(data, parts, config)
+    field, parts = open_split(config)
+    data, found = field.data, fitting.prepare(field, parts, config)
     facts: dict[str, Any] = {
         "variable": data.name,
         "units": data.units,
@@ -88,9 +95,8 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     model = ModelFolder(directory)
     config, record = model.config(ForecastingConfig), model.record()
     surrogate = ForecastSurrogate.load(model.path)
-    source = config.data if data is None else config.data.model_copy(update={"path": data})
-    field = read_field(source, surrogate.grid)
-    windows = _test_windows(field, surrogate, config, own=data is None)
+    field = _field_of(surrogate, config, data)
+    windows = _test_windows(field.data, surrogate, config, own=data is None)
     baselines = _baselines(surrogate, record, config)
     found = evaluation.Evaluation(surrogate, field, windows, baselines, record)
     results, maps = found.results(config.workflow)
@@ -119,7 +125,8 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     model = ModelFolder(directory)
     config = model.config(ForecastingConfig)
     surrogate = ForecastSurrogate.load(model.path)
-    data = read_field(config.data.model_copy(update={"path": source}), surrogate.grid)
+    given = config.data.model_copy(update={"path": source})
+    data, _ = read_variables(given, surrogate.grid)
     if len(data.simulations) > 1:
         raise DataError(
             f"{len(data.simulations)} simulations; a forecast continues one", where=str(source),
@@ -134,9 +141,10 @@ def predict(directory: Path, source: Path, output: Path) -> None:
         )
     valid = _future_times(data.times.values, config.leads)
     years = np.concatenate([data.series.years, decimal_years(valid)])
-    series = Series(data.series.values, years)
+    field = coded(data, surrogate.coding, read_drivers(given, data.times, valid))
+    series = Series(field.data.series.values, years)
     windows = Windows(series, np.array([start]), config.inputs, config.leads)
-    forecast = forecast_dataset(surrogate, data, windows, valid)
+    forecast = forecast_dataset(surrogate, field, windows, valid)
     if data.times.encoding.get("units"):
         kept = {k: v for k, v in data.times.encoding.items() if k in ("units", "calendar")}
         forecast["valid_time"].encoding.update(kept)
@@ -171,6 +179,16 @@ def _loader(
     )  # fmt: skip
 
 
+def _field_of(
+    surrogate: ForecastSurrogate, config: ForecastingConfig, path: Path | None = None
+) -> CodedField:
+    """Return the field of a job, or the same variables of another file, as the surrogate codes."""
+    if path is not None:
+        data = config.data.model_copy(update={"path": path})
+        config = config.model_copy(update={"data": data})
+    return open_field(config, surrogate.coding, surrogate.grid)
+
+
 def _test_windows(
     field: FieldData, surrogate: ForecastSurrogate, config: ForecastingConfig, *, own: bool
 ) -> Windows:
@@ -200,9 +218,10 @@ def _baselines(
     if not config.data.changed:
         log.warning("%s is not here: fitted baselines are left out", config.data.path)
         return {"persistence": Persistence()}
-    source = read_field(config.data, surrogate.grid)
     steps = record["steps"]
-    segments = source.segments(range(steps["train"][0], steps["validation"][1]))
+    segments = _field_of(surrogate, config).data.segments(
+        range(steps["train"][0], steps["validation"][1])
+    )
     found: dict[str, Forecaster] = {}
     memo: dict[Any, Any] = {}
     for entry in record["entries"]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scitoolkit.forecasting.config import ForecastingConfig
-from scitoolkit.forecasting.data import read_field, split_field
+from scitoolkit.forecasting.fields import open_split
 from scitoolkit.forecasting.fitting import Prepared, begin_network, judge_network, prepare
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.training import Trainer
@@ -32,11 +32,10 @@ def prepared(config: ForecastingConfig) -> Prepared:
     """
     key = _key(config)
     if key not in _kept:
-        data = read_field(config.data)
-        parts = split_field(data, config)
+        field, parts = open_split(config)
         _kept.clear()
         # The seed is that of the networks; the decomposition has another.
-        _kept[key] = prepare(data, parts, config.model_copy(update={"seed": 0}))
+        _kept[key] = prepare(field, parts, config.model_copy(update={"seed": 0}))
     found = _kept[key]
     if found.correction is None:
         return found

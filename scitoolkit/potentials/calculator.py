@@ -42,8 +42,12 @@ class NeighbourCache:
         self._system: tuple[Any, ...] = ()
         self.lists_made = 0
 
-    def graph(self, atoms: Any) -> Batch:
+    def graph(self, atoms: Any, *, with_skin: bool = False) -> Batch:
         """Return the graph of an `ase.Atoms`, with the edges within the cutoff.
+
+        Args:
+            atoms: the system.
+            with_skin: with the longer edges of the kept list too, which are not copied then.
 
         Raises:
             DataError: an unknown species, a periodic direction without cell, atoms on each other.
@@ -57,7 +61,7 @@ class NeighbourCache:
         if self._skin == 0:
             return self._kept
         graph = {**self._kept, "positions": torch.from_numpy(np.array(atoms.positions))}
-        return within_cutoff(graph, self._cutoff)
+        return graph if with_skin else within_cutoff(graph, self._cutoff)
 
     def _outdated(self, atoms: Any) -> bool:
         now = (atoms.numbers, atoms.cell.array, atoms.pbc)
@@ -120,7 +124,9 @@ class Calculator(_AseCalculator):
         of its cell, vacuum included, as in ASE; its in-plane part times the height is the tension.
         """
         super().calculate(atoms, properties, system_changes)
-        graph = {**self.neighbours.graph(self.atoms), **_parameters(self.atoms)}
+        system: Any = self.atoms
+        kept = self.neighbours.graph(system, with_skin=self.model.streams(len(system)))
+        graph = {**kept, **_parameters(system)}
         with torch.no_grad():
             found = {k: v.double().numpy() for k, v in self.model(graph).items()}
         energy = float(found["energy"][0])
@@ -128,8 +134,8 @@ class Calculator(_AseCalculator):
             "energy": energy, "free_energy": energy, "energies": found["atomic_energy"],
             "forces": found["forces"],
         }  # fmt: skip
-        if self.atoms.pbc.any() and self.atoms.cell.rank == 3:  # type: ignore[union-attr]
-            stress = -found["virial"][0] / self.atoms.get_volume()  # type: ignore[union-attr]
+        if system.pbc.any() and system.cell.rank == 3:
+            stress = -found["virial"][0] / system.get_volume()
             stress = 0.5 * (stress + stress.T)
             self.results["stress"] = stress[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
 

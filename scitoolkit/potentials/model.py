@@ -74,6 +74,13 @@ class Potential(nn.Module, ABC):
         """
         raise no_tables(type(self).__name__)
 
+    def streams(self, num_atoms: int) -> bool:
+        """Whether so many atoms are evaluated over blocks of receivers, in little memory.
+
+        Edges of the cutoff and longer are then allowed, and contribute nothing.
+        """
+        return False
+
     def residual_labels(self, graph: Batch) -> Batch:
         """Return a labelled graph with the repulsion of nuclei subtracted from its labels."""
         if self.zbl is None:

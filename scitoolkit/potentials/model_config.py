@@ -21,8 +21,8 @@ class ModelConfig(Config, ABC):
 
     Attributes:
         tables: whether `Potential.compress` can replace networks by tables in some models of it.
-        library: function that returns a model's `LibrarySource`, as `module:name`; empty for models
-            that cannot be exported.
+        library: function that returns a model's `LibrarySource` without `zbl`, as `module:name`;
+            empty for models that cannot be exported.
         example: settings of a small model, float64; tests and `scitoolkit new` start from it.
     """
 

@@ -16,6 +16,7 @@ from lammps_runs import LammpsRuns, lammps_python
 from scitoolkit.core.errors import BackendError
 from scitoolkit.potentials import MaceConfig, SeE2AConfig
 from scitoolkit.potentials.calculator import Calculator
+from scitoolkit.potentials.equivariant import mace
 from scitoolkit.potentials.export.pair_style import build_pair_style, find_lammps
 from scitoolkit.potentials.export.write import export_library
 
@@ -45,6 +46,12 @@ def grid_atoms(counts=(6, 4, 4), step=2.2, tilt=1.1, vacuum=0.0, seed=0):
     cell[1, 0], cell[2, 0], cell[2, 1] = tilt, -tilt / 2, tilt / 3
     x = (grid + 0.5 + rng.uniform(-0.15, 0.15, grid.shape)) * step
     return ase.Atoms(rng.choice(["O", "H"], len(x)), x, cell=cell, pbc=True)
+
+
+@pytest.fixture(autouse=True)
+def _layers_in_python(monkeypatch):
+    """Compare with the layers in Python, not with the library that LAMMPS calls."""
+    monkeypatch.setattr(mace, "STREAMED_ATOMS", 10**9)
 
 
 @pytest.fixture(scope="module")

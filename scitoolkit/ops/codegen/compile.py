@@ -161,27 +161,45 @@ def _load(source: str, flags: tuple[str, ...], aliases: tuple[str, ...]) -> ctyp
     """Load the library of `source`, compiled if no cache has it, and note it under `aliases`."""
     compiler, flags = find_compiler(), _all_flags(flags)
     key = _key(compiler, source, flags)
+    return _load_key(key, lambda: _compile(compiler, source, flags), aliases)
 
-    def compile_into(cache: KernelCache) -> ctypes.CDLL:
+
+def _load_key(key: str, build: Callable[[], bytes], aliases: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """Load the library that a key stands for; `build` makes it if no cache has it."""
+
+    def build_into(cache: KernelCache) -> ctypes.CDLL:
         cache.make()
         with cache.locked(key):
             library = cache.load(key, _open)  # compiled while this process waited
             if library is None:
                 with _progress(key):
-                    cache.store(key, _compile(compiler, source, flags))
+                    cache.store(key, build())
                 library = cache.load(key, _open)
         if library is None:
             raise OSError("a kernel that was just stored there is missing or damaged")
         return library
 
     def load_from(cache: KernelCache) -> ctypes.CDLL:
-        library = cache.load(key, _open) or compile_into(cache)
+        library = cache.load(key, _open) or build_into(cache)
         with contextlib.suppress(OSError):  # a prebuilt cache may be read-only
             for alias in aliases:
                 cache.alias(alias, key)
         return library
 
     return first_usable(load_from)
+
+
+def load_built(made_of: str, build: Callable[[], bytes]) -> ctypes.CDLL:
+    """Load a library of several units, from the cache if it was built before.
+
+    Args:
+        made_of: sources and flags of all units; with the compiler they key the cache.
+        build: compiles and links them; returns the library's bytes.
+
+    Raises:
+        BackendError: see `load_library`.
+    """
+    return _load_key(_key(find_compiler(), made_of, _all_flags(())), build)
 
 
 def load_library(source: str, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:

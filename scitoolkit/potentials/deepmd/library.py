@@ -50,7 +50,6 @@ def deep_potential_library(model: DeepPotential) -> LibrarySource:
     )  # fmt: skip
     if table is not None:
         source.add(table=table.values, table_range=table.range)
-    source.add_zbl(model.zbl)
     return source
 
 

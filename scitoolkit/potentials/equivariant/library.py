@@ -70,7 +70,6 @@ def mace_library(model: Mace) -> LibrarySource:
         "STK_MOST_ROWS": max(layer.convolution.spec.dim_out for layer in layers) // channels,
         "STK_GATE": GATES[config.gate], "STK_GATE_SCALE": activation_scale(config.gate),
     }  # fmt: skip
-    source.add_zbl(model.zbl)
     source.add_pair_repulsion(model.repulsion, model.scale)
     return source
 

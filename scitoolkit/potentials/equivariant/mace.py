@@ -22,6 +22,11 @@ from scitoolkit.potentials.equivariant.mace_config import MaceConfig
 from scitoolkit.potentials.equivariant.model import EquivariantPotential
 from scitoolkit.potentials.equivariant.pair_repulsion import PairRepulsion
 from scitoolkit.potentials.equivariant.radial_functions import TRANSFORMS, RadialBasis
+from scitoolkit.potentials.export import streaming
+from scitoolkit.potentials.export.library import PotentialLibrary
+
+STREAMED_ATOMS = 64
+"""From so many atoms on the C library evaluates: fewer need little memory, and no compilation."""
 
 
 class MaceLayer(nn.Module):
@@ -85,6 +90,24 @@ class Mace(EquivariantPotential):
         self.layers: nn.ModuleList = nn.ModuleList(
             MaceLayer(config, number, types, factory) for number in range(config.layers)
         )
+
+    def streams(self, num_atoms: int) -> bool:
+        """Whether the C library evaluates so many atoms; see `Potential.streams`."""
+        return num_atoms >= STREAMED_ATOMS and self._streamed() is not None
+
+    def edge_gradients(self, graph: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return atomic energies, edge vectors and dE/d(edge vector); see `Potential`."""
+        library = self._streamed() if len(graph["types"]) >= STREAMED_ATOMS else None
+        if library is None or graph["positions"].device.type != "cpu":
+            return super().edge_gradients(graph)
+        return streaming.edge_gradients(library, graph)
+
+    def _streamed(self) -> PotentialLibrary | None:
+        config = self.config
+        assert isinstance(config, MaceConfig)
+        if self.training or config.density or config.first_density:
+            return None
+        return streaming.streamed_library(self, config.library)
 
     def _atomic_energies(self, graph: Batch, vectors: Tensor) -> Tensor:
         types = graph["types"]

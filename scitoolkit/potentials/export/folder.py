@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import ctypes
 import hashlib
 import os
 import platform
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from scitoolkit.core.errors import BackendError
 from scitoolkit.core.run_directory import write_atomic
-from scitoolkit.ops.codegen.compile import find_compiler, read
+from scitoolkit.ops.codegen.compile import find_compiler, load_built, read
 from scitoolkit.ops.neighbours import lists
 from scitoolkit.potentials.export import weights_file
 from scitoolkit.potentials.export.source import FOLDER, Kernel, LibrarySource
@@ -26,25 +27,37 @@ COMMON = ("-O3", "-std=gnu11", "-fPIC", "-fopenmp", "-w", "-fvisibility=hidden",
           "-ffunction-sections", "-ffp-contract=fast", "-fno-math-errno",
           "-fno-trapping-math")  # fmt: skip
 LINK = ("-shared", "-fopenmp", "-Wl,--gc-sections")
+Variants = Mapping[str, Sequence[str]]
+X86 = platform.machine() in ("x86_64", "AMD64")
+WIDE = ("-mprefer-vector-width=512",) if X86 else ()
 # Instructions of each variant; the widest that the processor has is chosen when it is loaded.
-VARIANTS: Mapping[str, Sequence[str]] = (
-    {"v3": ("-march=x86-64-v3",), "v4": ("-march=x86-64-v4", "-mprefer-vector-width=512")}
-    if platform.machine() in ("x86_64", "AMD64") else {"base": ()}
-)  # fmt: skip
+VARIANTS: Variants = (
+    {"v3": ("-march=x86-64-v3",), "v4": ("-march=x86-64-v4", *WIDE)} if X86 else {"base": ()}
+)
+NATIVE: Variants = {"base": ("-march=native", *WIDE)}
 _DEFINITION = re.compile(r"^(?:static\s+)?(?:void|int|int64_t|i64)\s+(\w+)\s*\(", re.MULTILINE)
 
 
 def write_folder(source: LibrarySource, folder: Path) -> None:
     """Write sources, CMakeLists.txt and the weights file of a potential."""
     folder.mkdir(parents=True, exist_ok=True)
-    texts = dict(_texts(source))
+    texts, model = sources(source, VARIANTS)
+    for name, text in {**texts, "CMakeLists.txt": cmake(source)}.items():
+        write_atomic(folder / name, text)
+    write_atomic(folder / WEIGHTS, packed_weights(source, model))
+
+
+def sources(source: LibrarySource, variants: Variants) -> tuple[dict[str, str], bytes]:
+    """Return the C files of a potential by name, and the SHA-256 that its weights file repeats."""
+    texts = dict(_texts(source, variants))
     model = hashlib.sha256("\0".join(f"{k}\0{v}" for k, v in sorted(texts.items())).encode())
     texts["settings.h"] += f"#define STK_MODEL {_bytes(model.digest())}\n"
-    texts["CMakeLists.txt"] = cmake(source)
-    for name, text in texts.items():
-        write_atomic(folder / name, text)
-    size = 8 if source.real == "double" else 4
-    weights_file.write(folder / WEIGHTS, source.arrays, model.digest(), size)
+    return texts, model.digest()
+
+
+def packed_weights(source: LibrarySource, model: bytes) -> bytes:
+    """Return the contents of the weights file; `model` is the SHA-256 of `sources`."""
+    return weights_file.pack(source.arrays, model, 8 if source.real == "double" else 4)
 
 
 def compile_folder(source: LibrarySource, folder: Path) -> Path:
@@ -53,23 +66,47 @@ def compile_folder(source: LibrarySource, folder: Path) -> Path:
     Raises:
         BackendError: no compiler, or one that fails.
     """
-    compiler = shlex.split(find_compiler())
     with tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
-        jobs = []
-        for unit, variant, flags in _units(source):
-            target = str(Path(scratch) / f"{unit}_{variant}.o")
-            define = [f"-DSTK_VARIANT={variant}"] if variant else []
-            jobs.append([*compiler, *COMMON, *flags, *define, "-c", str(folder / f"{unit}.c"),
-                         "-o", target])  # fmt: skip
-        with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            list(pool.map(_call, jobs))
-        made = Path(scratch) / LIBRARY
-        objects = [job[-1] for job in jobs]
-        _call([*compiler, *LINK, *objects, "-o", str(made), "-lm"])
+        made = _compile(source, VARIANTS, folder, Path(scratch))
         temporary = folder / f".{LIBRARY}"
         shutil.copyfile(made, temporary)
         temporary.replace(folder / LIBRARY)
     return folder / LIBRARY
+
+
+def load_native(source: LibrarySource) -> tuple[ctypes.CDLL, bytes]:
+    """Return the library of a potential for this processor alone, and its weights file.
+
+    The library is compiled into the cache of kernels, once for each architecture of a model.
+
+    Raises:
+        BackendError: no compiler, one that fails, or no usable cache.
+    """
+    texts, model = sources(source, NATIVE)
+
+    def build() -> bytes:
+        with tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
+            for name, text in texts.items():
+                (Path(scratch) / name).write_text(text, encoding="utf-8")
+            return _compile(source, NATIVE, Path(scratch), Path(scratch)).read_bytes()
+
+    flags = [f"{unit} {' '.join(flags)}" for unit, _, flags in _units(source, NATIVE)]
+    made_of = "\0".join([*(texts[name] for name in sorted(texts)), *flags, *COMMON, *LINK])
+    return load_built(made_of, build), packed_weights(source, model)
+
+
+def _compile(source: LibrarySource, variants: Variants, folder: Path, scratch: Path) -> Path:
+    """Compile the sources in a folder; return the library, in `scratch`."""
+    compiler, jobs = shlex.split(find_compiler()), []
+    for unit, variant, flags in _units(source, variants):
+        target = str(scratch / f"{unit}_{variant}.o")
+        define = [f"-DSTK_VARIANT={variant}"] if variant else []
+        jobs.append([*compiler, *COMMON, *flags, *define, "-c", str(folder / f"{unit}.c"),
+                     "-o", target])  # fmt: skip
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        list(pool.map(_call, jobs))
+    _call([*compiler, *LINK, *(job[-1] for job in jobs), "-o", str(scratch / LIBRARY), "-lm"])
+    return scratch / LIBRARY
 
 
 def _call(command: Sequence[str]) -> None:
@@ -83,17 +120,17 @@ def _call(command: Sequence[str]) -> None:
         )
 
 
-def _units(source: LibrarySource) -> Iterator[tuple[str, str, Sequence[str]]]:
+def _units(source: LibrarySource, variants: Variants) -> Iterator[tuple[str, str, Sequence[str]]]:
     """Yield unit, variant ("" for units without) and flags of everything to compile."""
     yield "library", "", ()
     yield "neighbour_list", "", ()
-    for variant, instructions in VARIANTS.items():
+    for variant, instructions in variants.items():
         yield "driver", variant, instructions
         for name, kernel in source.kernels.items():
             yield name, variant, (*instructions, *kernel.flags)
 
 
-def _texts(source: LibrarySource) -> Iterator[tuple[str, str]]:
+def _texts(source: LibrarySource, variants: Variants) -> Iterator[tuple[str, str]]:
     """Yield names and contents of the C files."""
     for name in ("stk_model.h", "stk_internal.h", "pair_repulsion.h", "library.c"):
         yield name, (FOLDER / name).read_text(encoding="utf-8")
@@ -102,7 +139,7 @@ def _texts(source: LibrarySource) -> Iterator[tuple[str, str]]:
     for name, kernel in source.kernels.items():
         yield f"{name}.c", renamed(name, kernel)
     yield from source.files.items()
-    yield "settings.h", settings(source)
+    yield "settings.h", settings(source, variants)
 
 
 def renamed(unit: str, kernel: Kernel) -> str:
@@ -127,7 +164,7 @@ def renamed(unit: str, kernel: Kernel) -> str:
     return "\n".join([*lines, kernel.text])
 
 
-def settings(source: LibrarySource) -> str:
+def settings(source: LibrarySource, variants: Variants = VARIANTS) -> str:
     """Return settings.h: the constants of the model, and the arrays of its weights file."""
     arrays = " \\\n".join(
         f"  X({name}, {values.size}, {'double' if values.itemsize == 8 else 'float'})"
@@ -145,7 +182,7 @@ def settings(source: LibrarySource) -> str:
             *(f"#define {name} {value!r}" for name, value in constants.items()),
             f"#define STK_SPECIES {', '.join(chr(34) + s + chr(34) for s in source.species)}",
             "/* The processor's instruction sets that there are kernels for, narrowest first. */",
-            f"#define STK_VARIANTS(X) {' '.join(f'X({name})' for name in VARIANTS)}",
+            f"#define STK_VARIANTS(X) {' '.join(f'X({name})' for name in variants)}",
             "/* Arrays of the weights file: name, number of values, type. */",
             f"#define STK_ARRAYS(X) \\\n{arrays}",
             "/* SHA-256 of the sources, which the weights file repeats. */",
@@ -161,7 +198,7 @@ def _bytes(digest: bytes) -> str:
 def cmake(source: LibrarySource) -> str:
     """Return CMakeLists.txt, which compiles as `compile_folder` does."""
     objects, lines = [], []
-    for unit, variant, flags in _units(source):
+    for unit, variant, flags in _units(source, VARIANTS):
         target = f"{unit}_{variant}" if variant else unit
         objects.append(f"$<TARGET_OBJECTS:{target}>")
         define = f" -DSTK_VARIANT={variant}" if variant else ""

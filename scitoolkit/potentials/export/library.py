@@ -42,7 +42,8 @@ class PotentialLibrary:
     """A compiled potential with its weights.
 
     Args:
-        folder: written by `scitoolkit export`; it holds the library and the weights file.
+        source: folder that `scitoolkit export` wrote, with library and weights file; or a loaded
+            library and the contents of its weights file.
         threads: of OpenMP.
 
     Attributes:
@@ -57,14 +58,18 @@ class PotentialLibrary:
     instructions: str
     real_bytes: int
 
-    def __init__(self, folder: Path | str, *, threads: int = 1) -> None:
+    def __init__(self, source: Path | str | tuple[ctypes.CDLL, bytes], *, threads: int = 1) -> None:
         self.threads = threads
         self._space: np.ndarray[Any, Any] | None = None
-        path = Path(folder) / LIBRARY
-        _check_whole(path)
-        self._library = _open(path)
         message = ctypes.create_string_buffer(512)
-        self._model = self._library.stk_open(str(Path(folder) / WEIGHTS).encode(), message, 512)
+        if isinstance(source, tuple):
+            self._library, weights = _declared(source[0]), source[1]
+            self._model = self._library.stk_open_memory(weights, len(weights), message, 512)
+        else:
+            path = Path(source) / LIBRARY
+            _check_whole(path)
+            self._library = _open(path)
+            self._model = self._library.stk_open(str(Path(source) / WEIGHTS).encode(), message, 512)
         if not self._model:
             raise CheckpointError(message.value.decode(), fix="scitoolkit export RUN -o FOLDER")
         about = self._library.stk_about(self._model).contents
@@ -161,8 +166,14 @@ def _open(path: Path) -> ctypes.CDLL:
             f"a library of ABI {abi}, this scitoolkit reads {ABI}", where=str(path),
             fix="scitoolkit export RUN -o FOLDER",
         )  # fmt: skip
-    library.stk_open.restype = _P
+    return _declared(library)
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Set the types of the library's functions; return it."""
+    library.stk_open.restype = library.stk_open_memory.restype = _P
     library.stk_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p, _I64]
+    library.stk_open_memory.argtypes = [ctypes.c_char_p, _I64, ctypes.c_char_p, _I64]
     library.stk_close.argtypes = [_P]
     library.stk_about.restype, library.stk_about.argtypes = ctypes.POINTER(_Info), [_P]
     library.stk_workspace.restype = _I64

@@ -5,11 +5,8 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
-
-from scitoolkit.core.run_directory import write_atomic
 
 MAGIC, VERSION = b"STKPOTW\n", 1
 HEAD = struct.Struct("<8s2iq2i32s")
@@ -45,11 +42,6 @@ def pack(arrays: Mapping[str, np.ndarray], model: bytes, real_bytes: int) -> byt
         file[place : place + len(numbers)] = numbers
     file[64:96] = hashlib.sha256(file[:64] + file[HEADER:]).digest()
     return bytes(file)
-
-
-def write(path: Path, arrays: Mapping[str, np.ndarray], model: bytes, real_bytes: int) -> None:
-    """Write a weights file; see `pack`."""
-    write_atomic(path, pack(arrays, model, real_bytes))
 
 
 def _aligned(place: int) -> int:

@@ -34,7 +34,9 @@ def library_source(model: Potential, settings: ModelConfig) -> LibrarySource:
             f"a potential of the kind {settings.name} cannot be exported",
             where="model.name", allowed=", ".join(others),
         )  # fmt: skip
-    return pkgutil.resolve_name(settings.library)(model)
+    source: LibrarySource = pkgutil.resolve_name(settings.library)(model)
+    source.add_zbl(model.zbl)
+    return source
 
 
 def export_library(model: Potential, settings: ModelConfig, folder: Path) -> dict[str, Any]:

@@ -163,26 +163,47 @@ static const stk_variant *choose(void) {
 
 int32_t stk_abi(void) { return STK_ABI; }
 
-stk_model *stk_open(const char *weights_file, char *message, int64_t message_size) {
-  int64_t size = 0;
+/* A model of a file's contents, which it owns from then on; NULL with the problem. */
+static stk_model *opened(uint8_t *file, int64_t size, const char **problem) {
   stk_model *model = calloc(1, sizeof *model);
-  uint8_t *file = contents(weights_file, &size);
-  const char *problem = !model || !file ? "it cannot be read" : wrong(file, size, model->arrays);
-  if (!problem) {
+  *problem = !model || !file ? "it cannot be read" : wrong(file, size, model->arrays);
+  if (!*problem) {
     model->file = file;
     model->info = (stk_info){.abi = STK_ABI, .num_species = STK_NUM_SPECIES,
                              .widest_row = STK_WIDEST_ROW, .real_bytes = sizeof(real),
                              .cutoff = STK_CUTOFF, .species = SPECIES};
     model->variant = choose();
-    if (!model->variant) problem = "this processor has none of the instructions it was built for";
-    else if (!(model->prepared = model->variant->prepare(model))) problem = "no memory is left";
+    if (!model->variant) *problem = "this processor has none of the instructions it was built for";
+    else if (!(model->prepared = model->variant->prepare(model))) *problem = "no memory is left";
     else model->info.instructions = model->variant->instructions;
   }
-  if (!problem) return model;
-  if (message && message_size > 0)
-    snprintf(message, message_size, "%s: %s", weights_file, problem);
+  if (!*problem) return model;
   free(file), free(model);
   return NULL;
+}
+
+static stk_model *or_message(stk_model *model, const char *name, const char *problem,
+                             char *message, int64_t message_size) {
+  if (!model && message && message_size > 0)
+    snprintf(message, message_size, "%s: %s", name, problem);
+  return model;
+}
+
+stk_model *stk_open(const char *weights_file, char *message, int64_t message_size) {
+  int64_t size = 0;
+  const char *problem;
+  uint8_t *file = contents(weights_file, &size);
+  stk_model *model = opened(file, size, &problem);
+  return or_message(model, weights_file, problem, message, message_size);
+}
+
+stk_model *stk_open_memory(const void *weights, int64_t size, char *message,
+                           int64_t message_size) {
+  const char *problem;
+  uint8_t *copy = size < 0 ? NULL : aligned_alloc(64, STK_ROUND(size + 1));
+  if (copy) memcpy(copy, weights, size);
+  stk_model *model = opened(copy, size, &problem);
+  return or_message(model, "weights in memory", problem, message, message_size);
 }
 
 void stk_close(stk_model *model) {

@@ -61,6 +61,9 @@ int32_t stk_abi(void);
 
 /* Open a weights file; NULL with a message if it is none, damaged or of another model. */
 stk_model *stk_open(const char *weights_file, char *message, int64_t message_size);
+/* The same of a file's contents in memory, which are copied. */
+stk_model *stk_open_memory(const void *weights, int64_t size, char *message,
+                           int64_t message_size);
 void stk_close(stk_model *model);
 const stk_info *stk_about(const stk_model *model);
 
