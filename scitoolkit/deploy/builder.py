@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
+from scitoolkit.core.lazy import LazyModule
 from scitoolkit.deploy import loops
 from scitoolkit.deploy.values import (
     C_TYPES,
@@ -20,6 +21,11 @@ from scitoolkit.deploy.values import (
     numel,
     ordered,
 )
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")  # listing the lowerings needs none
 
 ALIGN = 64
 
@@ -122,7 +128,7 @@ class Builder:
         """Compute a value, into new memory in the order of its largest argument unless given."""
         if into is None:
             into = self.new(value.shape, value.dtype, _order(value))
-        text, touched = loops.nest(value, into, self)
+        text, touched = loops.nest(value, into, self.table)
         self.emit(text, into, *touched)
         return into
 

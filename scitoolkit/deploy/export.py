@@ -47,6 +47,7 @@ def export(
 
     Example:
         >>> import tempfile
+        >>> from scitoolkit.core.traced import ArraySpec
         >>> spec = ArraySpec("x", ("feature",), (3,), low=-4.0, high=4.0)
         >>> layer = TracedFunction(torch.nn.Linear(3, 3), [spec], [spec])
         >>> with tempfile.TemporaryDirectory() as folder:

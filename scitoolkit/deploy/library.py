@@ -30,9 +30,8 @@ class CompiledSurrogate:
         CheckpointError: no such library, another ABI, damaged weights, another processor.
 
     Example:
-        >>> CompiledSurrogate("missing.so")
-        Traceback (most recent call last):
-        scitoolkit.core.errors.CheckpointError: missing.so: no such file...
+        surrogate = CompiledSurrogate("model.so")
+        (state,), status = surrogate(state)
     """
 
     def __init__(self, path: Path | str, *, threads: int = 1) -> None:

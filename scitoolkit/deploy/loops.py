@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TypeAlias
 
 from scitoolkit.deploy.values import C_TYPES, Stride, Value, View, memory_order
 
-if TYPE_CHECKING:
-    from scitoolkit.deploy.builder import Builder
-
+Table: TypeAlias = Callable[[tuple[int, ...]], str]
+"""Returns the name of a constant array of offsets."""
 PARALLEL = 200_000
 """Elements from which on threads share a loop nest."""
 
 
-def nest(value: Value, into: View, builder: Builder) -> tuple[str, list[View]]:
+def nest(value: Value, into: View, table: Table) -> tuple[str, list[View]]:
     """Return the C text that stores a value into a view, and the views that it reads."""
-    body = Body(builder, into)
+    body = Body(into)
     result = body.load(value)
-    return loop_text(into, body.lines, f"{{into}} = {result};", body.leaves, builder), body.touched
+    return loop_text(into, body.lines, f"{{into}} = {result};", body.leaves, table), body.touched
 
 
 class Body:
     """The innermost statements of a loop nest: loads and arithmetic, each result a variable."""
 
-    def __init__(self, builder: Builder, into: View) -> None:
-        self.builder = builder
+    def __init__(self, into: View) -> None:
+
         self.shape = into.shape
         self.lines: list[str] = []
         self.leaves: list[View] = []
@@ -48,7 +48,7 @@ class Body:
 
 
 def loop_text(
-    into: View, lines: list[str], last: str, leaves: list[View], builder: Builder, *,
+    into: View, lines: list[str], last: str, leaves: list[View], table: Table, *,
     serial: bool = False,
 ) -> str:  # fmt: skip
     """Return nested loops over a view; lines name leaves as `{leaf0}` and the view as `{into}`.
@@ -68,7 +68,7 @@ def loop_text(
         for name, (_, strides) in zip(names, dims, strict=True):
             stride = strides[place]
             if isinstance(stride, tuple):
-                parts.append(f"{builder.table(stride)}[{name}]")
+                parts.append(f"{table(stride)}[{name}]")
             elif stride:
                 parts.append(name if stride == 1 else f"{name} * {stride}")
         return f"{view.buffer.name}[{' + '.join(parts) or '0'}]"

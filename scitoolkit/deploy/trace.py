@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx.operator_schemas import get_signature_for_torch_op
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.suggest import nearest_name
@@ -132,7 +133,9 @@ def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[
 def _all_arguments(node: Any, args: list[Any], known: dict) -> list[Any]:
     """Return the arguments by the operator's schema, with its defaults."""
     out = []
-    for place, argument in enumerate(node.target._schema.arguments):
+    _, schemas = get_signature_for_torch_op(node.target, return_schemas=True)
+    assert schemas
+    for place, argument in enumerate(schemas[0].arguments):
         if place < len(args):
             out.append(args[place])
         elif argument.name in node.kwargs:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.lazy import LazyModule
 from scitoolkit.deploy import tiles
 from scitoolkit.deploy.builder import Builder
 from scitoolkit.deploy.kinds import Lowering
 from scitoolkit.deploy.lowering.reductions import reduced
 from scitoolkit.deploy.values import Expr, Stride, Value, View
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")  # listing the lowerings needs none
 
 MOST_GROUPS = 16
 """Groups up to which each is a product; more must have one channel each (depthwise)."""

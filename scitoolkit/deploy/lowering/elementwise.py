@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-
+from scitoolkit.core.lazy import LazyModule
 from scitoolkit.deploy.builder import Builder
 from scitoolkit.deploy.kinds import Lowering
 from scitoolkit.deploy.values import C_TYPES, Expr, Value, View
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")  # listing the lowerings needs none
 
 _UNARY = {
     "neg": "-{0}", "abs": "fabs({0})", "exp": "stk_exp({0})", "log": "log({0})",

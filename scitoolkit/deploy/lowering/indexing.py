@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.lazy import LazyModule
 from scitoolkit.deploy.builder import Builder
 from scitoolkit.deploy.kinds import Lowering
 from scitoolkit.deploy.loops import Body, loop_text
 from scitoolkit.deploy.lowering.reductions import reduced
 from scitoolkit.deploy.lowering.views import reshaped
 from scitoolkit.deploy.values import Expr, Value, View
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")  # listing the lowerings needs none
 
 
 class Lookup(Lowering):
@@ -120,9 +124,9 @@ class SumAt(Lowering):
         added = builder.view(source)
         target_rows = into.take(0, index.tolist())
         rows = View(into.buffer, target_rows.shape, target_rows.strides, target_rows.offset)
-        body = Body(builder, rows)
+        body = Body(rows)
         line = f"{{into}} = {{into}} + {body.load(added)};"
         builder.emit(
-            loop_text(rows, body.lines, line, body.leaves, builder, serial=True), into, added
+            loop_text(rows, body.lines, line, body.leaves, builder.table, serial=True), into, added
         )
         return into

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 
+from scitoolkit.core.lazy import LazyModule
 from scitoolkit.deploy import tiles
 from scitoolkit.deploy.builder import Builder
 from scitoolkit.deploy.kinds import Lowering
 from scitoolkit.deploy.lowering.reductions import reduced
 from scitoolkit.deploy.lowering.views import reshaped
 from scitoolkit.deploy.values import Expr, Value, View, numel
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")  # listing the lowerings needs none
 
 
 class Products(Lowering):

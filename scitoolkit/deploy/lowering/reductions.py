@@ -75,9 +75,11 @@ def reduced(
     into = View(out.buffer, x.shape, tuple(strides.get(d, 0) for d in range(len(x.shape))))
     start = Expr(_START[name], (), out.shape, x.dtype)
     builder.store(start, out)
-    body = Body(builder, into)
+    body = Body(into)
     line = _NEXT[name].format(total="{into}", x=body.load(x))
-    text = loop_text(into, body.lines, f"{{into}} = {line};", body.leaves, builder, serial=True)
+    text = loop_text(
+        into, body.lines, f"{{into}} = {line};", body.leaves, builder.table, serial=True
+    )
     builder.emit(text, out, *body.touched)
     return contiguous(out.buffer, shape)
 

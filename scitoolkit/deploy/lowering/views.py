@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-
+from scitoolkit.core.lazy import LazyModule
 from scitoolkit.deploy.builder import Builder
 from scitoolkit.deploy.kinds import Lowering
 from scitoolkit.deploy.lowering.elementwise import dtype_of
 from scitoolkit.deploy.values import Expr, Stride, Value, View, contiguous, memory_order
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")  # listing the lowerings needs none
 
 
 class Views(Lowering):
