@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from _graph_data import rmat
 
-from scitoolkit.graphs.communicator import join
 from scitoolkit.graphs.config import PartitionConfig
 from scitoolkit.graphs.models import GCN
 from scitoolkit.graphs.sharing import choose_owner, share
@@ -19,6 +18,7 @@ from scitoolkit.graphs.strategy import GraphTrainingConfig
 from scitoolkit.graphs.task import NodeClassification, PartLoader
 from scitoolkit.training.launch import leave
 from scitoolkit.training.processes import choose_device, process_group
+from scitoolkit.training.ranks.communicator import join
 
 SCALE, EDGES, WIDTHS = 17, 2_000_000, (128, 64, 16)
 

@@ -9,14 +9,13 @@ import numpy as np
 
 from scitoolkit.compression.bounds import Bound, max_error, psnr
 from scitoolkit.compression.compress import decompress, inspect_stream
-from scitoolkit.compression.files import as_hdf5, read_array, streams
+from scitoolkit.compression.files import as_hdf5, holds_one_array, read_array, streams
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.pointwise import exceeds
 from scitoolkit.compression.quality import quality
 from scitoolkit.compression.value_range import ValueRange
 from scitoolkit.core.errors import DataError
 from scitoolkit.io.compressed import holds_streams
-from scitoolkit.io.formats import format_of
 
 # The range in a header is written in the shortest decimals of its dtype.
 RANGE_ROUNDING = 1e-6
@@ -33,7 +32,7 @@ def describe_streams(path: Path) -> list[dict[str, Any]]:
 def verify_file(
     compressed: Path | str, original: Path | str, *, with_quality: bool = False
 ) -> list[dict[str, Any]]:
-    """Return for each compressed variable the errors measured against the original file.
+    """Return for each compressed variable and quantity the errors against the original file.
 
     Args:
         compressed: what `compress_file` wrote.
@@ -46,15 +45,16 @@ def verify_file(
     original = Path(original)
     if not original.is_file():
         raise DataError("no such file", where=str(original))
-    if format_of(original).single_array:
+    if holds_one_array(original):
         name, stream = found[0]
-        values = np.asarray(read_array(original))
-        return [verify_array(name, stream, values, with_quality=with_quality)]
+        values = np.asarray(read_array(original, tuple(inspect_stream(stream)["shape"])))
+        record = verify_array(name, stream, values, with_quality=with_quality)
+        return [record, *_quantities(found, {name: values})]
     with as_hdf5(original) as file:
         missing = [name for name, _ in found if name not in file]
         if missing:
             raise DataError(f"no variable {missing[0]!r}", where=str(original))
-        return [
+        records = [
             verify_array(
                 name,
                 stream,
@@ -64,6 +64,15 @@ def verify_file(
             )
             for name, stream in found
         ]
+        return [*records, *_quantities(found, file)]
+
+
+def _quantities(found: list[tuple[str, bytes]], originals: Any) -> list[dict[str, Any]]:
+    if not any("quantities" in inspect_stream(stream) for _, stream in found):
+        return []
+    from scitoolkit.compression.file_quantities import verify_quantities  # reads with sympy
+
+    return list(verify_quantities(found, originals))
 
 
 def verify_array(

@@ -224,10 +224,14 @@ def _may_gain(encoded: Encoded, least: int, options: Options) -> bool:
 
 def middle_block(values: np.ndarray) -> np.ndarray:
     """Return a contiguous block from the middle of a field, of at most `SAMPLED_POINTS` points."""
-    side = int(SAMPLED_POINTS ** (1 / max(sum(n > 1 for n in values.shape), 1)))
-    starts = [max(n - side, 0) // 2 for n in values.shape]
-    inner = tuple(slice(i, i + side) for i in starts)
-    return np.ascontiguousarray(values[inner])
+    return np.ascontiguousarray(values[middle_slices(values.shape)])
+
+
+def middle_slices(shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """Return where the block of `middle_block` lies."""
+    side = int(SAMPLED_POINTS ** (1 / max(sum(n > 1 for n in shape), 1)))
+    starts = [max(n - side, 0) // 2 for n in shape]
+    return tuple(slice(i, i + side) for i in starts)
 
 
 def _no_codec(values: np.ndarray, bound: float, options: Options) -> BackendError:

@@ -15,6 +15,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from scitoolkit.compression.hdf5_copy import (
     object_key,
 )
 from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.raw import is_raw, open_raw, write_raw
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.suggest import nearest_name
@@ -56,17 +58,21 @@ class FilePlan:
     """What to compress, and how tightly.
 
     Args:
-        bound: for every variable without a separate one.
+        bound: for every variable without a separate one; None where quantities bound them.
         variables: name (or path inside the file) -> bound or None; empty means all float
             variables of at least 1024 values that are not coordinates.
         options: codec, enhancer, guarantee.
         missing: values that stand for "missing", beside those that the file itself names.
+        quantities: of the variables that are bounded besides, see `quantities.text`.
+        shape: of the array of a raw file, see `raw`.
     """
 
-    bound: Bound
+    bound: Bound | None
     variables: Mapping[str, Bound | None]
     options: Options
     missing: MissingValues = field(default_factory=MissingValues)
+    quantities: tuple[str, ...] = ()
+    shape: tuple[int, ...] | None = None
 
 
 def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> list[dict[str, Any]]:
@@ -84,22 +90,25 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
     source, target = Path(source), Path(target)
     if not source.is_file():
         raise DataError("no such file", where=str(source))
-    if format_of(source).single_array:
+    if holds_one_array(source):
         return [_compress_array(source, target, plan)]
     records: list[dict[str, Any]] = []
     with as_hdf5(source) as file:
         numbers = itertools.count(_most_dims(file))
         wanted = {object_key(file[name]): bound for name, bound in _wanted(file, plan).items()}
+        together = _together(file, plan)
 
         def store(
             item: h5py.Dataset, parent: h5py.Group, name: str, copy: Hdf5Copy
         ) -> Replacement | None:
-            bound = wanted.get(object_key(item))
-            if bound is None:
-                return None
-            stream = compress_slabs(
-                item, bound, plan.options, missing=plan.missing, where=item.name
-            )
+            stream = together.get(object_key(item), b"")
+            if not stream:
+                bound = wanted.get(object_key(item))
+                if bound is None:
+                    return None
+                stream = compress_slabs(
+                    item, bound, plan.options, missing=plan.missing, where=item.name
+                )
             raw = parent.create_dataset(name, data=np.frombuffer(stream, np.uint8))
             header = create_like(item, parent, _header_name(item, name), copy.type_of(item))
             raw.attrs[STREAM], raw.attrs[HEADER] = LAYOUT, header.name
@@ -118,12 +127,13 @@ def decompress_file(source: Path | str, target: Path | str) -> list[str]:
 
     Args:
         source: what `compress_file` wrote.
-        target: .npy for a stream file, else HDF5 (NetCDF4 when the original was).
+        target: .npy, .f32 or .f64 for a stream file, else HDF5 (NetCDF4 when the original was).
     """
     source, target = Path(source), Path(target)
     if is_stream(source):
         values = decompress(source.read_bytes())
-        _atomic(target, lambda path: _save_npy(path, values))
+        save = partial(write_raw, target=target) if is_raw(target) else _save_npy
+        _atomic(target, lambda path: save(path, values=values))
         return [source.name]
     with _opened(source) as file:
         restored = _Restored(file)
@@ -270,10 +280,19 @@ def streams(path: Path | str) -> Iterator[tuple[str, bytes]]:
 def _compress_array(source: Path, target: Path, plan: FilePlan) -> dict[str, Any]:
     if plan.variables:
         raise ConfigError("a file of one array has no variables", where=str(source))
-    values = read_array(source)
-    stream = compress_slabs(
-        values, plan.bound, plan.options, missing=plan.missing, where=str(source)
-    )
+    values = read_array(source, plan.shape)
+    if plan.quantities:
+        from scitoolkit.compression.quantities import compress_quantities
+
+        stream = compress_quantities(
+            {source.stem: values}, plan.quantities, bounds=plan.bound, options=plan.options,
+            missing=plan.missing,
+        )[source.stem]  # fmt: skip
+    else:
+        assert plan.bound is not None
+        stream = compress_slabs(
+            values, plan.bound, plan.options, missing=plan.missing, where=str(source)
+        )
     _atomic(target, lambda path: path.write_bytes(stream))
     return _record(source.name, stream)
 
@@ -289,8 +308,8 @@ def _record(name: str, stream: bytes) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _wanted(file: h5py.File, plan: FilePlan) -> dict[str, Bound]:
-    """Return the full path of each variable to compress, and its bound."""
+def _floats(file: h5py.File) -> dict[str, h5py.Dataset]:
+    """Return path -> dataset for every dataset of floating-point numbers."""
     floats: dict[str, h5py.Dataset] = {}
 
     def visit(_: str, item: Any) -> None:
@@ -298,12 +317,33 @@ def _wanted(file: h5py.File, plan: FilePlan) -> dict[str, Bound]:
             floats[item.name] = item
 
     file.visititems(visit)
+    return floats
+
+
+def _together(file: h5py.File, plan: FilePlan) -> dict[tuple[int, int], bytes]:
+    """Return the streams of variables that quantities tie together, by `object_key`."""
+    if not plan.quantities:
+        return {}
+    from scitoolkit.compression.file_quantities import groups, streams_of  # reads with sympy
+
+    bounds, floats = _wanted(file, plan), _floats(file)
+    return {
+        object_key(file[path]): stream
+        for group in groups(floats, plan.quantities)
+        for path, stream in streams_of(file, group, bounds, plan.options, plan.missing).items()
+    }
+
+
+def _wanted(file: h5py.File, plan: FilePlan) -> dict[str, Bound]:
+    """Return the full path of each variable with a bound, and the bound."""
+    floats = _floats(file)
     if not plan.variables:
         coordinates = _coordinates(floats)
         return {
             name: plan.bound
             for name, item in floats.items()
-            if item.size >= MIN_SIZE and item.ndim and not item.is_scale
+            if plan.bound is not None
+            and item.size >= MIN_SIZE and item.ndim and not item.is_scale
             and name.rpartition("/")[2] not in coordinates
         }  # fmt: skip
     wanted = {}
@@ -316,7 +356,9 @@ def _wanted(file: h5py.File, plan: FilePlan) -> dict[str, Bound]:
                 f"no float variable {name!r}", where=str(file.filename),
                 allowed=", ".join(known) or "none", fix=nearest_name(name, known) or "",
             )  # fmt: skip
-        wanted[path] = own or plan.bound
+        if (bound := own or plan.bound) is None:
+            raise ConfigError(f"no bound for {name!r}", fix=f"--variable {name}=rel:1e-3")
+        wanted[path] = bound
     return wanted
 
 
@@ -349,10 +391,15 @@ def _opened(path: Path) -> h5py.File:
 
 def wanted_variables(path: Path, plan: FilePlan) -> list[str]:
     """Return the names of what would be compressed."""
-    if format_of(path).single_array:
+    if holds_one_array(path):
         return [path.name]
     with as_hdf5(path) as file:
-        return [name.lstrip("/") for name in _wanted(file, plan)]
+        found = [*_wanted(file, plan)]
+        if plan.quantities:
+            from scitoolkit.compression.file_quantities import groups
+
+            found += [p for g in groups(_floats(file), plan.quantities) for p in g.paths.values()]
+        return [name.lstrip("/") for name in dict.fromkeys(found)]
 
 
 def as_hdf5(path: Path) -> h5py.File:
@@ -368,8 +415,20 @@ def as_hdf5(path: Path) -> h5py.File:
         return h5py.File(io.BytesIO(image), "r")
 
 
-def read_array(path: Path) -> np.ndarray:
-    """Return the array of a file that holds a single one, lazily where the format can."""
+def holds_one_array(path: Path) -> bool:
+    """Return whether a file holds one array without a name."""
+    return is_raw(path) or format_of(path).single_array
+
+
+def read_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Return the array of a file that holds a single one, lazily where the format can.
+
+    Args:
+        path: of any format of single arrays, or raw.
+        shape: of a raw file.
+    """
+    if is_raw(path):
+        return open_raw(path, shape)
     with format_of(path).open_dataset(path) as dataset:
         (array,) = dataset.data_vars.values()
         return array.data

@@ -12,7 +12,7 @@ from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice
 from scitoolkit.forecasting.coding import Transform
 from scitoolkit.forecasting.forecasters.base import ForecasterConfig, forecasters
-from scitoolkit.forecasting.network_config import ArchitectureConfig, LSTMConfig
+from scitoolkit.forecasting.network_config import FIXED_BASES, ArchitectureConfig, LSTMConfig
 from scitoolkit.io.split import SplitConfig
 from scitoolkit.training.config import TrainingConfig
 
@@ -55,6 +55,7 @@ class FieldConfig(Config):
             be given for the times that are forecast too.
         dims: names of the dims of a plain HDF5 file, which has none.
         files: `simulations` (one a file), `parts` of one simulation, or found by their times.
+        memory: arrays of the field above this size are kept in files of the temporary folder.
     """
 
     path: DataPath | list[DataPath]
@@ -63,6 +64,7 @@ class FieldConfig(Config):
     units: str | None = None
     dims: list[str] | None = None
     files: Literal["auto", "simulations", "parts"] = "auto"
+    memory: str = "1GiB"
     transform: Transform | dict[str, Transform] = "none"
     minimum: float | dict[str, float] | None = None
     maximum: float | dict[str, float] | None = None
@@ -127,6 +129,8 @@ class ForecastingConfig(SeededConfig):
         harmonics: numbers of annual harmonics to choose from by blocked validation.
         forecaster: one family (settings that are not given are chosen by validation), or `auto`:
             all closed forms are compared, and the best, or a stacking of the best, is delivered.
+        intervals: `static` widths from errors before the test part, or `adaptive` ones, which
+            follow the errors of the forecasts whose time has come.
         ensemble: number of networks; they differ by their initialisation.
     """
 
@@ -140,6 +144,7 @@ class ForecastingConfig(SeededConfig):
     forecaster: Annotated[ForecasterConfig | Literal["auto"], Choice(forecasters, ("auto",))] = (
         "auto"
     )
+    intervals: Literal["static", "adaptive"] = "static"
     model: LSTMConfig = LSTMConfig()
     ensemble: PositiveInt = 3
     training: TrainingConfig = TrainingConfig()
@@ -155,7 +160,7 @@ class ForecastingConfig(SeededConfig):
             raise ValueError(
                 f"model.head all_steps needs leads <= inputs, got {self.leads} > {self.inputs}"
             )
-        if self.forecaster != "auto" and self.model.name in ("damped_residual_lstm", "pod_lstm"):
+        if self.forecaster != "auto" and self.model.name in FIXED_BASES:
             raise ValueError(
                 f"model.name {self.model.name} sets the forecaster that the network corrects, so "
                 "forecaster must be auto; model.name auto corrects any forecaster"

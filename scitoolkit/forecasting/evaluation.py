@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, Verdict, number
-from scitoolkit.forecasting import metrics
+from scitoolkit.forecasting import metrics, scores
 from scitoolkit.forecasting.data import FieldData
 from scitoolkit.forecasting.fields import CodedField, named_parts, unit_of
 from scitoolkit.forecasting.forecasters import Forecaster
@@ -30,6 +30,7 @@ class Evaluation:
     Attributes:
         surrogate: what is evaluated. coded: the field. windows: of the test part.
         baselines: fitted baselines. record: what was found while fitting.
+        adaptive: whether intervals follow the errors of earlier test windows.
     """
 
     surrogate: ForecastSurrogate
@@ -37,6 +38,7 @@ class Evaluation:
     windows: Windows
     baselines: Mapping[str, Forecaster]
     record: Mapping[str, Any]
+    adaptive: bool = False
 
     def results(self, workflow: str) -> tuple[Results, xr.Dataset]:
         """Return the results, and the fields that their maps show."""
@@ -57,15 +59,15 @@ class Evaluation:
         }
         self.floor: Array = self._floor()
         maps = self._fields()
-        scores = self._scores()
+        found = self._scores()
         return Results(
             title=f"{workflow}: forecasts of {self.field.name}, {self.windows.leads} steps ahead",
             verdict=self._verdict(),
-            summary=self._summary(scores),
-            metrics=scores,
-            units={name: self.unit for name in scores if name.startswith(("rmse", "crps"))},
-            tables=[self._rmse_table(), *self._variables(), self._r2_table(), self._selection(),
-                    self._base_table(), self._pod_table()],
+            summary=self._summary(found),
+            metrics=found,
+            units={name: self.unit for name in found if name.startswith(("rmse", "crps"))},
+            tables=[self._rmse_table(), *self._variables(), self._score_table(),
+                    self._r2_table(), self._selection(), self._base_table(), self._pod_table()],
             figures=[self._skill(), self._calibration(), self._spectrum(), *self._maps(maps)],
         ), maps  # fmt: skip
 
@@ -83,6 +85,9 @@ class Evaluation:
 
     def _bounds(self, level: float) -> tuple[Array, Array]:
         low, high = self.surrogate.intervals(level)
+        if self.adaptive:
+            factors = self.surrogate.factors(self.windows, level)[..., None]
+            low, high = factors * low, factors * high
         centre = self.own[SURROGATE]
         return self._shown(centre + low), self._shown(centre + high)
 
@@ -117,10 +122,10 @@ class Evaluation:
         )
         targets = self.windows.targets()
         truth, forecast = (self._coefficients(x) for x in (targets, self.own[SURROGATE]))
-        scores: dict[str, float | int | str | None] = {
+        found: dict[str, float | int | str | None] = {
             f"rmse_lead{lead + 1}": number(v) for lead, v in enumerate(self.rmse[SURROGATE])
         }
-        scores |= {
+        found |= {
             "rmse": _overall(self.rmse[SURROGATE]),
             "r2_uniform": number(metrics.r2_uniform(truth, forecast)),
             "r2_variance_weighted": number(metrics.r2_variance_weighted(truth, forecast)),
@@ -130,23 +135,23 @@ class Evaluation:
             "test_windows": len(self.windows),
         }
         if _DAMPED in self.rmse:
-            scores["rmse_damped_anomaly"] = _overall(self.rmse[_DAMPED])
+            found["rmse_damped_anomaly"] = _overall(self.rmse[_DAMPED])
             ratio = self.rmse[SURROGATE] / np.maximum(self.rmse[_DAMPED], 1e-300)
-            scores["largest_ratio_to_damped_anomaly"] = number(ratio.max())
-        return scores
+            found["largest_ratio_to_damped_anomaly"] = number(ratio.max())
+        return found
 
     def _coefficients(self, values: Array) -> Array:
         return self.surrogate.project(values)
 
-    def _summary(self, scores: Mapping[str, Any]) -> list[str]:
+    def _summary(self, found: Mapping[str, Any]) -> list[str]:
         unit = f" {self.unit}" if self.unit else ""
         lines = [
-            f"Test RMSE over {self.windows.leads} leads: {scores['rmse']:.4g}{unit} "
-            f"({len(self.windows)} windows, area-weighted).",
+            f"Test RMSE over {self.windows.leads} leads: {found['rmse']:.4g}{unit} "
+            f"({len(self.windows)} windows, area-weighted){self._best_other()}.",
             self._chosen(),
             *self._network(),
-            *self._beaten_by(),
         ]
+        lines += [f"Warning: {line}." for line in self.record.get("warnings", [])]
         if self.field.partly_missing:
             lines.append(
                 f"{self.field.partly_missing} cells with values at some times only are left out."
@@ -182,26 +187,57 @@ class Evaluation:
             f"{found['validation_without']:.4g} without; it is not used."
         ]
 
-    def _beaten_by(self) -> list[str]:
-        """Return a line when a forecast of the table is better on the test part."""
-        overall = {name: _overall(values) for name, values in self.rmse.items()}
-        best = min(overall, key=lambda name: overall[name])
-        if overall[best] >= overall[SURROGATE]:
-            return []
+    def _best_other(self) -> str:
+        """Return the best baseline on the test part, and whether the difference is noise."""
+        others = {n: _overall(values) for n, values in self.rmse.items() if n != SURROGATE}
+        if not others:
+            return ""
+        best = min(others, key=lambda name: others[name])
         low, high = self._difference(best)
+        better = _overall(self.rmse[SURROGATE]) <= others[best]
         noise = "within noise" if low <= 0 <= high else "beyond noise"
-        return [
-            f"On the test part {best} is better: {overall[best]:.4g} ({noise}: 90 % of block "
-            f"bootstrap differences of RMSE lie in {low:.2g} to {high:.2g})."
-        ]
+        return (
+            f"; {'best baseline' if better else 'better'}: {best}, {others[best]:.4g} ({noise}: "
+            f"90 % of block bootstrap differences of RMSE lie in {low:.2g} to {high:.2g})"
+        )
 
     def _difference(self, other: str) -> tuple[float, float]:
         """Return the 90 % interval of our RMSE minus another's, over blocks of test windows."""
-        ours, theirs = (
-            ((self.truth - self.forecasts[name]) ** 2).mean(axis=1) @ self.surrogate.weights
-            for name in (SURROGATE, other)
-        )
+        ours, theirs = (self._squares(self.forecasts[name]) for name in (SURROGATE, other))
         return metrics.rmse_difference(ours, theirs, 2 * self.windows.leads)
+
+    def _squares(self, forecast: Array) -> Array:
+        """Return (window,) area-weighted mean squared errors over all leads."""
+        share = self.surrogate.weights / self.surrogate.weights.sum()
+        return ((self.truth - forecast) ** 2).mean(axis=1) @ share
+
+    def _score_table(self) -> Table:
+        weights, climatology = self.surrogate.weights, self._shown(self.climatology)
+        reference, away = self._squares(climatology), self.truth - climatology
+        scale = float(np.sqrt(reference.mean()))
+        rows: list[list[Any]] = []
+        for name, forecast in self.forecasts.items():
+            own, low, high = scores.skill(
+                self._squares(forecast), reference, 2 * self.windows.leads
+            )
+            acc = metrics.anomaly_correlation(self.truth, forecast, climatology, weights)
+            spectrum = scores.spectral_error(self.truth, forecast, self.field.grid.shape)
+            rows.append([
+                name, number(own), number(low), number(high), number(acc[-1]),
+                number(scores.extremes(away, forecast - climatology)),
+                None if spectrum is None else number(spectrum),
+                number(scores.valid_steps(self.truth, forecast, weights, scale)),
+            ])  # fmt: skip
+        return Table(
+            title="Skill on the test part",
+            columns=["forecast", "skill", "5 %", "95 %", f"ACC at lead {self.windows.leads}",
+                     "extremes", "spectrum", "valid leads"], rows=rows,
+            note="Skill: 1 - RMSE / RMSE of the climatology, with a 90 % interval by bootstrap "
+            "of blocks of windows. Extremes: symmetric extremal dependence index of the upper and "
+            "lower 5 % of anomalies (1 perfect, 0 chance). Spectrum: root mean square of log10 of "
+            "the ratio of power spectra at the last lead (0 perfect; grids without mask). Valid "
+            "leads: median number of leads before the error exceeds 0.4 deviations of the truth.",
+        )  # fmt: skip
 
     def _verdict(self) -> Verdict | None:
         overall = {name: _overall(values) for name, values in self.rmse.items()}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from logging import Logger
 
 import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.forecasting.checks import field_warnings
 from scitoolkit.forecasting.coding import Coding, Physical, VariableCode, scaled, with_drivers
 from scitoolkit.forecasting.config import DriverConfig, FieldConfig, ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, FieldSplits, read_field, split_field
@@ -17,6 +20,8 @@ from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.coordinates import time_dim
 from scitoolkit.io.fields import open_fields
 from scitoolkit.io.time_axis import decimal_years
+
+log: Logger = get_logger(__name__)
 
 VARIABLE = "variable"
 _NEAR = 0.51
@@ -30,10 +35,12 @@ class CodedField:
     Attributes:
         data: coded values.
         physical: returns to the units of the file.
+        warnings: what a user should know of the values in the file.
     """
 
     data: FieldData
     physical: Physical
+    warnings: tuple[str, ...] = ()
 
 
 def open_field(
@@ -53,6 +60,16 @@ def open_field(
     data, units = read_variables(config.data, grid)
     if coding is not None:
         return coded(data, coding, read_drivers(config.data, data.times))
+    said = tuple(field_warnings(data, config))
+    for line in said:
+        log.warning(line)
+    return replace(_coded_anew(data, units, config), warnings=said)
+
+
+def _coded_anew(
+    data: FieldData, units: Sequence[str], config: ForecastingConfig
+) -> CodedField:  # fmt: skip
+    """Return a field whose scales and drivers' effects are found on its train part."""
     drivers = read_drivers(config.data, data.times)
     codes = codes_of(config.data, data, units)
     if len(codes) == 1 and drivers is None:

@@ -40,6 +40,9 @@ from scitoolkit.training import Trainer, best_weights, current_rank, world_size
 
 log: Logger = get_logger(__name__)
 
+ADAPTED_FROM = 200
+"""Windows before a forecast whose errors its adaptive intervals follow."""
+
 
 def check(config: ForecastingConfig) -> Mapping[str, Any]:
     """Open the data, choose the closed form, run one batch; write nothing."""
@@ -53,6 +56,7 @@ def check(config: ForecastingConfig) -> Mapping[str, Any]:
         "cells": int(data.grid.values.sum()),
         "breakpoints": len(data.breakpoints),
         "windows": {name: len(w) for name, w in parts.windows.items()},
+        "warnings": list(field.warnings),
         "closed_form": found.selection.winner.config.label(),
         "left_out": found.selection.refused,
         "modes": len(found.modes),
@@ -98,7 +102,9 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     field = _field_of(surrogate, config, data)
     windows = _test_windows(field.data, surrogate, config, own=data is None)
     baselines = _baselines(surrogate, record, config)
-    found = evaluation.Evaluation(surrogate, field, windows, baselines, record)
+    found = evaluation.Evaluation(
+        surrogate, field, windows, baselines, record, config.intervals == "adaptive"
+    )  # fmt: skip
     results, maps = found.results(config.workflow)
     if model.write_results(results, data):
         write_fields(maps, Path(directory) / "results.nc")
@@ -144,11 +150,45 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     field = coded(data, surrogate.coding, read_drivers(given, data.times, valid))
     series = Series(field.data.series.values, years)
     windows = Windows(series, np.array([start]), config.inputs, config.leads)
-    forecast = forecast_dataset(surrogate, field, windows, valid)
+    factors: Any = 1.0
+    if config.intervals == "adaptive":
+        own = not np.isfinite(years).all() and source == config.data.path
+        learned = model.record()["steps"]["validation"][1] if own else 0
+        factors = _factors(surrogate, field.data, config, windows, learned)
+    forecast = forecast_dataset(surrogate, field, windows, valid, factors)
     if data.times.encoding.get("units"):
         kept = {k: v for k, v in data.times.encoding.items() if k in ("units", "calendar")}
         forecast["valid_time"].encoding.update(kept)
     write_fields(forecast.assign_attrs(title=f"forecast of {data.name}"), output)
+
+
+def _factors(
+    surrogate: ForecastSurrogate, data: FieldData, config: ForecastingConfig, last: Windows,
+    learned: int,
+) -> np.ndarray:  # fmt: skip
+    """Return (lead, 1) factors of the widths of the last window's intervals.
+
+    They follow the errors of the windows before it that were not learned from; without such
+    windows they are 1.
+
+    Args:
+        surrogate: the surrogate.
+        data: the coded field that the window was taken from.
+        config: of the job.
+        last: the window.
+        learned: first steps of the field that were learned from, where it has no dates.
+    """
+    try:
+        known = _test_windows(data, surrogate, config, own=False).starts
+    except DataError as error:
+        log.warning("intervals are not adapted: %s", error)
+        return np.ones((config.leads, 1))
+    known = known[known + config.inputs >= learned][-ADAPTED_FROM:]
+    values = data.series.values
+    padded = np.concatenate([values, np.full((config.leads, values.shape[1]), np.nan)])
+    starts = np.append(known[known < last.starts[0]], last.starts)
+    windows = Windows(Series(padded, last.series.years), starts, config.inputs, config.leads)
+    return surrogate.factors(windows)[-1][:, None]
 
 
 def _train_networks(

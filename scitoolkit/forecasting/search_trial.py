@@ -22,18 +22,20 @@ _NOT_PREPARED: Any = {
     "run": True, "workflow": True, "ensemble": True, "training": True, "seed": True,
     **_NETWORK_KEYS,
 }  # fmt: skip
+_MOST_KEPT = 4
 _kept: dict[str, Prepared] = {}
 
 
 def prepared(config: ForecastingConfig) -> Prepared:
     """Return what is known before training, with untrained networks.
 
-    The last result is kept, and used again when only the network or its training differ.
+    The last results are kept, and used again when only the network or its training differ.
     """
     key = _key(config)
     if key not in _kept:
         field, parts = open_split(config)
-        _kept.clear()
+        while len(_kept) >= _MOST_KEPT:
+            del _kept[next(iter(_kept))]
         # The seed is that of the networks; the decomposition has another.
         _kept[key] = prepare(field, parts, config.model_copy(update={"seed": 0}))
     found = _kept[key]

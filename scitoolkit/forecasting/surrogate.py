@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 from scitoolkit.core.errors import CheckpointError
 from scitoolkit.core.run_directory import replacing
 from scitoolkit.forecasting.coding import Coding, VariableCode
+from scitoolkit.forecasting.conformal import width_factors
 from scitoolkit.forecasting.data import to_grid
 from scitoolkit.forecasting.fields import VARIABLE, CodedField, named_parts
 from scitoolkit.forecasting.forecasters.base import (
@@ -84,6 +85,17 @@ class ForecastSurrogate:
             for q in (tail, 1 - tail)
         )
         return low[:, None] * self.spread, high[:, None] * self.spread
+
+    def factors(self, windows: Windows, level: float = 0.9) -> Array:
+        """Return (window, lead) factors by which `intervals` follow the errors of earlier windows.
+
+        Args:
+            windows: in ascending order, none of them learned from; truths may be NaN.
+            level: of the intervals.
+        """
+        low, high = self.intervals(level)
+        error = windows.targets() - self.forecast(windows)
+        return width_factors(error, low, high, self.weights, windows.starts, level=level)
 
     def save(self, folder: Path) -> Path:
         """Write weights.safetensors; what varies by cell is kept as 16-bit integers.
@@ -198,8 +210,9 @@ def _header(path: Path) -> dict[str, Any]:
 
 
 def forecast_dataset(
-    surrogate: ForecastSurrogate, field: CodedField, windows: Windows, valid: np.ndarray
-) -> xr.Dataset:
+    surrogate: ForecastSurrogate, field: CodedField, windows: Windows, valid: np.ndarray,
+    factors: Array | float = 1.0,
+) -> xr.Dataset:  # fmt: skip
     """Return the forecast of one window with its 90 % bounds, ready to be written.
 
     Args:
@@ -207,9 +220,10 @@ def forecast_dataset(
         field: the field the window was taken from.
         windows: exactly one window.
         valid: (lead,) times that are forecast.
+        factors: (lead, 1) of the widths of the intervals.
     """
     centre = surrogate.forecast(windows)
-    low, high = surrogate.intervals()
+    low, high = (factors * bound for bound in surrogate.intervals())
     out = {}
     for suffix, coded, text in (
         ("", centre, "forecast"),

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.traced import ArraySpec, TracedFunction
-from scitoolkit.graphs.communicator import SingleProcess
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.mesh_config import MeshConfig
 from scitoolkit.graphs.mesh_data import read_meshes
 from scitoolkit.graphs.mesh_model import MeshTransport, step
 from scitoolkit.graphs.mesh_task import edge_features
 from scitoolkit.graphs.part import GraphPart
+from scitoolkit.training.ranks.communicator import SingleProcess
 
 
 def traced(model: MeshTransport, config: MeshConfig) -> Sequence[TracedFunction]:

@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from scitoolkit.potentials.equivariant.mace import Mace as Mace
     from scitoolkit.potentials.equivariant.mace_config import MaceConfig as MaceConfig
     from scitoolkit.potentials.equivariant.mace_weights import read_mace as read_mace
+    from scitoolkit.potentials.equivariant.mace_writing import write_mace as write_mace
     from scitoolkit.potentials.equivariant.nequip import Nequip as Nequip
     from scitoolkit.potentials.equivariant.nequip_config import NequipConfig as NequipConfig
     from scitoolkit.potentials.job import PotentialJob as PotentialJob
     from scitoolkit.potentials.model import Potential as Potential
     from scitoolkit.potentials.model_config import ModelConfig as ModelConfig
     from scitoolkit.potentials.model_config import models as models
-    from scitoolkit.potentials.pipeline import load_model as load_model
     from scitoolkit.potentials.prediction import to_ase as to_ase
+    from scitoolkit.potentials.saved import load_model as load_model
     from scitoolkit.potentials.zbl_config import ZblConfig as ZblConfig
 
 _HOMES = {
@@ -54,7 +55,7 @@ _HOMES = {
     "SeE2RConfig": "deepmd.config",
     "ZblConfig": "zbl_config",
     "descriptors": "deepmd.descriptors.config",
-    "load_model": "pipeline",
+    "load_model": "saved",
     "model_deviation": "committee",
     "models": "model_config",
     "read_deepmd": "deepmd.weights",
@@ -62,6 +63,7 @@ _HOMES = {
     "read_mace": "equivariant.mace_weights",
     "to_ase": "prediction",
     "write_deepmd": "deepmd.weights",
+    "write_mace": "equivariant.mace_writing",
 }
 __all__ = [
     "Calculator",
@@ -90,6 +92,7 @@ __all__ = [
     "read_mace",
     "to_ase",
     "write_deepmd",
+    "write_mace",
 ]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)

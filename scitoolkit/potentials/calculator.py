@@ -15,7 +15,7 @@ from scitoolkit.io.atoms import checked
 from scitoolkit.io.atoms_formats import from_ase, given_parameters
 from scitoolkit.potentials.graph import configuration_graph, within_cutoff
 from scitoolkit.potentials.model import Potential
-from scitoolkit.potentials.pipeline import load_model
+from scitoolkit.potentials.saved import load_model
 
 try:
     from ase.calculators.calculator import Calculator as _AseCalculator

@@ -17,6 +17,7 @@ from scitoolkit.core.plugins import Choice
 from scitoolkit.io.atoms import LabelConfig, packages_for
 from scitoolkit.potentials.loss_config import LossConfig
 from scitoolkit.potentials.model_config import ModelConfig, models
+from scitoolkit.potentials.start_config import StartConfig
 from scitoolkit.training.config import TrainingConfig
 
 log: Logger = get_logger(__name__)
@@ -78,6 +79,7 @@ class PotentialConfig(SeededConfig):
             `least_squares`, or eV by species; see `ReferenceEnergies`. The log says which.
         refit_e0: after training, fit E0 once more to the energies that the model predicts, where
             it is of least squares; forces do not change.
+        start: fine-tuning: trained weights to start from; see `StartConfig`.
         split: share of `data.path` to validate on.
         statistics_frames: training configurations that shifts and scales are measured on.
     """
@@ -89,6 +91,7 @@ class PotentialConfig(SeededConfig):
     split: ShareConfig = ShareConfig()
     type_map: list[str] | None = None
     model: AnyModel
+    start: StartConfig | None = None
     loss: LossConfig = LossConfig()
     e0: ReferenceEnergies = "auto"
     refit_e0: bool = True

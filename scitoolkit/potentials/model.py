@@ -81,6 +81,19 @@ class Potential(nn.Module, ABC):
         """
         return False
 
+    def extend(self, source: Potential) -> None:
+        """Copy the weights of a model that knows the first elements of this one, not all.
+
+        Energies of its elements do not change; the other elements keep their random weights.
+
+        Raises:
+            ConfigError: the kind of model cannot be extended.
+        """
+        raise ConfigError(
+            f"elements cannot be added to a {type(self).__name__}", where="start.new_elements",
+            allowed="mace", fix="train from the beginning: leave out start",
+        )  # fmt: skip
+
     def residual_labels(self, graph: Batch) -> Batch:
         """Return a labelled graph with the repulsion of nuclei subtracted from its labels."""
         if self.zbl is None:

@@ -9,19 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
-from scitoolkit.core.config import dump_config, load_config
-from scitoolkit.core.errors import CheckpointError, DataError
+from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Results
-from scitoolkit.core.run_directory import RunDirectory, replacing, write_atomic
+from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.io.atoms import AtomsCollection, Configuration, check_label_names, open_atoms
 from scitoolkit.potentials import evaluation
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader, GraphSet
 from scitoolkit.potentials.export.options import LibraryOptions
+from scitoolkit.potentials.fine_tuning import (
+    ReplayedGraphs,
+    adopt,
+    drawn_replay,
+    freeze,
+    merged_species,
+    source_model,
+    started_settings,
+)
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.prediction import write_predictions
@@ -30,10 +36,10 @@ from scitoolkit.potentials.reference_energies import (
     set_reference_energies,
     training_frames,
 )
+from scitoolkit.potentials.saved import MODEL, load_model, save_model
 from scitoolkit.training import Trainer, best_weights, current_rank, world_size
 
 log: Logger = get_logger(__name__)
-MODEL, WEIGHTS = "model", "weights.safetensors"
 MOST_COMPARED = 20_000  # configurations looked through for duplicates
 
 
@@ -139,61 +145,44 @@ def prepare(config: PotentialConfig) -> Prepared:
         train, held_out = _draw(config, len(frames))
         source = frames
     type_map = config.type_map or frames.species()
-    cutoff = config.model.cutoff
+    start = None if config.start is None else source_model(config.start)
+    if config.start is not None and start is not None:
+        type_map = merged_species(start[0].type_map, type_map, config.start)
+    wanted = config.model if start is None else started_settings(config.model, start[1])
+    cutoff = wanted.cutoff
     graphs = GraphSet(frames, train.tolist(), type_map, cutoff)
     sample = list(graphs.spread(config.statistics_frames))
-    settings = config.model.resolve_auto_sel(sample, type_map)
+    settings = wanted.resolve_auto_sel(sample, type_map)
     model = settings.build(type_map)
-    model.fit_statistics([model.residual_labels(graph) for graph in sample])
+    if start is None:
+        model.fit_statistics([model.residual_labels(graph) for graph in sample])
+    else:
+        adopt(model, start[0])
+        refit_energies(model, sample)
     e0_source = set_reference_energies(model, config.e0, found.isolated, sample)
+    if config.start is not None and start is not None:
+        freeze(model, config.start.frozen)
+        graphs = _with_replay(config, model, start[0], graphs)
     held_graphs = GraphSet(source, held_out.tolist(), type_map, cutoff)
     resolved = config.model_copy(update={"type_map": list(type_map), "model": settings})
     fitted = isinstance(config.e0, str) and found.isolated is None
     return Prepared(resolved, model, graphs, held_graphs, e0_source, fitted)
 
 
-def save_model(model: Potential, config: PotentialConfig, folder: Path) -> None:
-    """Write weights and the configuration that rebuilds the model."""
-    folder.mkdir(exist_ok=True)
-    write_atomic(folder / "config.yaml", dump_config(config))
-    with replacing(folder / WEIGHTS, SafetensorError) as temporary:
-        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, temporary)
-
-
-def load_model(
-    directory: Path | str, precision: str | None = None
-) -> tuple[Potential, PotentialConfig, Path]:
-    """Return (model, configuration, folder of the weights) of a run or surrogate directory.
-
-    Args:
-        directory: of the run or the surrogate.
-        precision: float32 or float64 instead of the one it was trained in.
-
-    Raises:
-        DataError: it holds no finished model.
-        CheckpointError: weights and configuration do not belong together.
-    """
-    directory = Path(directory)
-    folder = directory / MODEL if (directory / MODEL).is_dir() else directory
-    if not (folder / WEIGHTS).is_file():
-        raise DataError(
-            "no trained potential in it", where=str(directory), fix="scitoolkit train CONFIG"
-        )
-    config = load_config(PotentialConfig, folder / "config.yaml")
-    if config.type_map is None:
-        raise DataError("type_map is missing", where=str(folder / "config.yaml"))
-    if precision is not None:
-        settings = config.model.model_dump() | {"precision": precision}
-        config = config.model_copy(update={"model": type(config.model)(**settings)})
-    model = config.model.build(config.type_map)  # type: ignore[arg-type]
-    try:
-        model.load_state_dict(load_file(folder / WEIGHTS))
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"weights do not fit the configuration ({' '.join(str(error).split())[:200]})",
-            where=str(folder / WEIGHTS),
-        ) from None
-    return model.eval(), config, folder
+def _with_replay(
+    config: PotentialConfig, model: Potential, source: Potential, graphs: GraphSet
+) -> GraphSet:
+    """Return the training configurations with those of the former training, if any are wanted."""
+    start = config.start
+    if start is None or not start.replay:
+        return graphs
+    frames = open_atoms(start.replay, config.data.labels)
+    frames.check(forces=config.loss.uses("forces"))
+    change = model.get_buffer("shift").clone()
+    change[: len(source.type_map)] -= source.get_buffer("shift").to(change)
+    chosen = drawn_replay(frames, start.replay_frames, config.seed)
+    former = GraphSet(frames, chosen, model.type_map, model.cutoff)
+    return ReplayedGraphs(graphs, former, change)
 
 
 def _duplicates(config: PotentialConfig, source: AtomsCollection) -> str:

@@ -11,6 +11,7 @@ import torch
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.expressions import evaluate_constant
 from scitoolkit.core.results import (
     Lines,
     Maps,
@@ -28,7 +29,6 @@ from scitoolkit.superresolution.checking import check
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.equations import PDE
 from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes, values_of
-from scitoolkit.superresolution.pde_text import evaluate_constant
 from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate
 
 Array = np.ndarray
@@ -62,6 +62,7 @@ def evaluate(
     Raises:
         DataError: other dims or fields, too few nodes, NaN.
     """
+    surrogate = surrogate.in_box(dataset, source)
     case = Case.of(surrogate, dataset, source)
     found = {
         MODEL: case.predict(surrogate),
@@ -171,7 +172,7 @@ class Case:
                     f"{count} nodes of the periodic dim {dim}", where=source,
                     allowed=f"multiples of {n}",
                 )  # fmt: skip
-            if used < (least - 1) * n + 1:
+            if used < ((2 if wraps else least) - 1) * n + 1:
                 raise DataError(
                     f"{count} nodes along {dim} are fewer than a crop of the training",
                     where=source, allowed=f"{(least - 1) * n + 1} or more",

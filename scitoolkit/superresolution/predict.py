@@ -41,7 +41,7 @@ class Derived:
 
     Args:
         coarse: the fields.
-        expressions: {name: text}, `dif(w,x) - dif(u,z)` say; see `pde_text`.
+        expressions: {name: text}, `dif(w,x) - dif(u,z)` say; see `scitoolkit.core.expressions`.
     """
 
     plan: taylor.Plan

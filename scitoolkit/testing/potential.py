@@ -21,7 +21,7 @@ from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.graph import collate, configuration_graph
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.model_config import ModelConfig, models
-from scitoolkit.potentials.pipeline import load_model, save_model
+from scitoolkit.potentials.saved import load_model, save_model
 
 Array = NDArray[Any]
 STEP = 1e-4  # Å, of finite differences

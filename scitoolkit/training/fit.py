@@ -60,7 +60,7 @@ class Fit:
         self.loader: Any = loader
         self.position: Position = position
         self.best: BestLoss = BestLoss(config.early_stopping)
-        seed_everything(config.seed, rank=strategy.rank)
+        seed_everything(config.seed, rank=strategy.seed_rank)
         task.model = strategy.prepare(task.model)
         if config.compile:
             task.model.compile()
@@ -155,7 +155,7 @@ class Fit:
         else:
             # Another number of ranks: new streams, the same whenever this is repeated.
             seed = derive_seed(self.config.seed, self.position.step)
-            seed_everything(seed, rank=self.strategy.rank)
+            seed_everything(seed, rank=self.strategy.seed_rank)
 
     def _identity(self) -> dict[str, Any]:
         """Return what a resumed run must have in common with the saved one."""

@@ -174,6 +174,7 @@ class OptimizerStep:
     def _backward(self, work: StepBatches, measured: bool) -> list[tuple[int, Tensor, Any]]:
         for parameter in self._parameters:
             parameter.grad = None
+        self._memory.prepare(lambda: self._accumulate(work, []))
         finer = None
         if measured:
             finer = self._memory.finer_gradients(lambda: self._accumulate(work, []))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -24,7 +25,10 @@ from scitoolkit.potentials.equivariant.pair_repulsion import PairRepulsion
 from scitoolkit.potentials.equivariant.radial_functions import TRANSFORMS, RadialBasis
 from scitoolkit.potentials.export import streaming
 from scitoolkit.potentials.export.library import PotentialLibrary
+from scitoolkit.potentials.model import Potential
 
+OF_ELEMENTS = {"radii", "charges"}
+"""Buffers that follow from the elements alone."""
 STREAMED_ATOMS = 64
 """From so many atoms on the C library evaluates: fewer need little memory, and no compilation."""
 
@@ -101,6 +105,19 @@ class Mace(EquivariantPotential):
         if library is None or graph["positions"].device.type != "cpu":
             return super().edge_gradients(graph)
         return streaming.edge_gradients(library, graph)
+
+    @torch.no_grad()
+    def extend(self, source: Potential) -> None:
+        """Copy the weights of a model of fewer elements; see `Potential.extend`."""
+        known, theirs = len(source.type_map), source.state_dict()
+        # Both layers divide by the root of the number of elements.
+        factor = math.sqrt(len(self.type_map) / known)
+        for name, value in self.state_dict().items():
+            if name.rpartition(".")[2] in OF_ELEMENTS:
+                continue
+            scaled = name == "embedding" or ".shortcut." in name
+            part = value[:known] if value.ndim and len(value) != len(theirs[name]) else value
+            part.copy_(theirs[name] * factor if scaled else theirs[name])
 
     def _streamed(self) -> PotentialLibrary | None:
         config = self.config

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError, DataError, missing_extra
 from scitoolkit.core.suggest import nearest_name
-from scitoolkit.ops.symmetric_contraction.coupling import basis, monomials
+from scitoolkit.ops.symmetric_contraction.coupling import basis
 from scitoolkit.ops.wigner import wigner_3j
 from scitoolkit.potentials.consumed import ConsumedState
 from scitoolkit.potentials.equivariant.layers import Readout
@@ -22,6 +22,7 @@ from scitoolkit.potentials.equivariant.mace import Mace, MaceLayer
 from scitoolkit.potentials.equivariant.mace_config import MaceConfig
 from scitoolkit.potentials.equivariant.mace_file import INTERACTIONS, MaceSettings, open_mace
 from scitoolkit.potentials.equivariant.radial_functions import DistanceTransform
+from scitoolkit.potentials.peers.convert_mace import symmetrised
 
 State = Mapping[str, Tensor]
 UNDERSTOOD = f"MACE or ScaleShiftMACE with {', '.join(INTERACTIONS)}"
@@ -381,10 +382,7 @@ def _change_of_basis(theirs: np.ndarray, ours: np.ndarray, size: int, order: int
     same polynomials (mace-torch's reduced one) is expressed in ours by least squares.
     """
     paths = theirs.shape[-1]
-    places = {each: i for i, each in enumerate(monomials(size, order))}
-    index = [places[tuple(sorted(each))] for each in np.ndindex(*(size,) * order)]
-    summed = np.zeros((ours.shape[0], ours.shape[1], paths))
-    np.add.at(summed, (slice(None), index), theirs.reshape(ours.shape[0], -1, paths))  # type: ignore[arg-type]
+    summed = symmetrised(theirs, len(ours), size, order)
     if summed.shape == ours.shape:
         signs = np.where((summed * ours).sum((0, 1)) < 0, -1.0, 1.0)
         if np.allclose(summed, ours * signs, atol=1e-5):

@@ -1,20 +1,23 @@
-"""Converts a `.model` file of mace-torch to plain tensors and settings, which `read_mace` reads.
+"""Converts a `.model` file of mace-torch to plain tensors and settings, and back.
 
-A `.model` file is pickled code, so it is opened here alone, in mace-torch's environment, by its
-owner. This file needs torch and mace-torch, not scitoolkit:
+A `.model` file is pickled code, so it is opened and written here alone, in mace-torch's
+environment, by its owner. This file needs torch and mace-torch, not scitoolkit:
 
-    python convert_mace.py MACE.model mace.pt
+    python convert_mace.py MACE.model mace.pt           # which `read_mace` reads
+    python convert_mace.py --back trained.pt MACE.model # of a file that `write_mace` wrote
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-FORMAT = "scitoolkit mace 1"
+FORMAT, BACK = "scitoolkit mace 1", "scitoolkit mace weights 1"
 GATES = {"silu": "silu", "tanh": "tanh", "abs": "abs", "NoneType": "none"}
 
 
@@ -58,9 +61,75 @@ def convert(source: str, target: str) -> None:
     torch.save({"format": FORMAT, "settings": describe(model), "state": state}, target)
 
 
+def symmetrised(coupling: np.ndarray, rows: int, size: int, order: int) -> np.ndarray:
+    """Return coupling constants of all index tuples summed over equal monomials.
+
+    Args:
+        coupling: U matrix of mace-torch, (rows, size, ..., paths), without rows where they are 1.
+        rows: components of the result. size: number of variables. order: of the products.
+
+    Returns:
+        (rows, monomials, paths), monomials a <= b <= ... in lexical order.
+    """
+    tuples = itertools.combinations_with_replacement(range(size), order)
+    places = {each: i for i, each in enumerate(tuples)}
+    index = [places[tuple(sorted(each))] for each in np.ndindex(*(size,) * order)]
+    summed = np.zeros((rows, len(places), coupling.shape[-1]))
+    np.add.at(summed, (slice(None), index), coupling.reshape(rows, -1, coupling.shape[-1]))  # type: ignore[arg-type]
+    return summed
+
+
+def restored_state(state: dict[str, Any], held: dict[str, Any]) -> dict[str, Any]:
+    """Return a state dict of mace-torch with the weights of a file that `write_mace` wrote.
+
+    Args:
+        state: of a new model, which gives shapes and coupling constants.
+        held: contents of the file.
+    """
+    out = dict(state)
+    for name, values in held["weights"].items():
+        out[name] = values.reshape(state[name].shape).to(state[name].dtype)
+    for name, order, basis, weights in held["products"]:
+        theirs = state[f"{name[: name.rindex('.weights')]}.U_matrix_{order}"].double().numpy()
+        mine = basis.numpy()
+        size = theirs.shape[-2]
+        source = symmetrised(theirs, len(mine), size, order).reshape(-1, theirs.shape[-1])
+        change = np.linalg.lstsq(source, mine.reshape(-1, mine.shape[-1]), rcond=1e-8)[0]
+        if not np.allclose(source @ change, mine.reshape(-1, mine.shape[-1]), atol=1e-6):
+            raise ValueError(f"{name}: mace-torch has no such products")
+        out[name] = (torch.from_numpy(change) @ weights.double()).to(state[name].dtype)
+    return out
+
+
+def restore(source: str, target: str) -> None:
+    """Write a `.model` file of mace-torch from one that `scitoolkit.potentials.write_mace` wrote.
+
+    Raises:
+        ValueError: another file.
+    """
+    from e3nn import o3
+    from mace import modules
+
+    held = torch.load(source, map_location="cpu", weights_only=True)
+    if not isinstance(held, dict) or held.get("format") != BACK:
+        raise ValueError(f"{source} was not written by scitoolkit.potentials.write_mace")
+    torch.set_default_dtype(getattr(torch, held["dtype"]))
+    given = dict(held["settings"])
+    for key in ("interaction_cls", "interaction_cls_first"):
+        given[key] = modules.interaction_classes[given[key]]
+    for key in ("hidden_irreps", "MLP_irreps"):
+        given[key] = o3.Irreps(given[key])
+    given["gate"] = modules.gate_dict[given["gate"]]
+    given["atomic_energies"] = np.array(given["atomic_energies"])
+    model = modules.ScaleShiftMACE(**given)
+    model.load_state_dict(restored_state(model.state_dict(), held))
+    torch.save(model, target)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("source", help=".model file of mace-torch")
+    parser.add_argument("--back", action="store_true", help="write a .model file")
+    parser.add_argument("source", help=".model file of mace-torch; with --back, of write_mace")
     parser.add_argument("target", help="file to write, such as mace.pt")
     arguments = parser.parse_args()
-    convert(arguments.source, arguments.target)
+    (restore if arguments.back else convert)(arguments.source, arguments.target)

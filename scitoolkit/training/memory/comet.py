@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,6 +112,9 @@ class Comet:
         self._users: dict[int, set[str]] = {}
         self._decoded: tuple[SavedTensor, Tensor] | None = None
         codec.measure(torch.zeros(1))  # compiles the kernel before the training begins
+
+    def prepare(self, gradients: Callable[[], Mapping[str, Tensor | None]]) -> None:
+        """Do nothing: the steps are adapted while the training runs."""
 
     @contextlib.contextmanager
     def saving(self, batch: Batch, finer: float) -> Iterator[None]:

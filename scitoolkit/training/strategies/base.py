@@ -23,6 +23,7 @@ class TrainingStrategy:
 
     Attributes:
         rank, world: this process and their number.
+        seed_rank: the rank whose random numbers it draws; the same where processes must agree.
         agrees_on_errors: whether an error in a loss is raised after the gradient exchange, on all
             ranks together. False where ranks communicate inside the model: an error there ends
             the other ranks' communication, so it is raised at once.
@@ -33,6 +34,7 @@ class TrainingStrategy:
     def __init__(self, device: torch.device, rank: int = 0, world: int = 1) -> None:
         self.device = device
         self.rank: int = rank
+        self.seed_rank: int = rank
         self.world: int = world
 
     def prepare(self, model: nn.Module) -> nn.Module:

@@ -93,3 +93,25 @@ def test_a_broken_bound_ends_with_code_4(tmp_path):
     np.save(tmp_path / "other.npy", x + 1)
     run_cli(["compress", str(tmp_path / "x.npy"), str(tmp_path / "x.sci"), "--abs", "1e-3"])
     assert run_cli(["verify", str(tmp_path / "x.sci"), str(tmp_path / "other.npy")]) == 4
+
+
+def test_raw_values_have_a_shape_from_the_command_line(tmp_path, capsys):
+    x = np.sin(np.linspace(0, 9, 6000, dtype="f4")).reshape(20, 30, 10)
+    raw, small, back = tmp_path / "x.f32", tmp_path / "x.sci", tmp_path / "y.f32"
+    x.tofile(raw)
+    given = ["compress", str(raw), str(small), "--rel", "1e-3"]
+    assert run_cli([*given, "--shape", "20x30x10"]) == 0
+    assert run_cli(["verify", str(small), str(raw)]) == 0
+    assert run_cli(["decompress", str(small), str(back)]) == 0
+    decoded = np.fromfile(back, "<f4").reshape(x.shape)
+    assert np.abs(decoded - x).max() <= 1e-3 * np.ptp(x)
+    capsys.readouterr()
+    for shape, said in ([], "6000 values needs a shape"), (["--shape", "20x30"], "not the 600"):
+        assert run_cli([*given, *shape]) > 0
+        assert said in capsys.readouterr().err
+    assert run_cli([*given, "--shape", "20x-3"]) > 0
+    assert run_cli(["decompress", str(small), str(tmp_path / "y.f64")]) > 0
+    assert ".f64 means float64" in capsys.readouterr().err
+    job = tmp_path / "c.yaml"
+    job.write_text(f"domain: compression\ndata: {{path: {raw}, shape: [20, 30, 10]}}\n")
+    assert run_cli(["validate", str(job)]) == 0

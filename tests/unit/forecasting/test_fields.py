@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.forecasting.config import ForecastingConfig
+from scitoolkit.forecasting.config import ForecastingConfig, LSTMConfig
+from scitoolkit.forecasting.fields import open_field, open_split
+from scitoolkit.forecasting.fitting import prepare
 from scitoolkit.forecasting.job import ForecastingJob
 
 STEPS = 200
@@ -135,3 +139,75 @@ def test_settings_that_contradict_are_refused(file, data, said):
 def test_values_beyond_the_bounds_are_refused(file, tmp_path):
     with pytest.raises(DataError, match=r"variable small: values from .* Allowed: 0 to inf"):
         job_on(tmp_path, config(file, variable="small", minimum=0.0))
+
+
+def changed(file, folder, change):
+    with xr.open_dataset(file, engine="h5netcdf") as whole:
+        field = whole.warm.load()
+    change(field)
+    field.encoding = {}
+    field.to_dataset().to_netcdf(folder / "changed.nc", engine="h5netcdf")
+    return config(folder / "changed.nc", variable="warm")
+
+
+def test_fill_values_that_no_one_flagged_and_constant_cells_are_said(file, tmp_path):
+    def land(field):
+        field[:, :3] = -9999.0
+
+    _, _, results = job_on(tmp_path, changed(file, tmp_path, land))
+    said = " ".join(results.summary)
+    assert "3 of 16 cells hold -9999, far outside all other values" in said
+    assert "3 of 16 cells never change" in said
+
+
+def test_irregular_steps_are_named_as_the_cause(file, tmp_path):
+    days = np.arange(STEPS) * 1.0 + np.random.default_rng(0).uniform(-0.3, 0.3, STEPS)
+    with xr.open_dataset(file, engine="h5netcdf") as whole:
+        moved = np.datetime64("2000-01-01", "ns") + (days * 86400e9).astype("timedelta64[ns]")
+        whole[["warm"]].assign_coords(time=moved).to_netcdf(tmp_path / "jitter.nc")
+    with pytest.raises(DataError, match=r"of 199 time steps are uneven \(0\.\d+ to 1\.\d+ days"):
+        job_on(tmp_path, config(tmp_path / "jitter.nc", variable="warm"))
+
+
+def test_shipped_data_give_no_warning():
+    ersst = next((Path(__file__).parents[3] / "datasets" / "ersst_v5").glob("*.nc"))
+    assert open_field(config(ersst, variable="sst")).warnings == ()
+
+
+def test_adaptive_intervals_follow_errors_that_grow_and_predict_writes_them(tmp_path):
+    rng = np.random.default_rng(0)
+    t, x = np.arange(400)[:, None], np.linspace(0, 2 * np.pi, 16, endpoint=False)
+    noise = np.where(t < 300, 0.1, 0.3) * rng.normal(size=(400, 16))
+    days = np.datetime64("2000-01-01", "ns") + np.arange(400) * np.timedelta64(1, "D")
+    path = tmp_path / "louder.nc"
+    field = xr.DataArray(np.sin(x - 0.4 * t) + noise, dims=("time", "x"), coords={"time": days})
+    field.to_dataset(name="u").to_netcdf(path, engine="h5netcdf")
+    fixed = config(path, variable="u")
+    width, coverage = {}, {}
+    for kind in ("static", "adaptive"):
+        settings = fixed.model_copy(update={"intervals": kind})
+        job, run, results = job_on(tmp_path / kind, settings)
+        out = forecast(job, run, path, tmp_path / f"{kind}.nc")
+        width[kind] = float((out.u_high - out.u_low).mean())
+        coverage[kind] = results.metrics["coverage90"]
+    assert coverage["static"] < 0.6
+    assert coverage["adaptive"] > 0.75
+    assert 2 < width["adaptive"] / width["static"] < 4
+
+
+@pytest.mark.parametrize(
+    ("model", "base"),
+    [("increment_lstm", "anomaly_persistence"), ("pod_lstm", "climatology")],
+)
+def test_what_the_network_predicts_is_a_setting(file, model, base):
+    settings = config(file, variable="warm", forecaster="auto").model_copy(
+        update={"model": LSTMConfig(name=model)}
+    )
+    field, parts = open_split(settings)
+    found = prepare(field, parts, settings)
+    assert found.selection.winner.config.name == base
+    windows = parts.windows["train"]
+    predicted = found.correction.base.predict(windows)
+    last = windows.lagged(0)[:, None]
+    assert np.allclose(predicted - predicted[:, :1], 0, atol=1e-6)  # one level at all leads
+    assert np.allclose(predicted, last, atol=1e-6) == (model == "increment_lstm")

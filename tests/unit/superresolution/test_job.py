@@ -127,3 +127,21 @@ def test_lazy_files_are_cropped_as_those_in_memory(job_file):
         for s in (held, lazy)
     )
     assert all(np.array_equal(one[k], two[k]) for k in one)
+
+
+def test_a_periodic_box_of_two_lengths_is_refined_like_two(trained, surrogate, tmp_path):
+    own = wave_fields(phase=0.37)
+    twice = xr.concat([own, own.assign_coords(x=own.x + LENGTH)], "x", data_vars="all")
+    twice["x"].attrs = own["x"].attrs
+    points = np.random.default_rng(0).uniform([0.1, 0.0], [0.9, LENGTH], (50, 2))
+    once = surrogate.coarse(coarsened(own)).query(points)
+    for shift in (0.0, LENGTH):
+        found = surrogate.coarse(coarsened(twice)).query(points + np.array([0.0, shift]))
+        assert np.allclose(found, once, atol=1e-5)
+    path = write_fields(twice, tmp_path / "twice.nc")
+    one = write_fields(own, tmp_path / "one.nc")
+    scores = [api.evaluate(trained / "model", p).metrics["r2_u"] for p in (one, path)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+    low = write_fields(coarsened(twice), tmp_path / "low.nc")
+    with xr.open_dataset(api.predict(trained, low, tmp_path / "fine.nc")) as fine:
+        assert fine.sizes["x"] == 2 * own.sizes["x"]
