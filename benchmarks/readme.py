@@ -17,6 +17,7 @@ from types import ModuleType
 sys.path.insert(0, str(Path(__file__).parent))
 import _ablation_table
 import _exchange_table
+import _memory_table
 import _products_table
 import _quantities_table
 import _readers_table
@@ -25,11 +26,13 @@ import _s_step_table
 import _second_order_table
 import _sizes_table
 import _speed_table
+import _wire_table
 from _stored import ROOT, between
 
 TABLES = (
     _products_table, _ablation_table, _sizes_table, _readers_table, _second_order_table,
-    _rivals_table, _exchange_table, _s_step_table, _speed_table, _quantities_table,
+    _rivals_table, _exchange_table, _s_step_table, _speed_table, _memory_table, _wire_table,
+    _quantities_table,
 )  # fmt: skip
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
@@ -302,6 +305,14 @@ ROWS = {
         "{ms_per_step:.0f} ms a step",
         "–",
     ),
+    "potential_memory": (
+        "Memory of MACE in inference, neighbour list included (64x0e+64x1o)",
+        "10,000 and 100,000 atoms, 52 neighbours, one thread",
+        "{kb_per_atom_float32:.0f} KB an atom in float32, {kb_per_atom_float64:.0f} in float64; "
+        "an atom of 100,000 takes {flatness:.2f} of the time of one of 216",
+        "weights of all edges stored: {stored_us_float32:.0f} µs an atom, streamed "
+        "{streamed_us_float32:.0f}",
+    ),
     "compression_size": (
         "Bytes within a bound of 1 %, 0.1 % and 0.01 % of the range",
         "turbulence, cosmology, ocean (tuned on); convection, ocean (fresh); unordered lines",
@@ -376,6 +387,20 @@ ROWS = {
         "{step_over_ddp_2:.2f} of DDP's step on 2 processes, {step_over_ddp_4:.2f} on 4; 4 killed "
         "ranks resume bit for bit: {resume_equal}",
         "DistributedDataParallel: 1",
+    ),
+    "sharded_memory": (
+        "Peak memory of a sharded training, times processes over one process",
+        "{parameters_mib:.0f} MiB of parameters, AdamW, gloo on CPUs",
+        "{peak_share_2:.2f} on 2 processes, {peak_share_4:.2f} on 4; built without memory "
+        "{built_share:.2f}; 90 % pruned within {samo_bytes_error:.1%} of the formula",
+        "split evenly: 1",
+    ),
+    "wire_bytes": (
+        "Bytes of a data-parallel step, full exchange over ours",
+        "two surrogates, 2 nodes of 2 processes, {seeds} seeds",
+        "`sdp4bit` {bytes_ratio_sdp4bit:.2f} ({bytes_ratio_between_nodes:.2f} between nodes), "
+        "`error_bounded` {bytes_ratio_error_bounded:.2f}, loss {loss_difference_percent:+.1f} %",
+        "naive 4 bits: loss {naive_loss_difference_percent:+.1f} %",
     ),
     "trainer_overhead": (
         "Trainer overhead a step",

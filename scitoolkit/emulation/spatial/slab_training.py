@@ -28,7 +28,7 @@ class SlabStrategy(DataParallelStrategy):
         super().__init__(device, communicating_model=True)
         self.seed_rank = 0  # symmetries and lengths of rollouts are drawn alike
 
-    def prepare(self, model: nn.Module) -> nn.Module:
+    def prepare(self, model: nn.Module, seed: int) -> nn.Module:
         """Copy rank 0's weights to all ranks, and not what belongs to its slab."""
         model = model.to(self.device)
         for tensor in model.state_dict().values():

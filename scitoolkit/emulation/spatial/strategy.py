@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from scitoolkit.training.config import TrainingConfig
-from scitoolkit.training.strategies.config import StrategyConfig
+from scitoolkit.training.strategies.config import StrategyConfig, SummedGradients
 
 if TYPE_CHECKING:
     import torch
 
 
-class SpatialParallel(StrategyConfig):
+class SpatialParallel(SummedGradients):
     """Every process holds a slab of all samples of the batch; they talk inside the model."""
 
     shares_batch: ClassVar[bool] = False
-    exchanges_gradients: ClassVar[bool] = True
     name: Literal["spatial"] = "spatial"
 
     def build(self, device: torch.device) -> Any:

@@ -118,6 +118,45 @@ class PotentialLibrary:
             "virial": virial,
         }  # fmt: skip
 
+    def compute_many(
+        self, first: np.ndarray, positions: np.ndarray, species: np.ndarray, cells: np.ndarray,
+        pbc: np.ndarray,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Return what `compute` does, of S systems at once, one thread a system.
+
+        Args:
+            first: (S + 1,) where the atoms of each system begin.
+            positions: (N, 3) Å, of all systems. species: (N,) places in `species`.
+            cells: (S, 3, 3), rows are lattice vectors. pbc: (S, 3) bool.
+
+        Returns:
+            energy (S,), atomic_energy (N,), forces (N, 3), virial (S, 3, 3), float64.
+
+        Raises:
+            DataError: a singular cell or an unknown species in one of them.
+            NumericalError: positions or weights that are not finite.
+        """
+        systems, atoms = len(first) - 1, len(positions)
+        if first[0] != 0 or first[-1] != atoms or (np.diff(first) < 0).any():
+            raise DataError(f"first goes from {first[0]} to {first[-1]}", allowed=f"0 to {atoms}")
+        given: list[np.ndarray[Any, Any]] = [
+            np.ascontiguousarray(first, dtype=np.int64),
+            np.ascontiguousarray(positions, dtype=np.float64),
+            np.ascontiguousarray(species, dtype=np.int32),
+            np.ascontiguousarray(cells, dtype=np.float64),
+            np.ascontiguousarray(pbc, dtype=np.int32),
+        ]
+        found: dict[str, np.ndarray[Any, Any]] = {
+            "energy": np.zeros(systems), "atomic_energy": np.zeros(atoms),
+            "forces": np.zeros((atoms, 3)), "virial": np.zeros((systems, 3, 3)),
+        }  # fmt: skip
+        state = self._library.stk_compute_many(
+            self._model, systems, *(a.ctypes.data for a in given), self.threads,
+            *(a.ctypes.data for a in found.values()),
+        )  # fmt: skip
+        _check_state(state)
+        return found
+
     def evaluate(
         self, ptr: np.ndarray, sender: np.ndarray, vectors: np.ndarray, species: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -182,6 +221,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.stk_begin.argtypes = [_P, ctypes.POINTER(_Graph), _P, _I32, _P, _P]
     library.stk_advance.argtypes = [_P, ctypes.POINTER(_Exchange)]
     library.stk_compute.argtypes = [_P, _I64, _P, _P, _P, _P, _I32, _P, _P, _P, _P]
+    library.stk_compute_many.argtypes = [_P, _I64, *[_P] * 5, _I32, *[_P] * 4]
     return library
 
 

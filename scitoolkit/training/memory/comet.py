@@ -16,7 +16,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +77,7 @@ class Comet:
 
     Attributes:
         steps: relative quantisation step of each saved tensor, in the order of the forward pass.
+        exact: False, as gradients get an error.
         raw_bytes, kept_bytes: of what the last forward pass saved and could be compressed.
 
     Raises:
@@ -94,6 +95,7 @@ class Comet:
         True
     """
 
+    exact: ClassVar[bool] = False
     raw_bytes: int
     kept_bytes: int
 

@@ -1,4 +1,4 @@
-"""The `memory:` part of a training's configuration; torch is not imported for it."""
+"""The `memory:` and `pruning:` parts of a training's configuration, without importing torch."""
 
 from __future__ import annotations
 
@@ -35,3 +35,17 @@ class MemoryConfig(Config):
         if name not in known:
             raise ValueError(f"unknown store {name!r}; known: {', '.join(known) or 'none'}")
         return name
+
+
+class PruningConfig(Config):
+    """Which entries of matrices and convolutions are kept; vectors are kept whole.
+
+    Example:
+        >>> PruningConfig(share=0.9).share
+        0.9
+    """
+
+    share: float | None = Field(
+        default=None, gt=0, lt=1,
+        description="set this share of each matrix to zero, the smallest; None: what is zero",
+    )  # fmt: skip

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from logging import Logger
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -76,6 +76,7 @@ class PlannedMemory:
         config: the wanted gradient error of all parameters together.
 
     Attributes:
+        exact: False, as packed activations have an error.
         trials: every plan that was measured; empty in a resumed run.
 
     Example:
@@ -94,6 +95,8 @@ class PlannedMemory:
         >>> store.chosen.peak < store.trials[0].peak
         True
     """
+
+    exact: ClassVar[bool] = False
 
     def __init__(self, model: nn.Module, config: MemoryConfig) -> None:
         self._model, self._config = model, config

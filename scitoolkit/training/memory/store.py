@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,13 @@ FINER, SEEN = 2.0, 0.82
 
 
 class ActivationStore(Protocol):
-    """What a package registers in the entry-point group `scitoolkit.activation_store`."""
+    """What a package registers in the entry-point group `scitoolkit.activation_store`.
+
+    Attributes:
+        exact: the gradients are those without the store, so nothing is measured.
+    """
+
+    exact: ClassVar[bool]
 
     def __init__(self, model: nn.Module, config: MemoryConfig) -> None:
         """Keep activations of `model`."""
@@ -80,7 +86,7 @@ class ActivationMemory:
 
     def measures(self, step: int) -> bool:
         """Tell whether step number `step` (from 0) is measured: often at first."""
-        if self._config is None:
+        if self._config is None or self.store is None or self.store.exact:
             return False
         every = self._config.measure_every
         return step % every == 0 or (step < every and step & (step - 1) == 0)

@@ -1,5 +1,6 @@
 """Potentials as C libraries: equal to the model, and refused where they are damaged."""
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -142,11 +143,19 @@ def test_cmake_builds_the_same_library(exported, tmp_path):
     assert largest_difference(model, PotentialLibrary(copy)) <= 1e-12
 
 
-def test_caller_in_c_of_the_documentation(exported, tmp_path):
+@pytest.mark.parametrize(
+    ("language", "suffix"),
+    [("c", "c"),
+     pytest.param("fortran", "f90", marks=pytest.mark.skipif(
+         shutil.which("gfortran") is None, reason="no gfortran"))],
+)  # fmt: skip
+def test_callers_of_the_documentation(language, suffix, exported, tmp_path):
     _, folder = exported
     page = Path(__file__).parents[3] / "docs" / "how-to" / "potentials-in-lammps.md"
-    (tmp_path / "call.c").write_text(page.read_text().split("```c\n")[1].split("```")[0])
-    command = [*find_compiler().split(), "call.c", f"-I{folder}", folder / LIBRARY,
+    text = page.read_text().split(f"```{language}\n")[1].split("```")[0]
+    (tmp_path / f"call.{suffix}").write_text(text)
+    compiler = find_compiler().split() if language == "c" else ["gfortran"]
+    command = [*compiler, f"call.{suffix}", f"-I{folder}", folder / LIBRARY,
                f"-Wl,-rpath,{folder}", "-o", "call"]  # fmt: skip
     subprocess.run(command, cwd=tmp_path, check=True)
     done = subprocess.run(
@@ -159,6 +168,29 @@ def test_caller_in_c_of_the_documentation(exported, tmp_path):
     assert np.allclose([float(each) for each in done.stdout.split()], wanted, rtol=0, atol=1e-11)
     with pytest.raises(DataError, match="no element 'He'"):
         ase.Atoms("He", calculator=calculator).get_potential_energy()
+
+
+def test_many_systems_at_once_equal_one_by_one(exported):
+    library = PotentialLibrary(exported[1], threads=2)
+    rng = np.random.default_rng(2)
+    sizes = [3, 1, 5, 4, 2]
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    positions = rng.uniform(0, 4, (first[-1], 3))
+    species = rng.integers(0, 2, first[-1])
+    cells = np.eye(3) * rng.uniform(4, 6, (len(sizes), 1, 1))
+    pbc = rng.integers(0, 2, (len(sizes), 3)).astype(bool)
+    found = library.compute_many(first, positions, species, cells, pbc)
+    for k, (start, stop) in enumerate(itertools.pairwise(first)):
+        one = library.compute(positions[start:stop], species[start:stop], cells[k], pbc[k])
+        assert one["energy"] == found["energy"][k]
+        assert np.array_equal(one["forces"], found["forces"][start:stop])
+        assert np.array_equal(one["virial"], found["virial"][k])
+        assert np.array_equal(one["atomic_energy"], found["atomic_energy"][start:stop])
+    with pytest.raises(DataError, match="first goes from 0 to 15"):
+        library.compute_many(first, positions[:-1], species, cells, pbc)
+    positions[2] = np.nan
+    with pytest.raises(NumericalError, match="not finite"):
+        library.compute_many(first, positions, species, cells, pbc)
 
 
 def test_calculator_over_the_library_equals_ours(exported):

@@ -351,3 +351,22 @@ int32_t stk_compute(const stk_model *model, int64_t atoms, const double *positio
     }
   return release(&a), 0;
 }
+
+int32_t stk_compute_many(const stk_model *model, int64_t systems, const int64_t *first,
+                         const double *positions, const int32_t *species, const double *cells,
+                         const int32_t *periodic, int32_t threads, double *energies,
+                         double *atomic_energy, double *forces, double *virials) {
+  int32_t worst = STK_DONE;
+  (void)threads;
+#pragma omp parallel for num_threads(threads < 1 ? 1 : threads) schedule(dynamic, 1)               \
+    reduction(min : worst)
+  for (int64_t k = 0; k < systems; k++) {
+    const int64_t at = first[k];
+    const int32_t state = stk_compute(
+      model, first[k + 1] - at, positions + 3 * at, species + at, cells ? cells + 9 * k : NULL,
+      periodic ? periodic + 3 * k : NULL, 1, energies + k, atomic_energy ? atomic_energy + at : NULL,
+      forces + 3 * at, virials ? virials + 9 * k : NULL);
+    worst = state < worst ? state : worst;
+  }
+  return worst;
+}

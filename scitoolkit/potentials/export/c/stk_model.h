@@ -86,6 +86,15 @@ int32_t stk_compute(const stk_model *model, int64_t atoms, const double *positio
                     int32_t threads, double *energy, double *atomic_energy, double *forces,
                     double *virial);
 
+/* The same of many systems, each on one thread: atoms first[k]..first[k + 1] - 1 are system k.
+   Every number is that of stk_compute. first: (systems + 1), cells: (systems, 3, 3) or NULL,
+   periodic: (systems, 3) or NULL, energies: (systems), virials: (systems, 3, 3) or NULL; the other
+   arrays hold the atoms of all systems. Returns 0 or the least of the systems' errors. */
+int32_t stk_compute_many(const stk_model *model, int64_t systems, const int64_t *first,
+                         const double *positions, const int32_t *species, const double *cells,
+                         const int32_t *periodic, int32_t threads, double *energies,
+                         double *atomic_energy, double *forces, double *virials);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }
