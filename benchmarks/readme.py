@@ -408,8 +408,7 @@ ROWS = {
         "Loss at 4 and 16 times the batch with LAMB and LEGW, nothing tuned again",
         "three functions without noise, {epochs} epochs, {seeds} seeds",
         "{loss_difference_4x_percent:+.0f} % and {loss_difference_16x_percent:+.0f} %",
-        "AdamW {optimizers[adamw][4][difference_percent]:+.0f} % and "
-        "{optimizers[adamw][16][difference_percent]:+.0f} %",
+        "once the batch: 0",
     ),
     "trainer_overhead": (
         "Trainer overhead a step",
