@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,13 @@ _QUALITY = (
 )  # fmt: skip
 Source = Annotated[Path, typer.Argument(metavar="IN", help=".npy, HDF5, NetCDF, .f32, .f64.")]
 Target = Annotated[Path, typer.Argument(metavar="OUT", help="File to write.")]
+
+
+class Container(StrEnum):
+    """What compressed variables are in the file."""
+
+    stream = "stream"
+    filter = "filter"
 
 
 def compress(
@@ -57,6 +65,9 @@ def compress(
         str | None,
         typer.Option(help="Extents of a raw file (.f32, .f64), slowest first: 64x128x128."),
     ] = None,
+    container: Annotated[
+        Container, typer.Option(help="stream, or filter: datasets that h5dump, netCDF, ... read.")
+    ] = Container.stream,
     as_json: options.Json = False,
 ) -> None:
     """Compress the float variables of a file; every point keeps the bound."""
@@ -73,7 +84,7 @@ def compress(
                               "objective": objective}  # fmt: skip
     plan = FilePlan(default, own, Options(**chosen, train_seconds=train_seconds),
                     MissingValues.of(missing), tuple(quantity or ()),
-                    shape_of(shape) if shape else None)  # fmt: skip
+                    shape_of(shape) if shape else None, container.value)  # fmt: skip
     records = compress_file(source, target, plan)
     before, after = source.stat().st_size, target.stat().st_size
     if as_json:

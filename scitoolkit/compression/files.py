@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
 
+from scitoolkit.compression import filtered
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.compress import decompress, inspect_stream
@@ -38,10 +39,12 @@ from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.raw import is_raw, open_raw, write_raw
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.log import get_logger
 from scitoolkit.core.suggest import nearest_name
-from scitoolkit.io.compressed import STREAM, is_stream
+from scitoolkit.io.compressed import FILTERED, STREAM, is_stream
 from scitoolkit.io.formats import format_of
 
+log = get_logger(__name__)
 HEADER = "scitoolkit_header"
 """Attribute of a stream: path of the dataset without values that describes its variable."""
 NAME = "scitoolkit_name"
@@ -65,6 +68,7 @@ class FilePlan:
         missing: values that stand for "missing", beside those that the file itself names.
         quantities: of the variables that are bounded besides, see `quantities.text`.
         shape: of the array of a raw file, see `raw`.
+        container: `stream`, or `filter` for datasets that other programs read, see `filtered`.
     """
 
     bound: Bound | None
@@ -73,6 +77,12 @@ class FilePlan:
     missing: MissingValues = field(default_factory=MissingValues)
     quantities: tuple[str, ...] = ()
     shape: tuple[int, ...] | None = None
+    container: Literal["stream", "filter"] = "stream"
+
+    def __post_init__(self) -> None:
+        """Refuse a plan that bounds nothing."""
+        if self.bound is None and not self.quantities and not any(self.variables.values()):
+            raise ConfigError("no bound and no quantity", fix="bound: {mode: rel, value: 1e-3}")
 
 
 def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> list[dict[str, Any]]:
@@ -90,6 +100,11 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
     source, target = Path(source), Path(target)
     if not source.is_file():
         raise DataError("no such file", where=str(source))
+    if plan.container == "filter":
+        filtered.refuse_options(plan.options)
+        if holds_one_array(source):
+            raise ConfigError("a file of one array behind the HDF5 filter", where=str(source),
+                              allowed="HDF5 or NetCDF", fix="--container stream")  # fmt: skip
     if holds_one_array(source):
         return [_compress_array(source, target, plan)]
     records: list[dict[str, Any]] = []
@@ -102,10 +117,21 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
             item: h5py.Dataset, parent: h5py.Group, name: str, copy: Hdf5Copy
         ) -> Replacement | None:
             stream = together.get(object_key(item), b"")
+            if stream and plan.container == "filter":
+                log.warning("%s is written as a stream: a quantity bounds it", item.name)
             if not stream:
                 bound = wanted.get(object_key(item))
                 if bound is None:
                     return None
+                if plan.container == "filter":
+                    known = plan.missing | MissingValues.of_dataset(item)
+                    why = filtered.why_not(item, bound, known)
+                    if not why:
+                        made = filtered.write(item, parent, name, copy.type_of(item), bound, known)
+                        records.append(_told(item.name.lstrip("/"), filtered.about(made)))
+                        return Replacement(made, made, item)
+                    log.warning("%s is written as a stream, which only scitoolkit reads: %s",
+                                item.name, why)  # fmt: skip
                 stream = compress_slabs(
                     item, bound, plan.options, missing=plan.missing, where=item.name
                 )
@@ -135,7 +161,7 @@ def decompress_file(source: Path | str, target: Path | str) -> list[str]:
         save = partial(write_raw, target=target) if is_raw(target) else _save_npy
         _atomic(target, lambda path: save(path, values=values))
         return [source.name]
-    with _opened(source) as file:
+    with opened(source) as file:
         restored = _Restored(file)
         _atomic(target, lambda path: copy_hdf5(file, path, restored.replace))
     if not restored.names:
@@ -161,6 +187,10 @@ class _Restored:
         """Return the variable of a stream, `LEFT_OUT` for a header, None for anything else."""
         if object_key(item) in self._headers:
             return LEFT_OUT
+        if FILTERED in item.attrs:
+            self.names.append(item.name.lstrip("/"))
+            made = filtered.restore(item, parent, name, copy.type_of(item))
+            return Replacement(made, made, item, frozenset({FILTERED}))
         if STREAM not in item.attrs:
             return None
         self.names.append(_variable_name(item))
@@ -265,7 +295,7 @@ def streams(path: Path | str) -> Iterator[tuple[str, bytes]]:
         yield path.name, path.read_bytes()
         return
     found: list[str] = []
-    with _opened(path) as file:
+    with opened(path) as file:
         file.visititems(
             lambda name, item: (
                 found.append(name)
@@ -275,6 +305,18 @@ def streams(path: Path | str) -> Iterator[tuple[str, bytes]]:
         )
         for name in found:
             yield _variable_name(file[name]), file[name][...].tobytes()
+
+
+def filtered_variables(file: h5py.File) -> list[str]:
+    """Return the names of the variables of an open file that were compressed by the filter."""
+    found: list[str] = []
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and FILTERED in item.attrs:
+            found.append(name)
+
+    file.visititems(visit)
+    return found
 
 
 def _compress_array(source: Path, target: Path, plan: FilePlan) -> dict[str, Any]:
@@ -298,7 +340,10 @@ def _compress_array(source: Path, target: Path, plan: FilePlan) -> dict[str, Any
 
 
 def _record(name: str, stream: bytes) -> dict[str, Any]:
-    about = inspect_stream(stream)
+    return _told(name, inspect_stream(stream))
+
+
+def _told(name: str, about: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": name, "shape": about["shape"], "dtype": about["dtype"],
         "codec": about["base"]["name"],
@@ -379,7 +424,8 @@ def _coordinates(floats: Mapping[str, h5py.Dataset]) -> set[str]:
     return named
 
 
-def _opened(path: Path) -> h5py.File:
+def opened(path: Path) -> h5py.File:
+    """Open an HDF5 file for reading."""
     try:
         return h5py.File(path, "r")
     except OSError as error:
@@ -406,7 +452,7 @@ def as_hdf5(path: Path) -> h5py.File:
     """Open HDF5 or NetCDF4; another format is first rewritten as NetCDF4 in memory."""
     found = format_of(path)
     if found.native_hdf5:
-        return _opened(path)
+        return opened(path)
     with found.open_dataset(path, decode=False) as dataset:
         # xarray would otherwise give variables without a fill value one of NaN.
         none = {str(n): {"_FillValue": None} for n, v in dataset.variables.items()
