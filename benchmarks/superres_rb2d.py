@@ -7,12 +7,12 @@ to the truth; the error of the spectrum is that of its highest third, in decades
 mode of `spectrum`: the waves along x get the power of a third flow (SEED, the shipped solver),
 which nothing else is learned from; `dissipation_error` and `r2_refined` are of that mode.
 
-SUPERRES_RUN=RUN scores a finished run of the workflow instead of training another one.
+SUPERRES_RUN=RUN scores a finished run of the workflow, or the shipped surrogate, instead of
+training another one.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -47,7 +47,7 @@ def run() -> dict:
         path = Path(finished) if finished else api.train(WORKFLOW, [f"run.root={folder}"]).path
         scores = dict(api.evaluate(path).metrics)
         refined = refined_scores(path)
-        record = json.loads((path / "model" / "fit.json").read_text(encoding="utf-8"))
+        record = ModelFolder(path).record()
     figures = {f"r2_{f}": scores[f"r2_{f}"] for f in FIELDS}
     for method, key in (("multilinear", "trilinear"), ("cubic", "cubic")):
         figures[f"r2_{key}"] = {f: scores[f"r2_{f}_{method}"] for f in FIELDS}
