@@ -49,7 +49,8 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps deepmd_lammps symmetrix xtb forecasting netcdf optimizers
+PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps deepmd_lammps \
+  symmetrix xtb forecasting netcdf optimizers safeguards
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
@@ -80,6 +81,12 @@ $(PEERS)/numba/.installed:
 $(PEERS)/netcdf/.installed:
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check netCDF4 h5py
+	touch $@
+
+# It needs a newer numpy than the constraints have.
+$(PEERS)/safeguards/.installed:
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check compression-safeguards==1.0.0rc5 numcodecs-safeguards
 	touch $@
 
 $(PEERS)/e3nn/.installed: constraints.txt

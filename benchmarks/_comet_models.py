@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from pathlib import Path
 
 import h5py
@@ -45,6 +46,18 @@ def pairs(names: tuple[str, ...], volume: bool) -> dict[str, Tensor]:
     if volume:  # (B, time, C, X, Z) -> (B, C, time, X, Z)
         x, y = x.transpose(1, 2).contiguous(), y.transpose(1, 2).contiguous()
     return {"x": x, "y": y / y.std()}
+
+
+def planned_batch(model: str, data: dict[str, Tensor], size: int) -> dict[str, Tensor]:
+    """Return a batch for the comparison with checkpointing: real fields, cut as a model needs."""
+    x, y = data["x"], data["y"]
+    if model == "resnet18":  # 64 x 64 windows of the fields, ten classes of mean buoyancy change
+        x, y = (v.unfold(2, 64, 64).movedim(2, 1).flatten(0, 1) for v in (x, y))
+        x, y = x[:size].clone(), y[:size, :1].mean((2, 3)).repeat(1, 10)
+    elif model == "transformer":  # columns of the field as tokens
+        x, y = (v[:, :, :, ::8].movedim(1, -1).movedim(2, 1).flatten(0, 1) for v in (x, y))
+        x, y = x[:size].clone(), y[:size].clone()
+    return {"x": x[:size].clone(), "y": y[:size].clone()}
 
 
 class Residual(nn.Module):
@@ -143,11 +156,55 @@ class UNet3d(nn.Module):
         return self.head(x)
 
 
+class ResNet18(nn.Module):
+    """ResNet-18 with batch normalisation (He et al. 2016) for images of 64 x 64."""
+
+    def __init__(self, width: int, blocks: int, checkpointed: bool = False) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(4, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
+        )
+        widths = [width, *(width << i for i in range(4) for _ in range(blocks))]
+        self.body = nn.ModuleList(
+            Residual(a, b, 1 if a == b else 2) for a, b in itertools.pairwise(widths)
+        )
+        self.head = nn.Linear(widths[-1], 10)
+        self.checkpointed = checkpointed
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = run(self.stem, x, self.checkpointed)
+        for block in self.body:
+            h = run(block, h, self.checkpointed)
+        return self.head(h.mean((2, 3)))
+
+
+class Transformer(nn.Module):
+    """Encoder layers of width 192 with dropout, normalisation first, over 256 tokens."""
+
+    def __init__(self, width: int, blocks: int, checkpointed: bool = False) -> None:
+        super().__init__()
+        self.stem = nn.Linear(4, width)
+        self.body = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, 6, 4 * width, 0.1, "gelu", batch_first=True,
+                                       norm_first=True)
+            for _ in range(blocks)
+        )  # fmt: skip
+        self.head = nn.Linear(width, 4)
+        self.checkpointed = checkpointed
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.stem(x)
+        for block in self.body:
+            h = run(block, h, self.checkpointed)
+        return self.head(h)
+
+
 def run(part: nn.Module, x: Tensor, checkpointed: bool) -> Tensor:
     return checkpoint(part, x, use_reentrant=False) if checkpointed else part(x)
 
 
-KINDS = {"emulator": Emulator, "resnet": ResNet, "unet3d": UNet3d}
+KINDS = {"emulator": Emulator, "resnet": ResNet, "unet3d": UNet3d, "resnet18": ResNet18,
+         "transformer": Transformer}  # fmt: skip
 
 
 class Regression:

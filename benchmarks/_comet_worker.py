@@ -24,6 +24,9 @@ from scitoolkit.ops.codegen.buffers import POOL
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Callback, Trainer, TrainingConfig
 from scitoolkit.training.memory.comet import Comet
+from scitoolkit.training.memory.config import MemoryConfig
+from scitoolkit.training.memory.live_bytes import peak_live_bytes
+from scitoolkit.training.memory.planned import PlannedMemory
 
 
 def resident(key: str) -> int:
@@ -189,7 +192,61 @@ def accuracy(options: dict) -> dict:
     return {"points": 100 * (1 - (sum(found) / len(found)) ** 0.5)}
 
 
+def planned(options: dict) -> dict:
+    """Compare the live bytes of the plan with those of checkpointing, weights and batch alike.
+
+    Checkpointing is every block as the model does it, or the store's own plan of recomputation
+    alone, whichever takes less; `options["warm"]` steps of AdamW come first.
+    """
+    torch.set_num_threads(1)
+    wanted = MemoryConfig(activations="planned", smallest=options.get("smallest", 4096))
+    torch.manual_seed(0)
+    model = models.KINDS[options["model"]](options["width"], options["blocks"])
+    data = models.pairs(models.TRAIN, options["model"] == "unet3d")
+    batch = models.planned_batch(options["model"], data, options["batch"])
+    task, optimizer = models.Regression(model), torch.optim.AdamW(model.parameters(), 1e-3)
+    for _ in range(options["warm"]):
+        optimizer.zero_grad()
+        task.loss(batch)[0].backward()
+        optimizer.step()
+    optimizer.zero_grad()
+    store, buffers = PlannedMemory(model, wanted), [(b, b.clone()) for b in model.buffers()]
+
+    def gradients() -> dict:
+        torch.manual_seed(1)
+        with store.saving(batch, 1.0):
+            loss, _ = task.loss(batch)
+        loss.backward()
+        found = {name: p.grad for name, p in model.named_parameters()}
+        for p in model.parameters():
+            p.grad = None
+        with torch.no_grad():
+            for buffer, kept in buffers:
+                buffer.copy_(kept)
+        return found
+
+    store.prepare(gradients)
+    whole = store.trials[0]
+    recomputed = [t for t in store.trials if set(t.plan.choices.values()) == {"save", "recompute"}]
+    # A fresh store saves everything: what is measured is the model's own checkpointing.
+    trials, chosen, store = store.trials, store.chosen, PlannedMemory(model, wanted)
+    model.checkpointed = True
+    blocks = peak_live_bytes(gradients, torch.device("cpu"))
+    least = min([blocks, *(trial.peak for trial in recomputed)])
+    best = min(recomputed, key=lambda trial: trial.peak)
+    return {
+        "over_checkpointing": chosen.peak / least, "gradient_error": chosen.error,
+        "seconds_over_checkpointing": chosen.seconds / best.seconds,
+        "mib": {"saved": whole.peak / 2**20, "every_block": blocks / 2**20,
+                "checkpointed": least / 2**20, "planned": chosen.peak / 2**20},
+        "trials": [{"choices": sorted(set(t.plan.choices.values())), "mib": t.peak / 2**20,
+                    "seconds": t.seconds, "error": t.error} for t in trials],
+        "choices": dict(chosen.plan.choices),
+    }  # fmt: skip
+
+
 if __name__ == "__main__":
     chosen = json.loads(sys.argv[1])
-    parts = {"memory": memory, "errors": errors, "timing": timing, "accuracy": accuracy}
+    parts = {"memory": memory, "errors": errors, "timing": timing, "accuracy": accuracy,
+             "planned": planned}  # fmt: skip
     print(json.dumps(parts[chosen["part"]](chosen)))

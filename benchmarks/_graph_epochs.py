@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from _graph_data import rmat
 
-from scitoolkit.graphs.communicator import join
 from scitoolkit.graphs.config import PartitionConfig
 from scitoolkit.graphs.models import GCN
 from scitoolkit.graphs.sharing import choose_owner, share
@@ -19,6 +18,7 @@ from scitoolkit.graphs.strategy import GraphTrainingConfig
 from scitoolkit.graphs.task import NodeClassification, PartLoader
 from scitoolkit.training.launch import leave
 from scitoolkit.training.processes import choose_device, process_group
+from scitoolkit.training.ranks.communicator import join
 
 SCALE, EDGES, WIDTHS = 17, 2_000_000, (128, 64, 16)
 
@@ -35,19 +35,19 @@ def main() -> None:
         part = share(graph, sharing, ranks, choose_owner(graph, sharing, ranks.size))
         torch.manual_seed(0)
         model = GCN(hidden=WIDTHS[1], dropout=0.0).build(WIDTHS[0], WIDTHS[2])
-        task = NodeClassification(strategy.prepare(model), part)
+        task = NodeClassification(strategy.prepare(model, 0), part)
         x = torch.from_numpy(graph.features[part.nodes.numpy()])
         batch = next(iter(PartLoader(x, part.nodes, graph.labels, graph.parts["train"])))
         optimizer = torch.optim.Adam(model.parameters())
-        parameters = list(model.parameters())
-        strategy.attach(parameters, config.exchange)
+        named = list(model.named_parameters())
+        strategy.attach(named, config.exchange)
         seconds = []
         for _ in range(epochs + 1):
             begin = time.perf_counter()
             optimizer.zero_grad()
             loss, _ = task.loss(batch)
             loss.backward(torch.tensor(len(batch["label"]) / graph.num_nodes))
-            strategy.reduce_gradients(parameters, failed=False)
+            strategy.reduce_gradients(failed=False)
             optimizer.step()
             seconds.append(time.perf_counter() - begin)
         total = strategy.sum([float(loss.detach()) * len(batch["label"]) / graph.num_nodes])[0]

@@ -14,11 +14,11 @@ from torch_geometric.nn import norm as norms
 from torch_geometric.nn.conv import __all__ as convolutions
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.graphs.communicator import SingleProcess
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import prove
+from scitoolkit.training.ranks.communicator import SingleProcess
 
 WIDTH = 8
 DEGREES = torch.tensor([0, 2, 9, 20, 15, 9, 5, 3, 1])

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.adapter import distribute
-from scitoolkit.graphs.collectives import SumOverRanks
-from scitoolkit.graphs.communicator import Communicator, SingleProcess, join
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import Proof, prove
 from scitoolkit.training.launch import launch, leave
+from scitoolkit.training.ranks.collectives import SumOverRanks
+from scitoolkit.training.ranks.communicator import Communicator, SingleProcess, join
 
 STEPS = 3
 PATIENCE = timedelta(seconds=60)  # a rank that waits longer for another has lost it

@@ -76,7 +76,6 @@ def train(folder: Path, records: Path) -> None:
     """
     import torch
 
-    from scitoolkit.graphs.communicator import join
     from scitoolkit.graphs.models import GCN
     from scitoolkit.graphs.partitioned import PartitionedGraph
     from scitoolkit.graphs.sharing import stored_features
@@ -84,6 +83,7 @@ def train(folder: Path, records: Path) -> None:
     from scitoolkit.graphs.strategy import GraphTrainingConfig
     from scitoolkit.graphs.task import NodeClassification, PartLoader
     from scitoolkit.training.processes import process_group
+    from scitoolkit.training.ranks.communicator import join
 
     torch.set_num_threads(1)
     with process_group(GraphTrainingConfig()):

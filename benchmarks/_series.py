@@ -93,6 +93,26 @@ def kuramoto_sivashinsky(count: int = 5000, seed: int = 0, points: int = 64, len
     return np.array(out)
 
 
+def mackey_glass(count: int = 2500, seed: int = 0, points: int = 8, every: int = 30):
+    """Return a ring of delay equations (count, x) whose feedback is no polynomial, step 3.
+
+    dx/dt = 0.2 y / (1 + y^10) - 0.1 x + 0.02 (left - x), y = x(t - 17), by the midpoint rule.
+
+    Source:
+        Mackey & Glass 1977, doi:10.1126/science.267326.
+    """
+    delay, h, skip = 170, 0.1, 6000
+    x = np.empty((skip + count * every, points))
+    x[: delay + 1] = 1.2 + 0.3 * np.random.default_rng(seed).standard_normal(points)
+    feedback = 0.2 * x / (1 + x**10)
+    for n in range(delay, len(x) - 1):
+        feedback[n - delay + 1] = 0.2 * x[n - delay + 1] / (1 + x[n - delay + 1] ** 10)
+        middle = (feedback[n - delay] + feedback[n - delay + 1]) / 2
+        half = x[n] + h / 2 * (feedback[n - delay] - 0.1 * x[n] + 0.02 * (np.roll(x[n], 1) - x[n]))
+        x[n + 1] = x[n] + h * (middle - 0.1 * half + 0.02 * (np.roll(half, 1) - half))
+    return x[skip::every]
+
+
 def waves(count: int = 1200, seed: int = 0, noise: float = 0.2):
     """Return three travelling waves under noise, (count, y, x)."""
     return _travelling(count, ((1, 0.21, 1.0), (2, 0.57, 0.7), (3, 0.93, 0.5)), noise, seed)

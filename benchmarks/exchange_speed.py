@@ -53,15 +53,15 @@ def contestant(name: str, x):
             optimizer.step()
     else:
         strategy = DataParallelStrategy(torch.device("cpu"))
-        strategy.prepare(model)
-        parameters = list(model.parameters())
-        strategy.attach(parameters, exchanges.get(name)())
+        strategy.prepare(model, seed=0)
+        named = list(model.named_parameters())
+        strategy.attach(named, exchanges.get(name)())
 
         def step() -> None:
             optimizer.zero_grad()
             strategy.begin_exchange()
             (model(x).square().mean() / strategy.world).backward()
-            strategy.reduce_gradients(parameters, failed=False)
+            strategy.reduce_gradients(failed=False)
             optimizer.step()
 
     return step, model
@@ -167,12 +167,13 @@ def main() -> None:
     leave(0)
 
 
-def ranks(number: int, *arguments: str) -> int:
+def ranks(number: int, *arguments: str, module: str = "exchange_speed") -> int:
+    """Start the ranks of a benchmark; return their exit code."""
     from scitoolkit.training.launch import launch
 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), str(HERE)])
     os.environ["OMP_NUM_THREADS"] = "1"
-    return launch(number, list(arguments), module="exchange_speed")
+    return launch(number, list(arguments), module=module)
 
 
 def resume_equal(folder: Path) -> bool:

@@ -90,7 +90,8 @@ def for_peers(surrogate, windows, path: Path, fitted: int) -> None:
 
 def beaten_by(name: str, results, theirs: dict[str, float]) -> list[str]:
     """Return who is better on the test part beyond noise."""
-    found = [f"{name}: {line}" for line in results.summary if "(beyond noise" in line]
+    found = [f"{name}: {line}" for line in results.summary
+             if "; better: " in line and "(beyond noise" in line]  # fmt: skip
     ours = results.metrics["rmse"]
     return found + [f"{name}: {peer} {v:.4g}" for peer, v in theirs.items() if v < 0.99 * ours]
 

@@ -24,7 +24,6 @@ from _measure import alternate, machine, medians
 
 from scitoolkit import api
 from scitoolkit.core.content import content_root
-from scitoolkit.graphs.communicator import SingleProcess, Traffic
 from scitoolkit.graphs.graph import Graph, read_graph
 from scitoolkit.graphs.grid import Grid, all_grids, make_grid
 from scitoolkit.graphs.models import GAT, GCN, SAGE
@@ -41,6 +40,7 @@ from scitoolkit.ops.spmm import SparseMatrix, spmm
 from scitoolkit.testing.ranks import run_ranks
 from scitoolkit.training import Trainer
 from scitoolkit.training.launch import launch
+from scitoolkit.training.ranks.communicator import SingleProcess, Traffic
 
 HERE = Path(__file__).resolve().parent
 EPOCHS, SEEDS = 50, 10

@@ -17,18 +17,22 @@ from types import ModuleType
 sys.path.insert(0, str(Path(__file__).parent))
 import _ablation_table
 import _exchange_table
+import _memory_table
 import _products_table
+import _quantities_table
 import _readers_table
 import _rivals_table
 import _s_step_table
 import _second_order_table
 import _sizes_table
 import _speed_table
+import _wire_table
 from _stored import ROOT, between
 
 TABLES = (
     _products_table, _ablation_table, _sizes_table, _readers_table, _second_order_table,
-    _rivals_table, _exchange_table, _s_step_table, _speed_table,
+    _rivals_table, _exchange_table, _s_step_table, _speed_table, _memory_table, _wire_table,
+    _quantities_table,
 )  # fmt: skip
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
@@ -180,6 +184,43 @@ ROWS = {
         "ridge {baselines[ridge][r2_uniform]:.3f}, "
         "damped anomaly {baselines[climatology_damped_anomaly][r2_uniform]:.3f}",
     ),
+    "forecast_families": (
+        "Forecasts by the shipped `auto`, 8 steps in and out, closed forms only",
+        "series with known floors (Lorenz-63 0.020, waves 0.200, Lorenz-96 under noise 0.10)",
+        "RMSE: Lorenz-63 {lorenz63_rmse:.4f}, Lorenz-96 {lorenz96_rmse:.4f}, under noise "
+        "{lorenz96_noise_rmse:.3f}, waves {waves_rmse:.4f}, ERSSTv5 {ersst_rmse:.3f} degC; OISST "
+        "test R² {sc20_r2:.3f}; Kuramoto-Sivashinsky valid for {ks_valid_time:.1f} Lyapunov times",
+        "LSTM on Kuramoto-Sivashinsky: {ks_lstm_valid_time:.2f} Lyapunov times; Lorenz-63: opinf "
+        "{peers[lorenz63][opinf cubic]:.4f}, pySINDy {peers[lorenz63][pySINDy map, cubic]:.4f}, "
+        "PyDMD {peers[lorenz63][PyDMD, delays]:.2f}",
+    ),
+    "forecast_intervals": (
+        "90 % intervals that `predict` writes",
+        "the same series and two more, every lead",
+        "cover {coverage90_min:.3f} to {coverage90_max:.3f}; Lorenz-63 CRPS {lorenz63_crps:.4f}",
+        "nominal 0.9",
+    ),
+    "search_quality": (
+        "Search, best of {trials} trials, optimum moved by seed, {seeds} seeds",
+        "Hartmann6, Ackley5, a training-like loss of 7 variables",
+        "median regret {hartmann6:.4f}, {ackley5:.1f}, {mixed7:.4f} (four workers "
+        "{mixed7_four_workers:.4f}); {ms_per_proposal_120:.0f} ms a proposal",
+        "Optuna: GP {peers[optuna gp][hartmann6]:.4f}, {peers[optuna gp][ackley5]:.1f}, "
+        "{peers[optuna gp][mixed7]:.4f}; TPE {peers[optuna tpe][hartmann6]:.2f}, "
+        "{peers[optuna tpe][ackley5]:.1f}, {peers[optuna tpe][mixed7]:.2f}; CMA-ES "
+        "{peers[optuna cma][hartmann6]:.2f}, {peers[optuna cma][ackley5]:.1f}, "
+        "{peers[optuna cma][mixed7]:.2f}; DeepHyper's CBO (4 seeds) "
+        "{peers[deephyper cbo, 4 seeds][hartmann6]:.2f}, "
+        "{peers[deephyper cbo, 4 seeds][ackley5]:.1f}, {peers[deephyper cbo, 4 seeds][mixed7]:.2f}",
+    ),
+    "nas": (
+        "Architecture search on a table of {table_size} trained networks",
+        "ring of Mackey-Glass equations; 12 seeds, 60 trials",
+        "third quartile {q75_excess_ours:.1%} above the best; one-shot {one_shot_excess:.1%} at "
+        "{one_shot_cost:.2f} of the cost; on test against the best closed form and a hand-made "
+        "LSTM {pays_margin_in_seed_noise:+.1f} seed deviations ({pays_where})",
+        "random search {q75_excess_random:.1%}, evolution {q75_excess_evolution:.1%}",
+    ),
     "pod_streaming": (
         "POD of a file larger than memory",
         "338 MB, 1,914 x 44,219 float32",
@@ -280,6 +321,13 @@ ROWS = {
         "{size_1d_worst:.2f}",
         "the smallest of SZ3 (best of four settings), SPERR and ZFP: 1",
     ),
+    "compression_qoi": (
+        "Bytes within a bound on a quantity (speed, vorticity, gradient, flux, divergence)",
+        "cosmology, turbulence, convection; {cases:,} random cases",
+        "median {qoi_size_ratio:.2f}, worst {qoi_size_ratio_worst:.2f}; {qoi_violations} "
+        "violations",
+        "compression-safeguards over SZ3 at its best bound: 1",
+    ),
     "compression_speed": (
         "MB/s at a bound of 0.1 % of the range, one core",
         "turbulence mirrored to 256³ (67 MB); 1 GB for memory and random access",
@@ -339,6 +387,20 @@ ROWS = {
         "{step_over_ddp_2:.2f} of DDP's step on 2 processes, {step_over_ddp_4:.2f} on 4; 4 killed "
         "ranks resume bit for bit: {resume_equal}",
         "DistributedDataParallel: 1",
+    ),
+    "sharded_memory": (
+        "Peak memory of a sharded training, times processes over one process",
+        "{parameters_mib:.0f} MiB of parameters, AdamW, gloo on CPUs",
+        "{peak_share_2:.2f} on 2 processes, {peak_share_4:.2f} on 4; built without memory "
+        "{built_share:.2f}; 90 % pruned within {samo_bytes_error:.1%} of the formula",
+        "split evenly: 1",
+    ),
+    "wire_bytes": (
+        "Bytes of a data-parallel step, full exchange over ours",
+        "two surrogates, 2 nodes of 2 processes, {seeds} seeds",
+        "`sdp4bit` {bytes_ratio_sdp4bit:.2f} ({bytes_ratio_between_nodes:.2f} between nodes), "
+        "`error_bounded` {bytes_ratio_error_bounded:.2f}, loss {loss_difference_percent:+.1f} %",
+        "naive 4 bits: loss {naive_loss_difference_percent:+.1f} %",
     ),
     "trainer_overhead": (
         "Trainer overhead a step",

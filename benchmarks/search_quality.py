@@ -2,7 +2,8 @@
 
 Regrets are medians over seeds; the optimum moves with the seed, so that a sampler that starts in
 the middle gains nothing. `over_best_peer_max` is the largest ratio, over the three functions, of
-our median to the best peer's. SEARCH_QUALITY_SEEDS sets the number of seeds.
+our median to the best peer's. SEARCH_QUALITY_SEEDS sets the number of seeds;
+SEARCH_QUALITY_PEERS=stored takes the peers' medians from the stored results of as many seeds.
 """
 
 from __future__ import annotations
@@ -108,15 +109,26 @@ def regrets(name: str, workers: int = 1) -> list[float]:
 
 
 def ms_per_proposal() -> float:
-    """Return the manager's CPU milliseconds per trial over the last 20 of 120 trials."""
-    search, _ = searched("mixed7", 0, TIMED)
-    turns = [turn for turn in search.own_seconds if turn[0]][-20:]
-    return 1e3 * sum(cpu for _, _, cpu in turns) / sum(count for count, _, _ in turns)
+    """Return the manager's CPU milliseconds per trial over the last 20 of 120 trials.
+
+    The least of three searches: a shared core only adds to it.
+    """
+    found = []
+    for _ in range(3):
+        search, _ = searched("mixed7", 0, TIMED)
+        turns = [turn for turn in search.own_seconds if turn[0]][-20:]
+        found.append(sum(cpu for _, _, cpu in turns) / sum(count for count, _, _ in turns))
+    return 1e3 * min(found)
 
 
 def peer_medians() -> dict[str, dict[str, float]]:
     """Return the medians of Optuna's samplers (in their environment) and of DeepHyper's CBO."""
     arguments = [str(SEEDS), str(TRIALS)]
+    stored = HERE / "results" / "search_quality.json"
+    if os.environ.get("SEARCH_QUALITY_PEERS") == "stored" and stored.is_file():
+        kept = json.loads(stored.read_text(encoding="utf-8"))
+        if (kept["seeds"], kept["trials"]) == (SEEDS, TRIALS):
+            return kept["peers"]
     if not PEER.exists():
         return {}
     found = _medians_of([str(PEER), str(HERE / "_search_peer.py"), *arguments, *SAMPLERS])

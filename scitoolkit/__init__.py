@@ -20,20 +20,23 @@ if TYPE_CHECKING:
     from scitoolkit.api import run as run
     from scitoolkit.api import run_search as run_search
     from scitoolkit.api import train as train
+    from scitoolkit.core.content import dataset_path as dataset_path
     from scitoolkit.io.campaign.open import open_campaign as open_campaign
     from scitoolkit.io.fields import open_fields as open_fields
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The public functions live in modules that import torch; they are loaded when first used, so that
 # `import scitoolkit` and `scitoolkit --help` stay fast.
 _LAZY = {
+    "dataset_path": "scitoolkit.core.content",
     "open_campaign": "scitoolkit.io.campaign.open",
     "open_fields": "scitoolkit.io.fields",
 }
 __all__ = [
     "__version__",
     "check",
+    "dataset_path",
     "evaluate",
     "export",
     "load",

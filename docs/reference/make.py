@@ -1,22 +1,32 @@
-"""Write docs/reference/plugins.md from the registries: `python docs/reference/make.py`."""
+"""Write the pages that follow from the code: `python docs/reference/make.py`.
+
+plugins.md comes from the registries, api/*.md from the public names of every package.
+"""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from pathlib import Path
 
+import scitoolkit
 from scitoolkit.core.plugins import kinds
 
-PAGE = Path(__file__).with_name("plugins.md")
-HEAD = """# Plug-in kinds
+FOLDER = Path(__file__).parent
+KINDS_HEAD = """# Plug-in kinds
 
 Written by `python docs/reference/make.py` from the registries; `scitoolkit ls KIND` prints the same
 with what each member lacks on this machine.
 """
+API_HEAD = """# {title}
+
+Written by `python docs/reference/make.py`.
+"""
 
 
-def page() -> str:
-    """Return the page: a section a kind, a row a member of ours."""
-    parts = [HEAD]
+def plugin_page() -> str:
+    """Return plugins.md: a section a kind, a row a member of ours."""
+    parts = [KINDS_HEAD]
     for name, kind in kinds().items():
         parts.append(f"\n## {name}\n")
         contract = f"; contract suite `{kind.contract}`" if kind.contract else ""
@@ -28,5 +38,29 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def api_pages() -> dict[str, str]:
+    """Return the page of each top-level package: its public names, which mkdocstrings fills in."""
+    pages: dict[str, list[str]] = {}
+    found = pkgutil.walk_packages(scitoolkit.__path__, "scitoolkit.")
+    for package in ["scitoolkit", *sorted(module.name for module in found if module.ispkg)]:
+        names = getattr(importlib.import_module(package), "__all__", ())
+        if shown := sorted(name for name in names if not name.startswith("_")):
+            title = ".".join(package.split(".")[:2])
+            parts = pages.setdefault(title, [API_HEAD.format(title=title)])
+            parts.append(
+                f"::: {package}\n    options:\n      members:\n"
+                + "".join(f"        - {name}\n" for name in shown)
+            )
+    return {title: "\n".join(parts) for title, parts in pages.items()}
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of every page that follows from the code."""
+    api = {FOLDER / "api" / f"{title}.md": text for title, text in api_pages().items()}
+    return {FOLDER / "plugins.md": plugin_page(), **api}
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +15,15 @@ _QUALITY = (
     ("DSSIM", "dssim", ".5f"), ("K-S", "ks", ".2g"), ("spectrum", "spectrum", ".2%"),
     ("gradients", "gradient", ".2%"), ("extremes", "extremes", ".2%"),
 )  # fmt: skip
-Source = Annotated[Path, typer.Argument(metavar="IN", help=".npy, HDF5 or NetCDF.")]
+Source = Annotated[Path, typer.Argument(metavar="IN", help=".npy, HDF5, NetCDF, .f32, .f64.")]
 Target = Annotated[Path, typer.Argument(metavar="OUT", help="File to write.")]
+
+
+class Container(StrEnum):
+    """What compressed variables are in the file."""
+
+    stream = "stream"
+    filter = "filter"
 
 
 def compress(
@@ -48,19 +57,34 @@ def compress(
         list[float] | None,
         typer.Option(help="A value that stands for missing; may be given several times."),
     ] = None,
+    quantity: Annotated[
+        list[str] | None,
+        typer.Option(help="A bound on what is computed, e.g. 'sqrt(u^2+v^2): abs=1e-2'."),
+    ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(help="Extents of a raw file (.f32, .f64), slowest first: 64x128x128."),
+    ] = None,
+    container: Annotated[
+        Container, typer.Option(help="stream, or filter: datasets that h5dump, netCDF, ... read.")
+    ] = Container.stream,
     as_json: options.Json = False,
 ) -> None:
     """Compress the float variables of a file; every point keeps the bound."""
     from scitoolkit.compression import Bound, Options
     from scitoolkit.compression.files import FilePlan, compress_file
     from scitoolkit.compression.missing import MissingValues
+    from scitoolkit.compression.raw import shape_of
 
-    default = Bound.choose(abs=abs_, rel=rel, pw_rel=pw_rel, psnr=psnr)
+    bounds = {"abs": abs_, "rel": rel, "pw_rel": pw_rel, "psnr": psnr}
+    given = not quantity or any(value is not None for value in bounds.values())
+    default = Bound.choose(**bounds) if given else None
     own = dict(_variable(text) for text in variable or [])
     chosen: dict[str, Any] = {"codec": codec, "enhancer": enhancer, "guarantee": guarantee,
                               "objective": objective}  # fmt: skip
     plan = FilePlan(default, own, Options(**chosen, train_seconds=train_seconds),
-                    MissingValues.of(missing))  # fmt: skip
+                    MissingValues.of(missing), tuple(quantity or ()),
+                    shape_of(shape) if shape else None, container.value)  # fmt: skip
     records = compress_file(source, target, plan)
     before, after = source.stat().st_size, target.stat().st_size
     if as_json:
@@ -98,7 +122,7 @@ def verify(
         for r in records:
             print(
                 f"  {r['name']}  max error {r['max_error']:.4g} of {r['allowed']:.4g}  "
-                f"PSNR {r['psnr']:.2f} dB  "
+                + (f"PSNR {r['psnr']:.2f} dB  " if r["psnr"] < math.inf else "")
                 + ("ok" if r["holds"] else f"BROKEN {r['problem']}".rstrip())
             )
             if line := "  ".join(f"{n} {r[k]:{f}}" for n, k, f in _QUALITY if r.get(k) is not None):

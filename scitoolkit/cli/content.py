@@ -1,9 +1,12 @@
-"""`scitoolkit ls | show | cp`: shipped datasets, surrogates and workflows, and plug-ins."""
+"""`scitoolkit ls | show | cp | fetch`: shipped datasets, surrogates and workflows, and plug-ins."""
 
 from __future__ import annotations
 
+import http.client
 import re
 import shutil
+import tempfile
+import urllib.request
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scitoolkit.cli import _options as options
-from scitoolkit.core.content import KINDS, content_root, find_content, list_content
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.content import (
+    KINDS,
+    content_root,
+    fetch_content,
+    find_content,
+    list_content,
+)
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.suggest import nearest_name
 
 if TYPE_CHECKING:
@@ -111,7 +120,7 @@ def show(
     """Print the card of a dataset, surrogate or workflow."""
     from scitoolkit.core import dataset_card
 
-    folder = _find(name)
+    folder = _find(name, card=True)
     card = (folder / "README.md").read_text(encoding="utf-8")
     is_dataset = (folder / dataset_card.FILE_NAME).is_file()
     problems = list(dataset_card.problems(folder)) if is_dataset else []
@@ -143,24 +152,41 @@ def cp(
     print(destination)
 
 
+def fetch(
+    source: Annotated[str, typer.Argument(help="A source archive (path or https), or a clone.")],
+) -> None:
+    """Install the data and weights of the shipped content, which a wheel does not carry."""
+    if source.partition("://")[0] != "https":
+        print(fetch_content(Path(source)))
+        return
+    with tempfile.NamedTemporaryFile(suffix=".tar.gz") as copy:
+        try:
+            with urllib.request.urlopen(source, timeout=60) as remote:
+                shutil.copyfileobj(remote, copy)
+        except (OSError, http.client.HTTPException) as error:
+            raise DataError(
+                f"cannot be fetched: {error}", where=source,
+                fix="on a machine without a network: copy the archive there, and give its path",
+            ) from error  # fmt: skip
+        copy.flush()
+        print(fetch_content(Path(copy.name)))
+
+
 def _namesakes(folder: Path) -> list[str]:
     """Return KIND/NAME of other content with the name of `folder`."""
     kinds = [k for k in KINDS if folder.name in list_content(k) and k != folder.parent.name]
     return [f"{k}/{folder.name}" for k in kinds]
 
 
-def _find(name: str) -> Path:
+def _find(name: str, *, card: bool = False) -> Path:
     kind, _, rest = name.strip("/").partition("/")
     if rest and kind in KINDS:
-        return find_content(kind, rest)
-    hits = [content_root(k) / name for k in KINDS if name in list_content(k)]
-    if len(hits) == 1:
-        return hits[0]
+        return find_content(kind, rest, card=card)
+    # A surrogate's card names the data and the workflow that it was made from.
+    for kind in ("surrogates", "workflows", "datasets"):
+        if name in list_content(kind):
+            return find_content(kind, f"{kind}/{name}", card=card)
     known = [f"{k}/{n}" for k in KINDS for n in list_content(k)]
-    if hits:
-        # A surrogate's card names the data and the workflow that it was made from.
-        order = ("surrogates", "workflows", "datasets")
-        return min(hits, key=lambda hit: order.index(hit.parent.name))
     raise ConfigError(
         f"nothing called {name!r}",
         allowed=", ".join(known),

@@ -6,10 +6,13 @@ Command modules import nothing heavy at their top, so `scitoolkit --help` answer
 
 from __future__ import annotations
 
+import _thread
 import io
 import json
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -47,6 +50,7 @@ from scitoolkit.core.errors import (
     EXIT_OK,
     EXIT_USAGE,
     ScitoolkitError,
+    system_error,
 )
 from scitoolkit.core.suggest import nearest_name
 
@@ -102,6 +106,7 @@ app.command("verify")(compress.verify)
 app.command("ls")(content.ls)
 app.command("show")(content.show)
 app.command("cp")(content.cp)
+app.command("fetch")(content.fetch)
 app.command(init.NAME)(init.command)
 app.command(new.NAME)(new.command)
 app.command(validate.NAME)(validate.command)
@@ -119,10 +124,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # A terminal that cannot show a character must not turn a finished job into a failure.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    # What a batch system sends at the end of its time is an interruption: files that are being
+    # written are removed. Training and search save first, by handlers they set themselves.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.unraisablehook = _repeat_interruption
     code = run_cli(arguments)
     from scitoolkit.core.processes import leave
 
     leave(code)
+
+
+def _repeat_interruption(unraisable: Any) -> None:
+    """Raise an interruption again that came while Python could not raise: within a callback."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        # At once would be within the callback too.
+        timer = threading.Timer(0.05, _thread.interrupt_main)
+        timer.daemon = True
+        timer.start()
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def run_cli(arguments: Sequence[str]) -> int:
@@ -130,11 +150,13 @@ def run_cli(arguments: Sequence[str]) -> int:
     as_json = "--json" in arguments
     try:
         outcome = app(list(arguments), standalone_mode=False)
+        if outcome == EXIT_INTERRUPTED:  # typer's answer to KeyboardInterrupt
+            return _fail(EXIT_INTERRUPTED, "interrupted", "Interrupted", as_json)
         return outcome if isinstance(outcome, int) else EXIT_OK
     except ScitoolkitError as error:
         return _fail(error.exit_code, str(error), type(error).__name__, as_json)
-    except typer.Exit as signal:
-        return signal.exit_code
+    except typer.Exit as end:
+        return end.exit_code
     except _ClickException as error:  # type: ignore[misc]
         return _fail(EXIT_USAGE, _usage_message(error), "UsageError", as_json)
     except (KeyboardInterrupt, typer.Abort):
@@ -143,6 +165,9 @@ def run_cli(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     except Exception as error:
+        known = system_error(error) if isinstance(error, OSError) else None
+        if known is not None:
+            return _fail(known.exit_code, str(known), type(error).__name__, as_json)
         traceback.print_exc()
         return _fail(EXIT_FAILURE, f"unexpected: {error!r}", type(error).__name__, as_json)
 

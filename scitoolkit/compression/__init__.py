@@ -1,5 +1,7 @@
 """Error-bounded lossy compression with learned enhancers, strict at every point."""
 
+from typing import TYPE_CHECKING
+
 from scitoolkit.compression.bounds import Bound, max_error, psnr
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.codecs import ErrorBoundedCodec
@@ -8,6 +10,10 @@ from scitoolkit.compression.enhancers import Enhancer
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.regions import decompress_region
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
+from scitoolkit.core.lazy import lazy_names, public_dir
+
+if TYPE_CHECKING:
+    from scitoolkit.compression.quantities import compress_quantities as compress_quantities
 
 __all__ = [
     "Bound",
@@ -16,6 +22,7 @@ __all__ = [
     "MissingValues",
     "Options",
     "compress",
+    "compress_quantities",
     "compress_slabs",
     "decompress",
     "decompress_region",
@@ -24,3 +31,5 @@ __all__ = [
     "max_error",
     "psnr",
 ]
+__getattr__ = lazy_names(__name__, {"compress_quantities": "quantities"})  # its sympy takes .3 s
+__dir__ = public_dir(globals())

@@ -7,16 +7,23 @@ from typing import Any
 
 import numpy as np
 
+from scitoolkit.compression import filtered
 from scitoolkit.compression.bounds import Bound, max_error, psnr
 from scitoolkit.compression.compress import decompress, inspect_stream
-from scitoolkit.compression.files import as_hdf5, read_array, streams
+from scitoolkit.compression.files import (
+    as_hdf5,
+    filtered_variables,
+    holds_one_array,
+    opened,
+    read_array,
+    streams,
+)
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.pointwise import exceeds
 from scitoolkit.compression.quality import quality
 from scitoolkit.compression.value_range import ValueRange
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.compressed import holds_streams
-from scitoolkit.io.formats import format_of
+from scitoolkit.io.compressed import holds_streams, is_stream
 
 # The range in a header is written in the shortest decimals of its dtype.
 RANGE_ROUNDING = 1e-6
@@ -27,13 +34,18 @@ def describe_streams(path: Path) -> list[dict[str, Any]]:
     path = Path(path)
     if not holds_streams(path):
         return []
-    return [{"name": name, **inspect_stream(stream)} for name, stream in streams(path)]
+    found = [{"name": name, **inspect_stream(stream)} for name, stream in streams(path)]
+    if not is_stream(path):
+        with opened(path) as file:
+            names = filtered_variables(file)
+            found += [{"name": name, **filtered.about(file[name])} for name in names]
+    return found
 
 
 def verify_file(
     compressed: Path | str, original: Path | str, *, with_quality: bool = False
 ) -> list[dict[str, Any]]:
-    """Return for each compressed variable the errors measured against the original file.
+    """Return for each compressed variable and quantity the errors against the original file.
 
     Args:
         compressed: what `compress_file` wrote.
@@ -41,20 +53,26 @@ def verify_file(
         with_quality: add the figures of `quality.quality`.
     """
     found = list(streams(compressed))
-    if not found:
+    if not is_stream(Path(compressed)):
+        with opened(Path(compressed)) as file:
+            behind = filtered_variables(file)
+    else:
+        behind = []
+    if not found and not behind:
         raise DataError("nothing in it was compressed by scitoolkit", where=str(compressed))
     original = Path(original)
     if not original.is_file():
         raise DataError("no such file", where=str(original))
-    if format_of(original).single_array:
+    if holds_one_array(original):
         name, stream = found[0]
-        values = np.asarray(read_array(original))
-        return [verify_array(name, stream, values, with_quality=with_quality)]
+        values = np.asarray(read_array(original, tuple(inspect_stream(stream)["shape"])))
+        record = verify_array(name, stream, values, with_quality=with_quality)
+        return [record, *_quantities(found, {name: values})]
     with as_hdf5(original) as file:
         missing = [name for name, _ in found if name not in file]
         if missing:
             raise DataError(f"no variable {missing[0]!r}", where=str(original))
-        return [
+        records = [
             verify_array(
                 name,
                 stream,
@@ -64,6 +82,25 @@ def verify_file(
             )
             for name, stream in found
         ]
+        if behind:
+            filtered.load_filter()
+            with opened(Path(compressed)) as small:
+                for name in behind:
+                    if name not in file:
+                        raise DataError(f"no variable {name!r}", where=str(original))
+                    records.append(compared(
+                        name, filtered.about(small[name]), small[name][...], file[name][...],
+                        MissingValues.of_dataset(file[name]), with_quality=with_quality,
+                    ))  # fmt: skip
+        return [*records, *_quantities(found, file)]
+
+
+def _quantities(found: list[tuple[str, bytes]], originals: Any) -> list[dict[str, Any]]:
+    if not any("quantities" in inspect_stream(stream) for _, stream in found):
+        return []
+    from scitoolkit.compression.file_quantities import verify_quantities  # reads with sympy
+
+    return list(verify_quantities(found, originals))
 
 
 def verify_array(
@@ -85,6 +122,14 @@ def verify_array(
         name, max_error, allowed, psnr, holds, and why the bound is none (`problem`), "" if it is.
     """
     about, decoded = inspect_stream(stream), decompress(stream)
+    return compared(name, about, decoded, original, missing, with_quality=with_quality)
+
+
+def compared(
+    name: str, about: dict[str, Any], decoded: np.ndarray, original: np.ndarray,
+    missing: MissingValues | None = None, *, with_quality: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the record of `verify_array` for decoded values and what their header says."""
     if decoded.shape != original.shape or decoded.dtype != original.dtype:
         raise DataError(
             f"{name} is {original.dtype}{original.shape}, compressed was "

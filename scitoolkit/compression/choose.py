@@ -32,6 +32,9 @@ DEFAULT_EXCHANGE = 7.0
 MAX_GROWTH = 1.4
 # Larger fields than this have their codec chosen on a block of about so many points.
 SAMPLED_FROM, SAMPLED_POINTS = 1 << 20, 3 << 15
+# In streams as small as this, tables and settings weigh more than errors that fill the bound, and
+# a tighter bound costs few bytes.
+TINY_STREAM, TIGHTER = 1 << 10, (1.0, 0.7, 0.5)
 
 
 class Options(Config):
@@ -73,6 +76,11 @@ class Options(Config):
             member() for member in members
             if member.automatic and not (quality and member.fills_bound)
         ]  # fmt: skip
+
+    def tried_when_tiny(self) -> list[ErrorBoundedCodec]:
+        """Return the codecs that quality tries only where streams are tiny."""
+        members = [] if self.codec != "auto" else [codecs.get(name) for name in codecs]
+        return [member() for member in members if member.automatic and member.fills_bound]
 
     def tried_enhancers(self) -> list[Enhancer]:
         """Return the enhancers to try: closed-form ones in any case, trained ones on demand."""
@@ -171,6 +179,11 @@ def encode_best(values: np.ndarray, bound: float, options: Options) -> Encoded:
     if not plain.candidates:
         raise _no_codec(values, bound, options)
     plain.measure_rate()
+    if min(encoded.num_bytes for encoded, _ in plain.candidates) < TINY_STREAM:
+        for codec in options.tried_when_tiny():
+            if not codec.unavailable() and not codec.refusal(values, bound):
+                for factor in TIGHTER:
+                    plain.add(field.encode_base(codec, values, bound, factor))
     final = CandidateSelection(values)
     final.rate = plain.rate
     leading = plain.by_value()[:2]
@@ -224,10 +237,14 @@ def _may_gain(encoded: Encoded, least: int, options: Options) -> bool:
 
 def middle_block(values: np.ndarray) -> np.ndarray:
     """Return a contiguous block from the middle of a field, of at most `SAMPLED_POINTS` points."""
-    side = int(SAMPLED_POINTS ** (1 / max(sum(n > 1 for n in values.shape), 1)))
-    starts = [max(n - side, 0) // 2 for n in values.shape]
-    inner = tuple(slice(i, i + side) for i in starts)
-    return np.ascontiguousarray(values[inner])
+    return np.ascontiguousarray(values[middle_slices(values.shape)])
+
+
+def middle_slices(shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """Return where the block of `middle_block` lies."""
+    side = int(SAMPLED_POINTS ** (1 / max(sum(n > 1 for n in shape), 1)))
+    starts = [max(n - side, 0) // 2 for n in shape]
+    return tuple(slice(i, i + side) for i in starts)
 
 
 def _no_codec(values: np.ndarray, bound: float, options: Options) -> BackendError:
@@ -290,7 +307,8 @@ def _with_margin(
     enhancer: Enhancer, leading: Encoded, values: np.ndarray, bound: float, options: Options
 ) -> Encoded:
     """Return the field coded so tightly that the clipped enhancer stays within the bound."""
-    (codec,) = (c for c in options.tried_codecs() if isinstance(c, codec_of(leading)))
+    tried = [*options.tried_codecs(), *options.tried_when_tiny()]
+    codec = next(c for c in tried if isinstance(c, codec_of(leading)))
     inner = bound / (1 + field.MARGIN) * (1 - field.GUARD)
     encoded = field.encode_base(codec, values, inner)
     data = enhancer.fit(values, encoded.decoded, bound, enhancer.sizes(values.size)[-1], 0.0)

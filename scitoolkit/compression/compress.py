@@ -28,6 +28,7 @@ from scitoolkit.compression.field import Encoded
 from scitoolkit.compression.lossless import decode_array, encode_array, squeeze, stretch
 from scitoolkit.compression.mask import encode_mask, restore_mask, special_values
 from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.patches import apply_patch, apply_repairs, encode_patch
 from scitoolkit.compression.pointwise import LogField, exceeds
 from scitoolkit.compression.value_range import ValueRange
 from scitoolkit.core.errors import DataError, NumericalError, ScitoolkitError
@@ -139,7 +140,7 @@ def compress_within(
     special = special_values(native, missing, mask)
     if special is not None and special.all():
         return _lossless(values, header, fixed)
-    low, high = extent or _extent(native, special, asked, where)
+    low, high = extent or value_extent(native, special, asked, where)
     header["range"] = [_written(low, native.dtype), _written(high, native.dtype)]
     prepared = PreparedField(native, filled(native, special), special, missing, fixed)
     if asked.mode == "psnr":
@@ -274,10 +275,12 @@ def _decode_values(
         values = LogField.restore(values, sections)
     with np.errstate(over="ignore"):
         out = values.astype(native, copy=False)
+    if "repairs" in sections:
+        apply_repairs(out, sections["repairs"], header["repair_step"])
     if "valid" in header:
         out = MissingValues.from_header(header).clip(out)
     if "patch" in sections:
-        _patch(out, sections["patch"])
+        apply_patch(out, sections["patch"])
     if "mask" in sections:
         restore_mask(sections["mask"], out)
     return out.astype(dtype, copy=False), crc
@@ -328,7 +331,7 @@ def _bounded(
             raise ScitoolkitError("out of memory", fix="compress in slabs") from None
     header, sections = {**header, **best.header}, {**best.sections, **sections}
     if log_field is None and best.error is not None and _as_decoded(prepared, best.decoded):
-        largest = min(_rounded_up(best.error), error_bound)
+        largest = min(rounded_up(best.error), error_bound)
         crc = {} if field.codec_of(best).checked else {VALUES_CRC: _crc(best.decoded)}
         return pack({**header, "max_error": largest, **crc}, sections)
     return _verified(prepared, header, sections, error_bound)
@@ -377,14 +380,14 @@ def _verified(
     if len(away) > MAX_PATCH * native.size + 16:
         return None
     if len(away):
-        sections = {**sections, "patch": _make_patch(native, away)}
-        _patch(decoded, memoryview(sections["patch"]))
+        sections = {**sections, "patch": encode_patch(native, away)}
+        apply_patch(decoded, memoryview(sections["patch"]))
     if (
         special is not None
         and _bits(native)[special].tobytes() != _bits(decoded)[special].tobytes()
     ):
         raise NumericalError("a masked value was not restored bit for bit")
-    largest = _rounded_up(largest)
+    largest = rounded_up(largest)
     if header["bound"]["mode"] in ("abs", "rel"):
         largest = min(largest, allowed)
     return pack({**header, "max_error": largest, VALUES_CRC: crc}, sections)
@@ -426,9 +429,10 @@ def _lossless(values: np.ndarray, header: dict[str, Any], fixed: dict[str, bytes
     return pack(header, {"base": encode_array(np.ascontiguousarray(values)), **fixed})
 
 
-def _extent(
+def value_extent(
     values: np.ndarray, special: np.ndarray | None, asked: Bound, where: str
 ) -> tuple[float, float]:
+    """Return smallest and largest value that is not special; refuse those of a few outliers."""
     seen = ValueRange()
     seen.add(values if special is None else values[~special])
     if asked.of_range:
@@ -474,25 +478,6 @@ def _finite_only(values: np.ndarray, special: np.ndarray | None) -> np.ndarray:
     return values if special is None else values[~special]
 
 
-def _make_patch(values: np.ndarray, away: np.ndarray) -> bytes:
-    gaps = np.diff(away, prepend=0).astype("<u8")
-    little = values.reshape(-1)[away].astype(values.dtype.newbyteorder("<"))
-    return len(away).to_bytes(8, "little") + _two(encode_array(gaps), encode_array(little))
-
-
-def _two(first: bytes, second: bytes) -> bytes:
-    return len(first).to_bytes(8, "little") + first + second
-
-
-def _patch(out: np.ndarray, data: memoryview) -> None:
-    count, length = (int.from_bytes(data[i : i + 8], "little") for i in (0, 8))
-    if count > out.size or 16 + length > len(data):
-        raise DataError("damaged stream: the patch does not fit the field")
-    gaps = decode_array(data[16 : 16 + length], (count,), np.dtype("<u8"))
-    values = decode_array(data[16 + length :], (count,), out.dtype.newbyteorder("<"))
-    out.reshape(-1)[np.cumsum(gaps.astype(np.int64))] = values
-
-
 def _bits(values: np.ndarray) -> np.ndarray:
     return values.view(f"u{values.dtype.itemsize}")
 
@@ -502,7 +487,7 @@ def _written(value: float, dtype: np.dtype) -> float:
     return float(str(dtype.type(value)))
 
 
-def _rounded_up(value: float) -> float:
+def rounded_up(value: float) -> float:
     """Return a float of three digits that is not below the value."""
     if value == 0 or not math.isfinite(value):
         return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from scitoolkit.compression.choose import Options
 from scitoolkit.core.config import Config, DataPath
@@ -16,14 +16,16 @@ class FileConfig(Config):
     """Which variables of which file.
 
     Attributes:
-        path: .npy, HDF5 or NetCDF.
+        path: .npy, HDF5, NetCDF, or raw values (.f32, .f64).
         variables: names; all float variables that are no coordinates unless given.
         missing: values that stand for "missing", beside those that the file itself names.
+        shape: of raw values, the slowest dim first.
     """
 
     path: DataPath
     variables: list[str] = Field(default_factory=list)
     missing: list[float] = Field(default_factory=list)
+    shape: list[PositiveInt] | None = None
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the packages that reading the files needs."""
@@ -44,7 +46,8 @@ class CompressionConfig(JobConfig, Options):
 
     Attributes:
         data: what to compress.
-        bound: how tightly.
+        bound: how tightly; null where quantities say it.
+        quantities: bounds on what is computed from variables, `sqrt(u^2 + v^2): abs=1e-2` say.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {
@@ -52,4 +55,5 @@ class CompressionConfig(JobConfig, Options):
     }  # fmt: skip
     domain: Literal["compression"] = "compression"
     data: FileConfig
-    bound: BoundConfig = BoundConfig()
+    bound: BoundConfig | None = BoundConfig()
+    quantities: list[str] = Field(default_factory=list)

@@ -15,12 +15,14 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
 
+from scitoolkit.compression import filtered
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.compress import decompress, inspect_stream
@@ -34,12 +36,15 @@ from scitoolkit.compression.hdf5_copy import (
     object_key,
 )
 from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.raw import is_raw, open_raw, write_raw
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.log import get_logger
 from scitoolkit.core.suggest import nearest_name
-from scitoolkit.io.compressed import STREAM, is_stream
+from scitoolkit.io.compressed import FILTERED, STREAM, is_stream
 from scitoolkit.io.formats import format_of
 
+log = get_logger(__name__)
 HEADER = "scitoolkit_header"
 """Attribute of a stream: path of the dataset without values that describes its variable."""
 NAME = "scitoolkit_name"
@@ -56,17 +61,23 @@ class FilePlan:
     """What to compress, and how tightly.
 
     Args:
-        bound: for every variable without a separate one.
+        bound: for every variable without a separate one; None where quantities bound them.
         variables: name (or path inside the file) -> bound or None; empty means all float
             variables of at least 1024 values that are not coordinates.
         options: codec, enhancer, guarantee.
         missing: values that stand for "missing", beside those that the file itself names.
+        quantities: of the variables that are bounded besides, see `quantities.text`.
+        shape: of the array of a raw file, see `raw`.
+        container: `stream`, or `filter` for datasets that other programs read, see `filtered`.
     """
 
-    bound: Bound
+    bound: Bound | None
     variables: Mapping[str, Bound | None]
     options: Options
     missing: MissingValues = field(default_factory=MissingValues)
+    quantities: tuple[str, ...] = ()
+    shape: tuple[int, ...] | None = None
+    container: Literal["stream", "filter"] = "stream"
 
 
 def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> list[dict[str, Any]]:
@@ -84,22 +95,41 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
     source, target = Path(source), Path(target)
     if not source.is_file():
         raise DataError("no such file", where=str(source))
-    if format_of(source).single_array:
+    if plan.container == "filter":
+        filtered.refuse_options(plan.options)
+        if holds_one_array(source):
+            raise ConfigError("a file of one array behind the HDF5 filter", where=str(source),
+                              allowed="HDF5 or NetCDF", fix="--container stream")  # fmt: skip
+    if holds_one_array(source):
         return [_compress_array(source, target, plan)]
     records: list[dict[str, Any]] = []
     with as_hdf5(source) as file:
         numbers = itertools.count(_most_dims(file))
         wanted = {object_key(file[name]): bound for name, bound in _wanted(file, plan).items()}
+        together = _together(file, plan)
 
         def store(
             item: h5py.Dataset, parent: h5py.Group, name: str, copy: Hdf5Copy
         ) -> Replacement | None:
-            bound = wanted.get(object_key(item))
-            if bound is None:
-                return None
-            stream = compress_slabs(
-                item, bound, plan.options, missing=plan.missing, where=item.name
-            )
+            stream = together.get(object_key(item), b"")
+            if stream and plan.container == "filter":
+                log.warning("%s is written as a stream: a quantity bounds it", item.name)
+            if not stream:
+                bound = wanted.get(object_key(item))
+                if bound is None:
+                    return None
+                if plan.container == "filter":
+                    known = plan.missing | MissingValues.of_dataset(item)
+                    why = filtered.why_not(item, bound, known)
+                    if not why:
+                        made = filtered.write(item, parent, name, copy.type_of(item), bound, known)
+                        records.append(_told(item.name.lstrip("/"), filtered.about(made)))
+                        return Replacement(made, made, item)
+                    log.warning("%s is written as a stream, which only scitoolkit reads: %s",
+                                item.name, why)  # fmt: skip
+                stream = compress_slabs(
+                    item, bound, plan.options, missing=plan.missing, where=item.name
+                )
             raw = parent.create_dataset(name, data=np.frombuffer(stream, np.uint8))
             header = create_like(item, parent, _header_name(item, name), copy.type_of(item))
             raw.attrs[STREAM], raw.attrs[HEADER] = LAYOUT, header.name
@@ -118,14 +148,15 @@ def decompress_file(source: Path | str, target: Path | str) -> list[str]:
 
     Args:
         source: what `compress_file` wrote.
-        target: .npy for a stream file, else HDF5 (NetCDF4 when the original was).
+        target: .npy, .f32 or .f64 for a stream file, else HDF5 (NetCDF4 when the original was).
     """
     source, target = Path(source), Path(target)
     if is_stream(source):
         values = decompress(source.read_bytes())
-        _atomic(target, lambda path: _save_npy(path, values))
+        save = partial(write_raw, target=target) if is_raw(target) else _save_npy
+        _atomic(target, lambda path: save(path, values=values))
         return [source.name]
-    with _opened(source) as file:
+    with opened(source) as file:
         restored = _Restored(file)
         _atomic(target, lambda path: copy_hdf5(file, path, restored.replace))
     if not restored.names:
@@ -151,6 +182,10 @@ class _Restored:
         """Return the variable of a stream, `LEFT_OUT` for a header, None for anything else."""
         if object_key(item) in self._headers:
             return LEFT_OUT
+        if FILTERED in item.attrs:
+            self.names.append(item.name.lstrip("/"))
+            made = filtered.restore(item, parent, name, copy.type_of(item))
+            return Replacement(made, made, item, frozenset({FILTERED}))
         if STREAM not in item.attrs:
             return None
         self.names.append(_variable_name(item))
@@ -255,7 +290,7 @@ def streams(path: Path | str) -> Iterator[tuple[str, bytes]]:
         yield path.name, path.read_bytes()
         return
     found: list[str] = []
-    with _opened(path) as file:
+    with opened(path) as file:
         file.visititems(
             lambda name, item: (
                 found.append(name)
@@ -267,19 +302,43 @@ def streams(path: Path | str) -> Iterator[tuple[str, bytes]]:
             yield _variable_name(file[name]), file[name][...].tobytes()
 
 
+def filtered_variables(file: h5py.File) -> list[str]:
+    """Return the names of the variables of an open file that were compressed by the filter."""
+    found: list[str] = []
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and FILTERED in item.attrs:
+            found.append(name)
+
+    file.visititems(visit)
+    return found
+
+
 def _compress_array(source: Path, target: Path, plan: FilePlan) -> dict[str, Any]:
     if plan.variables:
         raise ConfigError("a file of one array has no variables", where=str(source))
-    values = read_array(source)
-    stream = compress_slabs(
-        values, plan.bound, plan.options, missing=plan.missing, where=str(source)
-    )
+    values = read_array(source, plan.shape)
+    if plan.quantities:
+        from scitoolkit.compression.quantities import compress_quantities
+
+        stream = compress_quantities(
+            {source.stem: values}, plan.quantities, bounds=plan.bound, options=plan.options,
+            missing=plan.missing,
+        )[source.stem]  # fmt: skip
+    else:
+        assert plan.bound is not None
+        stream = compress_slabs(
+            values, plan.bound, plan.options, missing=plan.missing, where=str(source)
+        )
     _atomic(target, lambda path: path.write_bytes(stream))
     return _record(source.name, stream)
 
 
 def _record(name: str, stream: bytes) -> dict[str, Any]:
-    about = inspect_stream(stream)
+    return _told(name, inspect_stream(stream))
+
+
+def _told(name: str, about: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": name, "shape": about["shape"], "dtype": about["dtype"],
         "codec": about["base"]["name"],
@@ -289,8 +348,8 @@ def _record(name: str, stream: bytes) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _wanted(file: h5py.File, plan: FilePlan) -> dict[str, Bound]:
-    """Return the full path of each variable to compress, and its bound."""
+def _floats(file: h5py.File) -> dict[str, h5py.Dataset]:
+    """Return path -> dataset for every dataset of floating-point numbers."""
     floats: dict[str, h5py.Dataset] = {}
 
     def visit(_: str, item: Any) -> None:
@@ -298,12 +357,33 @@ def _wanted(file: h5py.File, plan: FilePlan) -> dict[str, Bound]:
             floats[item.name] = item
 
     file.visititems(visit)
+    return floats
+
+
+def _together(file: h5py.File, plan: FilePlan) -> dict[tuple[int, int], bytes]:
+    """Return the streams of variables that quantities tie together, by `object_key`."""
+    if not plan.quantities:
+        return {}
+    from scitoolkit.compression.file_quantities import groups, streams_of  # reads with sympy
+
+    bounds, floats = _wanted(file, plan), _floats(file)
+    return {
+        object_key(file[path]): stream
+        for group in groups(floats, plan.quantities)
+        for path, stream in streams_of(file, group, bounds, plan.options, plan.missing).items()
+    }
+
+
+def _wanted(file: h5py.File, plan: FilePlan) -> dict[str, Bound]:
+    """Return the full path of each variable with a bound, and the bound."""
+    floats = _floats(file)
     if not plan.variables:
         coordinates = _coordinates(floats)
         return {
             name: plan.bound
             for name, item in floats.items()
-            if item.size >= MIN_SIZE and item.ndim and not item.is_scale
+            if plan.bound is not None
+            and item.size >= MIN_SIZE and item.ndim and not item.is_scale
             and name.rpartition("/")[2] not in coordinates
         }  # fmt: skip
     wanted = {}
@@ -316,7 +396,9 @@ def _wanted(file: h5py.File, plan: FilePlan) -> dict[str, Bound]:
                 f"no float variable {name!r}", where=str(file.filename),
                 allowed=", ".join(known) or "none", fix=nearest_name(name, known) or "",
             )  # fmt: skip
-        wanted[path] = own or plan.bound
+        if (bound := own or plan.bound) is None:
+            raise ConfigError(f"no bound for {name!r}", fix=f"--variable {name}=rel:1e-3")
+        wanted[path] = bound
     return wanted
 
 
@@ -337,7 +419,8 @@ def _coordinates(floats: Mapping[str, h5py.Dataset]) -> set[str]:
     return named
 
 
-def _opened(path: Path) -> h5py.File:
+def opened(path: Path) -> h5py.File:
+    """Open an HDF5 file for reading."""
     try:
         return h5py.File(path, "r")
     except OSError as error:
@@ -349,17 +432,22 @@ def _opened(path: Path) -> h5py.File:
 
 def wanted_variables(path: Path, plan: FilePlan) -> list[str]:
     """Return the names of what would be compressed."""
-    if format_of(path).single_array:
+    if holds_one_array(path):
         return [path.name]
     with as_hdf5(path) as file:
-        return [name.lstrip("/") for name in _wanted(file, plan)]
+        found = [*_wanted(file, plan)]
+        if plan.quantities:
+            from scitoolkit.compression.file_quantities import groups
+
+            found += [p for g in groups(_floats(file), plan.quantities) for p in g.paths.values()]
+        return [name.lstrip("/") for name in dict.fromkeys(found)]
 
 
 def as_hdf5(path: Path) -> h5py.File:
     """Open HDF5 or NetCDF4; another format is first rewritten as NetCDF4 in memory."""
     found = format_of(path)
     if found.native_hdf5:
-        return _opened(path)
+        return opened(path)
     with found.open_dataset(path, decode=False) as dataset:
         # xarray would otherwise give variables without a fill value one of NaN.
         none = {str(n): {"_FillValue": None} for n, v in dataset.variables.items()
@@ -368,8 +456,20 @@ def as_hdf5(path: Path) -> h5py.File:
         return h5py.File(io.BytesIO(image), "r")
 
 
-def read_array(path: Path) -> np.ndarray:
-    """Return the array of a file that holds a single one, lazily where the format can."""
+def holds_one_array(path: Path) -> bool:
+    """Return whether a file holds one array without a name."""
+    return is_raw(path) or format_of(path).single_array
+
+
+def read_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Return the array of a file that holds a single one, lazily where the format can.
+
+    Args:
+        path: of any format of single arrays, or raw.
+        shape: of a raw file.
+    """
+    if is_raw(path):
+        return open_raw(path, shape)
     with format_of(path).open_dataset(path) as dataset:
         (array,) = dataset.data_vars.values()
         return array.data

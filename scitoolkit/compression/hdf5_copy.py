@@ -256,7 +256,7 @@ def create_like(
         properties.set_layout(h5d.CONTIGUOUS)
     for number in reversed(range(properties.get_nfilters())):
         code = properties.get_filter(number)[0]
-        if not _usable(code):
+        if not usable(code):
             log.warning("%s: filter %d is lossy or cannot write; left out", item.name, code)
             properties.remove_filter(code)
     chunked = properties.get_layout() == h5d.CHUNKED
@@ -275,7 +275,8 @@ def _plain(item: h5py.Dataset) -> h5p.PropDCID:
     return properties
 
 
-def _usable(code: int) -> bool:
+def usable(code: int) -> bool:
+    """Return whether a filter is lossless and can write here."""
     if code not in LOSSLESS_FILTERS or not h5z.filter_avail(code):
         return False
     return bool(h5z.get_filter_info(code) & h5z.FILTER_CONFIG_ENCODE_ENABLED)

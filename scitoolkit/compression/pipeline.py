@@ -20,6 +20,7 @@ from scitoolkit.compression.files import (
     FilePlan,
     as_hdf5,
     compress_file,
+    holds_one_array,
     read_array,
     streams,
     wanted_variables,
@@ -30,7 +31,6 @@ from scitoolkit.core.config import load_config
 from scitoolkit.core.results import FIELDS_NAME, Results, Table, Verdict, number
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.io.fields import write_fields
-from scitoolkit.io.formats import format_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -42,13 +42,15 @@ OURS = "scitoolkit"
 def plan_of(config: CompressionConfig) -> FilePlan:
     """Return what `compress_file` takes."""
     return FilePlan(
-        Bound(config.bound.mode, config.bound.value),
+        Bound(config.bound.mode, config.bound.value) if config.bound else None,
         dict.fromkeys(config.data.variables),
         Options(
             codec=config.codec, enhancer=config.enhancer, guarantee=config.guarantee,
             train_seconds=config.train_seconds, objective=config.objective,
         ),
         MissingValues.of(config.data.missing),
+        tuple(config.quantities),
+        tuple(config.data.shape) if config.data.shape else None,
     )  # fmt: skip
 
 
@@ -103,7 +105,7 @@ def search_trial(
     checked = {found["name"]: found for found in verify_file(target, config.data.path)}
     gains, size = [], 0
     for name, stream in streams(target):
-        values = _original(config.data.path, name)
+        values = _original(config.data.path, name, tuple(inspect_stream(stream)["shape"]))
         bits, size = 8 * len(stream) / max(values.size, 1), size + len(stream)
         missing = MissingValues.from_header(inspect_stream(stream))
         values = values[~missing.where(values)].astype(np.float64)
@@ -129,7 +131,10 @@ def _results(
     verdicts: list[Verdict | None] = []
     shown: dict[str, tuple[np.ndarray, np.ndarray, float]] = {}
     for name, stream in streams(compressed):
-        original, found = _original(source, name), checked[name]
+        original, found = (
+            _original(source, name, tuple(inspect_stream(stream)["shape"])),
+            checked[name],
+        )
         if len(shown) < MOST_VARIABLES:
             shown[name] = original, decompress(stream), float(found["allowed"] or 0.0)
         missing = MissingValues.from_header(inspect_stream(stream))
@@ -162,7 +167,7 @@ def _results(
     )  # fmt: skip
     figures, fields = pictures(shown)
     return Results(
-        title=f"Compression of {source.name}, {config.bound.mode} {config.bound.value:g}",
+        title=f"Compression of {source.name}, {_asked(config)}",
         verdict=verdicts[int(np.argmin(gains))] if gains else None,
         summary=[
             f"{len(rows)} variables; the file is {ratio:.1f} times smaller.",
@@ -170,6 +175,11 @@ def _results(
         ],
         metrics=metrics, units={"gain_db_min": "dB"}, tables=[table], figures=figures,
     ), fields  # fmt: skip
+
+
+def _asked(config: CompressionConfig) -> str:
+    own = [f"{config.bound.mode} {config.bound.value:g}"] if config.bound else []
+    return "; ".join([*own, *config.quantities])
 
 
 def _note(runnable: Iterable[str], not_run: Mapping[str, str]) -> str:
@@ -182,9 +192,9 @@ def _note(runnable: Iterable[str], not_run: Mapping[str, str]) -> str:
     return " ".join(parts)
 
 
-def _original(source: Path, name: str) -> np.ndarray:
-    if format_of(source).single_array:
-        return np.asarray(read_array(source))
+def _original(source: Path, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    if holds_one_array(source):
+        return np.asarray(read_array(source, shape))
     with as_hdf5(source) as file:
         item = file[name]
         assert isinstance(item, h5py.Dataset)

@@ -21,9 +21,10 @@ from xarray.core import indexing
 
 from scitoolkit.compression.compress import inspect_stream
 from scitoolkit.compression.files import HEADER
+from scitoolkit.compression.filtered import load_filter
 from scitoolkit.compression.regions import decompress_region
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.compressed import STREAM, is_stream
+from scitoolkit.io.compressed import FILTERED, STREAM, is_stream
 
 
 class StreamArray(BackendArray):
@@ -122,8 +123,11 @@ class CompressedEntrypoint(BackendEntrypoint):
         if is_stream(path):
             return _one_array(path)
         with h5py.File(path) as file:
-            if not any(STREAM in item.attrs for item in file[group or "/"].values()):
+            marks = [set(item.attrs) & {STREAM, FILTERED} for item in file[group or "/"].values()]
+            if not any(marks):
                 raise DataError("nothing in it was compressed by scitoolkit", where=str(path))
+            if any(FILTERED in mark for mark in marks):
+                load_filter()
         store = CompressedStore(str(path), group)
         return StoreBackendEntrypoint().open_dataset(
             store, drop_variables=drop_variables, **decoding

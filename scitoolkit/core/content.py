@@ -1,13 +1,30 @@
-"""Where the shipped datasets, surrogates and workflows lie: in the clone, or inside the wheel."""
+"""Where shipped datasets, surrogates and workflows are: a clone, fetched files, or cards alone.
+
+A wheel carries the cards, the workflows' YAML and `manifest.json`, which names every shipped file
+with its SHA-256; `fetch_content` copies those files from a source distribution or a clone.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import IO
 
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.suggest import nearest_name
 
 KINDS = ("datasets", "surrogates", "workflows")
+FOLDER_VARIABLE = "SCITOOLKIT_CONTENT"
+_PACKAGE = Path(__file__).resolve().parents[1]
+_CARDS = _PACKAGE / "_content"
+_MANIFEST = _CARDS / "manifest.json"
 
 
 def content_root(kind: str) -> Path:
@@ -20,9 +37,10 @@ def content_root(kind: str) -> Path:
         raise ConfigError(
             f"unknown kind {kind!r}", allowed=", ".join(KINDS), fix=nearest_name(kind, KINDS) or ""
         )
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "_content" / kind
-    return installed if installed.is_dir() else package.parent / kind
+    if not _MANIFEST.is_file():
+        return _PACKAGE.parent / kind
+    fetched = fetched_folder()
+    return (fetched if fetched.is_dir() else _CARDS) / kind
 
 
 def list_content(kind: str) -> list[str]:
@@ -33,22 +51,139 @@ def list_content(kind: str) -> list[str]:
     return sorted(p.name for p in root.iterdir() if p.is_dir() and (p / "README.md").is_file())
 
 
-def find_content(kind: str, name: str) -> Path:
+def find_content(kind: str, name: str, *, card: bool = False) -> Path:
     """Return the folder `kind/name`; `name` may also be a path, or start with `kind/`.
+
+    Args:
+        kind: datasets, surrogates or workflows.
+        name: name or path.
+        card: the card is enough; otherwise the files must be there too.
 
     Raises:
         ConfigError: it does not exist; the message lists what does.
+        DataError: only its card is installed.
     """
     direct = Path(name)
     if direct.exists():
         return direct
     short = name.removeprefix(f"{kind}/").strip("/")
     path = content_root(kind) / short
-    if path.exists():
-        return path
-    known = list_content(kind)
-    raise ConfigError(
-        f"no {kind.removesuffix('s')} {name!r}",
-        allowed=", ".join(known),
-        fix=nearest_name(short, known) or "",
-    )
+    if not path.exists():
+        known = list_content(kind)
+        raise ConfigError(
+            f"no {kind.removesuffix('s')} {name!r}",
+            allowed=", ".join(known),
+            fix=nearest_name(short, known) or "",
+        )
+    if not card and path.is_relative_to(_CARDS):
+        raise DataError(
+            "only the card is installed; the wheel does not carry data and weights",
+            where=f"{kind}/{short}",
+            fix="scitoolkit fetch SOURCE: the release's source archive (path or https), or a clone",
+        )
+    return path
+
+
+def dataset_path(name: str) -> Path:
+    """Return the folder of a shipped dataset, in a clone and after `scitoolkit fetch` alike.
+
+    Args:
+        name: as `scitoolkit ls datasets` prints it, or a file in it, as in "cora/cora.npz".
+
+    Raises:
+        ConfigError: there is no such dataset or file.
+        DataError: only its card is installed.
+
+    Example:
+        >>> dataset_path("cora/cora.npz").name
+        'cora.npz'
+    """
+    return find_content("datasets", name)
+
+
+def fetched_folder() -> Path:
+    """Return where `fetch_content` puts the files that belong to this version of the package."""
+    base = os.environ.get(FOLDER_VARIABLE)
+    if base is None:
+        data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+        base = str(Path(data) / "scitoolkit")
+    digest = hashlib.sha256(_MANIFEST.read_bytes()).hexdigest()
+    return Path(base) / f"content-{digest[:12]}"
+
+
+def fetch_content(source: Path) -> Path:
+    """Copy the shipped files from a source archive or a clone, each checked by its SHA-256.
+
+    Nothing is left behind unless every file is there and right.
+
+    Args:
+        source: a .tar.gz with one top folder (source distribution, or a forge's archive of the
+            release), or a folder that holds datasets/, surrogates/ and workflows/.
+
+    Returns:
+        The folder; a second call returns it at once.
+
+    Raises:
+        DataError: a file is missing or differs from this version's, or the source is unreadable.
+    """
+    if not _MANIFEST.is_file():
+        return _PACKAGE.parent
+    target = fetched_folder()
+    if target.is_dir():
+        return target
+    wanted = _manifest()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        folder = Path(scratch) / "content"
+        for name, stream in _files_of(source):
+            if name in wanted and not (folder / name).exists():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                with (folder / name).open("wb") as out:
+                    shutil.copyfileobj(stream, out)
+        wrong = [name for name, digest in wanted.items() if _sha256(folder / name) != digest]
+        if wrong:
+            raise DataError(
+                f"{len(wrong)} of {len(wanted)} files are missing or differ, such as {wrong[0]}",
+                where=str(source),
+                fix="take the source archive of the version that `scitoolkit --version` prints",
+            )
+        try:
+            folder.rename(target)
+        except OSError:
+            if not target.is_dir():  # another process fetched meanwhile
+                raise
+    return target
+
+
+@cache
+def _manifest() -> dict[str, str]:
+    return dict(json.loads(_MANIFEST.read_text(encoding="utf-8")))
+
+
+def _sha256(path: Path) -> str:
+    if not path.is_file():
+        return ""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _files_of(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yield the name, relative to the top folder, and the open stream of every file."""
+    if source.is_dir():
+        for name in _manifest():
+            if (source / name).is_file():
+                with (source / name).open("rb") as file:
+                    yield name, file
+        return
+    try:
+        with tarfile.open(source, "r:*") as archive:
+            for member in archive:
+                name = member.name.partition("/")[2]
+                stream = archive.extractfile(member) if member.isfile() else None
+                if stream is not None:
+                    yield name, stream
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise DataError(
+            f"not a readable archive or folder: {error}", where=str(source),
+            allowed="a .tar.gz with one top folder, or a clone",
+        ) from error  # fmt: skip

@@ -7,6 +7,9 @@ one order, so that every message of the toolkit reads the same and every part ca
 
 from __future__ import annotations
 
+import errno
+import os
+
 EXIT_OK = 0
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -74,6 +77,32 @@ class Interrupted(ScitoolkitError):
     """A run stopped by a signal after its state was saved."""
 
     exit_code = EXIT_INTERRUPTED
+
+
+_SYSTEM_FIX = {
+    errno.ENOSPC: "free space there, and in TMPDIR",
+    errno.EDQUOT: "free space within the quota",
+    errno.EROFS: "choose a folder that can be written",
+    errno.EACCES: "choose a folder that you may write, or a file that you may read",
+    errno.EPERM: "choose a folder that you may write",
+    errno.EMFILE: "allow more open files: ulimit -n 4096",
+    errno.ENFILE: "close other programs: this machine's open files are used up",
+    errno.EIO: "look at the disk, or choose another one",
+}
+
+
+def system_error(error: OSError) -> ScitoolkitError | None:
+    """Return the error in the toolkit's words if its cause is the disk, a permission or a limit.
+
+    Example:
+        >>> print(system_error(OSError(errno.ENOSPC, "No space left on device", "out.h5")))
+        out.h5: No space left on device. Fix: free space there, and in TMPDIR
+    """
+    fix = _SYSTEM_FIX.get(error.errno or 0)
+    if fix is None:
+        return None
+    where = "" if error.filename is None else str(error.filename)
+    return ScitoolkitError(os.strerror(error.errno or 0), where=where, fix=fix)
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> BackendError:

@@ -240,7 +240,8 @@ class Searchable(Protocol):
         """Train into `run` and return figures that are comparable between configurations.
 
         Only the validation part is looked at, never the test part; refits that a search does not
-        need are left out.
+        need are left out. A figure `NAME_base` beside NAME is that without what is searched: the
+        report says whether the winner beats it.
         """
 
     def search_cost(self, config: Any) -> Mapping[str, float]:

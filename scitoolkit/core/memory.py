@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from scitoolkit.core.errors import ConfigError
 
 _ALLOCATORS = ("can't allocate memory", "out of memory", "unable to allocate", "storage size")
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
 _BYTES = re.compile(r"(\d{6,}) bytes")
 
 
@@ -30,6 +32,18 @@ def readable_bytes(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1024
     return f"{count:,.1f} TiB"
+
+
+def return_freed_memory() -> None:
+    """Let the C library of Linux give freed blocks of 64 KiB and more back to the system.
+
+    It otherwise raises the size from which it does so to that of the largest freed block, and keeps
+    what was below in its heap. Giving back costs system time at every allocation.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        allocator = ctypes.CDLL(None)
+        for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
+            allocator.mallopt(option, 1 << 16)
 
 
 @contextlib.contextmanager

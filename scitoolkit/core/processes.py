@@ -91,6 +91,17 @@ def world_size() -> int:
     return process_environment().world_size
 
 
+def node_size() -> int:
+    """Return the processes of this node, as torchrun or Slurm says; else those of the job.
+
+    Example:
+        >>> node_size()
+        1
+    """
+    given = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("SLURM_NTASKS_PER_NODE", "")
+    return int(given) if given.isdigit() else world_size()
+
+
 def leave(code: int) -> NoReturn:
     """End this process with an exit code, as one of several ranks without the usual shutdown.
 

@@ -19,8 +19,8 @@ from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.emulation.guards.base import AnyGuard
 from scitoolkit.emulation.models.config import AnyModel, UNetConfig
 from scitoolkit.emulation.models.padding import Padding
+from scitoolkit.emulation.spatial.strategy import EmulationTrainingConfig
 from scitoolkit.io.campaign.split import CampaignSplit
-from scitoolkit.training.config import TrainingConfig
 
 
 class DataConfig(Config):
@@ -217,6 +217,8 @@ class EmulationConfig(SeededConfig):
         wall_weight: added to every cell's volume, mean 1, in the loss: fine cells count more.
         weights_dtype: how the trained weights are kept; float16 halves the file, int8 quarters
             its large kernels. What is scored is what is kept.
+        spatial_dim: the dim that `training.strategy: spatial` divides among processes; the longest
+            that can be divided unless given.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"weights": "weights_dtype"}
@@ -240,7 +242,8 @@ class EmulationConfig(SeededConfig):
     repeats: PositiveInt = Field(default=1, description="times a sample is drawn in an epoch")
     buffer: str = Field(default="1GiB", description="memory for samples kept between batches")
     weights_dtype: Literal["float32", "float16", "int8"] = "float32"
-    training: TrainingConfig = TrainingConfig()
+    spatial_dim: str | None = None
+    training: EmulationTrainingConfig = EmulationTrainingConfig()
 
     @model_validator(mode="after")
     def _fits_together(self) -> EmulationConfig:

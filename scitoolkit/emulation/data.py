@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -99,18 +99,21 @@ class Data:
         return lambda step: self.frame(start + step * lead)
 
     def source(
-        self, starts: np.ndarray, offsets: Sequence[int], repeats: int = 1
-    ) -> CampaignWindows:
+        self, starts: np.ndarray, offsets: Sequence[int], repeats: int = 1,
+        box: Mapping[str, slice] | None = None,
+    ) -> CampaignWindows:  # fmt: skip
         """Return the windows that begin at some samples: (B, offset, *dims) float32 each.
 
         Args:
             starts: first sample of each window.
             offsets: samples of a window, relative to its start, ascending.
             repeats: times that each window counts in an epoch.
+            box: {dim: the part that is read of it}; whole fields unless given.
         """
+        rows = row_sets(self.campaign, box) if box else self.rows
         orders = {name: v.dims for name, v in self.layout.variables.items()}
         return CampaignWindows(
-            self.campaign, self.rows, np.tile(np.asarray(starts, np.int64), repeats), offsets,
+            self.campaign, rows, np.tile(np.asarray(starts, np.int64), repeats), offsets,
             orders=orders, dtype=np.float32,
         )  # fmt: skip
 
@@ -200,23 +203,19 @@ def _warn_outside(campaign: Campaign, like: Layout) -> None:
 
 
 def _require_like(found: Layout, expected: Layout, where: str) -> None:
-    """Refuse a file on another grid, or with other steps, than the emulator learned from."""
+    """Refuse a file of other dims, masks or steps than the emulator learned from.
+
+    Fields may be on another grid, which is left to `transfer.on_grid`.
+    """
     for name, variable in expected.variables.items():
         other = found.variables[name]
-        if other.shape != variable.shape or other.dims != variable.dims:
+        if other.dims != variable.dims or (not variable.is_field and other.shape != variable.shape):
             raise DataError(
                 f"dims {dict(zip(other.dims, other.shape, strict=True))}",
                 where=f"{where}: variable {name}",
                 allowed=str(dict(zip(variable.dims, variable.shape, strict=True))),
             )
-    for dim, values in expected.coordinates.items():
-        here = np.asarray(found.coordinates.get(dim, values))
-        if not np.allclose(here, values, rtol=1e-4, atol=1e-4 * np.ptp(values)):
-            raise DataError(
-                f"other coordinates of {dim} than the emulator learned from", where=where,
-                fix="interpolate to the grid of the training data",
-            )  # fmt: skip
-    if found.mask != expected.mask:
+    if found.mask != expected.mask and found.grid == expected.grid:
         cells = [
             layout.grid_size if layout.valid is None else int(layout.valid.sum())
             for layout in (found, expected)

@@ -13,6 +13,7 @@ from scitoolkit.core.seeds import derive_seed
 from scitoolkit.emulation.checks import check_dims, check_guards, check_mask
 from scitoolkit.emulation.guards.axes import Grid
 from scitoolkit.emulation.models.config import FieldModelConfig
+from scitoolkit.emulation.models.padding import AnyPadding
 from scitoolkit.emulation.normalized_network import (
     NormalizedNetwork,
     Statistics,
@@ -135,13 +136,13 @@ def build(config: EmulationConfig, layout: Layout) -> Emulator:
     advance = replace(layout, outputs=now)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.seed, 0))
-        first = _regressor(config, advance, config.model, config.transport)
+        first = network_of(config, advance, config.model, config.transport)
         if config.diagnostic is None:
             return Emulator(layout, first, None, guards, determined)
         rest = tuple(v for v in layout.inputs if v.name not in layout.recurrent)
         diagnosed = tuple(v for v in layout.outputs if v.name in config.diagnostic.outputs)
         diagnose = replace(layout, inputs=(*now, *rest), outputs=diagnosed)
-        second = _regressor(config, diagnose, config.diagnostic.model, None)
+        second = network_of(config, diagnose, config.diagnostic.model, None)
         return Emulator(layout, first, second, guards, determined)
 
 
@@ -151,13 +152,26 @@ def grid_of(config: EmulationConfig, layout: Layout) -> Grid:
     return Grid(layout.grid, layout.coordinates, periodic, layout.weights())
 
 
-def _regressor(
-    config: EmulationConfig, layout: Layout, model: FieldModelConfig, carried: dict[str, int] | None
-) -> NormalizedNetwork:
-    padding = [config.boundary.get(dim, "zeros") for dim in layout.grid]
+def network_of(
+    config: EmulationConfig, layout: Layout, model: FieldModelConfig,
+    carried: dict[str, int] | None, *, padding: Sequence[AnyPadding] | None = None,
+    local: Layout | None = None,
+) -> NormalizedNetwork:  # fmt: skip
+    """Return an untrained network between the variables of a layout.
+
+    Args:
+        config: of the job.
+        layout: its inputs and outputs.
+        model: the network.
+        carried: {dim: cells} of the transport, None for none.
+        padding: one entry per grid dim; that of `config.boundary` unless given.
+        local: the layout of the slab that a process holds.
+    """
+    if padding is None:
+        padding = [config.boundary.get(dim, "zeros") for dim in layout.grid]
     outputs = channels_out(layout, residual=config.residual, transports=carried is not None)
     network = model.build(channels_in(layout, config.coordinates), outputs, padding)
     return NormalizedNetwork(
-        layout, network, coordinates=config.coordinates, residual=config.residual,
+        local or layout, network, coordinates=config.coordinates, residual=config.residual,
         carried=carried, padding=padding,
     )  # fmt: skip

@@ -47,8 +47,9 @@ class HistoryWindows(CampaignWindows):
 
 
 def make_loader(
-    data: Data, config: EmulationConfig, starts: np.ndarray, offsets: Sequence[int], *, train: bool
-) -> PlannedLoader:
+    data: Data, config: EmulationConfig, starts: np.ndarray, offsets: Sequence[int], *, train: bool,
+    box: Mapping[str, slice] | None = None,
+) -> PlannedLoader:  # fmt: skip
     """Return a loader of the windows that begin at `starts`.
 
     Args:
@@ -57,11 +58,14 @@ def make_loader(
         starts: first samples.
         offsets: samples of a window, relative to its start.
         train: shuffled, and every window `config.repeats` times an epoch.
+        box: the part of the fields that this process holds of all samples; None where it has whole
+            fields of its share of the samples.
     """
-    windows = data.source(starts, offsets, config.repeats if train else 1)
+    windows = data.source(starts, offsets, config.repeats if train else 1, box)
     if data.layout.earlier:
         windows = HistoryWindows(windows, offsets, data.layout.earlier, config.data.lead)
     return PlannedLoader(
         windows, config.training.batch_size, seed=config.training.seed, buffer=config.buffer,
-        shuffle="exact" if train else False, rank=current_rank(), world_size=world_size(),
+        shuffle="exact" if train else False, rank=0 if box else current_rank(),
+        world_size=1 if box else world_size(),
     )  # fmt: skip

@@ -13,12 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.emulation.models.padding import Padding
+from scitoolkit.emulation.models.padding import AnyPadding as Padding
+from scitoolkit.emulation.models.padding import SharedDim
 from scitoolkit.emulation.models.transport import transport
 from scitoolkit.emulation.variables import Layout, Variable, cell_widths
 
 VECTOR_CHANNELS = 32
 """Vector inputs longer than this are projected to so many channels."""
+
+MEASURED = ("mean", "scale", "out_mean", "out_scale")
+"""Buffers of what normalises; the others follow from the grid."""
 
 POOL_CHANNELS = 64
 """Channels that vector outputs are read off, as their mean and root mean square over the grid."""
@@ -165,7 +169,7 @@ class NormalizedNetwork(nn.Module):
         if self.vectors_out:
             first_vector = len(self.fields_out) + len(carried) * self.space * self.transports
             pooled = channels[:, first_vector:]
-            vector = pooled if self.pool is None else self.pool(_pool(pooled))
+            vector = pooled if self.pool is None else self.pool(self._pool(pooled))
             first = 0
             for i in self.vectors_out:
                 variable = self.layout.outputs[i]
@@ -190,17 +194,20 @@ class NormalizedNetwork(nn.Module):
             fields = transport(fields, moves, self.reach, self.padding)
         return {i: fields[:, channel] for channel, i in enumerate(which)}
 
+    def _pool(self, channels: Tensor) -> Tensor:
+        """Return (B, 2 C): mean and root mean square over the grid."""
+        flat = channels.flatten(2)
+        means = torch.cat([flat.mean(2), (flat * flat).mean(2)], 1)
+        for shared in (p for p in self.padding if isinstance(p, SharedDim)):
+            means = shared.sum(means) / shared.size
+        mean, square = means.chunk(2, 1)
+        return torch.cat([mean, square.add(1e-12).sqrt()], 1)
+
     @staticmethod
     def _select(values: Tensor, fields: bool, variables: Sequence[Variable]) -> Tensor:
         """Return the entries of the fields, or of the vectors."""
         parts = values.split([v.size for v in variables])
         return torch.cat([p for p, v in zip(parts, variables, strict=True) if v.is_field == fields])
-
-
-def _pool(channels: Tensor) -> Tensor:
-    """Return (B, 2 C): mean and root mean square over the grid."""
-    flat = channels.flatten(2)
-    return torch.cat([flat.mean(2), (flat * flat).mean(2).add(1e-12).sqrt()], 1)
 
 
 def channels_out(layout: Layout, *, residual: bool, transports: bool) -> int:

@@ -36,9 +36,11 @@ from scitoolkit.emulation.invariants import (
 )
 from scitoolkit.emulation.loading import make_loader
 from scitoolkit.emulation.prediction import predict_file
+from scitoolkit.emulation.spatial.slab_training import Slab
 from scitoolkit.emulation.statistics import Found, find_statistics
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
+from scitoolkit.emulation.transfer import on_grid
 from scitoolkit.io.campaign.leaks import require_no_leak
 from scitoolkit.io.campaign.split import SplitRows
 from scitoolkit.io.fields import write_fields
@@ -127,7 +129,8 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
     saved = set(job.emulator.state_dict())
     derived = {n for n, _ in job.emulator.named_buffers()} - saved
     best = {n: t for n, t in best_weights(run.checkpoints).items() if n not in derived}
-    job.emulator.load_state_dict(best)
+    # Processes that hold slabs save no positions: they are those of the whole grid.
+    job.emulator.load_state_dict({**job.emulator.state_dict(), **best})
     model = ModelFolder.create(run)
     surrogate.save(job.emulator.cpu(), model.path, config.weights_dtype)
     record = {
@@ -163,6 +166,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
         edges = model.record()["parts"]["test"]
         blocks = [range(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
     try:
+        emulator = on_grid(emulator, config, opened.layout, opened.where)
         intervals = None if config.uncertainty is None else Intervals.load(model.path)
         found = Evaluation(emulator, opened, blocks, config, intervals)
         results, fields = report.make(found, config.workflow)
@@ -241,11 +245,17 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
     statistics = find_statistics(data, parts["train"], config, cache=cache, sample=sample)
     emulator.set_statistics(statistics.statistics)
     weights = torch.from_numpy(cell_weights(data.layout.weights(), config.wall_weight))
+    modelled, box = emulator, None
+    if config.training.divides_fields and world_size() > 1:
+        slab = Slab(config, data.layout)
+        parts_of = [slab.emulator(member) for member in members_of(emulator)]
+        modelled = Ensemble(parts_of) if isinstance(emulator, Ensemble) else parts_of[0]
+        weights, box = slab.on_grid(weights), {slab.dim: slab.cells}
     tasks = [
-        EmulationTask(member, rollout, Symmetries(config.symmetries, data.layout), weights)
-        for member in members_of(emulator)
+        EmulationTask(member, rollout, Symmetries(config.symmetries, member.layout), weights)
+        for member in members_of(modelled)
     ]
-    task = EnsembleTask(emulator, tasks) if isinstance(emulator, Ensemble) else tasks[0]
+    task = EnsembleTask(modelled, tasks) if isinstance(modelled, Ensemble) else tasks[0]
     loaders = {}
     for name in ("train", "validation"):
         if not len(parts[name]):
@@ -261,5 +271,5 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
                 f"{before + offsets[-1] + 1}", where=data.where,
                 fix="a larger part, or fewer rollout.steps",
             )  # fmt: skip
-        loaders[name] = make_loader(data, config, starts, offsets, train=name == "train")
+        loaders[name] = make_loader(data, config, starts, offsets, train=name == "train", box=box)
     return Prepared(data, parts, emulator, task, loaders, statistics)

@@ -16,6 +16,7 @@ from scitoolkit.emulation.data import Data, open_data
 from scitoolkit.emulation.ensemble import AnyEmulator
 from scitoolkit.emulation.intervals import Intervals, member_statistics
 from scitoolkit.emulation.rollout import Frames, jitter_of, rollout, rollout_members, step_once
+from scitoolkit.emulation.transfer import on_grid
 from scitoolkit.emulation.variables import Layout
 from scitoolkit.io.stream import StreamedVariable, stream_fields
 
@@ -62,6 +63,7 @@ def predict_file(
     steps = config.rollout.predict if steps is None else steps
     rolled = bool(emulator.layout.state) and config.data.lead > 0 and steps > 0
     try:
+        emulator = on_grid(emulator, config, data.layout, data.where)
         if rolled:
             samples = _rolled(emulator, config, data, steps, intervals)
             times = _future(data, steps, config.data.lead)

@@ -13,10 +13,16 @@ from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.log import get_logger
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, FieldSplits
+from scitoolkit.forecasting.fields import VARIABLE
 from scitoolkit.forecasting.forecasters.base import ForecasterConfig, Setting, forecasters
 from scitoolkit.forecasting.forecasters.climatology import resolvable_harmonics
 from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
-from scitoolkit.forecasting.forecasters.stacking import StackingConfig, combined, convex_weights
+from scitoolkit.forecasting.forecasters.stacking import (
+    StackingConfig,
+    combined,
+    error_products,
+    least_convex,
+)
 from scitoolkit.forecasting.judging import UNSTABLE, Fold, Judge, blocked, overall, thinned
 from scitoolkit.forecasting.windows import Array, join_windows
 
@@ -84,7 +90,8 @@ def setting_of(
 ) -> Setting:
     """Return the setting, with the most harmonics that the calendar resolves."""
     years = np.concatenate([s.years for s in data.segments(parts.fit_steps)])
-    whole = bool(data.grid.values.all())
+    # Variables one after another are no dim of space: points lack neighbours across them.
+    whole = bool(data.grid.values.all()) and VARIABLE not in data.grid.dims
     return Setting(
         inputs=config.inputs, leads=config.leads, weights=data.weights / data.weights.mean(),
         rank=rank, harmonics=min(max(config.harmonics), resolvable_harmonics(years)),
@@ -232,15 +239,17 @@ class Chooser:
     ) -> tuple[Entry, Array] | None:
         """Return the stacking and its errors, each fold's with the weights of the others."""
         weights = self.setting.weights
-        crossed = []
-        for i in range(len(self.folds)):
-            others = [join_windows([p for j, p in enumerate(e) if j != i]) for e in errors]
-            found = convex_weights(np.stack(others), weights)
-            crossed.append(combined(np.stack([e[i] for e in errors]), found))
+        folds = [np.stack(fold) for fold in zip(*errors, strict=True)]
+        products = [error_products(fold, weights) for fold in folds]
+        total = np.sum(products, axis=0)
+        crossed = [
+            combined(fold, least_convex(total - own))
+            for fold, own in zip(folds, products, strict=True)
+        ]  # fmt: skip
         error = overall(crossed, weights)
         if error > (1 - STACKING_GAIN) * ranked[0].error:
             return None
-        final = convex_weights(np.stack([join_windows(e) for e in errors]), weights)
+        final = least_convex(total)
         used = [k for k in range(len(ranked)) if (final[:, k] > 0).any()]
         config = StackingConfig(
             members=[ranked[k].config for k in used], weights=final[:, used].tolist()

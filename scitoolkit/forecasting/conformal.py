@@ -59,6 +59,49 @@ def rolling_intervals(
     return low, high
 
 
+def width_factors(
+    error: Array, low: Array, high: Array, weights: Array, starts: np.ndarray, *,
+    level: float = 0.9, rate: float = 0.2,
+) -> Array:  # fmt: skip
+    """Return (window, lead) factors of the widths of given intervals, known when each was issued.
+
+    A factor grows after forecasts that missed on more than their share of the area and shrinks
+    after those that missed on less. Only errors whose time has come count.
+
+    Args:
+        error: (window, lead, cell) truth - forecast; NaN where the truth is not known.
+        low, high: (lead, cell) offsets of the intervals, below and above 0.
+        weights: (cell,) area weights.
+        starts: (window,) ascending first steps of the windows.
+        level: wanted coverage.
+        rate: change of the logarithm of a factor per share of area that was missed too much.
+
+    Source:
+        Online quantile tracking, Angelopoulos et al. 2023, arXiv:2307.16895, in the logarithm.
+
+    Example:
+        >>> error = np.full((200, 1, 1), 2.0) * np.where(np.arange(200) % 2, 1, -1)[:, None, None]
+        >>> bound = np.ones((1, 1))
+        >>> found = width_factors(error, -bound, bound, np.ones(1), np.arange(200))
+        >>> float(found[0, 0]), bool(1.5 < found[-1, 0] < 2.5)
+        (1.0, True)
+    """
+    share, factors = weights / weights.sum(), np.ones(error.shape[:2])
+    for lead in range(error.shape[1]):
+        below, above = np.minimum(low[lead], -1e-300), np.maximum(high[lead], 1e-300)
+        with np.errstate(invalid="ignore"):
+            reach = np.maximum(error[:, lead] / above, error[:, lead] / below)
+        logarithm, known = 0.0, 0
+        for i, start in enumerate(starts):
+            while known < i and starts[known] + lead + 1 <= start:
+                missed = float((reach[known] > factors[known, lead]) @ share)
+                if np.isfinite(reach[known]).all():
+                    logarithm += rate * (missed - (1 - level))
+                known += 1
+            factors[i, lead] = np.exp(np.clip(logarithm, -1.6, 1.6))
+    return factors
+
+
 def _tails(errors: Array, miss_rate: Array) -> tuple[Array, Array]:
     """Return both quantiles per channel, with the finite-sample correction of conformal sets."""
     count = len(errors)

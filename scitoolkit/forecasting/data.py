@@ -11,7 +11,13 @@ import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.forecasting.config import FieldConfig, ForecastingConfig
-from scitoolkit.forecasting.field_matrix import area_weights, find_latitude
+from scitoolkit.forecasting.field_matrix import (
+    FieldReader,
+    area_weights,
+    find_latitude,
+    parse_bytes,
+)
+from scitoolkit.forecasting.field_store import allocate, row_blocks
 from scitoolkit.forecasting.simulations import fields_of
 from scitoolkit.forecasting.windows import Array, Series, Windows
 from scitoolkit.io.campaign.index import SampleIndex
@@ -23,7 +29,7 @@ from scitoolkit.io.time_axis import decimal_years, read_time_axis
 
 @dataclass(frozen=True)
 class FieldData:
-    """A field in memory as (time, cell), and the inverse map to its grid.
+    """A field as (time, cell), and the inverse map to its grid.
 
     Attributes:
         series: values (time, cell) of the unmasked cells, and decimal years.
@@ -36,6 +42,7 @@ class FieldData:
         units: unit of the values, "" when unknown.
         partly_missing: cells left out although some of their times hold values.
         simulations: the steps of each simulation; they follow one another in the series.
+        memory: bytes from which arrays of the field are kept in files.
     """
 
     series: Series
@@ -48,10 +55,11 @@ class FieldData:
     units: str
     partly_missing: int
     simulations: tuple[range, ...] = ()
+    memory: int = 2**62
 
     def to_grid(self, values: Array, dims: Sequence[str]) -> xr.DataArray:
         """Return (*dims, *space) with NaN at masked cells from (..., cell)."""
-        return to_grid(self.grid, values, dims)
+        return to_grid(self.grid, values, dims, self.memory)
 
     def segments(self, steps: range) -> list[Series]:
         """Return the unbroken stretches of some steps."""
@@ -59,17 +67,32 @@ class FieldData:
         return [Series(self.series.values[a:b], self.series.years[a:b]) for a, b in pairwise(cuts)]
 
 
-def to_grid(grid: xr.DataArray, values: Array, dims: Sequence[str]) -> xr.DataArray:
-    """Return (*dims, *space) on the grid of a mask, NaN where it is False."""
-    full = np.full((*values.shape[:-1], grid.size), np.nan, dtype=np.float32)
-    full[..., grid.values.ravel()] = values
+def to_grid(
+    grid: xr.DataArray, values: Array, dims: Sequence[str], memory: int = 2**62
+) -> xr.DataArray:
+    """Return (*dims, *space) on the grid of a mask, NaN where it is False.
+
+    Args:
+        grid: (*space) bool.
+        values: (..., cell) at its true cells.
+        dims: names of the leading dims.
+        memory: bytes from which the result is kept in a file.
+    """
+    outer, mask = values.shape[:-1], grid.values.ravel()
+    flat = values.reshape(-1, values.shape[-1])
+    full = allocate((len(flat), grid.size), np.float32, memory)
+    for rows in row_blocks(len(full), 4 * grid.size, memory):
+        full[rows] = np.nan
+        full[rows, mask] = flat[rows]
     return xr.DataArray(
-        full.reshape(values.shape[:-1] + grid.shape), dims=(*dims, *grid.dims), coords=grid.coords
+        full.reshape(outer + grid.shape), dims=(*dims, *grid.dims), coords=grid.coords
     )
 
 
 def read_field(config: FieldConfig, grid: xr.DataArray | None = None) -> FieldData:
-    """Read a field whole, as float64 columns.
+    """Read a field as float64 columns, a block of times at a time.
+
+    What is larger than `config.memory` lies in files of the temporary folder.
 
     Args:
         config: which field.
@@ -78,13 +101,15 @@ def read_field(config: FieldConfig, grid: xr.DataArray | None = None) -> FieldDa
     Raises:
         DataError: what is wrong with the file, the variable, its times, units or grid.
     """
-    several = [_stretch(field, where) for where, field in fields_of(config)]
-    field, values, space = several[0].field, several[0].values, several[0].space
+    memory = parse_bytes(config.memory, key="data.memory")
+    several = [_stretch(field, where, memory) for where, field in fields_of(config)]
+    field, space = several[0].field, several[0].space
     where = str(config.path)
-    if len(several) > 1:
-        values = np.concatenate([s.values for s in several])
-    finite = np.isfinite(values)
-    mask = finite.all(axis=0) if grid is None else _mask_of(grid, field, space, finite, where)
+    found = _Finite(
+        np.any([s.finite.sometimes for s in several], axis=0),
+        np.all([s.finite.always for s in several], axis=0),
+    )
+    mask = found.always if grid is None else _mask_of(grid, field, space, found.always, where)
     if not mask.any():
         raise DataError(
             "no cell holds values at all times", where=f"{where}: variable {field.name}",
@@ -101,33 +126,58 @@ def read_field(config: FieldConfig, grid: xr.DataArray | None = None) -> FieldDa
     first = np.cumsum([0, *(len(s.values) for s in several)]).tolist()
     breakpoints = [at + b for at, s in zip(first, several, strict=False) for b in s.breakpoints]
     return FieldData(
-        series=Series(values[:, mask].astype(np.float64), decimal_years(times.values)),
+        series=Series(_columns(several, mask, memory), decimal_years(times.values)),
         times=times, grid=cells, weights=_area_weights(cells)[mask],
         breakpoints=tuple(sorted({*breakpoints, *first[1:-1]})), time_name=time,
         name=str(field.name), units=str(field.attrs.get("units", config.units or "")),
-        partly_missing=int((finite.any(axis=0) & ~finite.all(axis=0)).sum()),
-        simulations=tuple(range(a, b) for a, b in pairwise(first)),
+        partly_missing=int((found.sometimes & ~found.always).sum()),
+        simulations=tuple(range(a, b) for a, b in pairwise(first)), memory=memory,
     )  # fmt: skip
+
+
+def _columns(several: list[_Stretch], mask: np.ndarray, memory: int) -> Array:
+    """Return the unmasked cells of all simulations, (time, cell); what was read is let go."""
+    rows, cells = sum(len(s.values) for s in several), int(mask.sum())
+    if len(several) == 1 and mask.all() and several[0].values.dtype == np.float64:
+        return several[0].values
+    out = allocate((rows, cells), np.float64, memory)
+    at = 0
+    for stretch in several:
+        values = stretch.values
+        for part in row_blocks(len(values), 8 * cells, memory):
+            out[at + part.start : at + part.stop] = values[part][:, mask]
+        at += len(values)
+    return out
+
+
+@dataclass(frozen=True)
+class _Finite:
+    """Which cells, (cell,) bool, hold values at some time, and at all times."""
+
+    sometimes: np.ndarray
+    always: np.ndarray
 
 
 @dataclass(frozen=True)
 class _Stretch:
-    """A simulation in memory.
+    """A simulation as it was read.
 
     Attributes:
         field: (time, *space) coordinates and attributes; of its values only the shape counts.
         values: (time, cell).
+        finite: cells that hold values.
     """
 
     field: xr.DataArray
     values: np.ndarray
+    finite: _Finite
     times: xr.DataArray
     time: str
     space: tuple[str, ...]
     breakpoints: tuple[int, ...]
 
 
-def _stretch(field: xr.DataArray, where: str) -> _Stretch:
+def _stretch(field: xr.DataArray, where: str, memory: int) -> _Stretch:
     """Read a simulation."""
     check = check_field(field, where=where)
     if check.infinite:
@@ -135,11 +185,24 @@ def _stretch(field: xr.DataArray, where: str) -> _Stretch:
     axis = read_time_axis(field)
     time, space = time_dim(field), spatial_dims(field)
     _only_time_and_space(field, time, space, where)
-    field = field.transpose(time, *space).load()
+    field = field.transpose(time, *space)
     _no_empty_steps(check.empty_steps, field, where)
     times = field[time] if time in field.coords else xr.DataArray(axis.days, dims=time, name=time)
-    values = field.values.reshape(field.sizes[time], -1)
-    return _Stretch(field, values, times, time, space, axis.breakpoint_indices)
+    values, finite = _read(FieldReader(field, time, space), memory)
+    return _Stretch(field, values, finite, times, time, space, axis.breakpoint_indices)
+
+
+def _read(reader: FieldReader, memory: int) -> tuple[np.ndarray, _Finite]:
+    """Return the rows of a field, and the cells that hold values."""
+    found = _Finite(np.zeros(reader.num_cells, bool), np.ones(reader.num_cells, bool))
+    dtype = reader.da.dtype if reader.da.dtype.kind == "f" else np.dtype(np.float64)
+    values = allocate((reader.num_times, reader.num_cells), dtype, memory)
+    for first, block in reader.blocks(reader.rows_within(memory) or 1):
+        values[first : first + len(block)] = block
+        finite = np.isfinite(block)
+        np.logical_or(found.sometimes, finite.any(axis=0), out=found.sometimes)
+        np.logical_and(found.always, finite.all(axis=0), out=found.always)
+    return values, found
 
 
 def _only_time_and_space(field: xr.DataArray, time: str, space: tuple[str, ...], where: str):
@@ -162,7 +225,7 @@ def _no_empty_steps(empty: Sequence[int], field: xr.DataArray, where: str) -> No
 
 
 def _mask_of(
-    grid: xr.DataArray, field: xr.DataArray, space: tuple[str, ...], finite: np.ndarray, where: str
+    grid: xr.DataArray, field: xr.DataArray, space: tuple[str, ...], always: np.ndarray, where: str
 ) -> np.ndarray:
     shape = tuple(field.sizes[d] for d in space)
     if shape != grid.shape:
@@ -178,8 +241,8 @@ def _mask_of(
                     where=f"{where}: variable {field.name}",
                 )
     mask = grid.values.ravel()
-    if not finite[:, mask].all():
-        count = int((~finite[:, mask]).any(axis=0).sum())
+    if not always[mask].all():
+        count = int((~always[mask]).sum())
         raise DataError(
             f"{count} cells that the surrogate needs hold missing values",
             where=f"{where}: variable {field.name}",

@@ -10,8 +10,9 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, Verdict, number
-from scitoolkit.forecasting import metrics
+from scitoolkit.forecasting import metrics, scores
 from scitoolkit.forecasting.data import FieldData
+from scitoolkit.forecasting.fields import CodedField, named_parts, unit_of
 from scitoolkit.forecasting.forecasters import Forecaster
 from scitoolkit.forecasting.intervals import QUANTILES
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
@@ -27,24 +28,30 @@ class Evaluation:
     """A surrogate and its baselines on test windows.
 
     Attributes:
-        surrogate: what is evaluated. field: the data. windows: of the test part.
+        surrogate: what is evaluated. coded: the field. windows: of the test part.
         baselines: fitted baselines. record: what was found while fitting.
+        adaptive: whether intervals follow the errors of earlier test windows.
     """
 
     surrogate: ForecastSurrogate
-    field: FieldData
+    coded: CodedField
     windows: Windows
     baselines: Mapping[str, Forecaster]
     record: Mapping[str, Any]
+    adaptive: bool = False
 
     def results(self, workflow: str) -> tuple[Results, xr.Dataset]:
         """Return the results, and the fields that their maps show."""
-        self.truth: Array = self.windows.targets()
-        self.forecasts: dict[str, Array] = {
+        self.field: FieldData = self.coded.data
+        # Modes and intervals belong to coded values, scores to those of the file.
+        self.own: dict[str, Array] = {
             name: m.predict(self.windows) for name, m in self.baselines.items()
         }
-        self.forecasts[SURROGATE] = self.surrogate.forecast(self.windows)
-        self.unit: str = self.field.units
+        self.own[SURROGATE] = self.surrogate.forecast(self.windows)
+        self.truth: Array = self._shown(self.windows.targets())
+        self.forecasts: dict[str, Array] = {n: self._shown(f) for n, f in self.own.items()}
+        self.climatology: Array = self.surrogate.climatology.predict(self.windows)
+        self.unit: str = unit_of(self.surrogate.coding)
         weights = self.surrogate.weights
         self.rmse: dict[str, Array] = {
             name: metrics.rmse_per_lead(self.truth, forecast, weights)
@@ -52,28 +59,37 @@ class Evaluation:
         }
         self.floor: Array = self._floor()
         maps = self._fields()
-        scores = self._scores()
+        found = self._scores()
         return Results(
             title=f"{workflow}: forecasts of {self.field.name}, {self.windows.leads} steps ahead",
             verdict=self._verdict(),
-            summary=self._summary(scores),
-            metrics=scores,
-            units={name: self.unit for name in scores if name.startswith(("rmse", "crps"))},
-            tables=[self._rmse_table(), self._r2_table(), self._selection(), self._base_table(),
-                    self._pod_table()],
+            summary=self._summary(found),
+            metrics=found,
+            units={name: self.unit for name in found if name.startswith(("rmse", "crps"))},
+            tables=[self._rmse_table(), *self._variables(), self._score_table(),
+                    self._r2_table(), self._selection(), self._base_table(), self._pod_table()],
             figures=[self._skill(), self._calibration(), self._spectrum(), *self._maps(maps)],
         ), maps  # fmt: skip
 
+    def _shown(self, coded: Array) -> Array:
+        """Return coded values as they are scored: several variables by their deviations."""
+        several = len(self.surrogate.coding.variables) > 1
+        return coded if several else self.coded.physical(coded, self.windows)
+
     def _floor(self) -> Array:
         """Return (lead,) RMSE of the truth's own projection on the modes: a subspace's limit."""
-        anomaly = self.truth - self.surrogate.climatology.predict(self.windows)
+        anomaly = self.windows.targets() - self.climatology
         kept = self.surrogate.project(anomaly) @ self.surrogate.modes
-        return metrics.rmse_per_lead(anomaly, kept, self.surrogate.weights)
+        shown = self._shown(self.climatology + kept)
+        return metrics.rmse_per_lead(self.truth, shown, self.surrogate.weights)
 
     def _bounds(self, level: float) -> tuple[Array, Array]:
         low, high = self.surrogate.intervals(level)
-        centre = self.forecasts[SURROGATE]
-        return centre + low, centre + high
+        if self.adaptive:
+            factors = self.surrogate.factors(self.windows, level)[..., None]
+            low, high = factors * low, factors * high
+        centre = self.own[SURROGATE]
+        return self._shown(centre + low), self._shown(centre + high)
 
     def _coverage(self, level: float) -> float:
         low, high = self._bounds(level)
@@ -86,11 +102,14 @@ class Evaluation:
         out = []
         weights = self.surrogate.weights / self.surrogate.weights.sum()
         levels = np.linspace(0.05, 0.95, 10)
+        rows = self.surrogate.quantiles
+        steps = np.stack([[np.interp(q, QUANTILES, row) for row in rows] for q in levels])
+        dressed = [
+            self._shown(self.own[SURROGATE] + own[:, None] * self.surrogate.spread)
+            for own in steps
+        ]  # fmt: skip
         for lead in range(self.windows.leads):
-            steps = np.interp(levels, QUANTILES, self.surrogate.quantiles[lead])
-            members = self.forecasts[SURROGATE][:, lead] + (
-                steps[:, None, None] * self.surrogate.spread
-            )
+            members = np.stack([member[:, lead] for member in dressed])
             out.append(
                 float((metrics.crps_ensemble(self.truth[:, lead], members) @ weights).mean())
             )
@@ -99,14 +118,14 @@ class Evaluation:
     def _scores(self) -> dict[str, float | int | str | None]:
         own = self.forecasts[SURROGATE]
         acc = metrics.anomaly_correlation(
-            self.truth, own, self.surrogate.climatology.predict(self.windows),
-            self.surrogate.weights,
-        )  # fmt: skip
-        truth, forecast = (self._coefficients(x) for x in (self.truth, own))
-        scores: dict[str, float | int | str | None] = {
+            self.truth, own, self._shown(self.climatology), self.surrogate.weights
+        )
+        targets = self.windows.targets()
+        truth, forecast = (self._coefficients(x) for x in (targets, self.own[SURROGATE]))
+        found: dict[str, float | int | str | None] = {
             f"rmse_lead{lead + 1}": number(v) for lead, v in enumerate(self.rmse[SURROGATE])
         }
-        scores |= {
+        found |= {
             "rmse": _overall(self.rmse[SURROGATE]),
             "r2_uniform": number(metrics.r2_uniform(truth, forecast)),
             "r2_variance_weighted": number(metrics.r2_variance_weighted(truth, forecast)),
@@ -116,23 +135,23 @@ class Evaluation:
             "test_windows": len(self.windows),
         }
         if _DAMPED in self.rmse:
-            scores["rmse_damped_anomaly"] = _overall(self.rmse[_DAMPED])
+            found["rmse_damped_anomaly"] = _overall(self.rmse[_DAMPED])
             ratio = self.rmse[SURROGATE] / np.maximum(self.rmse[_DAMPED], 1e-300)
-            scores["largest_ratio_to_damped_anomaly"] = number(ratio.max())
-        return scores
+            found["largest_ratio_to_damped_anomaly"] = number(ratio.max())
+        return found
 
     def _coefficients(self, values: Array) -> Array:
         return self.surrogate.project(values)
 
-    def _summary(self, scores: Mapping[str, Any]) -> list[str]:
+    def _summary(self, found: Mapping[str, Any]) -> list[str]:
         unit = f" {self.unit}" if self.unit else ""
         lines = [
-            f"Test RMSE over {self.windows.leads} leads: {scores['rmse']:.4g}{unit} "
-            f"({len(self.windows)} windows, area-weighted).",
+            f"Test RMSE over {self.windows.leads} leads: {found['rmse']:.4g}{unit} "
+            f"({len(self.windows)} windows, area-weighted){self._best_other()}.",
             self._chosen(),
             *self._network(),
-            *self._beaten_by(),
         ]
+        lines += [f"Warning: {line}." for line in self.record.get("warnings", [])]
         if self.field.partly_missing:
             lines.append(
                 f"{self.field.partly_missing} cells with values at some times only are left out."
@@ -168,26 +187,57 @@ class Evaluation:
             f"{found['validation_without']:.4g} without; it is not used."
         ]
 
-    def _beaten_by(self) -> list[str]:
-        """Return a line when a forecast of the table is better on the test part."""
-        overall = {name: _overall(values) for name, values in self.rmse.items()}
-        best = min(overall, key=lambda name: overall[name])
-        if overall[best] >= overall[SURROGATE]:
-            return []
+    def _best_other(self) -> str:
+        """Return the best baseline on the test part, and whether the difference is noise."""
+        others = {n: _overall(values) for n, values in self.rmse.items() if n != SURROGATE}
+        if not others:
+            return ""
+        best = min(others, key=lambda name: others[name])
         low, high = self._difference(best)
+        better = _overall(self.rmse[SURROGATE]) <= others[best]
         noise = "within noise" if low <= 0 <= high else "beyond noise"
-        return [
-            f"On the test part {best} is better: {overall[best]:.4g} ({noise}: 90 % of block "
-            f"bootstrap differences of RMSE lie in {low:.2g} to {high:.2g})."
-        ]
+        return (
+            f"; {'best baseline' if better else 'better'}: {best}, {others[best]:.4g} ({noise}: "
+            f"90 % of block bootstrap differences of RMSE lie in {low:.2g} to {high:.2g})"
+        )
 
     def _difference(self, other: str) -> tuple[float, float]:
         """Return the 90 % interval of our RMSE minus another's, over blocks of test windows."""
-        ours, theirs = (
-            ((self.truth - self.forecasts[name]) ** 2).mean(axis=1) @ self.surrogate.weights
-            for name in (SURROGATE, other)
-        )
+        ours, theirs = (self._squares(self.forecasts[name]) for name in (SURROGATE, other))
         return metrics.rmse_difference(ours, theirs, 2 * self.windows.leads)
+
+    def _squares(self, forecast: Array) -> Array:
+        """Return (window,) area-weighted mean squared errors over all leads."""
+        share = self.surrogate.weights / self.surrogate.weights.sum()
+        return ((self.truth - forecast) ** 2).mean(axis=1) @ share
+
+    def _score_table(self) -> Table:
+        weights, climatology = self.surrogate.weights, self._shown(self.climatology)
+        reference, away = self._squares(climatology), self.truth - climatology
+        scale = float(np.sqrt(reference.mean()))
+        rows: list[list[Any]] = []
+        for name, forecast in self.forecasts.items():
+            own, low, high = scores.skill(
+                self._squares(forecast), reference, 2 * self.windows.leads
+            )
+            acc = metrics.anomaly_correlation(self.truth, forecast, climatology, weights)
+            spectrum = scores.spectral_error(self.truth, forecast, self.field.grid.shape)
+            rows.append([
+                name, number(own), number(low), number(high), number(acc[-1]),
+                number(scores.extremes(away, forecast - climatology)),
+                None if spectrum is None else number(spectrum),
+                number(scores.valid_steps(self.truth, forecast, weights, scale)),
+            ])  # fmt: skip
+        return Table(
+            title="Skill on the test part",
+            columns=["forecast", "skill", "5 %", "95 %", f"ACC at lead {self.windows.leads}",
+                     "extremes", "spectrum", "valid leads"], rows=rows,
+            note="Skill: 1 - RMSE / RMSE of the climatology, with a 90 % interval by bootstrap "
+            "of blocks of windows. Extremes: symmetric extremal dependence index of the upper and "
+            "lower 5 % of anomalies (1 perfect, 0 chance). Spectrum: root mean square of log10 of "
+            "the ratio of power spectra at the last lead (0 perfect; grids without mask). Valid "
+            "leads: median number of leads before the error exceeds 0.4 deviations of the truth.",
+        )  # fmt: skip
 
     def _verdict(self) -> Verdict | None:
         overall = {name: _overall(values) for name, values in self.rmse.items()}
@@ -216,10 +266,34 @@ class Evaluation:
             f"floor: {', '.join(f'{v:.3g}' for v in limit[1:])}.",
         )
 
+    def _variables(self) -> list[Table]:
+        """Return a table of the RMSE of each variable in its unit, where there are several."""
+        parts = named_parts(self.surrogate.coding)
+        if len(parts) == 1:
+            return []
+        truth, rows = self.coded.physical(self.windows.targets(), self.windows), []
+        for name, own in self.own.items():
+            forecast = self.coded.physical(own, self.windows)
+            found = [
+                metrics.rmse_per_lead(
+                    truth[..., at], forecast[..., at], self.surrogate.weights[at]
+                )
+                for _, _, at in parts
+            ]  # fmt: skip
+            rows.append([name, *(number(_overall(values)) for values in found)])
+        titles = [f"{name} [{unit}]" if unit else name for name, unit, _ in parts]
+        return [
+            Table(
+                title="RMSE of each variable over all leads", columns=["forecast", *titles],
+                rows=rows, best="min",
+                note="Elsewhere every variable counts in units of its deviation on the train part.",
+            )
+        ]  # fmt: skip
+
     def _r2_table(self) -> Table:
-        truth = self._coefficients(self.truth)
+        truth = self._coefficients(self.windows.targets())
         rows: list[list[Any]] = []
-        for name, forecast in self.forecasts.items():
+        for name, forecast in self.own.items():
             coefficients = self._coefficients(forecast)
             per_mode = np.nanmean(metrics.r2_per_output(truth, coefficients), axis=0)
             rows.append([

@@ -11,14 +11,21 @@ import numpy as np
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.forecasting.choosing import Chooser, Entry, Selection, setting_of
+from scitoolkit.forecasting.coding import Coding
 from scitoolkit.forecasting.config import ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, FieldSplits
+from scitoolkit.forecasting.fields import CodedField, unit_of
 from scitoolkit.forecasting.forecasters.base import Forecaster, ForecasterConfig
-from scitoolkit.forecasting.forecasters.climatology import Climatology, ClimatologyConfig
+from scitoolkit.forecasting.forecasters.climatology import (
+    AnomalyPersistenceConfig,
+    Climatology,
+    ClimatologyConfig,
+)
 from scitoolkit.forecasting.forecasters.damped_anomaly import MemoryConfig
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection, LstmCorrectionConfig
 from scitoolkit.forecasting.intervals import error_model
 from scitoolkit.forecasting.metrics import rmse_per_lead
+from scitoolkit.forecasting.network_config import FIXED_BASES
 from scitoolkit.forecasting.pod import POD
 from scitoolkit.forecasting.selection import lead_factors
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
@@ -35,27 +42,31 @@ class Prepared:
     """What is known before the networks are trained.
 
     Attributes:
-        data: the field. parts: its division. pod: of the training part.
+        data: the field, coded. coding: its code. parts: its division. pod: of the training part.
         selection: the closed forms that were compared.
         modes: (mode, cell), orthonormal under the area weights.
         correction: untrained networks on the chosen closed form, which is fitted to the train
             part; None where no network is wanted.
+        warnings: of the field.
     """
 
     data: FieldData
+    coding: Coding
     parts: FieldSplits
     pod: POD
     selection: Selection
     modes: Array
     correction: LstmCorrection | None
+    warnings: tuple[str, ...] = ()
 
 
-def prepare(data: FieldData, parts: FieldSplits, config: ForecastingConfig) -> Prepared:
+def prepare(field: CodedField, parts: FieldSplits, config: ForecastingConfig) -> Prepared:
     """Choose the closed form on train + validation, never on test; make the networks, untrained.
 
     What the networks correct is fitted to the train part alone, so that the correction can be
     judged on validation.
     """
+    data = field.data
     if not len(parts.windows["validation"]):
         raise DataError("the validation part holds no window", fix="a larger split.validation")
     rank = config.pod.rank if isinstance(config.pod.rank, int) else 1
@@ -65,7 +76,9 @@ def prepare(data: FieldData, parts: FieldSplits, config: ForecastingConfig) -> P
     selection = _select(Chooser(data, parts, setting, config), config)
     modes = pod.modes_.values.reshape(pod.rank_, -1)[:, data.grid.values.ravel()]
     norm = np.sqrt((modes**2 * setting.weights).sum(axis=1, keepdims=True))
-    prepared = Prepared(data, parts, pod, selection, modes / norm, None)
+    prepared = Prepared(
+        data, field.physical.coding, parts, pod, selection, modes / norm, None, field.warnings
+    )
     if config.model.name != "none":
         prepared.correction = begin_network(prepared, config)
     return prepared
@@ -73,11 +86,11 @@ def prepare(data: FieldData, parts: FieldSplits, config: ForecastingConfig) -> P
 
 def _select(chooser: Chooser, config: ForecastingConfig) -> Selection:
     """Return the selection; a network on a given base needs that family alone."""
-    only: ForecasterConfig | None = None
-    if config.model.name == "damped_residual_lstm":
-        only = MemoryConfig()
-    elif config.model.name == "pod_lstm":
-        only = ClimatologyConfig()
+    bases: dict[str, ForecasterConfig] = {
+        "damped_residual_lstm": MemoryConfig(), "pod_lstm": ClimatologyConfig(),
+        "increment_lstm": AnomalyPersistenceConfig(),
+    }  # fmt: skip
+    only = bases.get(config.model.name)
     if only is not None:
         chooser.config = config.model_copy(update={"forecaster": only})
     return chooser.select()
@@ -174,9 +187,9 @@ def finalize(
     spread, quantiles = error_model(errors)
     surrogate = ForecastSurrogate(
         winner.config, setting, forecaster, Climatology(setting.harmonics).fit(segments),
-        prepared.modes, spread, quantiles, prepared.data.grid,
+        prepared.modes, spread, quantiles, prepared.data.grid, prepared.coding,
         {
-            "name": prepared.data.name, "units": prepared.data.units,
+            "name": prepared.data.name, "units": unit_of(prepared.coding),
             "winner": winner.config.label(),
             "last_year": _finite(prepared.data.series.years[prepared.parts.fit_steps.stop - 1]),
         },
@@ -186,7 +199,7 @@ def finalize(
 
 def _network_wins(network: Judged, winner: Entry, config: ForecastingConfig) -> bool:
     """Return whether the correction is delivered: never one that validation switched off."""
-    asked = config.model.name in ("damped_residual_lstm", "pod_lstm")
+    asked = config.model.name in FIXED_BASES
     better = network.entry.error < (1 - NETWORK_GAIN) * winner.validation
     return bool(network.factors.any()) and (asked or better)
 
@@ -208,6 +221,7 @@ def _record(
             for e in entries
         ],
         "refused": selection.refused,
+        "warnings": list(prepared.warnings),
         "selection_cpu_seconds": selection.cpu_seconds,
         "held_out_rmse": rmse_per_lead(errors, 0 * errors, weights).tolist(),
         "base_candidates": selection.tried,

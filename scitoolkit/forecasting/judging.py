@@ -157,9 +157,15 @@ def is_stable(model: Forecaster, fold: Fold) -> bool:
 
 
 def range_of(model: Recursive, fold: Fold) -> tuple[float, float]:
-    """Return the largest absolute coordinate of the record, and the mean deviation."""
+    """Return the largest absolute coordinate of the record, and the mean deviation.
+
+    The states that rollouts start from belong to the record: a held-out block may lie outside the
+    range of the rest.
+    """
     key = ("range", *model.frame.key)
     if key not in fold.memo:
         z = np.concatenate([model.frame.encode(*s) for s in fold.train])
-        fold.memo[key] = float(np.abs(z).max()), float(z.std(axis=0).mean())
+        starts = np.nanmax(np.abs(encoded_inputs(model.frame, fold).series.values))
+        largest = max(float(np.abs(z).max()), float(starts))
+        fold.memo[key] = largest, float(z.std(axis=0).mean())
     return fold.memo[key]

@@ -105,6 +105,18 @@ def coverage(truth: Array, low: Array, high: Array, axis: tuple[int, ...] = (0,)
     return np.where(total > 0, inside.sum(axis=axis) / np.maximum(total, 1), np.nan)
 
 
+def block_resamples(count: int, block: int, *, samples: int = 500, seed: int = 0) -> np.ndarray:
+    """Return (sample, count) numbers of windows, drawn in blocks of neighbours.
+
+    Source:
+        Künsch 1989, doi:10.1214/aos/1176347265.
+    """
+    block = max(1, min(block, count // 2))
+    rng = np.random.default_rng(seed)
+    first = rng.integers(0, count - block + 1, (samples, -(-count // block)))
+    return (first[..., None] + np.arange(block)).reshape(samples, -1)[:, :count]
+
+
 def rmse_difference(
     ours: Array, theirs: Array, block: int, *, samples: int = 500, level: float = 0.9, seed: int = 0
 ) -> tuple[float, float]:
@@ -117,15 +129,8 @@ def rmse_difference(
         samples: number of resamples.
         level: share of the resamples inside the interval.
         seed: of the draws.
-
-    Source:
-        Künsch 1989, doi:10.1214/aos/1176347265.
     """
-    count = len(ours)
-    block = max(1, min(block, count // 2))
-    rng = np.random.default_rng(seed)
-    first = rng.integers(0, count - block + 1, (samples, -(-count // block)))
-    rows = (first[..., None] + np.arange(block)).reshape(samples, -1)[:, :count]
+    rows = block_resamples(len(ours), block, samples=samples, seed=seed)
     differences = np.sqrt(ours[rows].mean(axis=1)) - np.sqrt(theirs[rows].mean(axis=1))
     tail = (1 - level) / 2
     low, high = np.quantile(differences, [tail, 1 - tail])

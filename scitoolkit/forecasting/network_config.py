@@ -56,13 +56,18 @@ class NetworkConfig(Config):
         return self
 
 
+FIXED_BASES = ("damped_residual_lstm", "increment_lstm", "pod_lstm")
+"""Names of models that correct a certain forecast, whatever validation says."""
+
+
 class LSTMConfig(NetworkConfig):
     """An ensemble of POD-LSTMs, and what they correct.
 
     Attributes:
         name: `auto` corrects the best closed form, and is used if it wins on validation; `none`
-            trains no network; `damped_residual_lstm` corrects the damped anomaly, `pod_lstm` the
-            climatology, and both are used whatever validation says.
+            trains no network; `damped_residual_lstm` corrects the damped anomaly, `increment_lstm`
+            the last anomaly, `pod_lstm` the climatology (so that it predicts the value), and these
+            are used whatever validation says.
     """
 
-    name: Literal["auto", "none", "damped_residual_lstm", "pod_lstm"] = "auto"
+    name: Literal["auto", "none", "damped_residual_lstm", "increment_lstm", "pod_lstm"] = "auto"

@@ -16,7 +16,15 @@ from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.forecasting import evaluation, fitting
 from scitoolkit.forecasting.config import ForecastingConfig
-from scitoolkit.forecasting.data import FieldData, read_field, split_field
+from scitoolkit.forecasting.data import FieldData, split_field
+from scitoolkit.forecasting.fields import (
+    CodedField,
+    coded,
+    open_field,
+    open_split,
+    read_drivers,
+    read_variables,
+)
 from scitoolkit.forecasting.forecasters import Forecaster, forecasters
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.forecasting.forecasters.persistence import Persistence
@@ -32,12 +40,14 @@ from scitoolkit.training import Trainer, best_weights, current_rank, world_size
 
 log: Logger = get_logger(__name__)
 
+ADAPTED_FROM = 200
+"""Windows before a forecast whose errors its adaptive intervals follow."""
+
 
 def check(config: ForecastingConfig) -> Mapping[str, Any]:
     """Open the data, choose the closed form, run one batch; write nothing."""
-    data = read_field(config.data)
-    parts = split_field(data, config)
-    found = fitting.prepare(data, parts, config)
+    field, parts = open_split(config)
+    data, found = field.data, fitting.prepare(field, parts, config)
     facts: dict[str, Any] = {
         "variable": data.name,
         "units": data.units,
@@ -46,6 +56,7 @@ def check(config: ForecastingConfig) -> Mapping[str, Any]:
         "cells": int(data.grid.values.sum()),
         "breakpoints": len(data.breakpoints),
         "windows": {name: len(w) for name, w in parts.windows.items()},
+        "warnings": list(field.warnings),
         "closed_form": found.selection.winner.config.label(),
         "left_out": found.selection.refused,
         "modes": len(found.modes),
@@ -88,11 +99,12 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     model = ModelFolder(directory)
     config, record = model.config(ForecastingConfig), model.record()
     surrogate = ForecastSurrogate.load(model.path)
-    source = config.data if data is None else config.data.model_copy(update={"path": data})
-    field = read_field(source, surrogate.grid)
-    windows = _test_windows(field, surrogate, config, own=data is None)
+    field = _field_of(surrogate, config, data)
+    windows = _test_windows(field.data, surrogate, config, own=data is None)
     baselines = _baselines(surrogate, record, config)
-    found = evaluation.Evaluation(surrogate, field, windows, baselines, record)
+    found = evaluation.Evaluation(
+        surrogate, field, windows, baselines, record, config.intervals == "adaptive"
+    )  # fmt: skip
     results, maps = found.results(config.workflow)
     if model.write_results(results, data):
         write_fields(maps, Path(directory) / "results.nc")
@@ -119,7 +131,8 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     model = ModelFolder(directory)
     config = model.config(ForecastingConfig)
     surrogate = ForecastSurrogate.load(model.path)
-    data = read_field(config.data.model_copy(update={"path": source}), surrogate.grid)
+    given = config.data.model_copy(update={"path": source})
+    data, _ = read_variables(given, surrogate.grid)
     if len(data.simulations) > 1:
         raise DataError(
             f"{len(data.simulations)} simulations; a forecast continues one", where=str(source),
@@ -134,13 +147,48 @@ def predict(directory: Path, source: Path, output: Path) -> None:
         )
     valid = _future_times(data.times.values, config.leads)
     years = np.concatenate([data.series.years, decimal_years(valid)])
-    series = Series(data.series.values, years)
+    field = coded(data, surrogate.coding, read_drivers(given, data.times, valid))
+    series = Series(field.data.series.values, years)
     windows = Windows(series, np.array([start]), config.inputs, config.leads)
-    forecast = forecast_dataset(surrogate, data, windows, valid)
+    factors: Any = 1.0
+    if config.intervals == "adaptive":
+        own = not np.isfinite(years).all() and source == config.data.path
+        learned = model.record()["steps"]["validation"][1] if own else 0
+        factors = _factors(surrogate, field.data, config, windows, learned)
+    forecast = forecast_dataset(surrogate, field, windows, valid, factors)
     if data.times.encoding.get("units"):
         kept = {k: v for k, v in data.times.encoding.items() if k in ("units", "calendar")}
         forecast["valid_time"].encoding.update(kept)
     write_fields(forecast.assign_attrs(title=f"forecast of {data.name}"), output)
+
+
+def _factors(
+    surrogate: ForecastSurrogate, data: FieldData, config: ForecastingConfig, last: Windows,
+    learned: int,
+) -> np.ndarray:  # fmt: skip
+    """Return (lead, 1) factors of the widths of the last window's intervals.
+
+    They follow the errors of the windows before it that were not learned from; without such
+    windows they are 1.
+
+    Args:
+        surrogate: the surrogate.
+        data: the coded field that the window was taken from.
+        config: of the job.
+        last: the window.
+        learned: first steps of the field that were learned from, where it has no dates.
+    """
+    try:
+        known = _test_windows(data, surrogate, config, own=False).starts
+    except DataError as error:
+        log.warning("intervals are not adapted: %s", error)
+        return np.ones((config.leads, 1))
+    known = known[known + config.inputs >= learned][-ADAPTED_FROM:]
+    values = data.series.values
+    padded = np.concatenate([values, np.full((config.leads, values.shape[1]), np.nan)])
+    starts = np.append(known[known < last.starts[0]], last.starts)
+    windows = Windows(Series(padded, last.series.years), starts, config.inputs, config.leads)
+    return surrogate.factors(windows)[-1][:, None]
 
 
 def _train_networks(
@@ -169,6 +217,16 @@ def _loader(
         ArraySource(arrays), config.training.batch_size, seed=config.training.seed,
         shuffle=shuffle, rank=current_rank(), world_size=world_size(),
     )  # fmt: skip
+
+
+def _field_of(
+    surrogate: ForecastSurrogate, config: ForecastingConfig, path: Path | None = None
+) -> CodedField:
+    """Return the field of a job, or the same variables of another file, as the surrogate codes."""
+    if path is not None:
+        data = config.data.model_copy(update={"path": path})
+        config = config.model_copy(update={"data": data})
+    return open_field(config, surrogate.coding, surrogate.grid)
 
 
 def _test_windows(
@@ -200,9 +258,10 @@ def _baselines(
     if not config.data.changed:
         log.warning("%s is not here: fitted baselines are left out", config.data.path)
         return {"persistence": Persistence()}
-    source = read_field(config.data, surrogate.grid)
     steps = record["steps"]
-    segments = source.segments(range(steps["train"][0], steps["validation"][1]))
+    segments = _field_of(surrogate, config).data.segments(
+        range(steps["train"][0], steps["validation"][1])
+    )
     found: dict[str, Forecaster] = {}
     memo: dict[Any, Any] = {}
     for entry in record["entries"]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scitoolkit.forecasting.config import ForecastingConfig
-from scitoolkit.forecasting.data import read_field, split_field
+from scitoolkit.forecasting.fields import open_split
 from scitoolkit.forecasting.fitting import Prepared, begin_network, judge_network, prepare
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.training import Trainer
@@ -22,21 +22,22 @@ _NOT_PREPARED: Any = {
     "run": True, "workflow": True, "ensemble": True, "training": True, "seed": True,
     **_NETWORK_KEYS,
 }  # fmt: skip
+_MOST_KEPT = 4
 _kept: dict[str, Prepared] = {}
 
 
 def prepared(config: ForecastingConfig) -> Prepared:
     """Return what is known before training, with untrained networks.
 
-    The last result is kept, and used again when only the network or its training differ.
+    The last results are kept, and used again when only the network or its training differ.
     """
     key = _key(config)
     if key not in _kept:
-        data = read_field(config.data)
-        parts = split_field(data, config)
-        _kept.clear()
+        field, parts = open_split(config)
+        while len(_kept) >= _MOST_KEPT:
+            del _kept[next(iter(_kept))]
         # The seed is that of the networks; the decomposition has another.
-        _kept[key] = prepare(data, parts, config.model_copy(update={"seed": 0}))
+        _kept[key] = prepare(field, parts, config.model_copy(update={"seed": 0}))
     found = _kept[key]
     if found.correction is None:
         return found

@@ -16,7 +16,8 @@ POD_LSTM: dict[str, Any] = {
 POD_LSTM_FULL: dict[str, Any] = {
     **POD_LSTM,
     "model.head": ["last_state", "all_steps", "encoder_decoder"],
-    "model.name": ["damped_residual_lstm", "pod_lstm"],
+    # What the network predicts: what the best closed form leaves, the increment, the value.
+    "model.name": ["auto", "damped_residual_lstm", "increment_lstm", "pod_lstm"],
     "pod.rank": [3, 5, 8, 12],
     "inputs": [8, 10, 12],  # the head all_steps needs as many as there are leads
     "training.batch_size": [8, 16, 32],

@@ -14,7 +14,10 @@ from safetensors.numpy import load_file, save_file
 
 from scitoolkit.core.errors import CheckpointError
 from scitoolkit.core.run_directory import replacing
-from scitoolkit.forecasting.data import FieldData, to_grid
+from scitoolkit.forecasting.coding import Coding, VariableCode
+from scitoolkit.forecasting.conformal import width_factors
+from scitoolkit.forecasting.data import to_grid
+from scitoolkit.forecasting.fields import VARIABLE, CodedField, named_parts
 from scitoolkit.forecasting.forecasters.base import (
     Forecaster,
     ForecasterConfig,
@@ -29,7 +32,8 @@ from scitoolkit.forecasting.packing import pack, unpack
 from scitoolkit.forecasting.windows import Array, Windows
 
 WEIGHTS = "weights.safetensors"
-FORMAT = 2
+FORMATS = (2, 3)
+"""3: values are coded; releases that know 2 alone would write coded values as forecasts."""
 
 
 @dataclass
@@ -45,6 +49,7 @@ class ForecastSurrogate:
         spread: (cell,) scale of errors on data that was not learned from.
         quantiles: (lead, level) of error / spread at QUANTILES.
         grid: (*space) True at the cells.
+        coding: between the values of a file and what is forecast.
         header: name, units, winner, last year learned from.
     """
 
@@ -56,6 +61,7 @@ class ForecastSurrogate:
     spread: Array
     quantiles: Array
     grid: xr.DataArray
+    coding: Coding
     header: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -64,7 +70,7 @@ class ForecastSurrogate:
         return self.setting.weights
 
     def forecast(self, windows: Windows) -> Array:
-        """Return (window, lead, cell) in the field's unit."""
+        """Return (window, lead, cell) of coded windows, coded; see `Physical`."""
         return self.forecaster.predict(windows)
 
     def project(self, values: Array) -> Array:
@@ -80,6 +86,17 @@ class ForecastSurrogate:
         )
         return low[:, None] * self.spread, high[:, None] * self.spread
 
+    def factors(self, windows: Windows, level: float = 0.9) -> Array:
+        """Return (window, lead) factors by which `intervals` follow the errors of earlier windows.
+
+        Args:
+            windows: in ascending order, none of them learned from; truths may be NaN.
+            level: of the intervals.
+        """
+        low, high = self.intervals(level)
+        error = windows.targets() - self.forecast(windows)
+        return width_factors(error, low, high, self.weights, windows.starts, level=level)
+
     def save(self, folder: Path) -> Path:
         """Write weights.safetensors; what varies by cell is kept as 16-bit integers.
 
@@ -90,13 +107,16 @@ class ForecastSurrogate:
             **prefixed("forecaster", self.forecaster.arrays()),
             **prefixed("climatology", self.climatology.arrays()),
             "modes": self.modes, "spread": self.spread[None], "quantiles": self.quantiles,
+            "effects": self.coding.effects,
         }  # fmt: skip
         stored, shared = pack(arrays, len(self.weights))
         stored["weights"] = self.weights.astype(np.float32)
         stored["grid"] = np.packbits(self.grid.values.ravel())
         header = {
-            **self.header, "format": FORMAT, "grid": _describe_grid(self.grid, stored),
+            **self.header, "format": FORMATS[not self.coding.trivial],
+            "grid": _describe_grid(self.grid, stored),
             "forecaster": self.config.model_dump(mode="json"), "shared": shared,
+            "coding": self.coding.header(),
             "setting": {
                 key: getattr(self.setting, key)
                 for key in ("inputs", "leads", "rank", "harmonics", "shape", "rows", "seed")
@@ -122,10 +142,10 @@ class ForecastSurrogate:
             raise CheckpointError("no weights", where=str(path), fix="train first") from None
         except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise CheckpointError(f"cannot be read ({error})", where=str(path)) from None
-        if header.get("format") != FORMAT:
+        if header.get("format") not in FORMATS:
             raise CheckpointError(
                 "was written by a release with other forecasters", where=str(path),
-                allowed=f"format {FORMAT}, got {header.get('format', 1)}", fix="train again",
+                allowed=f"formats {FORMATS}, got {header.get('format', 1)}", fix="train again",
             )  # fmt: skip
         try:
             return cls._assemble(stored, header)
@@ -146,8 +166,16 @@ class ForecastSurrogate:
         return cls(
             config, setting, config.build(setting).restore(within("forecaster", arrays)),
             climatology, arrays["modes"], arrays["spread"][0], arrays["quantiles"],
-            _rebuild_grid(header["grid"], stored), header,
+            _rebuild_grid(header["grid"], stored),
+            _coding_of(header, arrays, len(setting.weights)), header,
         )  # fmt: skip
+
+
+def _coding_of(header: dict[str, Any], arrays: dict[str, np.ndarray], cells: int) -> Coding:
+    if "coding" in header:
+        return Coding.from_header(header["coding"], arrays["effects"])
+    plain = VariableCode(header.get("name", ""), header.get("units", ""), cells)
+    return Coding((plain,), np.zeros((0, cells)))
 
 
 def _describe_grid(grid: xr.DataArray, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -182,27 +210,31 @@ def _header(path: Path) -> dict[str, Any]:
 
 
 def forecast_dataset(
-    surrogate: ForecastSurrogate, data: FieldData, windows: Windows, valid: np.ndarray
-) -> xr.Dataset:
+    surrogate: ForecastSurrogate, field: CodedField, windows: Windows, valid: np.ndarray,
+    factors: Array | float = 1.0,
+) -> xr.Dataset:  # fmt: skip
     """Return the forecast of one window with its 90 % bounds, ready to be written.
 
     Args:
         surrogate: the surrogate.
-        data: the field the window was taken from.
+        field: the field the window was taken from.
         windows: exactly one window.
         valid: (lead,) times that are forecast.
+        factors: (lead, 1) of the widths of the intervals.
     """
-    centre = surrogate.forecast(windows)[0]
-    low, high = surrogate.intervals()
-    attrs = {"units": data.units} if data.units else {}
+    centre = surrogate.forecast(windows)
+    low, high = (factors * bound for bound in surrogate.intervals())
     out = {}
-    for suffix, values, text in (
+    for suffix, coded, text in (
         ("", centre, "forecast"),
         ("_low", centre + low, "lower bound of the 90 % interval"),
         ("_high", centre + high, "upper bound of the 90 % interval"),
     ):
-        array = to_grid(surrogate.grid, values, ("lead",))
-        out[data.name + suffix] = array.assign_attrs(attrs, long_name=f"{data.name}: {text}")
+        array = to_grid(surrogate.grid, field.physical(coded, windows)[0], ("lead",))
+        for number, (name, unit, _) in enumerate(named_parts(surrogate.coding)):
+            own = array.isel({VARIABLE: number}, drop=True) if VARIABLE in array.dims else array
+            attrs = {"units": unit} if unit else {}
+            out[name + suffix] = own.assign_attrs(attrs, long_name=f"{name}: {text}")
     leads = np.arange(1, len(valid) + 1)
     return xr.Dataset(out).assign_coords(
         lead=("lead", leads, {"long_name": "steps after the last input"}),

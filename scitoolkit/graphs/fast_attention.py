@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scitoolkit.graphs.collectives import FetchHalo
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.tags import Tag, put_tag
 from scitoolkit.ops.attention import additive_attention, graph_attention
+from scitoolkit.training.ranks.collectives import FetchHalo
 
 
 def attention(layer: Any, part: Part, x: Tensor) -> Tensor:

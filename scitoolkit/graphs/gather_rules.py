@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scitoolkit.graphs.collectives import ReturnHalo, SumOverRanks
 from scitoolkit.graphs.indexing import indexed_dims, tag_of_selection
 from scitoolkit.graphs.local_rows import LocalRows, Rule, Unsupported, arguments
 from scitoolkit.graphs.tags import TARGET, Tag, put_tag, role_of, tag_of
+from scitoolkit.training.ranks.collectives import ReturnHalo, SumOverRanks
 
 
 def _gather(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:

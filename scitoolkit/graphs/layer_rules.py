@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from scitoolkit.graphs.collectives import SumOverRanks
 from scitoolkit.graphs.local_rows import LocalRows, Rule, Unsupported, arguments
 from scitoolkit.graphs.tags import flat, put_tag, tag_of
 from scitoolkit.ops.node_dropout import node_dropout
+from scitoolkit.training.ranks.collectives import SumOverRanks
 
 _ATTENTION: dict[str, tuple[str, ...]] = {
     "scaled_dot_product_attention": (

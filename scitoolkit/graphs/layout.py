@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from scitoolkit.graphs.communicator import RowExchange
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.ops.spmm import SparseMatrix
+from scitoolkit.training.ranks.communicator import RowExchange
 
 Array = np.ndarray
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.graphs.collectives import FetchHalo, GatherRows, gather_counts
 from scitoolkit.graphs.indexing import as_index
 from scitoolkit.graphs.part import Part
 from scitoolkit.graphs.tags import (
@@ -27,6 +26,7 @@ from scitoolkit.graphs.tags import (
     role_of,
     tag_of,
 )
+from scitoolkit.training.ranks.collectives import FetchHalo, GatherRows, gather_counts
 
 _KEEPS_PLACES = {
     "view", "reshape", "expand", "expand_as", "clone", "to", "long", "contiguous", "unsqueeze",

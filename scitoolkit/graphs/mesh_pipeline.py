@@ -17,7 +17,6 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Figure, Lines, Results, Series, Table, Verdict
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.graphs import mesh_baselines, sharing
-from scitoolkit.graphs.communicator import SingleProcess, join
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.mesh_config import MeshConfig
 from scitoolkit.graphs.mesh_data import MeshSet, read_meshes
@@ -27,6 +26,7 @@ from scitoolkit.graphs.part import GraphPart
 from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, best_weights, current_rank
 from scitoolkit.training.processes import on_rank_zero
+from scitoolkit.training.ranks.communicator import SingleProcess, join
 
 log: Logger = get_logger(__name__)
 NODE_INPUTS, EDGE_INPUTS = 3, 3  # velocity and boundary flag; offset and length

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scitoolkit.graphs.communicator import RowExchange
 from scitoolkit.graphs.part import Part
 from scitoolkit.ops.spmm import SparseMatrix
+from scitoolkit.training.ranks.communicator import RowExchange
 
 
 class MovedPart(Part):

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.graphs.communicator import RowExchange, SingleProcess
 from scitoolkit.graphs.fast_layers import fast_forward, passes_once
 from scitoolkit.graphs.graph import GraphInputs
 from scitoolkit.graphs.grid import Grid
@@ -26,6 +25,7 @@ from scitoolkit.graphs.product import multiply
 from scitoolkit.graphs.proof import proof_graph, prove
 from scitoolkit.graphs.stored_part import ScaledPart
 from scitoolkit.ops.spmm import SparseMatrix
+from scitoolkit.training.ranks.communicator import RowExchange, SingleProcess
 
 Array = np.ndarray
 Rows = Callable[[int, Array | slice], Array]  # rows of a part, by their places in it

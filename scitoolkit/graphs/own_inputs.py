@@ -10,7 +10,6 @@ import numpy as np
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.graphs import sharing
-from scitoolkit.graphs.communicator import Communicator, SingleProcess, join
 from scitoolkit.graphs.config import GraphConfig, GraphDataConfig
 from scitoolkit.graphs.graph import Graph, read_graph
 from scitoolkit.graphs.part import Part
@@ -20,6 +19,7 @@ from scitoolkit.graphs.stored_part import StoredPart, whole_graph
 from scitoolkit.graphs.task import PartLoader
 from scitoolkit.io.split import SPLITS
 from scitoolkit.training.processes import on_rank_zero
+from scitoolkit.training.ranks.communicator import Communicator, SingleProcess, join
 
 EDGE_FACTS = ("self_loops", "duplicate_edges", "isolated_nodes")
 

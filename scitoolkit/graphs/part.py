@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.graphs.communicator import Communicator, RowExchange
 from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.layout import LayoutBuilder
@@ -18,6 +17,7 @@ from scitoolkit.graphs.order import cache_order
 from scitoolkit.graphs.product import Product, with_halo
 from scitoolkit.graphs.weighting import weighted_adjacency
 from scitoolkit.ops.spmm import SparseMatrix
+from scitoolkit.training.ranks.communicator import Communicator, RowExchange
 
 Array = np.ndarray
 
@@ -124,7 +124,7 @@ class GraphPart(Part):
         nodes: numbers of the own nodes, as `cache_order` has them, shape (n_own,), int64 tensor.
 
     Example:
-        >>> from scitoolkit.graphs.communicator import SingleProcess
+        >>> from scitoolkit.training.ranks.communicator import SingleProcess
         >>> graph = Graph([0, 1, 2], [1, 2, 0], 3, np.zeros((3, 1)))
         >>> part = GraphPart(graph, np.zeros(3, int), Grid(1), SingleProcess())
         >>> part.aggregate(torch.tensor([[1.0], [2.0], [3.0]]), "sum").tolist()

@@ -19,7 +19,6 @@ from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Lines, Results, Series, Table, Verdict
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.graphs import baselines, out_of_core, sharing
-from scitoolkit.graphs.communicator import SingleProcess
 from scitoolkit.graphs.config import GraphConfig
 from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
@@ -31,6 +30,7 @@ from scitoolkit.graphs.task import NodeTask, task_of
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.split import SPLITS
 from scitoolkit.training import Trainer, best_weights, current_rank
+from scitoolkit.training.ranks.communicator import SingleProcess
 
 log: Logger = get_logger(__name__)
 

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from scitoolkit.graphs.communicator import Communicator, Wait
 from scitoolkit.graphs.layout import Layout
 from scitoolkit.ops.spmm import SparseMatrix
 from scitoolkit.ops.spmm.operators import run_product
 from scitoolkit.ops.spmm.public import runs_kernel
 from scitoolkit.ops.spmm.reference import spmm as reference_spmm
+from scitoolkit.training.ranks.communicator import Communicator, Wait
 
 
 class Product:

@@ -24,13 +24,13 @@ from torch.overrides import TorchFunctionMode
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.graphs.adapter import detach, distribute, edge_inputs
-from scitoolkit.graphs.collectives import gather_counts
-from scitoolkit.graphs.communicator import Communicator, SingleProcess, Traffic
 from scitoolkit.graphs.fast_layers import fast_forward
 from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart, Part
-from scitoolkit.graphs.simulated import run_ranks
+from scitoolkit.training.ranks.collectives import gather_counts
+from scitoolkit.training.ranks.communicator import Communicator, SingleProcess, Traffic
+from scitoolkit.training.ranks.simulated import run_ranks
 
 log: Logger = get_logger(__name__)
 

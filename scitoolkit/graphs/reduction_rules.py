@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scitoolkit.graphs.collectives import GatherRows, SumOverRanks, gather_counts
 from scitoolkit.graphs.indexing import reduced_dims
 from scitoolkit.graphs.local_rows import LocalRows, Rule
 from scitoolkit.graphs.shape_rules import divide
 from scitoolkit.graphs.tags import Tag, put_tag, tag_of
+from scitoolkit.training.ranks.collectives import GatherRows, SumOverRanks, gather_counts
 
 
 def _reduce(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:

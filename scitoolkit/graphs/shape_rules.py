@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from scitoolkit.graphs.collectives import gather_counts
 from scitoolkit.graphs.indexing import as_index
 from scitoolkit.graphs.local_rows import LocalRows, Rule
 from scitoolkit.graphs.tags import EITHER, RowCount, Tag, flat, put_tag, tag_of
+from scitoolkit.training.ranks.collectives import gather_counts
 
 
 def _size(local: LocalRows, func: Any, name: str, args: Any, kwargs: Any) -> Any:

@@ -11,8 +11,6 @@ import torch
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.graphs.collectives import SumOverRanks
-from scitoolkit.graphs.communicator import Communicator, SingleProcess
 from scitoolkit.graphs.config import PartitionConfig
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid, all_grids, make_grid
@@ -22,6 +20,8 @@ from scitoolkit.graphs.partitioned import PartFiles, PartitionedGraph
 from scitoolkit.graphs.plan import Forecast, forecast
 from scitoolkit.graphs.stored_part import StoredPart
 from scitoolkit.graphs.weighting import weighted_adjacency
+from scitoolkit.training.ranks.collectives import SumOverRanks
+from scitoolkit.training.ranks.communicator import Communicator, SingleProcess
 
 Array = np.ndarray
 Moments = tuple[Array, Array]

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.graphs.arrays_on_disk import ArrayFile
-from scitoolkit.graphs.communicator import Communicator, RowExchange
 from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.layout import Layout
@@ -21,6 +20,7 @@ from scitoolkit.graphs.product import Product
 from scitoolkit.graphs.weighting import check_weighting
 from scitoolkit.io.split import SPLITS
 from scitoolkit.ops.spmm import SparseMatrix
+from scitoolkit.training.ranks.communicator import Communicator, RowExchange
 
 Array = np.ndarray
 ROWS = 1 << 16  # read at a time

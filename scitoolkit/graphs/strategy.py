@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from scitoolkit.training.config import TrainingConfig
-from scitoolkit.training.strategies.config import Single, StrategyConfig
+from scitoolkit.training.strategies.config import Single, StrategyConfig, SummedGradients
 
 if TYPE_CHECKING:
     import torch
 
 
-class GraphParallel(StrategyConfig):
+class GraphParallel(SummedGradients):
     """The batch is one graph, of which each process holds a part; they talk inside the model.
 
     A loss is the mean over this process's labelled nodes, weighted by their share of all labelled
@@ -19,7 +19,6 @@ class GraphParallel(StrategyConfig):
     """
 
     shares_batch: ClassVar[bool] = False
-    exchanges_gradients: ClassVar[bool] = True
     name: Literal["graph"] = "graph"
 
     def build(self, device: torch.device) -> Any:

@@ -10,6 +10,8 @@ MAGIC = b"SciC"
 """First bytes of a stream; a compressed .npy file is one stream."""
 STREAM = "scitoolkit_stream"
 """Attribute of an HDF5 dataset whose bytes are a stream."""
+FILTERED = "scitoolkit_filtered"
+"""Attribute of an HDF5 dataset whose values were compressed by our filter."""
 
 
 def is_stream(path: Path) -> bool:
@@ -27,4 +29,5 @@ def holds_streams(path: Path) -> bool:
     if not h5py.is_hdf5(path):
         return False
     with h5py.File(path) as file:
-        return bool(file.visititems(lambda _, item: STREAM in item.attrs or None))
+        marks = {STREAM, FILTERED}
+        return bool(file.visititems(lambda _, item: not marks.isdisjoint(item.attrs) or None))

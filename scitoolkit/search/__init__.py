@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         GaussianProcessSearch as GaussianProcessSearch,
     )
     from scitoolkit.search.strategies.halving import SuccessiveHalving as SuccessiveHalving
+    from scitoolkit.search.strategies.optuna import OptunaSearch as OptunaSearch
     from scitoolkit.search.strategies.random import RandomSearch as RandomSearch
     from scitoolkit.search.table import to_dataframe as to_dataframe
     from scitoolkit.search.trial import Objective as Objective
@@ -50,6 +51,7 @@ _HOMES: dict[str, str | None] = {
     "InProcess": "evaluators",
     "Limits": "evaluators",
     "Objective": "trial",
+    "OptunaSearch": "strategies.optuna",
     "Processes": "evaluators.processes",
     "Proposal": "strategies",
     "RandomSearch": "strategies.random",
@@ -79,6 +81,7 @@ __all__ = [
     "InProcess",
     "Limits",
     "Objective",
+    "OptunaSearch",
     "Processes",
     "Proposal",
     "RandomSearch",

@@ -28,12 +28,18 @@ from scitoolkit.search.strategies.gaussian_process.config import GaussianProcess
 from scitoolkit.search.trial import Objective
 
 
-class ObjectiveConfig(Config):
-    """A figure to make small or large; see `scitoolkit.search.Objective`."""
+class ConstraintConfig(Config):
+    """A limit on a figure; see `scitoolkit.search.Objective`."""
 
     name: str
     direction: Literal["min", "max"] = "min"
-    limit: float | None = None
+    limit: float
+
+
+class ObjectiveConfig(ConstraintConfig):
+    """A figure to make small or large; see `scitoolkit.search.Objective`."""
+
+    limit: float | None = None  # type: ignore[assignment]
 
 
 class BudgetConfig(Config):
@@ -125,6 +131,7 @@ class SearchConfig(SeededConfig):
         settings: `section.key=value` settings that win over that file.
         space: name of a known space, or parameters by the key that they set.
         objectives: the first ranks; with several the Pareto front is kept.
+        constraints: limits on other figures of a trial, known before or after it.
         strategy: what proposes.
         budget: how much, and with what.
         final: retraining of the best.
@@ -138,6 +145,7 @@ class SearchConfig(SeededConfig):
     settings: list[str] = Field(default=[])
     space: str | dict[str, Any]
     objectives: list[ObjectiveConfig] = Field(min_length=1)
+    constraints: list[ConstraintConfig] = Field(default=[])
     strategy: Annotated[StrategyConfig, Choice(strategies)] = GaussianProcessConfig()
     budget: Annotated[BudgetConfig, FREE_ON_RESUME] = BudgetConfig()
     final: FinalConfig = FinalConfig()
@@ -157,8 +165,9 @@ class SearchConfig(SeededConfig):
         return space
 
     def made_objectives(self) -> list[Objective]:
-        """Return the objectives."""
-        return [Objective(o.name, o.direction, o.limit) for o in self.objectives]
+        """Return the objectives, then the constraints."""
+        made = [Objective(o.name, o.direction, o.limit) for o in self.objectives]
+        return made + [Objective(o.name, o.direction, o.limit, True) for o in self.constraints]
 
 
 def make_space(space: str | dict[str, Any]) -> Space:

@@ -34,9 +34,11 @@ class History:
     """The trials of a search and what can be asked of them.
 
     Args:
-        objectives: what is minimised or maximised; the first ranks single trials.
+        objectives: what is minimised or maximised, the first of which ranks single trials, and
+            constraints.
 
     Attributes:
+        objectives: those that are no mere constraints. limits: all that were given.
         trials: by number; retraining of finalists included.
         clock: seconds of search so far, pauses between sessions left out.
     """
@@ -48,7 +50,8 @@ class History:
     num_searched: int
 
     def __init__(self, objectives: Sequence[Objective]) -> None:
-        self.objectives: tuple[Objective, ...] = tuple(objectives)
+        self.limits: tuple[Objective, ...] = tuple(objectives)
+        self.objectives: tuple[Objective, ...] = tuple(o for o in objectives if not o.constraint)
         self.trials: dict[int, Trial] = {}
         self.clock = 0.0
         self.workers = 1
@@ -106,6 +109,7 @@ class History:
         self.num_done += trial.status != "done" and trial.reached < 0
         trial.status, trial.metrics, trial.reached = "done", event["metrics"], event["stage"]
         trial.values = tuple(o.loss(trial.metrics) for o in self.objectives)
+        trial.violation = sum(o.excess(trial.metrics) for o in self.limits)
         if trial.of is None and self._better(trial):
             self.best_known = trial
         return trial
@@ -134,8 +138,8 @@ class History:
         return [t for t in self.trials.values() if t.status == "running"]
 
     def feasible(self, trial: Trial) -> bool:
-        """Return whether a trial keeps the limits of all objectives."""
-        return all(o.within(trial.metrics) for o in self.objectives)
+        """Return whether a trial keeps all limits."""
+        return all(o.within(trial.metrics) for o in self.limits)
 
     def ranked(self) -> list[Trial]:
         """Return feasible trials, best first; what was trained for longer comes before."""

@@ -56,7 +56,7 @@ class Loop:
         outcomes: list[Outcome] = []
         while True:
             began, cpu = time.perf_counter(), time.thread_time()
-            events = [self._finish(outcome) for outcome in outcomes]
+            events = [self.finish(outcome) for outcome in outcomes]
             tasks: list[Any] = []
             expired = seconds is not None and self.time() >= seconds
             while not (expired or self.stop_requested()) and self._free(len(tasks)) > 0:
@@ -64,7 +64,7 @@ class Loop:
                 if event is None:
                     break
                 events.append(event)
-                tasks.append(self._issue(event))
+                tasks.append(self.issue(event))
             self.record.write(events)
             for task in tasks:
                 self.evaluator.submit(task)
@@ -94,24 +94,27 @@ class Loop:
             while self._free(0) <= 0:
                 outcomes = self.evaluator.wait(_TURN)
                 self.running -= len(outcomes)
-                self.record.write([self._finish(outcome) for outcome in outcomes])
-            self.evaluator.submit(self._task(trial, resumed=True))
+                self.record.write([self.finish(outcome) for outcome in outcomes])
+            self.evaluator.submit(self.task(trial, resumed=True))
             self.running += 1
 
-    def _issue(self, event: Event) -> Task:
+    def issue(self, event: Event) -> Task:
+        """Apply the event of a new trial; return what a worker is asked to do."""
         event["t"] = round(self.time(), 6)
         trial = self.record.apply(event)
         assert trial is not None
-        return self._task(trial, resumed=trial.stage > 0)
+        return self.task(trial, resumed=trial.stage > 0)
 
-    def _task(self, trial: Trial, *, resumed: bool) -> Task:
+    def task(self, trial: Trial, *, resumed: bool) -> Task:
+        """Return what a worker is asked to do."""
         folder = self.record.folder(trial)
         return Task(
             trial.id, trial.stage, trial.configuration, trial.seed, trial.budget,
             None if folder is None else str(folder), resumed,
         )  # fmt: skip
 
-    def _finish(self, outcome: Outcome) -> Event:
+    def finish(self, outcome: Outcome) -> Event:
+        """Apply an outcome; return its event, not yet written."""
         task = outcome.task
         event: Event = {
             "event": "finish", "trial": task.trial, "stage": task.stage, "worker": outcome.worker,

@@ -13,6 +13,7 @@ from typing import Any
 from scitoolkit.core.errors import ConfigError, Interrupted
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.seeds import derive_seed
+from scitoolkit.search.asking import Asking
 from scitoolkit.search.evaluators import Evaluator, InProcess, Limits
 from scitoolkit.search.evaluators.processes import Processes
 from scitoolkit.search.history import Event, History
@@ -39,7 +40,8 @@ class Search:
     Args:
         space: a `Space`, or the parameters of one.
         evaluate: `evaluate(configuration)` or `evaluate(configuration, trial)`; returns a number
-            or figures by name. See `TrialContext` for what `trial` offers.
+            or figures by name. See `TrialContext` for what `trial` offers. None where the caller
+            runs the trials (`asking`).
         directory: run directory; log and checkpoints are kept there and `resume` continues from
             them. None keeps everything in memory.
         strategy: `GaussianProcessSearch()` unless stated.
@@ -65,7 +67,7 @@ class Search:
     def __init__(
         self,
         space: Space | Mapping[str, Any],
-        evaluate: Evaluate,
+        evaluate: Evaluate | None,
         *,
         directory: Path | str | None = None,
         strategy: Strategy | None = None,
@@ -78,7 +80,7 @@ class Search:
     ) -> None:
         _check_arguments(evaluate, objectives, seed, keep)
         self.space: Space = space if isinstance(space, Space) else Space(space)
-        self.evaluate: Evaluate = evaluate
+        self.evaluate: Evaluate | None = evaluate
         self.cost: Cost | None = cost
         self.seed: int = seed
         self.directory: Path | None = None if directory is None else Path(directory)
@@ -193,6 +195,44 @@ class Search:
             )
         return self.history
 
+    @contextlib.contextmanager
+    def asking(self, *, resume: bool = False) -> Iterator[Asking]:
+        """Yield an `Asking`, for trials that the caller runs: `ask`, then `tell`.
+
+        Log, resume, queue, limits and strategy are those of `run`, and one may continue what the
+        other began. `evaluate` is not called; it may be None.
+
+        Args:
+            resume: continue the log of `directory`.
+
+        Raises:
+            ConfigError: the log is of another search.
+            LogLocked: another manager writes the log.
+
+        Example:
+            >>> from scitoolkit.search import Search, real
+            >>> search = Search({"x": real(0, 1)}, None)
+            >>> with search.asking() as asking:
+            ...     for _ in range(10):
+            ...         trial = asking.ask()
+            ...         _ = asking.tell(trial, (trial.configuration["x"] - 0.3) ** 2)
+            >>> search.history.best.values[0] < 0.01
+            True
+        """
+        with contextlib.ExitStack() as stack:
+            self.record.open(resume, self._admits, stack)
+            clock = InProcess(self.evaluate or _nothing)
+            loop = Loop(
+                self.record, clock, complete=self._complete, stop_requested=lambda: False,
+                after_turn=lambda: None, own_seconds=self.own_seconds,
+            )  # fmt: skip
+            self.record.write([self.record.header(resume, clock.workers)])
+            yield Asking(loop, lambda: self._next(None))
+            self.record.write([self.record.state_event()])
+            self.record.remove_folders()
+            if self.directory is not None:
+                write_csv(self.history, self.directory)
+
     def _check_failures(self) -> None:
         """Refuse a search without a result; warn of one in which failures are the rule."""
         history = self.history
@@ -294,6 +334,8 @@ class Search:
             return workers
         if callable(workers):
             return workers()
+        if self.evaluate is None:
+            raise ConfigError("evaluate is None", where="run", fix="Search(space, FUNCTION)")
         if workers < 1:
             raise ConfigError(f"{workers} workers", allowed="1 or more")
         if workers == 1 and self.limits == Limits() and not processes:
@@ -330,11 +372,17 @@ class Search:
         return bool(self._stop_signal)
 
 
+def _nothing(configuration: Any) -> None:
+    """Stands for an evaluation that is never called."""
+
+
 def _check_arguments(evaluate: Any, objectives: Any, seed: Any, keep: Any) -> None:
-    if not callable(evaluate):
+    if not (evaluate is None or callable(evaluate)):
         raise ConfigError(f"evaluate is {evaluate!r}", allowed="a function of a configuration")
     if isinstance(objectives, str | Objective) or not objectives:
         raise ConfigError(f"objectives are {objectives!r}", allowed='a list, such as ["loss"]')
+    if all(isinstance(o, Objective) and o.constraint for o in objectives):
+        raise ConfigError("all objectives are constraints", allowed="one to make small or large")
     names = [o if isinstance(o, str) else o.name for o in objectives]
     if len(set(names)) < len(names):
         raise ConfigError(f"objectives {', '.join(names)}: one is named twice")

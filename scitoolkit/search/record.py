@@ -121,8 +121,11 @@ class SearchRecord:
             )  # fmt: skip
 
     def _settings(self) -> dict[str, Any]:
-        objectives = [{"name": o.name, "direction": o.direction, "limit": o.limit}
-                      for o in self.objectives]  # fmt: skip
+        objectives = [
+            {"name": o.name, "direction": o.direction, "limit": o.limit}
+            | ({"constraint": True} if o.constraint else {})
+            for o in self.objectives
+        ]
         return {"space": plain(self.space.describe()), "seed": self.seed,
                 "strategy": self.strategy.describe(), "objectives": objectives}  # fmt: skip
 

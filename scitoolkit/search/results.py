@@ -129,9 +129,29 @@ def _summary(history: History, space: Space, best: Trial | None, tested: bool) -
             verdict = "more" if gain > first["spread"] else "no more"
             text += f"; it leads the next by {gain:.2g}, {verdict} than that noise"
         lines.append(text + ".")
+        lines += _without(history, first)
     if tested:
         lines.append("The test part was looked at once, after the winner was chosen and trained.")
     return lines
+
+
+def _without(history: History, first: dict[str, Any]) -> list[str]:
+    """Return whether the winner beats what it adds to, where trials report that too.
+
+    A figure called `NAME_base` is the objective NAME without what is searched.
+    """
+    objective = history.objectives[0]
+    runs = [history.trials[number].metrics for number in first["runs"]]
+    known = [m[f"{objective.name}_base"] for m in runs if f"{objective.name}_base" in m]
+    if not known:
+        return []
+    sign, without = _sign(history), float(np.mean(known))
+    gain = sign * without - first["mean"]
+    values = f"{objective.name} {sign * first['mean']:.4g} with it, {without:.4g} without"
+    if gain <= 0:
+        return [f"The searched network does not beat the forecast without one: {values}."]
+    noise = "beyond" if gain > first["spread"] else "within"
+    return [f"The searched network beats the forecast without one, {noise} seed noise: {values}."]
 
 
 # --- tables -----------------------------------------------------------------------------------

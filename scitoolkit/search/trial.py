@@ -21,12 +21,14 @@ class Objective:
         name: of the metric that an evaluation returns.
         direction: whether small or large is good.
         limit: configurations beyond it do not count; when the cost function knows the figure
-            beforehand, they are never tried.
+            beforehand, they are never tried, else the strategy learns where the limit is kept.
+        constraint: whether the limit is all that counts: below it, smaller is no better.
     """
 
     name: str
     direction: Direction = "min"
     limit: float | None = None
+    constraint: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a direction that is none: anything but `min` would be maximised."""
@@ -37,6 +39,9 @@ class Objective:
         if self.limit is not None and not math.isfinite(self.limit):
             raise ConfigError(f"limit {self.limit}", where=f"objective {self.name}",
                               allowed="a finite number, or none")  # fmt: skip
+        if self.constraint and self.limit is None:
+            raise ConfigError("a constraint without a limit", where=f"objective {self.name}",
+                              fix="limit=...")  # fmt: skip
 
     def loss(self, metrics: Mapping[str, Any]) -> float:
         """Return the figure as something to minimise."""
@@ -45,10 +50,19 @@ class Objective:
 
     def within(self, metrics: Mapping[str, Any]) -> bool:
         """Return whether the limit is kept; True when the figure is not known."""
+        return self.excess(metrics) <= 0
+
+    def excess(self, metrics: Mapping[str, Any]) -> float:
+        """Return how far the figure is beyond the limit, in units of the limit; 0 within.
+
+        Example:
+            >>> Objective("memory", limit=4.0).excess({"memory": 5.0})
+            0.25
+        """
         if self.limit is None or self.name not in metrics:
-            return True
-        sign = 1 if self.direction == "min" else -1
-        return sign * float(metrics[self.name]) <= sign * self.limit
+            return 0.0
+        beyond = (float(metrics[self.name]) - self.limit) * (1 if self.direction == "min" else -1)
+        return max(0.0, beyond / (abs(self.limit) or 1.0))
 
 
 @dataclass(frozen=True)
@@ -124,6 +138,8 @@ class Trial:
     """Objectives of the last finished stage, all to be minimised."""
     reached: int = -1
     """Last finished stage."""
+    violation: float = 0.0
+    """Sum over limits of how far they are exceeded, each in units of the limit; 0 if all hold."""
 
     @property
     def wall(self) -> float:

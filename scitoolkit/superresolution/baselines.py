@@ -23,7 +23,8 @@ def interpolate(
         coarse: (fields, *n).
         every: per dim, fine nodes per coarse one.
         periodic: per dim; those have n * every fine nodes, others (n - 1) * every + 1.
-        kind: `linear` or `cubic` (splines, not-a-knot or periodic).
+        kind: `linear`, `cubic` (splines, not-a-knot or periodic), or `spectral`: trigonometric
+            polynomials along periodic dims, cubic splines along others.
 
     Example:
         >>> interpolate(np.array([[0.0, 2.0]]), [2], [False]).tolist()
@@ -35,11 +36,14 @@ def interpolate(
     for axis, (step, wraps) in enumerate(zip(every, periodic, strict=True), 1):
         if step == 1:
             continue
+        if wraps and kind == "spectral":
+            out = _trigonometric(out, step, axis)
+            continue
         if wraps:
             out = np.concatenate([out, out.take([0], axis)], axis)
         nodes = np.arange(out.shape[axis]) * step
         fine = np.arange(nodes[-1] + (not wraps))
-        if kind == "cubic" and len(nodes) > 3:
+        if kind != "linear" and len(nodes) > 3:
             spline = CubicSpline(nodes, out, axis, "periodic" if wraps else "not-a-knot")
             out = spline(fine)
         else:
@@ -49,3 +53,12 @@ def interpolate(
             share = ((fine - left * step) / step).reshape(shape)
             out = out.take(left, axis) * (1 - share) + out.take(left + 1, axis) * share
     return out.astype(coarse.dtype)
+
+
+def _trigonometric(values: Array, step: int, axis: int) -> Array:
+    """Return a periodic dim on `step` times as many nodes, its waves unchanged."""
+    count = values.shape[axis]
+    waves = np.moveaxis(np.fft.rfft(values, axis=axis), axis, -1)
+    if count % 2 == 0:
+        waves[..., -1] *= 0.5  # the last wave of the coarse nodes is one of two on the fine ones
+    return np.moveaxis(np.fft.irfft(waves, count * step, axis=-1) * step, -1, axis)

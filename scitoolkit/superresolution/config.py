@@ -277,6 +277,9 @@ class SuperresolutionConfig(SeededConfig):
         boundaries: conditions that a loss of weight `boundary_weight` asks for.
         boundary_weight: see `boundaries`.
         loss: of the regression, in standard deviations of each field.
+        spectrum: a simulation that nothing else is learned from, by which predictions get the power
+            of the waves along the last periodic dim (`refined` in reports, and what `predict` then
+            writes); no phase is changed.
         weights_dtype: how the trained weights are kept; float16 halves the file.
     """
 
@@ -292,6 +295,7 @@ class SuperresolutionConfig(SeededConfig):
     boundaries: list[BoundaryConfig] = Field(default=[])
     boundary_weight: NonNegativeFloat = 0.0
     loss: Literal["l1", "l2"] = "l1"
+    spectrum: DataPath | None = None
     weights_dtype: Literal["float32", "float16"] = "float32"
     training: TrainingConfig = TrainingConfig()
 

@@ -6,17 +6,21 @@ numpy arrays and torch tensors alike and asks for nothing but the derivatives in
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
-
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.expressions import (
+    Names,
+    compiled,
+    derivative_of,
+    evaluate_constant,
+    parse,
+    sympy,
+    unknowns,
+)
 from scitoolkit.ops.taylor import MultiIndex, Operator, operator
-from scitoolkit.superresolution.pde_text import Names, evaluate_constant, parse, sympy
 
 Key = tuple[str, Operator]
 """A field and the operator applied to it."""
@@ -51,7 +55,7 @@ class PDE:
         """Return the system of a text, a list of texts or named texts.
 
         Args:
-            equations: see `pde_text` for the grammar.
+            equations: see `scitoolkit.core.expressions` for the grammar.
             fields: names of the unknowns.
             dims: names of the coordinates, 1 to 4, any order.
             constants: numbers, or texts that may use `attributes` and the constants before them.
@@ -99,27 +103,16 @@ class PDE:
         """Return the (field, multi-index) pairs in use, values included."""
         found = set()
         for expression in self.expressions.values():
-            found |= {self._key(node) for node in _unknowns(expression)}
+            found |= {self._key(node) for node in unknowns(expression)}
         return sorted(found)
 
     def _key(self, node: sympy.Expr) -> tuple[str, MultiIndex]:
-        orders = dict.fromkeys(self.names.dims, 0)
-        if isinstance(node, sympy.Derivative):
-            for symbol, count in node.variable_count:
-                orders[str(symbol)] += int(count)
-            node = node.expr
-        return node.func.__name__, tuple(orders.values())
+        return derivative_of(node, self.names.dims)
 
     @property
     def order(self) -> int:
         """Return the highest order of a derivative."""
         return max(sum(index) for _, index in self.derivatives())
-
-
-def _unknowns(expression: sympy.Expr) -> set[sympy.Expr]:
-    derivatives = expression.atoms(sympy.Derivative)
-    stand_in = expression.xreplace({d: sympy.Dummy() for d in derivatives})
-    return derivatives | stand_in.atoms(sympy.core.function.AppliedUndef)
 
 
 class Residuals:
@@ -138,6 +131,7 @@ class Residuals:
     Example:
         >>> pde = PDE.parse("dif(u,t) - 2*(dif(u,x,x) + dif(u,y,y))", fields=["u"],
         ...                 dims=["t", "x", "y"])
+        >>> import numpy as np
         >>> residuals = Residuals(pde)
         >>> laplacian = operator({(0, 2, 0): 1.0, (0, 0, 2): 1.0})
         >>> ("u", laplacian) in residuals.keys
@@ -154,7 +148,7 @@ class Residuals:
         for name, expression in pde.expressions.items():
             replaced = {
                 node: self._symbol(pde._key(node)[0], operator(pde._key(node)[1]))
-                for node in _unknowns(expression)
+                for node in unknowns(expression)
             }
             expressions[name] = expression.xreplace(replaced)
         if combine:
@@ -164,7 +158,7 @@ class Residuals:
         self.keys: list[Key] = sorted(self._symbols)
         self._place = {symbol: key for key, symbol in self._symbols.items()}
         self.expressions = expressions
-        self._programs = {name: self._compile(e) for name, e in expressions.items()}
+        self._programs = {name: compiled(e, self._place) for name, e in expressions.items()}
 
     def operators(self) -> list[Operator]:
         """Return the distinct operators of all fields."""
@@ -222,7 +216,8 @@ class Residuals:
         for name, expression in self.expressions.items():
             parts = sympy.Add.make_args(sympy.expand(expression))
             out[name] = {
-                self._text(part): self._compile(part)(values, coordinates or {}) for part in parts
+                self._text(part): compiled(part, self._place)(values, coordinates or {})
+                for part in parts
             }
         return out
 
@@ -230,42 +225,6 @@ class Residuals:
         shown = {s: sympy.Symbol(key_text(key, self.pde.names.dims))
                  for s, key in self._place.items()}  # fmt: skip
         return str(part.xreplace(shown))
-
-    def _compile(self, node: sympy.Expr) -> Callable[[Mapping, Mapping], Array]:
-        """Return a function of (values, coordinates) for a tree of the whitelisted operations."""
-        if node in self._place:
-            key = self._place[node]
-            return lambda values, coordinates: values[key]
-        if node.is_Symbol:
-            name = str(node)
-            return lambda values, coordinates: coordinates[name]
-        if node.is_number:
-            number = float(node)
-            return lambda values, coordinates: number
-        inner = [self._compile(a) for a in node.args]
-        if node.is_Add:
-            return lambda v, c: _fold(np.add, [f(v, c) for f in inner])
-        if node.is_Mul:
-            return lambda v, c: _fold(np.multiply, [f(v, c) for f in inner])
-        if node.is_Pow:
-            return lambda v, c: inner[0](v, c) ** inner[1](v, c)
-        function = type(node).__name__.lower()
-        return lambda v, c: _apply(function, inner[0](v, c))
-
-
-def _fold(operation: Any, values: list[Array]) -> Array:
-    total = values[0]
-    for value in values[1:]:
-        total = total + value if operation is np.add else total * value
-    return total
-
-
-def _apply(function: str, value: Array) -> Array:
-    if isinstance(value, torch.Tensor):
-        return getattr(torch, function)(value)
-    if isinstance(value, float):
-        return getattr(math, "fabs" if function == "abs" else function)(value)
-    return getattr(np, function)(value)
 
 
 def key_text(key: Key, dims: Sequence[str]) -> str:

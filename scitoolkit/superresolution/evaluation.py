@@ -10,7 +10,8 @@ import numpy as np
 import torch
 import xarray as xr
 
-from scitoolkit.core.errors import DataError
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.expressions import evaluate_constant
 from scitoolkit.core.results import (
     Lines,
     Maps,
@@ -28,11 +29,12 @@ from scitoolkit.superresolution.checking import check
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.equations import PDE
 from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes, values_of
-from scitoolkit.superresolution.pde_text import evaluate_constant
+from scitoolkit.superresolution.spectrum import WaveGains
 from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate
 
 Array = np.ndarray
-MODEL, LINEAR, CUBIC = "MeshfreeFlowNet", "multilinear", "cubic"
+MODEL, LINEAR, CUBIC, SPECTRAL = "MeshfreeFlowNet", "multilinear", "cubic", "spectral"
+REFINED = "refined"
 _RESIDUAL_POINTS = 4096
 _TITLE = "Super-resolution of "
 _STRIP = 5
@@ -49,7 +51,7 @@ class Found:
 
 def evaluate(
     surrogate: SuperresolutionSurrogate, dataset: xr.Dataset, config: SuperresolutionConfig,
-    source: str,
+    source: str, gains: WaveGains | None = None,
 ) -> Found:  # fmt: skip
     """Coarsen a resolved simulation as in training, refine it again, and compare.
 
@@ -58,16 +60,23 @@ def evaluate(
         dataset: the truth, on a grid like the training file's.
         config: names of velocities, viscosity and equations.
         source: the file's name, for titles.
+        gains: of the waves, for the `refined` prediction.
 
     Raises:
         DataError: other dims or fields, too few nodes, NaN.
     """
+    surrogate = surrogate.in_box(dataset, source)
     case = Case.of(surrogate, dataset, source)
     found = {
         MODEL: case.predict(surrogate),
         LINEAR: interpolate(case.low, case.every, case.closed, "linear"),
         CUBIC: interpolate(case.low, case.every, case.closed, "cubic"),
+        SPECTRAL: interpolate(case.low, case.every, case.closed, "spectral"),
     }
+    if gains is not None:
+        axis = gains.along(case.grid.dims, case.grid.nodes, case.grid.periods)
+        length = case.grid.periods[axis - 1]
+        found[REFINED] = gains.apply(found[MODEL], axis, float(length or 0))
     flow = flow_of(config, case.grid, dataset, surrogate.header.fields)
     metrics: dict[str, float | int | str | None] = {}
     tables = [_pointwise(case, found, metrics)]
@@ -82,10 +91,6 @@ def evaluate(
     if config.pde.equations:
         tables.append(_residuals(surrogate, case, config, dataset, metrics))
     maps, drawn = _maps(case, found)
-    best = all(
-        float(metrics[f"r2_{f}"] or 0) > float(metrics[f"r2_{f}_{LINEAR}"] or 0)
-        for f in case.fields
-    )
     return Found(
         Results(
             title=f"{_TITLE}{source}",
@@ -93,13 +98,43 @@ def evaluate(
             summary=[
                 f"{_size(case.low.shape[1:])} nodes to {_size(case.grid.shape)} "
                 f"({', '.join(case.grid.dims)}) on a simulation that was not trained on.",
-                "The model is above multilinear interpolation on "
-                + ("every field." if best else "some fields only; see the table."),
+                _beside_rivals(case.fields, metrics),
             ],
             metrics=metrics, tables=tables, figures=[*drawn, *figures],
         ),
         maps,
     )  # fmt: skip
+
+
+def measure_gains(
+    surrogate: SuperresolutionSurrogate, dataset: xr.Dataset, source: str
+) -> WaveGains:
+    """Return the gains of the waves along the last periodic dim, on a simulation.
+
+    Raises:
+        ConfigError: no periodic dim, or nodes that do not fill it evenly.
+    """
+    surrogate = surrogate.in_box(dataset, source)
+    case = Case.of(surrogate, dataset, source)
+    dims = [d for d, p in zip(case.grid.dims, case.grid.periods, strict=True) if p is not None]
+    if not dims:
+        raise ConfigError("no dim is periodic", where="spectrum", fix="leave it out")
+    axis = case.grid.dims.index(dims[-1])
+    length = float(case.grid.periods[axis] or 0)
+    found = WaveGains.measure(case.truth, case.predict(surrogate), axis + 1, dims[-1], length)
+    found.along(case.grid.dims, case.grid.nodes, case.grid.periods)
+    return found
+
+
+def _beside_rivals(fields: Sequence[str], metrics: Mapping[str, Any]) -> str:
+    """Return in one sentence on how many fields the model's R² is above that of each rival."""
+    above = []
+    for rival in (LINEAR, CUBIC, SPECTRAL):
+        number_above = sum(
+            float(metrics[f"r2_{f}"] or 0) > float(metrics[f"r2_{f}_{rival}"] or 0) for f in fields
+        )
+        above.append(f"{rival} interpolation on {number_above}")
+    return f"Of {len(fields)} fields the model is above {', '.join(above)}."
 
 
 def over_simulations(found: Sequence[Results], fields: Sequence[str]) -> Results:
@@ -171,7 +206,7 @@ class Case:
                     f"{count} nodes of the periodic dim {dim}", where=source,
                     allowed=f"multiples of {n}",
                 )  # fmt: skip
-            if used < (least - 1) * n + 1:
+            if used < ((2 if wraps else least) - 1) * n + 1:
                 raise DataError(
                     f"{count} nodes along {dim} are fewer than a crop of the training",
                     where=source, allowed=f"{(least - 1) * n + 1} or more",

@@ -35,6 +35,7 @@ from scitoolkit.superresolution.simulations import (
     parts_of,
     require_alone,
 )
+from scitoolkit.superresolution.spectrum import WaveGains
 from scitoolkit.superresolution.surrogate import Header, SuperresolutionSurrogate, build
 from scitoolkit.superresolution.task import Physics, SuperresolutionTask
 from scitoolkit.training import Trainer, best_weights, current_rank, world_size
@@ -114,6 +115,12 @@ def train(config: SuperresolutionConfig, run: RunDirectory, *, resume: bool = Fa
     surrogate.model.load_state_dict(best_weights(run.checkpoints))
     model = ModelFolder.create(run)
     surrogate.save(model.path, half=config.weights_dtype == "float16")
+    if config.spectrum is not None:
+        from scitoolkit.superresolution.evaluation import measure_gains
+
+        delivered = SuperresolutionSurrogate.load(model.path)
+        apart = open_simulations(config.spectrum, config.data, fields=surrogate.header.fields)
+        measure_gains(delivered, require_alone(apart), apart.where).save(model.path)
     record = {
         "steps": trainer.step, "cpu_seconds": time.process_time() - begin,
         "parts": prepared.parts,
@@ -140,10 +147,12 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
             "no test file: crops of the training run would not be a test",
             where=str(directory), fix=f"scitoolkit evaluate {directory} --data FILE",
         )  # fmt: skip
-    found = []
+    found, gains = [], WaveGains.load(model.path)
     for number in numbers:
         name = simulations.label(number) if len(simulations) > 1 else Path(simulations.where).name
-        found.append(evaluation.evaluate(surrogate, simulations.dataset(number), config, name))
+        found.append(
+            evaluation.evaluate(surrogate, simulations.dataset(number), config, name, gains)
+        )
     results = evaluation.over_simulations([f.results for f in found], surrogate.header.fields)
     if model.write_results(results, data):
         write_fields(found[0].maps, Path(directory) / "results.nc")
@@ -159,7 +168,7 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     surrogate = SuperresolutionSurrogate.load(model.path)
     simulations = open_simulations(source, config.data, fields=surrogate.header.fields)
     coarse = surrogate.coarse(require_alone(simulations), where=str(source))
-    stream(coarse, refined_nodes(coarse), output)
+    stream(coarse, refined_nodes(coarse), output, gains=WaveGains.load(model.path))
 
 
 def equations_of(

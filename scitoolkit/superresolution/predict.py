@@ -17,6 +17,7 @@ from scitoolkit.io.formats import StreamedVariable, writing_format
 from scitoolkit.io.stream import open_writer
 from scitoolkit.ops import taylor
 from scitoolkit.superresolution.equations import PDE, Residuals
+from scitoolkit.superresolution.spectrum import WaveGains
 from scitoolkit.superresolution.surrogate import CHUNK, QueryableField
 
 Array = np.ndarray
@@ -41,7 +42,7 @@ class Derived:
 
     Args:
         coarse: the fields.
-        expressions: {name: text}, `dif(w,x) - dif(u,z)` say; see `pde_text`.
+        expressions: {name: text}, `dif(w,x) - dif(u,z)` say; see `scitoolkit.core.expressions`.
     """
 
     plan: taylor.Plan
@@ -90,6 +91,7 @@ def stream(
     derived: Mapping[str, str] | None = None,
     extrapolate: bool = False,
     chunk: int = CHUNK,
+    gains: WaveGains | None = None,
 ) -> Path:
     """Write the fields on the grid of `nodes` to HDF5/NetCDF4 (.h5, .nc) or Zarr (.zarr).
 
@@ -101,12 +103,20 @@ def stream(
         derived: {name: expression} written beside the fields, e.g. vorticity, or an equation.
         extrapolate: allow nodes outside of the coarse domain.
         chunk: points held at a time.
+        gains: of the waves along a periodic dim, which `nodes` must fill evenly; `derived` are of
+            the fields without them.
 
     Raises:
         DataError: nodes outside the domain or not ascending, or a folder that cannot be written.
-        ConfigError: an expression that cannot be read.
+        ConfigError: an expression that cannot be read, or nodes that `gains` are not for.
     """
     grids = _grid_nodes(coarse, nodes, extrapolate)
+    axis = gains.along(coarse.grid.dims, grids, coarse.grid.periods) if gains else 0
+    if axis and not _whole_blocks(grids, axis - 1, chunk):
+        raise ConfigError(
+            f"blocks of {chunk} points do not hold whole lines along {gains and gains.dim}",
+            where="chunk", allowed=f"{int(np.prod([len(n) for n in grids[axis - 1:]]))} or more",
+        )  # fmt: skip
     extra = Derived(coarse, derived or {})
     names = [*coarse.surrogate.header.fields, *extra.names]
     output = Path(output)
@@ -119,13 +129,24 @@ def stream(
             shape = [len(a) for a in axes]
             points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
             values = extra.ask(coarse, points, extrapolate=True, chunk=chunk)
-            for name, value in zip(names, values.reshape(len(names), *shape), strict=True):
+            values = values.reshape(len(names), *shape)
+            if gains is not None:
+                fields, length = len(coarse.surrogate.header.fields), coarse.grid.periods[axis - 1]
+                values[:fields] = gains.apply(values[:fields], axis, float(length or 0))
+            for name, value in zip(names, values, strict=True):
                 file.write(name, block, value)
             done += len(points)
             if done * 10 // total > reported and total > 10 * chunk:
                 reported = done * 10 // total
                 log.info("%d %% of %d points written", 10 * reported, total)
     return output
+
+
+def _whole_blocks(grids: Sequence[Array], axis: int, chunk: int) -> bool:
+    """Return whether every block of the output holds whole lines along a dim."""
+    count = len(grids[axis])
+    first = next(_blocks([len(n) for n in grids], chunk))[axis]
+    return first.stop - first.start == count
 
 
 def _coordinates(coarse: QueryableField, nodes: Sequence[Array]) -> xr.Dataset:

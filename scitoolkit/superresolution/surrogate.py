@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from scitoolkit.ops import taylor
 from scitoolkit.superresolution.config import EncoderConfig, ModelConfig
 from scitoolkit.superresolution.crops import Layout
 from scitoolkit.superresolution.decoder import Decoder
+from scitoolkit.superresolution.differentiate import is_even
 from scitoolkit.superresolution.encoder import Encoder
 from scitoolkit.superresolution.equations import PDE
 from scitoolkit.superresolution.grid import Grid, grid_of, values_of
@@ -196,13 +197,39 @@ class SuperresolutionSurrogate:
 
     # --- in use -----------------------------------------------------------------------------
 
+    def in_box(self, dataset: xr.Dataset, where: str = "input") -> SuperresolutionSurrogate:
+        """Return the same weights for a periodic box of another length, as a file's nodes fill it.
+
+        A file with one node too many, which repeats the first, is left to be refused.
+        """
+        periods = list(self.header.periods)
+        for axis, (dim, period) in enumerate(zip(self.header.dims, periods, strict=True)):
+            nodes = dataset[dim].values if dim in dataset.coords else np.zeros(0)
+            if period is None or len(nodes) < 2 or nodes.dtype.kind not in "fiu":
+                continue
+            step = abs(float(nodes[-1]) - float(nodes[0])) / (len(nodes) - 1)
+            length = step * len(nodes)
+            if abs(length - period) > 1.5 * step and is_even(np.sort(nodes)):
+                log.warning(
+                    "%s: a period of %.4g along %s, the model was trained on %.4g",
+                    where, length, dim, period,
+                )  # fmt: skip
+                periods[axis] = length
+        if periods == list(self.header.periods):
+            return self
+        header = replace(self.header, periods=tuple(periods))
+        model = build(header, self.config)
+        model.load_state_dict(self.model.state_dict())
+        return SuperresolutionSurrogate(header, model, self.config)
+
     def coarse(self, dataset: xr.Dataset, where: str = "input") -> QueryableField:
         """Return low-resolution fields, checked against what the model was trained on.
 
         Raises:
             DataError: missing fields, other dims, NaN, too few nodes.
         """
-        head = self.header
+        surrogate = self.in_box(dataset, where)
+        head = surrogate.header
         periodic = {d: p for d, p in zip(head.dims, head.periods, strict=True) if p is not None}
         grid = grid_of(dataset, head.fields, head.dims, periodic, where)
         values = values_of(dataset, head.fields, grid, where)
@@ -214,7 +241,7 @@ class SuperresolutionSurrogate:
                     f"{count} nodes along {dim}", where=where, allowed=f"{least} or more",
                 )  # fmt: skip
         self._warn_of_spacing(grid, where)
-        return QueryableField(self, grid, values)
+        return QueryableField(surrogate, grid, values)
 
     def _warn_of_spacing(self, grid: Grid, where: str) -> None:
         for dim, nodes, trained in zip(grid.dims, grid.nodes, self.header.spacing, strict=True):

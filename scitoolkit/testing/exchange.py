@@ -18,11 +18,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from scitoolkit.core.plugins import kinds
 from scitoolkit.training.exchange.buckets import GradientBuckets
 from scitoolkit.training.exchange.config import ExchangeConfig, exchanges
+from scitoolkit.training.exchange.shards import ShardBuckets
 from scitoolkit.training.launch import launch
+from scitoolkit.training.sharding import local, shard_offset, whole
 
 RANKS = 2
 
@@ -42,20 +45,28 @@ class ExchangeContract:
         """Within `relative_error`, with the same bits on all ranks and for any timing.
 
         A parameter without gradient counts as 0, gradients of zeros and of huge range stay finite,
-        and one rank's failure is known on all.
+        a NaN stays one, and one rank's failure is known on all. Weights that ranks have changed in
+        parts arrive on all of them with the same bits, and their errors do not add up.
         """
         given = json.dumps({"folder": str(tmp_path), "exchange": exchange.model_dump()})
         assert launch(RANKS, [given], module="scitoolkit.testing.exchange") == 0
         ranks = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(RANKS)]
+        kinds_of_sums = ["sums"] * exchange.sums + ["parts"] * exchange.shards
+        assert kinds_of_sums, "an exchange sums, gives parts, or both"
         for name, first in ranks[0].items():
             for other in ranks[1:]:
                 assert torch.equal(first, other[name]), f"{name} differs between ranks"
-        assert torch.equal(ranks[0]["sums"], ranks[0]["sums at another timing"])
-        assert ranks[0]["failed"].tolist() == [0.0, 1.0]
         exact, scale = exact_sums()
-        error = (ranks[0]["sums"] - exact).norm() / scale.norm()
-        assert error <= exchange.relative_error
-        assert error > 0 or exchange.relative_error < 1e-5
+        for kind in kinds_of_sums:
+            assert torch.equal(ranks[0][kind], ranks[0][f"{kind} at another timing"])
+            assert ranks[0][f"{kind} failed"].tolist() == [0.0, 1.0]
+            assert ranks[0][f"{kind} of NaN"].any()
+            error = (ranks[0][kind] - exact).norm() / scale.norm()
+            assert error <= exchange.relative_error
+            assert error > 0 or exchange.relative_error < 1e-5
+        if exchange.shards:
+            assert ranks[0]["weights off"] <= exchange.relative_error
+            assert ranks[0]["weights off after ten steps"] <= exchange.relative_error
 
 
 def gradients(rank: int) -> list[torch.Tensor | None]:
@@ -80,19 +91,59 @@ def exact_sums() -> tuple[torch.Tensor, torch.Tensor]:
     return stacked.sum(0), stacked.abs().sum(0)
 
 
-def _exchanged(exchange: ExchangeConfig, rank: int, delay: float, failed: bool) -> Any:
+def parameters_of_ranks() -> list[tuple[str, nn.Parameter]]:
+    """Return parameters of the gradients' shapes, equal on all ranks."""
     shapes = [(40, 30), (17,), (300,), (5,)]
-    parameters = [nn.Parameter(torch.zeros(shape)) for shape in shapes]
-    # 1 KiB, so that there are several buckets.
-    buckets = GradientBuckets(parameters, exchange.build(), 2**-10)
-    buckets.begin()
-    for parameter, gradient in zip(reversed(parameters), reversed(gradients(rank)), strict=True):
-        time.sleep(delay * ((rank + parameter.numel()) % 2))
-        if gradient is not None:
-            (parameter * gradient).sum().backward()
-    told = buckets.finish(failed)
-    sums = torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])
-    return sums.double(), told
+    return [(str(i), nn.Parameter(torch.zeros(shape))) for i, shape in enumerate(shapes)]
+
+
+class _Sums:
+    """Sums of gradients, of an exchange that gives them to all ranks or one that gives parts."""
+
+    def __init__(self, exchange: ExchangeConfig, kind: str) -> None:
+        self.named = parameters_of_ranks()
+        self.buckets: GradientBuckets | ShardBuckets
+        if kind == "sums":
+            # 1 KiB, so that there are several buckets.
+            parameters = [p for _, p in self.named]
+            self.buckets = GradientBuckets(parameters, exchange.build(), 2**-10)
+        else:
+            self.buckets = ShardBuckets(self.named, exchange.build_shards(), 2**-10, keep=False)
+
+    def of(self, rank: int, delay: float = 0.0, failed: bool = False, bad: float = 1.0) -> Any:
+        self.buckets.begin()
+        for (_, parameter), gradient in zip(
+            reversed(self.named), reversed(gradients(rank)), strict=True
+        ):
+            time.sleep(delay * ((rank + parameter.numel()) % 2))
+            if gradient is not None:
+                (parameter * gradient * bad).sum().backward()
+        told = self.buckets.finish(failed)
+        moved = [p for _, p in self.named]
+        if isinstance(self.buckets, ShardBuckets):
+            moved = [self.buckets.parts[p] for p in moved]
+        sums = [whole(p.grad).flatten() for p in moved if p.grad is not None]
+        return torch.cat(sums).double(), told
+
+
+def _published(sums: _Sums, steps: int) -> float:
+    """Change the parts `steps` times; return how far off the weights of all ranks are."""
+    assert isinstance(sums.buckets, ShardBuckets)
+    generator = torch.Generator().manual_seed(5)
+    exact = [torch.zeros(p.shape) for _, p in sums.named]
+    for _ in range(steps):
+        for total, (_, parameter) in zip(exact, sums.named, strict=True):
+            move = torch.randn(parameter.shape, generator=generator)
+            total += move
+            part = sums.buckets.parts[parameter]
+            assert isinstance(part, DTensor)
+            rows = local(part).shape[0]
+            with torch.no_grad():
+                local(part).add_(move[shard_offset(part) :][:rows])
+        sums.buckets.publish()
+    held = torch.cat([p.detach().flatten() for _, p in sums.named])
+    wanted = torch.cat([x.flatten() for x in exact])
+    return float((held - wanted).norm() / wanted.norm())
 
 
 def main() -> None:
@@ -108,15 +159,21 @@ def main() -> None:
     section = options["exchange"]
     exchange = exchanges.get(section["name"]).model_validate(section)
     rank = int(os.environ["RANK"])
+    out: dict[str, torch.Tensor] = {}
     with process_group(TrainingConfig(device="cpu", timeout_seconds=60)):
-        sums, _ = _exchanged(exchange, rank, 0.0, False)
-        again, clean = _exchanged(exchange, rank, 0.05, False)
-        _, told = _exchanged(exchange, rank, 0.0, rank == 1)
-        out = {
-            "sums": sums,
-            "sums at another timing": again,
-            "failed": torch.tensor([float(clean), float(told)]),
-        }
+        for kind in ["sums"] * exchange.sums + ["parts"] * exchange.shards:
+            out[kind], _ = _Sums(exchange, kind).of(rank)
+            sums = _Sums(exchange, kind)
+            out[f"{kind} at another timing"], clean = sums.of(rank, delay=0.05)
+            _, told = sums.of(rank, failed=rank == 1)
+            out[f"{kind} failed"] = torch.tensor([float(clean), float(told)])
+            bad, _ = sums.of(rank, bad=float("nan") if rank else 1.0)
+            out[f"{kind} of NaN"] = torch.where(bad.isnan(), 1.0, 0.0)
+        if exchange.shards:
+            for name, steps in (("weights off", 1), ("weights off after ten steps", 10)):
+                sums = _Sums(exchange, "parts")
+                out[name] = torch.tensor(_published(sums, steps))
+                out[f"{name}: bits"] = torch.cat([p.detach().flatten() for _, p in sums.named])
         torch.save(out, Path(options["folder"]) / f"{rank}.pt")
     leave(0)
 

@@ -6,16 +6,23 @@ rank; `values` are global means and equal on all of them.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.training.loggers import Logger, MetricsFile
 from scitoolkit.training.view import TrainingView
+
+if TYPE_CHECKING:
+    from scitoolkit.training.traffic import TrafficCounter
 
 log: logging.Logger = get_logger(__name__)
 
@@ -152,12 +159,46 @@ class Profiler(Callback):
         self._profile = None
 
 
+class TrafficLog(Callback):
+    """Counts bytes and messages of the steps, and writes them to `traffic.json` of the run."""
+
+    def __init__(self) -> None:
+        self._counting = contextlib.ExitStack()
+        self._counter: TrafficCounter | None = None
+
+    def on_fit_start(self, trainer: TrainingView) -> None:
+        """Start to count."""
+        from scitoolkit.training.traffic import TrafficCounter
+
+        self._counter, self._first = TrafficCounter(), trainer.step
+        self._counting.enter_context(self._counter.counting())
+
+    def on_fit_end(self, trainer: TrainingView) -> None:
+        """Stop, and write what rank 0 has received."""
+        self._counting.close()
+        if self._counter is None or trainer.strategy.rank or trainer.run is None:
+            return
+        steps, total = trainer.step - self._first, self._counter.total()
+        counts = {"steps": steps, "collectives": self._counter.as_dict(), "total": asdict(total)}
+        write_atomic(trainer.run.path / "traffic.json", json.dumps(counts, indent=1))
+        log.info(
+            "%.0f bytes and %.1f messages a step from other ranks",
+            total.bytes / max(1, steps), total.messages / max(1, steps),
+        )  # fmt: skip
+
+
 def default_callbacks(trainer: TrainingView) -> list[Callback]:
     """Return the callbacks that the configuration asks for, on this rank."""
     config, run = trainer.config, trainer.run
     out: list[Callback] = []
     if run is not None and config.profile:
         out.append(Profiler(run.path / f"profile-rank{trainer.strategy.rank}.json"))
+    if config.noise_scale:
+        from scitoolkit.training.noise_scale import NoiseScaleLog
+
+        out.append(NoiseScaleLog())
+    if config.count_traffic and trainer.strategy.world > 1:
+        out.append(TrafficLog())
     if trainer.strategy.rank:
         return out
     if run is not None:

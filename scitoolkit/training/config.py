@@ -22,12 +22,14 @@ from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.core.suggest import nearest_name
 from scitoolkit.training.exchange.config import AnyExchange, Full
 from scitoolkit.training.loggers import AnyLogger
-from scitoolkit.training.memory.config import MemoryConfig
+from scitoolkit.training.memory.config import MemoryConfig, PruningConfig
 from scitoolkit.training.optim.groups import ParameterGroup
 from scitoolkit.training.optim.optimizers import AdamW, AnyOptimizer, optimizers
 from scitoolkit.training.optim.schedules import AnySchedule, Constant
 from scitoolkit.training.strategies.config import (
     DataParallel,
+    Sharded,
+    ShardingConfig,
     Single,
     StrategyConfig,
     training_strategies,
@@ -75,6 +77,9 @@ class TrainingConfig(Config):
     strategy: Annotated[str, FREE_ON_RESUME] = Field(
         default="auto", description="how processes share the training"
     )
+    sharding: Annotated[ShardingConfig, FREE_ON_RESUME] = Field(
+        default=ShardingConfig(), description="what strategy sharded splits"
+    )
     exchange: AnyExchange = Field(default=Full(), description="sums gradients over processes")
     device: Annotated[Literal["auto", "cpu", "cuda"], FREE_ON_RESUME] = "auto"
     precision: Literal["float32", "bf16", "fp16"] = "float32"
@@ -88,6 +93,9 @@ class TrainingConfig(Config):
     parameter_groups: tuple[ParameterGroup, ...] = Field(
         default=(), description="learning rate and weight decay of some parameters"
     )
+    pruning: PruningConfig | None = Field(
+        default=None, description="train the entries of matrices that are kept, and only these"
+    )
     early_stopping: Annotated[EarlyStopping | None, FREE_ON_RESUME] = None
     memory: MemoryConfig | None = Field(default=None, description="compressed activations")
     checkpoint: Annotated[CheckpointConfig, FREE_ON_RESUME] = CheckpointConfig()
@@ -100,6 +108,12 @@ class TrainingConfig(Config):
     compile: Annotated[bool, FREE_ON_RESUME] = False
     profile: Annotated[bool, FREE_ON_RESUME] = Field(
         default=False, description="write a torch.profiler trace into the run"
+    )
+    noise_scale: Annotated[bool, FREE_ON_RESUME] = Field(
+        default=False, description="write up to which batch size more samples pay"
+    )
+    count_traffic: Annotated[bool, FREE_ON_RESUME] = Field(
+        default=False, description="write bytes and messages by collective into the run"
     )
     loggers: Annotated[tuple[AnyLogger, ...], FREE_ON_RESUME] = Field(
         default=(), description="besides metrics.jsonl"
@@ -145,8 +159,12 @@ class TrainingConfig(Config):
         if any(g.weight_decay is not None for g in self.parameter_groups):
             if "weight_decay" not in type(optimizer).model_fields:
                 raise ValueError(f"optimizer {optimizer.name} has no weight_decay to set in groups")
-        if strategy is not None and not strategy.exchanges_gradients and self.exchange != Full():
-            raise ValueError(f"strategy {strategy.name} does not read exchange: leave it out")
+        if refusal := (strategy or DataParallel()).refusal(self.exchange):
+            raise ValueError(refusal)
+        if self.sharding != ShardingConfig() and not isinstance(strategy, Sharded):
+            raise ValueError("sharding is read by strategy sharded alone: leave it out")
+        if self.pruning is not None:
+            self._of_pruning(strategy)
         if optimizer.uses_residuals:
             self._of_residuals(optimizer.name)
         if self.memory is not None and self.compile:
@@ -157,6 +175,16 @@ class TrainingConfig(Config):
                 f"not {self.precision}"
             )
         return self
+
+    def _of_pruning(self, strategy: StrategyConfig | None) -> None:
+        """Refuse what does not work on vectors of kept entries."""
+        if not self.optimizer.elementwise:
+            able = ", ".join(n for n in optimizers if optimizers.get(n).elementwise)
+            raise ValueError(f"pruning needs an optimizer of {able}, not {self.optimizer.name}")
+        if isinstance(strategy, Sharded) and self.sharding.stage == 3:
+            raise ValueError("pruning with strategy sharded needs sharding.stage 1 or 2")
+        if self.memory is not None:
+            raise ValueError("memory reads whole gradients: leave it out, or pruning")
 
     def _of_residuals(self, optimizer: str) -> None:
         """Refuse what an optimizer of residuals does not read."""
@@ -180,7 +208,10 @@ class TrainingConfig(Config):
 
     def named_strategy(self) -> StrategyConfig | None:
         """Return the strategy that is written, None for `auto`."""
-        return None if self.strategy == "auto" else training_strategies.get(self.strategy)()
+        if self.strategy == "auto":
+            return None
+        member = training_strategies.get(self.strategy)
+        return member(sharding=self.sharding) if issubclass(member, Sharded) else member()
 
     def strategy_on(self, processes: int) -> StrategyConfig:
         """Return the strategy to use; every rank decides alike, before any of them waits.

@@ -17,6 +17,7 @@ from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.memory.store import ActivationMemory
 from scitoolkit.training.optim.groups import grouped
 from scitoolkit.training.optim.schedules import LearningRate
+from scitoolkit.training.pruning import KeptEntries
 from scitoolkit.training.state import OptimizerState, load_tensors, model_tensors
 from scitoolkit.training.step import OptimizerStep
 from scitoolkit.training.strategies.base import TrainingStrategy
@@ -60,8 +61,8 @@ class Fit:
         self.loader: Any = loader
         self.position: Position = position
         self.best: BestLoss = BestLoss(config.early_stopping)
-        seed_everything(config.seed, rank=strategy.rank)
-        task.model = strategy.prepare(task.model)
+        seed_everything(config.seed, rank=strategy.seed_rank)
+        task.model = strategy.prepare(task.model, config.seed)
         if config.compile:
             task.model.compile()
         named = [(n, p) for n, p in task.model.named_parameters() if p.requires_grad]
@@ -74,9 +75,17 @@ class Fit:
                 where="training.optimizer.name",
                 fix="training.optimizer.name=lbfgs, which needs the loss alone",
             )
+        self._kept = KeptEntries(named, config.pruning) if config.pruning else None
+        if self._kept is None:
+            moved = strategy.attach(named, config.exchange)
+        else:
+            moved = strategy.attach(self._kept.moved, config.exchange, self._kept.watch)
+        whole = dict(moved)
+        # By the model's parameters, as a rule may ask for their shapes.
         groups = grouped(named, config.parameter_groups, config.optimizer.lr)
-        whole = [p for _, p in named]
-        given = [g for _, g in groups] if config.parameter_groups else whole
+        given: list[Any] = [{**g, "params": [whole[n] for n in names]} for names, g in groups]
+        if not config.parameter_groups:
+            given = list(whole.values())
         optimizer = config.optimizer.build(given)
         self._optimizer_state = OptimizerState(optimizer, [n for names, _ in groups for n in names])
         self._optimizer_state.pack()  # what could not be saved is refused before the first step
@@ -91,7 +100,7 @@ class Fit:
         )
         self.memory: ActivationMemory = ActivationMemory(task.model, config.memory, strategy, named)
         self.stepper: OptimizerStep = OptimizerStep(
-            task, config, strategy, optimizer, named, self.memory
+            task, config, strategy, optimizer, named, moved, self.memory, self._publish
         )
 
     def snapshot(self, cursor: dict[str, Any] | None = None) -> Snapshot:
@@ -113,6 +122,7 @@ class Fit:
             "rate": self.rate.state_dict(),
             "scaler": self.stepper.scaler_state(),
             "memory": self.memory.state_dict(),
+            "exchange": self.strategy.state_dict(),
             "loader": cursor or self.loader.state_dict(),
         }
         rng = rng_state()
@@ -138,6 +148,9 @@ class Fit:
             self.rate.load_state_dict(state["rate"])
             self.stepper.load_scaler_state(state["scaler"])
             self.memory.load_state_dict(state["memory"])
+            if self._kept is not None:
+                self._kept.reload()
+            self.strategy.load_state_dict(state.get("exchange", {}))
             self.loader.load_state_dict(state["loader"])
             self._restore_rng(reader)
         except KeyError as error:
@@ -146,7 +159,14 @@ class Fit:
 
     def _weights(self) -> dict[str, Tensor]:
         averages = {f"ema.{n}": t for n, t in self.average.tensors.items()}
-        return {**model_tensors(self.task.model), **averages}
+        kept = self._kept.tensors() if self._kept is not None else {}
+        return {**model_tensors(self.task.model), **averages, **self.strategy.tensors(), **kept}
+
+    def _publish(self) -> None:
+        """Bring what the optimizer has changed into the model."""
+        self.strategy.publish()
+        if self._kept is not None:
+            self._kept.publish()
 
     def _restore_rng(self, reader: Reader) -> None:
         if reader.world_size == self.strategy.world:
@@ -155,7 +175,7 @@ class Fit:
         else:
             # Another number of ranks: new streams, the same whenever this is repeated.
             seed = derive_seed(self.config.seed, self.position.step)
-            seed_everything(seed, rank=self.strategy.rank)
+            seed_everything(seed, rank=self.strategy.seed_rank)
 
     def _identity(self) -> dict[str, Any]:
         """Return what a resumed run must have in common with the saved one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,9 +60,11 @@ class OptimizerStep:
         task: what gives the loss.
         config: accumulation, precision, clipping.
         strategy: how ranks share the work.
-        optimizer: over the parameters of `named`.
+        optimizer: over the parameters of `moved`.
         named: trained parameters with their names.
+        moved: what the optimizer changes on this process, as the strategy's `attach` returned it.
         memory: how activations are kept.
+        publish: brings what the optimizer has changed into the model.
     """
 
     def __init__(
@@ -72,15 +74,19 @@ class OptimizerStep:
         strategy: TrainingStrategy,
         optimizer: Optimizer,
         named: list[tuple[str, nn.Parameter]],
+        moved: list[tuple[str, nn.Parameter]],
         memory: ActivationMemory,
+        publish: Callable[[], None],
     ) -> None:
         self._task, self._config, self._strategy = task, config, strategy
         self._memory = memory
         self._optimizer, self._named = optimizer, named
         self._parameters = [p for _, p in named]
+        self._moved, self._publish = moved, publish
+        model = set(self._parameters)
+        self._apart = [p for _, p in moved if p not in model]
         self._buffers = [b for b in task.model.buffers() if b.is_floating_point()]
         self._device = strategy.device
-        strategy.attach(self._parameters, config.exchange)
         self._found = torch.zeros((), device=self._device)
         self._one = torch.ones((), device=self._device)
         self._scaler = LossScale() if config.precision == "fp16" else None
@@ -156,6 +162,7 @@ class OptimizerStep:
             closure()
             if math.isfinite(norm):
                 self._optimizer.step()
+                self._publish()
         if self._buffers:
             self._strategy.sync_buffers(self._buffers)
         return {**self._means(parts), "gradient_norm": norm} if logged else {}
@@ -174,6 +181,9 @@ class OptimizerStep:
     def _backward(self, work: StepBatches, measured: bool) -> list[tuple[int, Tensor, Any]]:
         for parameter in self._parameters:
             parameter.grad = None
+        for parameter in self._apart:
+            parameter.grad = None
+        self._memory.prepare(lambda: self._accumulate(work, []))
         finer = None
         if measured:
             finer = self._memory.finer_gradients(lambda: self._accumulate(work, []))
@@ -186,7 +196,7 @@ class OptimizerStep:
                 raise
             error = caught
         compared = self._memory.compare(finer) if measured else []
-        if self._strategy.reduce_gradients(self._parameters, error is not None):
+        if self._strategy.reduce_gradients(error is not None):
             raise_together(error)
         if measured:
             self._memory.adapt(compared)
@@ -219,7 +229,7 @@ class OptimizerStep:
 
     def _checked_norm(self, work: StepBatches, parts: Any, step: int, needed: bool) -> float:
         """Return the global gradient norm after unscaling; clip; raise when it is not finite."""
-        gradients = [local(p.grad) for p in self._parameters if p.grad is not None]
+        gradients = [local(p.grad) for _, p in self._moved if p.grad is not None]
         if self._scaler is not None:
             torch._foreach_mul_(gradients, 1.0 / self._scaler.scale)
         if not needed and self._strategy.world == 1:
@@ -238,7 +248,7 @@ class OptimizerStep:
             if self._strategy.world > 1:
                 where += f", rank {self._strategy.rank}"
             losses = [float(loss) for _, loss, _ in parts]
-            raise not_finite(where, losses, work.batches, self._named)
+            raise not_finite(where, losses, work.batches, self._moved)
         limit = self._config.clip_norm
         if limit is not None and norm > limit:
             torch._foreach_mul_(gradients, limit / (norm + 1e-6))

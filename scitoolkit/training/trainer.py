@@ -16,6 +16,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.processes import process_environment
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.training.agreement import check_ranks_agree
 from scitoolkit.training.batches import as_loader
 from scitoolkit.training.callbacks import Callback, default_callbacks
 from scitoolkit.training.checkpoint import Checkpoints, model_weights
@@ -206,6 +207,8 @@ class Trainer:
             path = gather_objects(self.run.path if self.run else None)[0]
             self.run = RunDirectory(path) if path else None
         loader = self._as_loader(train_loader)
+        if self.strategy.world > 1:
+            check_ranks_agree(self.task.model, self.config, len(loader))
         self._fit = Fit(self.task, self.config, self.strategy, loader, self._position)
         loader.set_epoch(0)
         return self._fit

@@ -86,6 +86,10 @@ def train(options: dict, folder: Path) -> Trainer:
     settings |= {"checkpoint": {"every_steps": 2}, **options.get("training", {})}
     config = TrainingConfig.model_validate(settings)
     rank, world = current_rank(), world_size()
+    if "differs" in options and rank == world - 1:
+        changed = options["differs"]
+        config = TrainingConfig.model_validate({**settings, **changed.get("training", {})})
+        options = {**options, **changed}
     callbacks = []
     if "stop" in options and rank == options.get("on_rank", 0):
         callbacks.append(Stop(*options["stop"]))
@@ -96,7 +100,8 @@ def train(options: dict, folder: Path) -> Trainer:
         path = on_rank_zero(lambda: sorted((folder.parent / folder.name).glob("*Z-*"))[0])
         poison = options.get("poison", "") if rank else ""
         normalised = options.get("normalised", False)
-        task = Regression(options.get("dropout", 0.2), poison, normalised=normalised)
+        with torch.device("meta" if options.get("deferred") else "cpu"):
+            task = Regression(options.get("dropout", 0.2), poison, normalised=normalised)
         tensors = data(options.get("samples", 37))
         if options.get("nan_rank") == rank:
             tensors["x"][:] = float("nan")

@@ -24,10 +24,12 @@ class GuardConfig(Config):
     Attributes:
         tolerance: largest change that it may make to the data, in units of a variable's typical
             change in one step; a guard that the data break is refused.
+        cellwise: whether every cell is mapped by itself.
     """
 
     name: str
     tolerance: ClassVar[float] = 0.1
+    cellwise: ClassVar[bool] = False
 
     @abstractmethod
     def variables(self) -> Sequence[str]:

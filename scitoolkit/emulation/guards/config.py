@@ -148,6 +148,7 @@ class ValueRange(GuardConfig):
     """
 
     name: Literal["value_range"] = "value_range"
+    cellwise: ClassVar[bool] = True
     ranges: dict[str, tuple[float, float]] = Field(min_length=1)
 
     def variables(self) -> Sequence[str]:

@@ -14,7 +14,7 @@ from scitoolkit.core.plugins import Choice, Kind
 if TYPE_CHECKING:
     from torch import nn
 
-    from scitoolkit.emulation.models.padding import Padding
+    from scitoolkit.emulation.models.padding import AnyPadding as Padding
 
 
 class FieldModelConfig(Config):
@@ -22,9 +22,13 @@ class FieldModelConfig(Config):
 
     Attributes:
         network: the class as `module:name`, whose keyword arguments are the section's keys.
+        tied_to_cells: whether it learns of neighbouring cells, so that their width is fixed.
+        tied_to_box: whether it learns of waves in the box, so that its length is fixed.
     """
 
     network: ClassVar[str] = ""
+    tied_to_cells: ClassVar[bool] = True
+    tied_to_box: ClassVar[bool] = True
     name: str
 
     def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
@@ -32,6 +36,10 @@ class FieldModelConfig(Config):
         settings = {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
         made: nn.Module = load_name(self.network)(inputs, outputs, padding, **settings)
         return made
+
+    def whole_cells(self) -> int:
+        """Return of what the cells along a dim should be a multiple, to be halved evenly."""
+        return 1
 
 
 models: Kind[type[FieldModelConfig]] = Kind("field model", "network from fields to fields")
@@ -42,27 +50,38 @@ class UNetConfig(FieldModelConfig):
     """A U-Net; see `scitoolkit.emulation.models.unet.UNet`."""
 
     network: ClassVar[str] = "scitoolkit.emulation.models.unet:UNet"
+    tied_to_box: ClassVar[bool] = False
     name: Literal["unet"] = "unet"
     widths: list[PositiveInt] = Field(default=[32, 64, 96, 128], min_length=1)
     blocks: PositiveInt = 1
     patch: PositiveInt = 1
+
+    def whole_cells(self) -> int:
+        """Return the cells of a patch on the coarsest level."""
+        return self.patch * 2 ** (len(self.widths) - 1)
 
 
 class ResNetConfig(FieldModelConfig):
     """Residual blocks at full resolution; see `scitoolkit.emulation.models.resnet.ResNet`."""
 
     network: ClassVar[str] = "scitoolkit.emulation.models.resnet:ResNet"
+    tied_to_box: ClassVar[bool] = False
     name: Literal["resnet"] = "resnet"
     width: PositiveInt = 32
     blocks: PositiveInt = 8
     kernel: Literal[3, 5, 7] = 3
     patch: PositiveInt = 1
 
+    def whole_cells(self) -> int:
+        """Return the cells of a patch."""
+        return self.patch
+
 
 class FNOConfig(FieldModelConfig):
     """A Fourier neural operator; see `scitoolkit.emulation.models.fno.FNO`."""
 
     network: ClassVar[str] = "scitoolkit.emulation.models.fno:FNO"
+    tied_to_cells: ClassVar[bool] = False
     name: Literal["fno"] = "fno"
     width: PositiveInt = 32
     layers: PositiveInt = 4
@@ -76,6 +95,7 @@ class FactorisedFNOConfig(FieldModelConfig):
     """
 
     network: ClassVar[str] = "scitoolkit.emulation.models.factorised_fno:FactorisedFNO"
+    tied_to_cells: ClassVar[bool] = False
     name: Literal["factorised_fno"] = "factorised_fno"
     width: PositiveInt = 64
     layers: PositiveInt = 4
@@ -86,11 +106,16 @@ class ConvNeXtUNetConfig(FieldModelConfig):
     """A U-Net of ConvNeXt blocks; see `scitoolkit.emulation.models.convnext.ConvNeXtUNet`."""
 
     network: ClassVar[str] = "scitoolkit.emulation.models.convnext:ConvNeXtUNet"
+    tied_to_box: ClassVar[bool] = False
     name: Literal["convnext_unet"] = "convnext_unet"
     widths: list[PositiveInt] = Field(default=[32, 64, 96], min_length=1)
     blocks: PositiveInt = 2
     kernel: Literal[3, 5, 7] = 7
     patch: PositiveInt = 1
+
+    def whole_cells(self) -> int:
+        """Return the cells of a patch on the coarsest level."""
+        return self.patch * 2 ** (len(self.widths) - 1)
 
 
 class EllipticConfig(FieldModelConfig):

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.emulation.models.padding import Padding
+from scitoolkit.emulation.models.padding import AnyPadding as Padding
+from scitoolkit.emulation.models.padding import SharedDim
 
 _CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _MODE = {1: "linear", 2: "bilinear", 3: "trilinear"}
@@ -27,6 +28,8 @@ def pad(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
     """
     if width == 0:
         return x
+    if isinstance(padding, SharedDim):
+        return padding.extend(x, dim, width, padding.kind)
     size = x.shape[dim]
     if padding == "circular":
         repeats = -(-width // size)
@@ -40,6 +43,19 @@ def pad(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
     shape = list(x.shape)
     shape[dim] = width
     return torch.cat([first.expand(shape), x, last.expand(shape)], dim)
+
+
+def continued(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
+    """Continue a tensor for interpolation: by what wraps or neighbours hold, else by the edge.
+
+    Example:
+        >>> continued(torch.arange(3.0)[None, None], 2, 1, "zeros").flatten().tolist()
+        [0.0, 0.0, 1.0, 2.0, 2.0]
+    """
+    if width and isinstance(padding, SharedDim):
+        kind: Any = padding.kind if padding.kind == "circular" else "edge"
+        return padding.extend(x, dim, width, kind)
+    return pad(x, dim, width, padding if padding == "circular" else "edge")
 
 
 class Conv(nn.Module):
@@ -153,20 +169,20 @@ def resize(x: Tensor, size: Sequence[int], padding: Sequence[Padding] = ()) -> T
     Args:
         x: (B, C, *space).
         size: cells per dim.
-        padding: one entry per space dim; periodic dims are interpolated across their ends where
-            the new size is a multiple of the old one.
+        padding: one entry per space dim; periodic dims, and those of which this process holds a
+            slab, are interpolated across their ends where the new size is a multiple of the old.
     """
     if tuple(x.shape[2:]) == tuple(size):
         return x
     wraps = [
-        p == "circular" and new % old == 0
+        (p == "circular" or isinstance(p, SharedDim)) and new % old == 0
         for p, new, old in zip(padding, size, x.shape[2:], strict=False)
     ] or [False] * len(size)
     wide = list(size)
     for i, wrap in enumerate(wraps):
         if wrap:
             wide[i] += 2 * (size[i] // x.shape[i + 2])
-            x = pad(x, i + 2, 1, "circular")
+            x = continued(x, i + 2, 1, padding[i])
     x = nn.functional.interpolate(x, wide, mode=_MODE[x.ndim - 2], align_corners=False)
     for i, wrap in enumerate(wraps):
         if wrap:

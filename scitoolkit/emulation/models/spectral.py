@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.emulation.models.padding import Padding
+from scitoolkit.emulation.models.padding import AnyPadding as Padding
+from scitoolkit.emulation.models.padding import SharedDim, kind_of
 
 
 def modes_per_dim(modes: Sequence[int], num_dims: int) -> list[int]:
@@ -49,7 +50,10 @@ class SpectralMixing(nn.Module):
         dense: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.periodic: list[bool] = [p == "circular" for p in padding]
+        self.periodic: list[bool] = [kind_of(p) == "circular" for p in padding]
+        self.shared: dict[int, SharedDim] = {
+            i: p for i, p in enumerate(padding) if isinstance(p, SharedDim)
+        }
         self.modes: list[int] = list(modes)
         self.dense: bool = dense
         self.channels: int = channels
@@ -70,8 +74,14 @@ class SpectralMixing(nn.Module):
         self.imaginary: nn.Parameter = nn.Parameter(scale * torch.randn(math.prod(self.shape)))
 
     def _basis(self, dim: int, size: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return cosines and sines (size, modes), and the weight of each mode in the inverse."""
+        """Return cosines and sines (size, modes), and the weight of each mode in the inverse.
+
+        Of a dim that processes share, the rows are those of this process's slab.
+        """
         position = torch.arange(size, dtype=torch.float64)
+        if dim in self.shared:
+            position = position + self.shared[dim].rank * size
+            size = size * self.shared[dim].size
         if self.periodic[dim]:
             k = torch.arange(
                 0 if dim == self.halved else 1 - self.modes[dim], self.modes[dim],
@@ -94,6 +104,8 @@ class SpectralMixing(nn.Module):
         real, imaginary = x, torch.zeros_like(x)
         for i, (cosines, sines, _) in enumerate(bases):
             real, imaginary = _transform(real, imaginary, i + 2, cosines, -sines)
+        for shared in self.shared.values():
+            real, imaginary = shared.sum(torch.stack([real, imaginary])).unbind(0)
         a, b = self._rows(real), self._rows(imaginary)
         p, q = self.real.view(self.shape), self.imaginary.view(self.shape)
         shape = real.shape

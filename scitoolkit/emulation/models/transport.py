@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scitoolkit.emulation.models.layers import Padding, pad
+from scitoolkit.emulation.models.layers import Padding, continued
+from scitoolkit.emulation.models.padding import SharedDim
 
 
 def transport(
@@ -39,8 +40,8 @@ def transport(
     space = x.shape[2:]
     wide, starts = x, []
     for i, (far, kind) in enumerate(zip(reach, padding, strict=True)):
-        starts.append(far if kind == "circular" else 0)
-        wide = pad(wide, i + 2, starts[-1], kind)
+        starts.append(far if kind == "circular" or isinstance(kind, SharedDim) else 0)
+        wide = continued(wide, i + 2, starts[-1], kind)
     lines = []
     for i, (size, far) in enumerate(zip(space, reach, strict=True)):
         shape = [1] * len(space)

@@ -18,7 +18,7 @@ from scitoolkit.forecasting.windows import Array
 ADAMS_MOULTON = np.array([251, 646, -264, 106, -19]) / 720
 CORRECTIONS = 4
 MOST_FEATURES = 400
-_MOST_ROWS = 200_000
+_MOST_ROWS = 50_000
 
 
 class Prepared(NamedTuple):

@@ -101,11 +101,21 @@ def convex_weights(errors: Array, weights: Array) -> Array:
         >>> convex_weights(errors, np.ones(1))
         array([[0.5, 0.5]])
     """
-    leads = errors.shape[2]
-    scaled = errors * np.sqrt(weights)
-    rows = [scaled[:, :, lead].reshape(len(errors), -1) for lead in range(leads)]
-    products = np.stack([row @ row.T for row in rows])
-    pooled = [products[max(0, lead - 1) : lead + 2].sum(axis=0) for lead in range(leads)]
+    return least_convex(error_products(errors, weights))
+
+
+def error_products(errors: Array, weights: Array) -> Array:
+    """Return (lead, member, member) area-weighted sums of products; those of parts add up."""
+    root, found = np.sqrt(weights), []
+    for lead in range(errors.shape[2]):
+        rows = (errors[:, :, lead] * root).reshape(len(errors), -1)
+        found.append(rows @ rows.T)
+    return np.stack(found)
+
+
+def least_convex(products: Array) -> Array:
+    """Return the weights (lead, member) of `error_products`, neighbouring leads pooled."""
+    pooled = [products[max(0, lead - 1) : lead + 2].sum(axis=0) for lead in range(len(products))]
     return np.stack([_least_convex(matrix) for matrix in pooled])
 
 

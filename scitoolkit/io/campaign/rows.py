@@ -40,10 +40,13 @@ class SegmentReader:
         reader: of the variable, cropped to one simulation and one component.
         layout: the segment: rows first, then the space dims.
         static: the variable has no axis of time; `reader` gives its frame as rows.
+        boxed: rows are parts of those of the file, with something else between them.
     """
 
-    def __init__(self, reader: RowReader, layout: Layout, static: bool) -> None:
-        self.reader, self.layout, self.static = reader, layout, static
+    def __init__(
+        self, reader: RowReader, layout: Layout, static: bool, boxed: bool = False
+    ) -> None:
+        self.reader, self.layout, self.static, self.boxed = reader, layout, static, boxed
         self.unit_rows = 1 if static else reader.unit_rows
         self.counter = reader.counter
 
@@ -56,7 +59,8 @@ class SegmentReader:
         """Return rows `first` ... `last` - 1 of the segment."""
         shape = self.layout.row_shape
         if not self.static:
-            return self.reader.read(first, last).reshape(last - first, *shape)
+            read = _read_apart if self.boxed else type(self.reader).read
+            return read(self.reader, first, last).reshape(last - first, *shape)
         along = self.reader.layout
         rows = along.crop[along.axis]
         frame = np.moveaxis(self.reader.read(rows.start, rows.stop), 0, along.axis)
@@ -64,7 +68,7 @@ class SegmentReader:
 
     def read_into(self, first: int, last: int, out: np.ndarray) -> None:
         """Put the same rows into `out`."""
-        if self.static:
+        if self.static or self.boxed:
             out[...] = self.read(first, last)
         else:
             self.reader.read_into(first, last, out.reshape(len(out), *self.reader.layout.row_shape))
@@ -84,6 +88,14 @@ class SegmentReader:
     def check(self) -> None:
         """Raise a DataError if the file is no longer what was opened."""
         self.reader.check()
+
+
+def _read_apart(reader: RowReader, first: int, last: int) -> np.ndarray:
+    """Read rows that are parts of those of the file, one by one where much lies between them."""
+    unwanted = reader.cost(first, last)[1] - (last - first) * reader.cost(first, first + 1)[1]
+    if unwanted <= (last - first - 1) * _GAP_BYTES:
+        return reader.read(first, last)
+    return np.concatenate([reader.read(row, row + 1) for row in range(first, last)])
 
 
 class XarrayReader(CopyingReader):
@@ -208,19 +220,27 @@ class CampaignRows(RowSet):
         campaign: the campaign.
         path: the array.
         files: open files, shared with other arrays.
+        box: {dim: the part that rows have of it}; nothing else of them is read.
 
     Attributes:
         first: number of the first component that a row has, along each COMPONENT axis.
     """
 
-    def __init__(self, campaign: Campaign, path: str, files: OpenFiles) -> None:
+    def __init__(
+        self, campaign: Campaign, path: str, files: OpenFiles,
+        box: Mapping[str, slice] | None = None,
+    ) -> None:  # fmt: skip
         channels = campaign.arrays[path]
+        self.box = dict(box or {})
         self.name, self.array, self.files = path, channels[0].array, files
         self.bounds = campaign.index.rows
         self.first, self.parts = _components(channels)
         self.axis = self.array.roles.index(TIME) if TIME in self.array.roles else None
         pairs = zip(self.array.roles, _sizes(self.array, self.parts), strict=True)
-        self.row_shape = tuple(n for role, n in pairs if role not in (TIME, SIMULATION))
+        self.row_shape = tuple(
+            len(range(n)[self.box.get(role, slice(None))])
+            for role, n in pairs if role not in (TIME, SIMULATION)
+        )  # fmt: skip
         self.units = self.array.units
         self._find_kinds()
         self.dtype = self.packings[0].result
@@ -289,7 +309,7 @@ class CampaignRows(RowSet):
             self.name, stored.path, shape, (TIME, *dims), stored.dtype, chunks, stored.filters, 0,
             tuple(slice(0, n) for n in shape), stored.attrs,
         )  # fmt: skip
-        return SegmentReader(reader, seen, self.axis is None)
+        return SegmentReader(reader, seen, self.axis is None, bool(self.box))
 
     @cached_property
     def members_together(self) -> int:
@@ -348,19 +368,15 @@ class CampaignRows(RowSet):
         reader = whole.with_layout(replace(whole.layout, axis=self.axis, crop=tuple(crop)))
         reader.counter = self.files.counter
         shape = [b.stop - b.start for b in box]
-        low, high = first - begin, last - begin
-        unwanted = reader.cost(low, high)[1] - (high - low) * reader.cost(low, low + 1)[1]
-        if unwanted > (high - low - 1) * _GAP_BYTES:
-            read = np.concatenate([reader.read(row, row + 1) for row in range(low, high)])
-        else:
-            read = reader.read(low, high)
+        read = _read_apart(reader, first - begin, last - begin)
         return packing.unpack(read.reshape(-1, *shape))
 
     def _crop(self, segment: int, shape: Sequence[int]) -> tuple[slice, ...]:
         """Return the part of the whole array that belongs to a segment."""
         member, parts, crop = int(self.files.segments.member[segment]), iter(self.parts), []
         for role, size in zip(self.array.roles, shape, strict=True):
-            one = slice(member, member + 1) if role == SIMULATION else slice(0, size)
+            one = self.box.get(role, slice(0, size))
+            one = slice(member, member + 1) if role == SIMULATION else one
             crop.append(next(parts) if role == COMPONENT else one)
         return tuple(crop)
 
@@ -404,12 +420,17 @@ Rows = CampaignRows | ParameterRows
 """Rows of an array in files, or of a parameter of the simulations."""
 
 
-def row_sets(campaign: Campaign) -> dict[str, Rows]:
-    """Return the rows of every array of a campaign by its path in the files, and of parameters."""
+def row_sets(campaign: Campaign, box: Mapping[str, slice] | None = None) -> dict[str, Rows]:
+    """Return the rows of every array of a campaign by its path in the files, and of parameters.
+
+    Args:
+        campaign: the campaign.
+        box: {dim: the part that is read of it}; whole rows unless given.
+    """
     stored = [path for path in campaign.arrays if path not in campaign.parameters]
     files = OpenFiles(campaign.segments, stored)
     return {
-        **{path: CampaignRows(campaign, path, files) for path in stored},
+        **{path: CampaignRows(campaign, path, files, box) for path in stored},
         **{name: ParameterRows(campaign, name) for name in campaign.parameters},
     }
 

@@ -46,7 +46,7 @@ def open_source(
         allow_unwritten: give fill values where a file was never written to.
 
     Returns:
-        The samples; key -> (samples, [frames,] [channels,] *other dims).
+        The samples; key -> (samples, frames?, channels?, *other dims), ? where asked for.
 
     Raises:
         DataError: a file or variable is missing or damaged, or lengths differ.

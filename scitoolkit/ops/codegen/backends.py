@@ -83,7 +83,9 @@ class KernelBackend:
 
         Args:
             operation: name of the operation, as in `scitoolkit ls operation`.
-            prepare, traceable, transforms: see `Implementation`.
+            prepare: see `Implementation`.
+            traceable: see `Implementation`.
+            transforms: see `Implementation`.
         """
 
         def add(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,7 +121,8 @@ class KernelBackend:
         Args:
             operation: name of the operation.
             spec: what the kernels are generated for.
-            dtype, device: of the tensors.
+            dtype: of the tensors.
+            device: of the tensors.
             options: further arguments of the implementation's `prepare`.
         """
         if not cls.serves(operation):

@@ -133,7 +133,11 @@ def _refusal(name: str) -> Callable:
 
 
 def functional(
-    function: Callable, setup_context: Callable, backward: Callable, vmap: Callable, **others
+    function: Callable,
+    setup_context: Callable,
+    backward: Callable,
+    vmap: Callable,
+    **others: Callable,
 ) -> Callable:
     """Return what `eager` does, for tensors under the transforms of torch.func.
 
@@ -143,7 +147,7 @@ def functional(
         backward: as in `operator`.
         vmap: `vmap(apply, size, in_dims, arguments)`, one output or a tuple of them, the batch
             first in each; `apply` is what is returned here.
-        others: further static methods, such as `jvp`.
+        **others: further static methods, such as `jvp`.
     """
 
     def forward(*arguments):  # torch would bind default arguments of the function itself

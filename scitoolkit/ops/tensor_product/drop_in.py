@@ -93,6 +93,7 @@ class TensorProductScatter(nn.Module):
             x: node features, shape (N, dim_in1), mul_ir layout.
             edge_attr: shape (E, dim_in2), mul_ir layout.
             edge_weight: shape (E, weight_numel).
-            edge_dst, edge_src: receivers and senders, each of shape (E,).
+            edge_dst: receivers, shape (E,).
+            edge_src: senders, shape (E,).
         """
         return self.convolution(x, edge_attr, edge_weight, torch.stack((edge_src, edge_dst)))

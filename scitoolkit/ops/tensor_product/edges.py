@@ -71,7 +71,8 @@ class Edges:
         """Check indices and sort them once.
 
         Args:
-            sender, receiver: node of each edge, shape (E,), any integer dtype.
+            sender: node of each edge, shape (E,), any integer dtype.
+            receiver: likewise.
             num_nodes: number of nodes; nodes without edges are allowed.
 
         Raises:

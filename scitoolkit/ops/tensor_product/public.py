@@ -142,7 +142,10 @@ class TensorProduct(nn.Module):
     """The tensor product of rows, with the arguments and layout of `e3nn.o3.TensorProduct`.
 
     Args:
-        irreps_in1, irreps_in2, irreps_out, instructions: as e3nn takes them.
+        irreps_in1: of the first factor, as e3nn takes them.
+        irreps_in2: of the second factor.
+        irreps_out: of the product.
+        instructions: as e3nn takes them.
         shared_weights: one weight vector for all rows.
         internal_weights: the module owns the (shared) weights as a parameter.
         irrep_normalization: component, norm or none.

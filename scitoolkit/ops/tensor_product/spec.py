@@ -130,7 +130,9 @@ class TensorProductSpec:
         """Return the spec of `e3nn.o3.TensorProduct` with the same arguments.
 
         Args:
-            irreps_in1, irreps_in2, irreps_out: as e3nn takes them, in any order.
+            irreps_in1: of the first factor, as e3nn takes them, in any order.
+            irreps_in2: of the second factor.
+            irreps_out: of the product.
             instructions: (i_in1, i_in2, i_out, mode, has_weight[, path_weight]).
             shared_weights: one weight vector for all rows instead of one per row.
             irrep_normalization: component, norm or none.

@@ -8,44 +8,43 @@ two ranks a resumed run then adds in another order.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.training.exchange.sums import BucketSum
 
+Watch = Callable[[nn.Parameter, Callable[[nn.Parameter], Any]], Any]
 
-class GradientBuckets:
-    """Sums the gradients of parameters over the ranks.
 
-    Gradients are copied into their buckets once; after `finish` they are views of them.
+def on_gradient(parameter: nn.Parameter, call: Callable[[nn.Parameter], Any]) -> Any:
+    """Call a function whenever the gradient of a parameter is complete; return what removes it."""
+    return parameter.register_post_accumulate_grad_hook(call)
+
+
+class OrderedBuckets(abc.ABC):
+    """Base of the buckets: which gradients each holds, and when it is sent.
 
     Args:
         parameters: trained parameters, in the same order on all ranks.
-        bucket_sum: sums one bucket.
         bucket_mib: size of a bucket at most, unless one gradient is larger.
+        watch: calls a function whenever the gradient of a parameter is there.
     """
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], bucket_sum: BucketSum, bucket_mib: float
+        self, parameters: Sequence[nn.Parameter], bucket_mib: float, watch: Watch = on_gradient
     ) -> None:
-        self._parameters, self._sum = list(parameters), bucket_sum
-        self._views: dict[nn.Parameter, Tensor] = {}
-        self._buckets: list[Tensor] = []
+        self._parameters = list(parameters)
         self._members: list[list[nn.Parameter]] = []
-        self._bucket_of: dict[nn.Parameter, int] = {}
         # The backward pass produces the last parameters' gradients first.
         for dtype in dict.fromkeys(p.dtype for p in parameters):
             given = [p for p in reversed(parameters) if p.dtype == dtype]
-            for members in _packed(given, bucket_mib * 2**20):
-                self._add(members)
-        # One more number in the last bucket, which is sent last: whether this rank failed.
-        last = self._buckets[-1]
-        self._buckets[-1] = last.new_zeros(last.numel() + 1)
-        self._assign(self._members[-1], self._buckets[-1])
-        self._flag = self._buckets[-1][-1:]
-        self._hooks = [p.register_post_accumulate_grad_hook(self._arrived) for p in parameters]
+            self._members += _packed(given, bucket_mib * 2**20)
+        self._bucket_of = {p: k for k, members in enumerate(self._members) for p in members}
+        self._hooks = [watch(p, self._arrived) for p in parameters]
         self._active = False
         self._reset()
 
@@ -58,45 +57,48 @@ class GradientBuckets:
 
         A parameter without a gradient on this rank counts as 0.
         """
-        for number in range(self._next, len(self._buckets)):
+        for number in range(self._next, len(self._members)):
             for parameter in self._members[number]:
                 if parameter not in self._copied:
-                    view = self._views[parameter]
-                    if parameter.grad is None:
-                        view.zero_()
-                    else:
-                        view.copy_(parameter.grad)
-        self._flag.fill_(float(failed))
-        while self._next < len(self._buckets):
-            self._send()
-        for wait in self._waits:
-            wait()
-        for parameter, view in self._views.items():
-            parameter.grad = view
+                    self._copy(parameter, parameter.grad)
+                    parameter.grad = None
+            self._send(number, failed and number == len(self._members) - 1)
+        any_failed = self._finish([wait() for wait in self._waits])
         self._reset()
-        return bool(self._flag.item())
+        return any_failed
 
     def detach(self) -> None:
         """Remove the hooks from the parameters."""
         for hook in self._hooks:
             hook.remove()
 
+    @abc.abstractmethod
+    def _copy(self, parameter: nn.Parameter, gradient: Tensor | None) -> None:
+        """Copy a gradient into its place, or zeros."""
+
+    @abc.abstractmethod
+    def _start(self, number: int, failed: bool) -> Callable[[], object]:
+        """Start to send a bucket; return what waits for its sums."""
+
+    @abc.abstractmethod
+    def _finish(self, sums: list[object]) -> bool:
+        """Set the gradients from what the buckets' waits returned; return whether a rank failed."""
+
     def _arrived(self, parameter: nn.Parameter) -> None:
         """Copy a gradient; send the buckets that are full, in their order."""
-        gradient = parameter.grad
-        if not self._active or gradient is None:
+        if not self._active or parameter.grad is None:
             return
-        self._views[parameter].copy_(gradient)
+        self._copy(parameter, parameter.grad)
         parameter.grad = None
         self._copied.add(parameter)
         self._missing[self._bucket_of[parameter]] -= 1
-        # The last bucket carries the flag, which is known at the end alone.
-        while self._next < len(self._buckets) - 1 and not self._missing[self._next]:
-            self._send()
+        # The last bucket tells whether this rank failed, which is known at the end alone.
+        while self._next < len(self._members) - 1 and not self._missing[self._next]:
+            self._send(self._next, False)
 
-    def _send(self) -> None:
-        self._waits.append(self._sum.start(self._buckets[self._next]))
-        self._next += 1
+    def _send(self, number: int, failed: bool) -> None:
+        self._waits.append(self._start(number, failed))
+        self._next = number + 1
 
     def _reset(self) -> None:
         self._active, self._next = False, 0
@@ -104,22 +106,72 @@ class GradientBuckets:
         self._copied: set[nn.Parameter] = set()
         self._missing = [len(members) for members in self._members]
 
-    def _add(self, members: list[nn.Parameter]) -> None:
-        first = members[0]
-        bucket = torch.zeros(
-            sum(p.numel() for p in members), dtype=first.dtype, device=first.device
-        )
-        self._assign(members, bucket)
-        self._bucket_of.update(dict.fromkeys(members, len(self._buckets)))
-        self._buckets.append(bucket)
-        self._members.append(members)
 
-    def _assign(self, members: list[nn.Parameter], bucket: Tensor) -> None:
-        begin = 0
-        for parameter in members:
-            end = begin + parameter.numel()
-            self._views[parameter] = bucket[begin:end].view_as(parameter)
-            begin = end
+class GradientBuckets(OrderedBuckets):
+    """Sums the gradients of parameters over the ranks; every rank gets all sums.
+
+    Gradients are copied into their buckets once; after `finish` they are views of them.
+
+    Args:
+        parameters: trained parameters, in the same order on all ranks.
+        bucket_sum: sums one bucket.
+        bucket_mib: size of a bucket at most, unless one gradient is larger.
+        watch: as for `OrderedBuckets`.
+
+    Attributes:
+        squares: None, or of the last step the squared norms of this rank's gradients and of the
+            sums; set it to numbers to have them measured.
+    """
+
+    squares: tuple[float, float] | None
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        bucket_sum: BucketSum,
+        bucket_mib: float,
+        watch: Watch = on_gradient,
+    ) -> None:
+        super().__init__(parameters, bucket_mib, watch)
+        self._sum, self.squares, self._own = bucket_sum, None, 0.0
+        self._views: dict[nn.Parameter, Tensor] = {}
+        self._buckets: list[Tensor] = []
+        for members in self._members:
+            first, size = members[0], sum(p.numel() for p in members)
+            # One more number in the last bucket, which is sent last: whether this rank failed.
+            size += len(self._buckets) == len(self._members) - 1
+            bucket = torch.zeros(size, dtype=first.dtype, device=first.device)
+            begin = 0
+            for parameter in members:
+                end = begin + parameter.numel()
+                self._views[parameter] = bucket[begin:end].view_as(parameter)
+                begin = end
+            self._buckets.append(bucket)
+
+    def _copy(self, parameter: nn.Parameter, gradient: Tensor | None) -> None:
+        view = self._views[parameter]
+        view.zero_() if gradient is None else view.copy_(gradient)
+
+    def _start(self, number: int, failed: bool) -> Callable[[], object]:
+        bucket = self._buckets[number]
+        if self.squares is not None:
+            self._own += self._square(number)
+        if number == len(self._buckets) - 1:
+            bucket[-1] = float(failed)
+        return self._sum.start(bucket)
+
+    def _finish(self, sums: list[object]) -> bool:
+        for parameter, view in self._views.items():
+            parameter.grad = view
+        if self.squares is not None:
+            self.squares = self._own, sum(map(self._square, range(len(self._buckets))))
+            self._own = 0.0
+        return bool(self._buckets[-1][-1].item())
+
+    def _square(self, number: int) -> float:
+        last = number == len(self._buckets) - 1  # its last number is the flag
+        numbers = self._buckets[number][:-1] if last else self._buckets[number]
+        return float(torch.linalg.vector_norm(numbers, dtype=torch.float64)) ** 2
 
 
 def _packed(parameters: list[nn.Parameter], limit: float) -> list[list[nn.Parameter]]:

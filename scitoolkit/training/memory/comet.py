@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +77,7 @@ class Comet:
 
     Attributes:
         steps: relative quantisation step of each saved tensor, in the order of the forward pass.
+        exact: False, as gradients get an error.
         raw_bytes, kept_bytes: of what the last forward pass saved and could be compressed.
 
     Raises:
@@ -94,6 +95,7 @@ class Comet:
         True
     """
 
+    exact: ClassVar[bool] = False
     raw_bytes: int
     kept_bytes: int
 
@@ -112,6 +114,9 @@ class Comet:
         self._users: dict[int, set[str]] = {}
         self._decoded: tuple[SavedTensor, Tensor] | None = None
         codec.measure(torch.zeros(1))  # compiles the kernel before the training begins
+
+    def prepare(self, gradients: Callable[[], Mapping[str, Tensor | None]]) -> None:
+        """Do nothing: the steps are adapted while the training runs."""
 
     @contextlib.contextmanager
     def saving(self, batch: Batch, finer: float) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The `memory:` part of a training's configuration; torch is not imported for it."""
+"""The `memory:` and `pruning:` parts of a training's configuration, without importing torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MemoryConfig(Config):
         0.01
     """
 
-    activations: str = Field(description="a registered store, such as comet")
+    activations: str = Field(description="a registered store: comet or planned")
     gradient_error: PositiveFloat = Field(default=0.01, description="wanted, relative, of all")
     measure_every: PositiveInt = Field(default=100, description="steps between measurements")
     smallest: NonNegativeInt = Field(default=4096, description="values; less is kept exactly")
@@ -35,3 +35,17 @@ class MemoryConfig(Config):
         if name not in known:
             raise ValueError(f"unknown store {name!r}; known: {', '.join(known) or 'none'}")
         return name
+
+
+class PruningConfig(Config):
+    """Which entries of matrices and convolutions are kept; vectors are kept whole.
+
+    Example:
+        >>> PruningConfig(share=0.9).share
+        0.9
+    """
+
+    share: float | None = Field(
+        default=None, gt=0, lt=1,
+        description="set this share of each matrix to zero, the smallest; None: what is zero",
+    )  # fmt: skip

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +28,24 @@ FINER, SEEN = 2.0, 0.82
 
 
 class ActivationStore(Protocol):
-    """What a package registers in the entry-point group `scitoolkit.activation_store`."""
+    """What a package registers in the entry-point group `scitoolkit.activation_store`.
+
+    Attributes:
+        exact: the gradients are those without the store, so nothing is measured.
+    """
+
+    exact: ClassVar[bool]
 
     def __init__(self, model: nn.Module, config: MemoryConfig) -> None:
         """Keep activations of `model`."""
+
+    def prepare(self, gradients: Callable[[], Mapping[str, Tensor | None]]) -> None:
+        """Make ready before the first step of a new or resumed run.
+
+        Args:
+            gradients: runs a step, in the context of `saving`, without changing anything, and
+                returns the gradients by parameter.
+        """
 
     def saving(self, batch: Batch, finer: float) -> contextlib.AbstractContextManager[None]:
         """Return the context of a forward pass; `finer` divides the allowed errors."""
@@ -61,7 +75,7 @@ class ActivationMemory:
         named: list[tuple[str, nn.Parameter]],
     ) -> None:
         self._model, self._config, self._strategy, self._named = model, config, strategy, named
-        self._finer = 1.0
+        self._finer, self._is_prepared = 1.0, False
         self.store: ActivationStore | None = None
         if config is not None:
             self.store = activation_stores.get(config.activations)(model, config)
@@ -72,27 +86,47 @@ class ActivationMemory:
 
     def measures(self, step: int) -> bool:
         """Tell whether step number `step` (from 0) is measured: often at first."""
-        if self._config is None:
+        if self._config is None or self.store is None or self.store.exact:
             return False
         every = self._config.measure_every
         return step % every == 0 or (step < every and step & (step - 1) == 0)
 
-    def finer_gradients(self, backward: Callable[[], None]) -> list[Tensor | None] | None:
-        """Return the gradients of a rehearsal with a finer quantisation; None when it failed.
+    def prepare(self, backward: Callable[[], None]) -> None:
+        """Let the store try steps before the first one; `backward` runs forward and backward."""
+        if self.store is None or self._is_prepared:
+            return
+        self._is_prepared = True
 
-        Random numbers and buffers are as before afterwards, so that the step itself sees what the
-        rehearsal saw.
-        """
-        chance = rng_state()
-        buffers = [(b, b.detach().clone()) for b in self._model.buffers()]
+        def gradients() -> dict[str, Tensor | None]:
+            with self._rehearsal():
+                backward()
+                return self._gradients()
+
+        self.store.prepare(gradients)
+
+    def finer_gradients(self, backward: Callable[[], None]) -> list[Tensor | None] | None:
+        """Return the gradients of a rehearsal with a finer quantisation; None when it failed."""
         self._finer = FINER
         try:
-            backward()
-            return [None if p.grad is None else local(p.grad).clone() for _, p in self._named]
+            with self._rehearsal():
+                backward()
+                return list(self._gradients().values())
         except Exception:
             return None  # the step itself meets the same error, and reports it
         finally:
             self._finer = 1.0
+
+    def _gradients(self) -> dict[str, Tensor | None]:
+        return {n: None if p.grad is None else local(p.grad).clone() for n, p in self._named}
+
+    @contextlib.contextmanager
+    def _rehearsal(self) -> Iterator[None]:
+        """Restore random numbers and buffers, so that the step itself sees the same."""
+        chance = rng_state()
+        buffers = [(b, b.detach().clone()) for b in self._model.buffers()]
+        try:
+            yield
+        finally:
             set_rng_state(chance)
             with torch.no_grad():
                 for buffer, kept in buffers:

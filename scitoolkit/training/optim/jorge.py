@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from scitoolkit.training.optim.trained import trained_groups
+
 
 @torch.no_grad()
 def refreshed_root(root: Tensor, gram: Tensor, floor: float = 0.0) -> Tensor:
@@ -81,16 +83,14 @@ class JorgeDescent(Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Do one step with the gradients that are there."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
+        for group, trained, gradients in trained_groups(self):
+            for parameter, gradient in zip(trained, gradients, strict=True):
                 state = self.state[parameter]
                 if not state:
-                    _start(state, parameter, group["largest"])
-                move = state["descent"].mul_(group["momentum"]).add_(parameter.grad)
+                    _start(state, gradient, group["largest"])
+                move = state["descent"].mul_(group["momentum"]).add_(gradient)
                 if parameter.dim() > 1:
-                    move = self._preconditioned(parameter.grad, state, group, move.norm())
+                    move = self._preconditioned(gradient, state, group, move.norm())
                 state["step"] += 1
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 parameter.sub_(move, alpha=group["lr"])
@@ -111,18 +111,16 @@ class JorgeDescent(Optimizer):
         return direction * (length / direction.norm().clamp(min=1e-30))
 
 
-def _start(state: dict[str, Any], parameter: Tensor, largest: int) -> None:
+def _start(state: dict[str, Any], gradient: Tensor, largest: int) -> None:
     """Set the state of a parameter before its first step."""
-    gradient = parameter.grad
-    assert gradient is not None
     state["step"] = 0
-    state["descent"] = torch.zeros_like(parameter)
-    if parameter.dim() > 1:
-        state["direction"] = torch.zeros_like(parameter)
+    state["descent"] = torch.zeros_like(gradient)
+    if gradient.dim() > 1:
+        state["direction"] = torch.zeros_like(gradient)
         # The size of the first gradient: from a small constant a hundred steps would pass before
         # the preconditioner has the size of the gradients.
         size = gradient.square().sum()
-        for side, length in (("left", parameter.shape[0]), ("right", parameter[0].numel())):
+        for side, length in (("left", gradient.shape[0]), ("right", gradient[0].numel())):
             if length <= largest:
                 scale = (size / length).clamp(min=1e-30) ** -0.25
                 state[side] = scale * torch.eye(length, dtype=size.dtype, device=size.device)

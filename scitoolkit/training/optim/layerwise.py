@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from scitoolkit.training.optim.norms import trust_ratio, whole_norms
+from scitoolkit.training.optim.trained import trained_groups
 from scitoolkit.training.sharding import local
 
 
@@ -46,19 +47,18 @@ class Lamb(Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Do one step with the gradients that are there."""
-        for group in self.param_groups:
-            trained = [p for p in group["params"] if p.grad is not None]
-            if not trained:
-                continue
+        for group, trained, gradients in trained_groups(self):
             weights = [local(p) for p in trained]
-            steps = self._adam(trained, group)
+            steps = self._adam(trained, list(map(local, gradients)), group)
             torch._foreach_add_(steps, weights, alpha=group["weight_decay"])
             sizes, lengths = whole_norms(weights, steps, like=trained)
             ratios = _matrices_only(trust_ratio(sizes, lengths), trained)
             torch._foreach_mul_(steps, list((-group["lr"] * ratios).unbind()))
             torch._foreach_add_(weights, steps)
 
-    def _adam(self, trained: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+    def _adam(
+        self, trained: list[Tensor], gradients: list[Tensor], group: dict[str, Any]
+    ) -> list[Tensor]:
         first, second = group["betas"]
         for parameter in trained:
             state = self.state[parameter]
@@ -66,7 +66,6 @@ class Lamb(Optimizer):
                 state["mean"] = torch.zeros_like(parameter)
                 state["square"] = torch.zeros_like(parameter)
             state["step"] = state.get("step", 0) + 1
-        gradients = [local(p.grad) for p in trained if p.grad is not None]
         means = [local(self.state[p]["mean"]) for p in trained]
         squares = [local(self.state[p]["square"]) for p in trained]
         torch._foreach_lerp_(means, gradients, 1 - first)
@@ -109,13 +108,10 @@ class Lars(Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Do one step with the gradients that are there."""
-        for group in self.param_groups:
-            trained = [p for p in group["params"] if p.grad is not None]
-            if not trained:
-                continue
+        for group, trained, gradients in trained_groups(self):
             decay = group["weight_decay"]
             weights = [local(p) for p in trained]
-            gradients = [local(p.grad) for p in trained]
+            gradients = list(map(local, gradients))
             sizes, lengths = whole_norms(weights, gradients, like=trained)
             ratios = group["trust"] * trust_ratio(sizes, lengths + decay * sizes)
             steps = torch._foreach_add(gradients, weights, alpha=decay)

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from scitoolkit.training.optim.trained import trained_groups
+
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _MIN_SIDE = 16
 
@@ -76,11 +78,8 @@ class MuonAdam(Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Do one step with the gradients that are there."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                gradient = parameter.grad
-                if gradient is None:
-                    continue
+        for group, trained, gradients in trained_groups(self):
+            for parameter, gradient in zip(trained, gradients, strict=True):
                 move = self._muon if is_matrix(parameter) else self._adam
                 move(parameter, gradient, group)
 

@@ -29,6 +29,7 @@ class OptimizerConfig(Config):
         uses_closure: a step evaluates the loss more than once.
         uses_residuals: a step evaluates the residuals of a `core.contracts.ResidualTask`.
         shardable: works on a part of each parameter, as the strategy `sharded` holds it.
+        elementwise: changes each number by its own gradient alone, as pruned training needs it.
         grouped: takes parameters in groups of different settings.
         precisions: values of `training.precision` that it works with.
         lr: learning rate before the schedule.
@@ -37,6 +38,7 @@ class OptimizerConfig(Config):
     uses_closure: ClassVar[bool] = False
     uses_residuals: ClassVar[bool] = False
     shardable: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = False
     grouped: ClassVar[bool] = True
     precisions: ClassVar[tuple[str, ...]] = ("float32", "bf16", "fp16")
     name: str
@@ -74,6 +76,7 @@ class AdamSettings(OptimizerConfig):
     """Base of Adam with coupled and with decoupled weight decay."""
 
     shardable: ClassVar[bool] = True
+    elementwise: ClassVar[bool] = True
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
     epsilon: PositiveFloat = 1e-8
@@ -125,6 +128,7 @@ class SGD(OptimizerConfig):
     """Stochastic gradient descent with momentum."""
 
     shardable: ClassVar[bool] = True
+    elementwise: ClassVar[bool] = True
     name: Literal["sgd"] = "sgd"
     lr: PositiveFloat = 1e-2
     momentum: float = Field(default=0.9, ge=0, lt=1)
@@ -181,6 +185,7 @@ class LAMB(AdamSettings):
         0.01
     """
 
+    elementwise: ClassVar[bool] = False
     name: Literal["lamb"] = "lamb"
     lr: PositiveFloat = 1e-2
     epsilon: PositiveFloat = 1e-6

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from pydantic import Field, PositiveFloat
+
 from scitoolkit.core.config import Config
 from scitoolkit.core.plugins import Kind
+from scitoolkit.training.exchange.config import ExchangeConfig, Full
 
 if TYPE_CHECKING:
     import torch
@@ -26,15 +29,17 @@ class StrategyConfig(Config):
         shares_batch: each process takes an equal share of the global batch.
         single_process: works on one process only.
         needs_process_group: uses torch.distributed on one process as well.
-        exchanges_gradients: sums gradients by `training.exchange`.
     """
 
     shards_parameters: ClassVar[bool] = False
     shares_batch: ClassVar[bool] = True
     single_process: ClassVar[bool] = False
     needs_process_group: ClassVar[bool] = False
-    exchanges_gradients: ClassVar[bool] = False
     name: str
+
+    def refusal(self, exchange: ExchangeConfig) -> str:
+        """Return why an exchange of gradients does not fit, or an empty text."""
+        return "" if exchange == Full() else f"strategy {self.name} does not read exchange"
 
     def build(self, device: torch.device) -> TrainingStrategy:
         """Return the strategy of this process; the process group must have been joined."""
@@ -59,10 +64,18 @@ class Single(StrategyConfig):
         return SingleStrategy(device)
 
 
-class DataParallel(StrategyConfig):
+class SummedGradients(StrategyConfig):
+    """Base of the strategies whose processes all get the sums of all gradients."""
+
+    def refusal(self, exchange: ExchangeConfig) -> str:
+        """Return why an exchange of gradients does not fit, or an empty text."""
+        fix = "it needs strategy sharded with sharding.stage 1 or 2"
+        return "" if exchange.sums else f"exchange {exchange.name} gives no whole sums: {fix}"
+
+
+class DataParallel(SummedGradients):
     """Every process holds the model and a share of the batch; gradients are summed."""
 
-    exchanges_gradients: ClassVar[bool] = True
     name: Literal["ddp"] = "ddp"
 
     def build(self, device: torch.device) -> TrainingStrategy:
@@ -73,15 +86,42 @@ class DataParallel(StrategyConfig):
         return DataParallelStrategy(device) if joined() else SingleStrategy(device)
 
 
+class ShardingConfig(Config):
+    """What the processes of `strategy: sharded` split (ZeRO).
+
+    Example:
+        >>> ShardingConfig(stage=2).group_mib is None
+        True
+    """
+
+    stage: Literal[1, 2, 3] = Field(
+        default=3, description="1: optimizer state; 2: gradients as well; 3: parameters as well"
+    )
+    group_mib: PositiveFloat | None = Field(
+        default=None, description="parameters gathered together at stage 3; 1/24 of the model"
+    )
+
+
 class Sharded(StrategyConfig):
-    """Parameters, gradients and optimizer state are split over the processes (ZeRO, by FSDP2)."""
+    """Optimizer state, gradients and parameters are split over the processes (ZeRO 1, 2, 3)."""
 
     shards_parameters: ClassVar[bool] = True
     needs_process_group: ClassVar[bool] = True
     name: Literal["sharded"] = "sharded"
+    sharding: ShardingConfig = ShardingConfig()
+
+    def refusal(self, exchange: ExchangeConfig) -> str:
+        """Return why an exchange does not fit, or an empty text."""
+        if self.sharding.stage == 3:
+            fits = exchange == Full()
+            return "" if fits else "sharding.stage 3 has FSDP2's exchange: use stage 1 or 2"
+        return "" if exchange.shards else f"exchange {exchange.name} gives no parts of sums"
 
     def build(self, device: torch.device) -> TrainingStrategy:
         """Return the strategy of this process."""
+        from scitoolkit.training.strategies.optimizer_shards import OptimizerShardsStrategy
         from scitoolkit.training.strategies.sharded import ShardedStrategy
 
-        return ShardedStrategy(device)
+        if self.sharding.stage < 3:
+            return OptimizerShardsStrategy(device, keeps_buckets=self.sharding.stage == 1)
+        return ShardedStrategy(device, self.sharding.group_mib)

@@ -7,13 +7,15 @@ Gradients are summed in buckets of a fixed order while the backward pass goes on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from scitoolkit.training.exchange.buckets import GradientBuckets
+from scitoolkit.training.exchange.buckets import GradientBuckets, OrderedBuckets, Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
+from scitoolkit.training.exchange.sums import BucketSum
 from scitoolkit.training.strategies.base import TrainingStrategy
 from scitoolkit.training.strategies.batch_norm import SynchronisedBatchNorm
 
@@ -29,9 +31,13 @@ class DataParallelStrategy(TrainingStrategy):
     Args:
         device: where to train.
         communicating_model: ranks exchange data inside the model's forward pass.
+
+    Attributes:
+        holds_parts: whether the gradients of this rank are parts of whole ones.
     """
 
     agrees_on_errors: bool
+    holds_parts: bool = False
 
     agrees_on_errors = True
 
@@ -40,11 +46,12 @@ class DataParallelStrategy(TrainingStrategy):
         self.agrees_on_errors = type(self).agrees_on_errors and not communicating_model
         self._communicating_model = communicating_model
         self._batch_norm: SynchronisedBatchNorm | None = None
-        self._buckets: GradientBuckets | None = None
+        self._buckets: OrderedBuckets | None = None
+        self._sum: BucketSum | None = None
 
-    def prepare(self, model: nn.Module) -> nn.Module:
+    def prepare(self, model: nn.Module, seed: int) -> nn.Module:
         """Copy rank 0's weights and buffers to all ranks; synchronise batch normalisation."""
-        model = model.to(self.device)
+        model = super().prepare(model, seed)
         with torch.no_grad():
             for tensor in [*model.parameters(), *model.buffers()]:
                 dist.broadcast(tensor, src=0)
@@ -73,17 +80,25 @@ class DataParallelStrategy(TrainingStrategy):
         total, *raised = message.tolist()
         return total, [number > 0 for number in raised]
 
-    def attach(self, parameters: Sequence[nn.Parameter], exchange: ExchangeConfig) -> None:
+    def attach(
+        self,
+        named: Sequence[tuple[str, nn.Parameter]],
+        exchange: ExchangeConfig,
+        watch: Watch = on_gradient,
+    ) -> list[tuple[str, nn.Parameter]]:
         """Lay out the buckets of the exchange."""
         if self.world > 1:
-            self._buckets = GradientBuckets(parameters, exchange.build(), exchange.bucket_mib)
+            self._sum = exchange.build()
+            parameters = [p for _, p in named]
+            self._buckets = GradientBuckets(parameters, self._sum, exchange.bucket_mib, watch)
+        return list(named)
 
     def begin_exchange(self) -> None:
         """Let gradients be sent as they come, unless ranks communicate inside the model."""
         if self._buckets is not None and self.agrees_on_errors:
             self._buckets.begin()
 
-    def reduce_gradients(self, parameters: Sequence[nn.Parameter], failed: bool) -> bool:
+    def reduce_gradients(self, failed: bool) -> bool:
         """Finish the exchange; a parameter without gradient on this rank counts as 0.
 
         The flag travels with the gradients, so that a rank whose loss raised an error neither
@@ -93,6 +108,41 @@ class DataParallelStrategy(TrainingStrategy):
             return failed
         assert self._buckets is not None, "`attach` must come before the first step"
         return self._buckets.finish(failed)
+
+    def measure_gradients(self) -> bool:
+        """Measure the buckets, on several ranks with equal shares of the samples."""
+        if isinstance(self._buckets, GradientBuckets) and not self._communicating_model:
+            self._buckets.squares = (0.0, 0.0)
+            return True
+        return False
+
+    def gradient_squares(self) -> tuple[float, float]:
+        """Return the squared norms; this rank's gradient is P times its part of the sum."""
+        assert isinstance(self._buckets, GradientBuckets)
+        assert self._buckets.squares is not None, "`measure_gradients` comes first"
+        own, total = self._buckets.squares
+        return self.world**2 * own, total
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the exchange."""
+        return self._sum.state_dict() if self._sum is not None else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the state of the exchange."""
+        if self._sum is not None and state:
+            self._sum.load_state_dict(state)
+
+    def norm(self, gradients: list[Tensor]) -> Tensor:
+        """Return the norm over the parts of all ranks, if this one holds parts; of none it is 0."""
+        if not self.holds_parts:
+            return super().norm(gradients)
+        parts = [g for g in gradients if g.numel()]
+        square = torch.zeros((), dtype=torch.float64)
+        if parts:
+            square = super().norm(parts).double() ** 2
+        square = square.to(self.device)
+        dist.all_reduce(square)
+        return square.sqrt()
 
     def sum(self, values: list[float]) -> list[float]:
         """Sum over the ranks, in float64."""

@@ -1,4 +1,4 @@
-"""Sharded training (ZeRO): parameters, gradients and optimizer state split by torch's FSDP2."""
+"""Training whose ranks each hold a part of parameters, gradients and optimizer state (FSDP2)."""
 
 from __future__ import annotations
 
@@ -7,40 +7,60 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
+from torch.distributed.tensor import DTensor
 
+from scitoolkit.core.memory import return_freed_memory
+from scitoolkit.training.deferred import check_deferred, draw, is_deferred
+from scitoolkit.training.exchange.buckets import Watch, on_gradient
 from scitoolkit.training.exchange.config import ExchangeConfig
-from scitoolkit.training.sharding import whole
+from scitoolkit.training.sharding import local, shard_offset, whole
 from scitoolkit.training.strategies.data_parallel import DataParallelStrategy
+
+SMALLEST_SHARE = 1 / 16  # of a group's size; smaller modules are gathered with the root
+GROUPS, SMALLEST_GROUP_MIB = 24, 1.0
 
 
 class ShardedStrategy(DataParallelStrategy):
     """Every rank holds a part of each parameter, its gradient and its optimizer state.
 
-    The elements of every `nn.ModuleList` are gathered one at a time, the rest at once. The user's
-    module gives its memory away during training and has the whole weights again afterwards.
+    Modules of about `group_mib` are gathered one at a time, what is left over all the time. A model
+    that was built on torch's meta device gets this rank's part of its weights, and is never whole
+    during the training. The user's module has the whole weights again afterwards.
+
+    Args:
+        device: where to train.
+        group_mib: parameters gathered together; None for 1/24 of the model, at least 1 MiB.
     """
 
     agrees_on_errors = False
+    holds_parts = True
 
-    def prepare(self, model: nn.Module) -> nn.Module:
+    def __init__(self, device: torch.device, group_mib: float | None = None) -> None:
+        super().__init__(device)
+        self._group_mib = group_mib
+
+    def prepare(self, model: nn.Module, seed: int) -> nn.Module:
         """Return a sharded copy of the model; the model itself is emptied until `restore`."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        model = model.to(self.device)
-        with torch.no_grad():
-            for tensor in [*model.parameters(), *model.buffers()]:
-                dist.broadcast(tensor, src=0)
-        self._whole = model
-        sharded = copy.deepcopy(model)
-        model.to("meta")
+        # Without this, layers that were gathered stay in the heap and the peak does not fall.
+        return_freed_memory()
+        deferred = is_deferred(model)
+        if deferred:
+            check_deferred(model)
+        sharded = _without_memory(model)
         mesh = init_device_mesh(self.device.type, (self.world,))
-        for module in list(sharded.modules()):
-            for child in module if isinstance(module, nn.ModuleList) else ():
-                if any(True for _ in child.parameters()):
-                    fully_shard(child, mesh=mesh)
+        for module in gathered_together(sharded, self._group_mib):
+            fully_shard(module, mesh=mesh)
         fully_shard(sharded, mesh=mesh)
+        sharded.to_empty(device=self.device)
+        if deferred:
+            draw(sharded, seed)
+        else:
+            self._copy_parts(model, sharded)
+        self._whole = model.to("meta")
         self._synchronise(sharded)
         return sharded
 
@@ -62,10 +82,16 @@ class ShardedStrategy(DataParallelStrategy):
             if isinstance(module, FSDPModule):
                 module.reshard()
 
-    def attach(self, parameters: Sequence[nn.Parameter], exchange: ExchangeConfig) -> None:
-        """Do nothing: FSDP2 sums the gradients."""
+    def attach(
+        self,
+        named: Sequence[tuple[str, nn.Parameter]],
+        exchange: ExchangeConfig,
+        watch: Watch = on_gradient,
+    ) -> list[tuple[str, nn.Parameter]]:
+        """Return the parameters, of which FSDP2 has left this rank its part."""
+        return list(named)
 
-    def reduce_gradients(self, parameters: Sequence[nn.Parameter], failed: bool) -> bool:
+    def reduce_gradients(self, failed: bool) -> bool:
         """Do nothing: FSDP2 has reduced them in the backward pass, or lost a rank there."""
         return failed
 
@@ -73,12 +99,64 @@ class ShardedStrategy(DataParallelStrategy):
         """Return the world size: FSDP2 averages gradients over the ranks."""
         return float(self.world)
 
-    def norm(self, gradients: list[Tensor]) -> Tensor:
-        """Return the norm over all shards; empty shards count as 0."""
-        parts = [g for g in gradients if g.numel()]
-        square = torch.zeros((), dtype=torch.float64)
-        if parts:
-            square = super().norm(parts).double() ** 2
-        square = square.to(self.device)
-        dist.all_reduce(square)
-        return square.sqrt()
+    @torch.no_grad()
+    def _copy_parts(self, model: nn.Module, sharded: nn.Module) -> None:
+        """Copy this rank's rows of rank 0's weights, and all of its buffers."""
+        pairs = zip(
+            [*model.parameters(), *model.buffers()],
+            [*sharded.parameters(), *sharded.buffers()],
+            strict=True,
+        )
+        for source, target in pairs:
+            value = source.detach().to(self.device)
+            dist.broadcast(value, src=0)
+            part = local(target)
+            if isinstance(target, DTensor):
+                value = value[shard_offset(target) :][: part.shape[0]]
+            part.copy_(value)
+
+
+def gathered_together(model: nn.Module, group_mib: float | None) -> list[nn.Module]:
+    """Return the modules whose parameters are gathered together; the root has the rest.
+
+    The largest modules of at most `group_mib` are taken, and larger ones that have no parts.
+
+    Args:
+        model: any module.
+        group_mib: None for 1/24 of the model, at least 1 MiB.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 512))
+        >>> gathered_together(model, 1.1) == [model[0], model[2]]
+        True
+    """
+    size = _mebibytes(model)
+    limit = max(size / GROUPS, SMALLEST_GROUP_MIB) if group_mib is None else group_mib
+    out: list[nn.Module] = []
+
+    def visit(module: nn.Module) -> None:
+        for child in module.children():
+            container = isinstance(child, nn.ModuleList | nn.ModuleDict)  # which is never called
+            size, inner = _mebibytes(child), any(True for _ in child.children())
+            if container or (size > limit and inner):
+                visit(child)
+            elif size >= SMALLEST_SHARE * limit:
+                out.append(child)
+
+    visit(model)
+    return out
+
+
+def _mebibytes(module: nn.Module) -> float:
+    return sum(p.numel() * p.element_size() for p in module.parameters()) / 2**20
+
+
+def _without_memory(model: nn.Module) -> nn.Module:
+    """Return a copy whose parameters and buffers are on the meta device."""
+    memo: dict[int, object] = {}
+    for parameter in model.parameters():
+        kept = parameter.requires_grad
+        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"), kept)
+    for buffer in model.buffers():
+        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+    return copy.deepcopy(model, memo)

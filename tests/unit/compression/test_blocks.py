@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -18,6 +22,8 @@ from scitoolkit.compression.native import blocks
 from scitoolkit.core.errors import ConfigError, DataError
 from tests.unit.compression import slow_decoder
 
+FROZEN = Path(__file__).parents[2] / "golden" / "blocks_v1"
+VECTORS = json.loads((FROZEN / "vectors.json").read_text())
 SHAPES = [(1,), (5000,), (3, 1, 40), (70, 90), (9, 17, 33), (1, 65, 2), (2, 3, 17, 18)]
 
 
@@ -46,6 +52,17 @@ def test_blocks_keep_the_bound_and_the_second_decoder_agrees(small_blocks, shape
     assert read.decode(np.empty_like(x)).tobytes() == decoded.tobytes()
     if bound != 1e-3 or x.size < 2000:
         assert slow_decoder.decode_blocks(data, shape, dtype, bound).tobytes() == decoded.tobytes()
+
+
+@pytest.mark.parametrize("name", sorted(VECTORS))
+def test_frozen_vectors_decode_to_the_same_bits(name):
+    about, data = VECTORS[name], (FROZEN / f"{name}.bin").read_bytes()
+    shape, dtype = tuple(about["shape"]), np.dtype(about["dtype"])
+    values = np.empty(shape, dtype)
+    blocks.CodedBlocks.read(data, shape, dtype, about["bound"]).decode(values)
+    assert hashlib.sha256(values.tobytes()).hexdigest() == about["sha256"]
+    slow = slow_decoder.decode_blocks(data, shape, dtype, about["bound"])
+    assert slow.tobytes() == values.tobytes()
 
 
 def test_any_number_of_threads_writes_the_same_bytes(small_blocks, monkeypatch):

@@ -150,6 +150,15 @@ def test_relaxed_says_so_and_keeps_two_bounds():
     assert largest(x, decompress(strict)) <= about["error_bound"]
 
 
+def test_quality_of_a_tiny_stream_takes_the_codec_that_fills_its_bound():
+    with h5py.File(content_root("datasets") / "nyx_small" / "nyx_z255_32.h5") as file:
+        x = file["native_fields/baryon_density"][...].astype("f4")
+    stream = compress(x, rel=0.1, objective="quality")
+    assert len(stream) < 170
+    error = decompress(stream) - x
+    assert 20 * np.log10(np.ptp(x) / np.sqrt(np.mean(error.astype(float) ** 2))) > 46
+
+
 def test_for_quality_beats_the_plain_codecs_at_equal_bytes():
     from scitoolkit.compression.compare import codecs_at_size
 

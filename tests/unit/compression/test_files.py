@@ -93,3 +93,81 @@ def test_a_broken_bound_ends_with_code_4(tmp_path):
     np.save(tmp_path / "other.npy", x + 1)
     run_cli(["compress", str(tmp_path / "x.npy"), str(tmp_path / "x.sci"), "--abs", "1e-3"])
     assert run_cli(["verify", str(tmp_path / "x.sci"), str(tmp_path / "other.npy")]) == 4
+
+
+def test_raw_values_have_a_shape_from_the_command_line(tmp_path, capsys):
+    x = np.sin(np.linspace(0, 9, 6000, dtype="f4")).reshape(20, 30, 10)
+    raw, small, back = tmp_path / "x.f32", tmp_path / "x.sci", tmp_path / "y.f32"
+    x.tofile(raw)
+    given = ["compress", str(raw), str(small), "--rel", "1e-3"]
+    assert run_cli([*given, "--shape", "20x30x10"]) == 0
+    assert run_cli(["verify", str(small), str(raw)]) == 0
+    assert run_cli(["decompress", str(small), str(back)]) == 0
+    decoded = np.fromfile(back, "<f4").reshape(x.shape)
+    assert np.abs(decoded - x).max() <= 1e-3 * np.ptp(x)
+    capsys.readouterr()
+    for shape, said in ([], "6000 values needs a shape"), (["--shape", "20x30"], "not the 600"):
+        assert run_cli([*given, *shape]) > 0
+        assert said in capsys.readouterr().err
+    assert run_cli([*given, "--shape", "20x-3"]) > 0
+    assert run_cli(["decompress", str(small), str(tmp_path / "y.f64")]) > 0
+    assert ".f64 means float64" in capsys.readouterr().err
+    job = tmp_path / "c.yaml"
+    job.write_text(f"domain: compression\ndata: {{path: {raw}, shape: [20, 30, 10]}}\n")
+    assert run_cli(["validate", str(job)]) == 0
+
+
+def test_variables_behind_the_filter_are_read_by_others_and_come_back(tmp_path, capsys):
+    small, back = tmp_path / "c.nc", tmp_path / "d.nc"
+    assert (
+        run_cli(["compress", str(NEMO), str(small), "--abs", ".01", "--container", "filter"]) == 0
+    )
+    assert run_cli(["verify", str(small), str(NEMO)]) == 0
+    with h5py.File(NEMO) as a, h5py.File(small) as b:
+        assert b["tos"].dtype == a["tos"].dtype
+        assert b["tos"].dims[1][0].name == a["tos"].dims[1][0].name
+        land = a["tos"][...] > 1e19
+        assert (b["tos"][...][land] == a["tos"][...][land]).all()
+        assert np.abs(b["tos"][...][~land] - a["tos"][...][~land]).max() <= 0.01
+    with xr.open_dataset(small, engine="scitoolkit") as one, xr.open_dataset(NEMO) as two:
+        assert float(abs(one.tos - two.tos).max()) <= 0.01
+    capsys.readouterr()
+    assert run_cli(["inspect", str(small)]) == 0
+    assert "HDF5 filter" in capsys.readouterr().out
+    assert run_cli(["decompress", str(small), str(back)]) == 0
+    with h5py.File(NEMO) as a, h5py.File(back) as b:
+        x, y = a["tos"], b["tos"]
+        assert (x.chunks, x.compression, x.shuffle, x.maxshape) == (
+            y.chunks, y.compression, y.shuffle, y.maxshape
+        )  # fmt: skip
+        assert x.fillvalue == y.fillvalue
+        assert set(x.attrs) == set(y.attrs)
+        assert np.abs(x[...][~land] - y[...][~land]).max() <= 0.01
+    with h5py.File(NEMO) as a, h5py.File(tmp_path / "other.nc", "w") as b:
+        a.copy("tos", b)
+        b["tos"][0, 200, 200] += 1.0
+    assert run_cli(["verify", str(small), str(tmp_path / "other.nc")]) == 4
+
+
+def test_what_the_filter_cannot_keep_is_a_stream_or_refused(tmp_path, capsys):
+    x = np.sin(np.linspace(0, 9, 6000, dtype="f4")).reshape(60, 100)
+    source, small, back = (tmp_path / f"{n}.h5" for n in "abc")
+    with h5py.File(source, "w") as file:
+        file["t"], file["limited"], file["tall"] = x, x, np.tile(x, (20, 1))
+        file["limited"].attrs["valid_max"] = 0.5
+    given = ["compress", str(source), str(small), "--rel", "1e-3", "--container", "filter"]
+    assert run_cli(given) == 0
+    with h5py.File(small) as file:
+        assert "limited.header" in file
+        assert "t.header" not in file
+    assert run_cli(["verify", str(small), str(source)]) == 0
+    assert run_cli(["decompress", str(small), str(back)]) == 0
+    with h5py.File(back) as file:
+        assert set(file) == {"t", "limited", "tall"}
+        assert np.abs(file["tall"][...] - np.tile(x, (20, 1))).max() <= 2e-3
+    capsys.readouterr()
+    for wrong in (["--for", "speed"], ["--codec", "sz3"], ["--guarantee", "relaxed"]):
+        assert run_cli([*given, *wrong]) > 0
+        assert "--container stream" in capsys.readouterr().err
+    np.save(tmp_path / "x.npy", x)
+    assert run_cli(["compress", str(tmp_path / "x.npy"), *given[2:]]) > 0

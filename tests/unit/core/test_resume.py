@@ -10,7 +10,8 @@ from scitoolkit.training.config import TrainingConfig
 
 FREE = (
     "epochs", "steps", "strategy", "device", "early_stopping", "checkpoint", "log_every",
-    "timeout_seconds", "compile", "profile", "loggers", "progress",
+    "timeout_seconds", "compile", "profile", "loggers", "progress", "sharding", "count_traffic",
+    "noise_scale",
 )  # fmt: skip
 
 
@@ -19,6 +20,7 @@ def test_where_and_how_long_a_training_goes_on_is_free_and_nothing_else():
     decisive = {
         "batch_size", "accumulate", "seed", "precision", "optimizer", "parameter_groups",
         "schedule", "clip_norm", "exchange", "ema_decay", "swa_start", "memory",
+        "pruning",
     }  # fmt: skip
     assert set(identity(TrainingConfig())) == decisive
 

@@ -158,10 +158,10 @@ def test_what_does_not_fit_the_file_is_told(wave_job, overrides, error, message)
         api.check(path, overrides)
 
 
-def test_another_grid_or_step_is_refused(trained, tmp_path):
+def test_a_grid_that_cannot_be_compared_or_another_step_is_refused(trained, tmp_path):
     other = xr.Dataset({"u": (("time", "x"), np.zeros((5, 16), "f4"))},
                        coords={"time": 0.5 * np.arange(5)})  # fmt: skip
-    with pytest.raises(DataError, match="'x': 16"):
+    with pytest.raises(DataError, match=r"x: 16 cells for 32.*without coordinates"):
         api.predict(trained, write_fields(other, tmp_path / "grid.nc"), tmp_path / "out.nc")
     slow = xr.Dataset({"u": (("time", "x"), np.zeros((5, 32), "f4"))},
                       coords={"time": 9.0 * np.arange(5), "x": np.arange(32) / 32})  # fmt: skip

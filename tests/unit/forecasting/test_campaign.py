@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import h5py
 import numpy as np
 import pytest
@@ -103,3 +105,23 @@ def test_a_starter_for_several_files_divides_simulations(path):
     assert made["split"] == {"train": 0.7, "validation": 0.15, "test": 0.15}
     found = ForecastingConfig.model_validate(made)
     assert len(split_field(read_field(found.data), found).windows["test"])
+
+
+def test_a_field_larger_than_its_memory_is_the_same_and_read_in_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr("scitoolkit.io.coordinates._BLOCK_BYTES", 2**19)
+    rows, cells = 1500, (20, 40)
+    values = np.random.default_rng(0).normal(size=(rows, *cells)).astype("f4")
+    values[:, :3] = np.nan
+    data = xr.Dataset({"u": (("time", "y", "x"), values)}, coords={"time": np.arange(rows)})
+    made = config(str(tmp_path / "u.nc"))
+    data.to_netcdf(tmp_path / "u.nc", engine="h5netcdf")
+    whole = read_field(made.data)
+    tracemalloc.start()
+    split = read_field(made.data.model_copy(update={"memory": "512KiB"}))
+    again = split.to_grid(split.series.values, ("time",))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert np.array_equal(split.series.values, whole.series.values)
+    assert np.array_equal(again.values, values, equal_nan=True)
+    assert peak < values.nbytes  # float64 columns alone are 1.7 times that
+    assert np.array_equal(split.grid.values, whole.grid.values)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from scitoolkit.forecasting.forecasters import forecasters
+from scitoolkit.forecasting.windows import all_windows
 from scitoolkit.testing import ForecasterContract
 from scitoolkit.testing.forecaster import wave_setting
 
@@ -11,6 +12,7 @@ SETTINGS = {
     "lstm": {"epochs": 2, "members": 1, "network": {"hidden": 4}},
     "stacking": {"members": ["damped_anomaly", "pod_ridge", "persistence"]},
     "reservoir": {"size": 40, "penalty": 0.01},
+    "sensors": {"count": 4},
 }
 
 
@@ -24,7 +26,7 @@ class TestEveryForecaster(ForecasterContract):
 @pytest.mark.parametrize(
     ("name", "most"),
     [("linear", 0.3), ("hankel_dmd", 0.4), ("pod_ridge", 0.3), ("damped_pod_ridge", 0.3),
-     ("identified_ode", 0.4), ("quadratic_map", 0.4), ("reservoir", 0.6)],
+     ("identified_ode", 0.4), ("quadratic_map", 0.4), ("reservoir", 0.6), ("sensors", 0.35)],
 )  # fmt: skip
 def test_travelling_waves_are_forecast(name, most):
     """Noise of 0.1 on waves of 0.8: models of the modes' rotation come near the noise."""
@@ -33,3 +35,17 @@ def test_travelling_waves_are_forecast(name, most):
     tuned = config.candidates(wave_setting())[-1]
     truth, forecast = contract.fitted_and_forecast(tuned)
     assert float(np.sqrt(((truth - forecast) ** 2).mean())) < most
+
+
+def test_a_forecast_from_sensors_reads_no_other_cell():
+    contract = ForecasterContract()
+    config = forecasters.get("sensors")(count=4, penalty=1e-2)
+    setting, train, rest = contract.parts(config)
+    model, windows = config.build(setting).fit(train), all_windows(rest, setting.inputs, 2)
+    other = np.setdiff1d(np.arange(windows.series.values.shape[1]), model.cells_)
+    changed = windows.series.values.copy()
+    changed[:, other] = 1e3
+    assert len(model.cells_) == 4
+    np.testing.assert_array_equal(
+        model.predict(windows.with_values(changed)), model.predict(windows)
+    )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import r2_score
 
-from scitoolkit.forecasting import metrics
+from scitoolkit.forecasting import metrics, scores
 
 
 @pytest.fixture
@@ -51,3 +51,26 @@ def test_crps_is_the_double_sum():
 def test_coverage_leaves_out_unknown_bounds():
     low, high = np.array([0.0, 0.0, np.nan]), np.array([1.0, 1.0, 1.0])
     assert metrics.coverage(np.array([0.5, 2.0, 0.5]), low, high) == 0.5
+
+
+def test_scores_tell_a_smooth_forecast_from_a_sharp_one():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(40, 4, 64)).cumsum(axis=2)
+    truth = truth - truth.mean(axis=2, keepdims=True)
+    sharp = truth + 0.2 * rng.normal(size=truth.shape)
+    kernel = np.exp(-(np.minimum(np.arange(64), 64 - np.arange(64)) ** 2) / 18)
+    smooth = np.fft.irfft(np.fft.rfft(truth) * np.fft.rfft(kernel / kernel.sum()).real, 64)
+    assert scores.extremes(truth, sharp) > scores.extremes(truth, smooth) > 0.3
+    found = [scores.spectral_error(truth, f, (64,)) for f in (sharp, smooth)]
+    assert found[0] < 0.6
+    assert found[1] > 2
+    assert scores.spectral_error(truth, sharp, (100,)) is None
+
+
+def test_the_interval_of_a_skill_widens_with_the_dependence_of_windows():
+    rng = np.random.default_rng(1)
+    ours = np.repeat(rng.gamma(1.0, size=20), 10)
+    reference = np.full(200, 4.0)
+    alone, together = (scores.skill(ours, reference, block) for block in (1, 20))
+    assert alone[1] < alone[0] < alone[2]
+    assert together[2] - together[1] > 2 * (alone[2] - alone[1])

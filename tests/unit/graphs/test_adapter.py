@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from scitoolkit.graphs.adapter import detach, distribute, dropout_by_node
-from scitoolkit.graphs.communicator import SingleProcess, Traffic
 from scitoolkit.graphs.graph import Graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import attach, prove
 from scitoolkit.testing.ranks import run_ranks
+from scitoolkit.training.ranks.communicator import SingleProcess, Traffic
 
 pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
 

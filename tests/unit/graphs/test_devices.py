@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from scitoolkit.graphs.adapter import distribute
-from scitoolkit.graphs.communicator import SingleProcess
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partitioner import partition_edges
 from scitoolkit.graphs.proof import prove
 from scitoolkit.graphs.stored_part import StoredPart
+from scitoolkit.training.ranks.communicator import SingleProcess
 
 pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
 

@@ -11,7 +11,6 @@ from mesh_files import write_meshes
 
 from scitoolkit import api
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.graphs.communicator import SingleProcess, Traffic
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.mesh_baselines import interpolation, persistence
 from scitoolkit.graphs.mesh_data import read_meshes
@@ -19,6 +18,7 @@ from scitoolkit.graphs.mesh_model import MeshTransport
 from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.testing.ranks import run_ranks
+from scitoolkit.training.ranks.communicator import SingleProcess, Traffic
 
 
 @pytest.fixture(scope="module")

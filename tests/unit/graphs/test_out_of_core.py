@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from scitoolkit.graphs import out_of_core, sharing
-from scitoolkit.graphs.communicator import SingleProcess
 from scitoolkit.graphs.graph import GraphInputs, write_graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.models import GAT, GCN, GIN, SAGE
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partitioner import partition_edges
 from scitoolkit.graphs.proof import attach
+from scitoolkit.training.ranks.communicator import SingleProcess
 
 pytest.importorskip("torch_geometric", exc_type=ImportError)
 

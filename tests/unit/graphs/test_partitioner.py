@@ -15,14 +15,14 @@ import torch
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.graphs import partitioner
 from scitoolkit.graphs.arrays_on_disk import write_array
-from scitoolkit.graphs.communicator import Traffic
 from scitoolkit.graphs.graph import Graph, write_graph
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partitioned import PartitionedGraph
 from scitoolkit.graphs.partitioner import partition_edges
-from scitoolkit.graphs.simulated import run_ranks
 from scitoolkit.graphs.stored_part import StoredPart, whole_graph
+from scitoolkit.training.ranks.communicator import Traffic
+from scitoolkit.training.ranks.simulated import run_ranks
 
 
 @pytest.fixture

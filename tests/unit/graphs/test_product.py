@@ -7,12 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scitoolkit.graphs.communicator import Traffic
 from scitoolkit.graphs.grid import Grid, all_grids
 from scitoolkit.graphs.layout import LayoutBuilder
 from scitoolkit.graphs.plan import forecast
 from scitoolkit.graphs.product import Product
 from scitoolkit.testing.ranks import run_ranks
+from scitoolkit.training.ranks.communicator import Traffic
 
 
 def random_matrix(nodes, nnz, seed):

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.graphs.communicator import SingleProcess
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import LIMIT, attach, prove
 from scitoolkit.graphs.task import NodeClassification
+from scitoolkit.training.ranks.communicator import SingleProcess
 
 pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
 from torch_geometric.nn import norm as norms  # noqa: E402

@@ -8,7 +8,9 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from scitoolkit.search import (
+    AgingEvolution,
     GaussianProcessSearch,
+    Objective,
     RandomSearch,
     Search,
     Simulated,
@@ -216,3 +218,22 @@ def test_the_region_grows_and_shrinks_by_the_log_alone():
     falling = np.arange(20.0, 0.0, -1)
     assert region_side(falling, 4, 8) == 1.6
     assert region_side(np.ones(8 + 4), 4, 8) == 0.4
+
+
+@pytest.mark.parametrize("strategy", [GaussianProcessSearch, lambda: AgingEvolution(10, 5)])
+def test_a_limit_that_only_the_trial_tells_is_learnt(strategy):
+    """The optimum without the limit lies in what it forbids; with it, it is 0.32."""
+
+    def evaluate(c):
+        return {"objective": (c["x"] - 0.9) ** 2 + (c["y"] - 0.9) ** 2, "memory": c["x"] + c["y"]}
+
+    limit = Objective("memory", limit=1.0, constraint=True)
+    search = Search({"x": real(0, 1), "y": real(0, 1)}, evaluate, strategy=strategy(),
+                    objectives=["objective", limit])  # fmt: skip
+    history = search.run(trials=40)
+    best = history.best
+    assert best.metrics["memory"] <= 1.0
+    assert best.values == (best.metrics["objective"],)
+    assert best.values[0] < (0.335 if strategy is GaussianProcessSearch else 0.4)
+    late = [t for t in history.done if t.id >= 20]
+    assert sum(t.violation == 0 for t in late) >= len(late) / 3

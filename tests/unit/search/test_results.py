@@ -135,3 +135,22 @@ def test_the_live_table_says_how_it_goes(capsys):
     assert seen[-1]["trials"] == "5 done, 0 running, 0 failed"
     assert seen[-1]["per minute"] == "5.0"
     assert f"objective {search.history.best.values[0]:.5g}" == seen[-1]["best"]
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        (0.0, "The searched network does not beat the forecast without one: objective"),
+        (900.0, "The searched network beats the forecast without one, beyond seed noise"),
+        (None, ""),
+    ],
+)
+def test_the_summary_says_whether_the_winner_beats_what_it_adds_to(base, said):
+    def evaluate(configuration, trial):
+        figures = cases.distance(configuration, trial)
+        return figures if base is None else {**figures, "objective_base": base}
+
+    search = Search(SPACE, evaluate, strategy=RandomSearch())
+    history = search.run(trials=6, retrain=(2, 2))
+    lines = [s for s in search_results(history, SPACE).summary if "without one" in s]
+    assert [line[: len(said)] for line in lines] == ([said] if said else [])

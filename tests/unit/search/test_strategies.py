@@ -22,6 +22,8 @@ QUICK = {
 class TestStrategies(StrategyContract):
     @pytest.fixture(params=strategies.names())
     def config(self, request) -> StrategyConfig:
+        if missing := strategies.get(request.param).unavailable():
+            pytest.skip(missing)
         return strategies.get(request.param)(**QUICK.get(request.param, {}))
 
 

@@ -56,3 +56,31 @@ def test_trials_are_a_table_and_a_file(tmp_path):
     with (tmp_path / "results.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [float(row["p:x"]) for row in rows] == list(table["p:x"])
+
+
+def test_asked_and_told_is_what_run_would_have_tried(tmp_path):
+    def error(c):
+        return (c["x"] - 0.3) ** 2
+
+    space = {"x": real(0, 1)}
+    whole = Search(space, error).enqueue({"x": 0.5}).run(trials=14)
+    search = Search(space, None, directory=tmp_path).enqueue({"x": 0.5})
+    with search.asking() as asking:
+        for _ in range(6):
+            trial = asking.ask()
+            asking.tell(trial, error(trial.configuration))
+        left = asking.ask()
+        with pytest.raises(ConfigError, match=f"trial {left.trial - 1} is not running"):
+            asking.tell(trial, 1.0)
+    again = Search(space, error, directory=tmp_path).enqueue({"x": 0.5})
+    with again.asking(resume=True) as asking:
+        first = asking.ask()
+        assert (first.trial, first.configuration) == (left.trial, left.configuration)
+        asking.tell(first, error(first.configuration))
+        assert asking.tell(asking.ask(), ValueError("diverged")).failure == "raised"
+        assert asking.tell(asking.ask(), float("nan")).failure == "not finite"
+    assert again.history.trials[7].error == "ValueError: diverged"
+    codes = [t.codes for t in again.history.trials.values()]
+    assert codes[:8] == [t.codes for t in whole.trials.values()][:8]
+    history = Search(space, error, directory=tmp_path).run(trials=12, resume=True)
+    assert len(history.done) == 10

@@ -8,9 +8,9 @@ import sympy
 import torch
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.expressions import Names, evaluate_constant, parse
 from scitoolkit.ops import taylor
 from scitoolkit.superresolution.equations import PDE, Residuals, key_text
-from scitoolkit.superresolution.pde_text import Names, evaluate_constant, parse
 
 T, X, Y, Z = sympy.symbols("t x y z", real=True)
 SYSTEMS = {

@@ -11,11 +11,13 @@ from advected_waves import LENGTH, wave_fields
 
 from scitoolkit import api
 from scitoolkit.core.config import load_config
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.fields import write_fields
 from scitoolkit.superresolution import SuperresolutionConfig, SuperresolutionSurrogate, stream
 from scitoolkit.superresolution.crops import CropSource
 from scitoolkit.superresolution.pipeline import prepare
 from scitoolkit.superresolution.simulations import Simulations
+from scitoolkit.superresolution.spectrum import WaveGains
 
 
 def test_a_short_training_beats_interpolation_on_another_file(trained):
@@ -127,3 +129,43 @@ def test_lazy_files_are_cropped_as_those_in_memory(job_file):
         for s in (held, lazy)
     )
     assert all(np.array_equal(one[k], two[k]) for k in one)
+
+
+def test_a_periodic_box_of_two_lengths_is_refined_like_two(trained, surrogate, tmp_path):
+    own = wave_fields(phase=0.37)
+    twice = xr.concat([own, own.assign_coords(x=own.x + LENGTH)], "x", data_vars="all")
+    twice["x"].attrs = own["x"].attrs
+    points = np.random.default_rng(0).uniform([0.1, 0.0], [0.9, LENGTH], (50, 2))
+    once = surrogate.coarse(coarsened(own)).query(points)
+    for shift in (0.0, LENGTH):
+        found = surrogate.coarse(coarsened(twice)).query(points + np.array([0.0, shift]))
+        assert np.allclose(found, once, atol=1e-5)
+    path = write_fields(twice, tmp_path / "twice.nc")
+    one = write_fields(own, tmp_path / "one.nc")
+    scores = [api.evaluate(trained / "model", p).metrics["r2_u"] for p in (one, path)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+    low = write_fields(coarsened(twice), tmp_path / "low.nc")
+    with xr.open_dataset(api.predict(trained, low, tmp_path / "fine.nc")) as fine:
+        assert fine.sizes["x"] == 2 * own.sizes["x"]
+
+
+def test_waves_get_the_power_of_a_flow_apart_in_reports_and_in_files(job_file, tmp_path):
+    apart = write_fields(wave_fields(phase=0.71), tmp_path / "apart.nc")
+    run = api.run(job_file(spectrum=str(apart), training={"steps": 20})).path
+    found = api.evaluate(run).metrics
+    assert found["spectrum_error_refined"] < found["spectrum_error"] - 3  # decades
+    assert found["r2_u_refined"] > found["r2_u"] - 0.01
+    low = write_fields(coarsened(wave_fields(phase=0.37)), tmp_path / "low.nc")
+    plain = SuperresolutionSurrogate.load(run / "model")
+    gains = WaveGains.load(run / "model")
+    assert gains is not None
+    with (
+        xr.open_dataset(low) as given,
+        xr.open_dataset(api.predict(run, low, tmp_path / "fine.nc")) as fine,
+    ):
+        points = np.stack(np.meshgrid(fine.t, fine.x, indexing="ij"), -1).reshape(-1, 2)
+        values = plain.coarse(given).query(points)[0].T.reshape(1, *fine["u"].shape)
+        expected = gains.apply(values, 2, LENGTH)
+        assert np.allclose(fine["u"].values, expected[0], atol=1e-5)
+        with pytest.raises(ConfigError, match="do not fill the period"):
+            stream(plain.coarse(given), {"x": fine.x[:7].values}, tmp_path / "a.nc", gains=gains)

@@ -50,8 +50,10 @@ def whole(tmp_path_factory, _worker_environment):
     """Return the weights of a training that nothing stops, once for `ranks` and a strategy."""
 
     @functools.cache
-    def run(ranks: int, strategy: str = "auto"):
-        options = {} if strategy == "auto" else {"training": {"strategy": strategy}}
+    def run(ranks: int, strategy: str = "auto", *, stage: int = 3, exchange: str = "full"):
+        sharding, chosen = {"stage": stage}, {"name": exchange}
+        training = {"strategy": strategy, "sharding": sharding, "exchange": chosen}
+        options = {} if strategy == "auto" else {"training": training}
         code, weights = _started(tmp_path_factory.mktemp("whole"), ranks, "run", "out", **options)
         assert code == 0
         return weights

@@ -52,13 +52,41 @@ def test_two_processes_resume_bit_for_bit(start, whole, strategy, step, name, co
 
 
 @pytest.mark.multiproc
-def test_a_sharded_training_goes_on_in_one_process(start):
+@pytest.mark.parametrize("stage", [1, 3])
+def test_a_sharded_training_goes_on_in_one_process(start, stage):
     plain = {"dropout": 0.0}
     _, one = start(1, name="one", result="one", **plain)
-    code, _ = start(2, stop=(5, "SIGTERM"), training={"strategy": "sharded"}, **plain)
+    sharded = {"strategy": "sharded", "sharding": {"stage": stage, "group_mib": 1e-4}}
+    code, _ = start(2, stop=(5, "SIGTERM"), training=sharded, **plain)
     assert code == 130
     _, last = start(1, resume=True, **plain)
     assert close(one, last)
+
+
+@pytest.mark.multiproc
+def test_weights_of_a_model_without_memory_do_not_depend_on_the_strategy(start):
+    options = {"dropout": 0.0, "deferred": True}
+    _, one = start(1, name="one", result="one", **options)
+    sharded = {"strategy": "sharded", "sharding": {"group_mib": 1e-4}}
+    _, two = start(2, name="two", result="two", training=sharded, **options)
+    assert close(one, two)
+
+
+@pytest.mark.multiproc
+@pytest.mark.parametrize(
+    ("strategy", "stage", "exchange"),
+    [
+        ("sharded", 2, "sdp4bit"),
+        pytest.param("ddp", 3, "error_bounded", marks=SLOW),
+        pytest.param("sharded", 1, "full", marks=SLOW),
+    ],
+)
+def test_exchanges_that_keep_something_resume_bit_for_bit(start, whole, strategy, stage, exchange):
+    sharding, chosen = {"stage": stage}, {"name": exchange}
+    training = {"strategy": strategy, "sharding": sharding, "exchange": chosen}
+    assert start(2, stop=(3, "SIGKILL"), on_rank=1, training=training)[0] == 1
+    _, weights = start(2, resume=True, training=training)
+    assert same(weights, whole(2, strategy, stage=stage, exchange=exchange))
 
 
 @pytest.mark.slow
@@ -124,6 +152,33 @@ def test_a_killed_rank_is_named_by_the_others(start, capfd, rank, told):
     error = capfd.readouterr().err
     assert f"rank {1 - rank} lost another rank at step 3" in error
     assert told in error
+
+
+@pytest.mark.multiproc
+def test_a_stopped_rank_is_named_and_nobody_waits_for_it(start, capfd):
+    # The launcher ends the stopped rank itself, some time after the first has failed.
+    training = {"timeout_seconds": 3}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scitoolkit.training.launch.GRACE_SECONDS", 6.0)
+        assert start(2, stop=(2, "SIGSTOP"), on_rank=1, training=training)[0] == 1
+    assert "rank 1 was killed or stopped" in capfd.readouterr().err
+
+
+@pytest.mark.multiproc
+@pytest.mark.parametrize(
+    ("differs", "told"),
+    [
+        ({"training": {"clip_norm": 2.0}}, "training: not those of rank 0 on rank 1"),
+        ({"normalised": True}, "model: not those of rank 0 on rank 1"),
+        ({"samples": 50}, "batches of an epoch: not those of rank 0 on rank 1"),
+    ],
+)
+def test_ranks_that_differ_are_named_before_the_first_step(start, capfd, differs, told):
+    code, _ = start(2, differs=differs)
+    assert code == 2
+    error = capfd.readouterr().err
+    assert f"[0] ConfigError: {told}" in error
+    assert f"[1] ConfigError: {told}" in error
 
 
 def torchrun(ranks: int, arguments: list[str], *, module: str) -> int:

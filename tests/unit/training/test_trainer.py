@@ -21,6 +21,7 @@ from scitoolkit.core.errors import (
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Callback, Trainer, TrainingConfig
+from scitoolkit.training.deferred import check_deferred
 from scitoolkit.training.optim.optimizers import OptimizerConfig, optimizers
 
 
@@ -351,6 +352,38 @@ def test_an_optimizer_whose_state_cannot_be_saved_is_refused(run):
         assert trainer.step == 0
     finally:
         optimizers.unregister("odd")
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"exchange": {"name": "sdp4bit"}}, "sharding.stage 1 or 2"),
+        ({"strategy": "sharded", "exchange": {"name": "bf16"}}, "stage 1 or 2"),
+        (
+            {"strategy": "sharded", "sharding": {"stage": 1}, "exchange": {"name": "bf16"}},
+            "gives no parts",
+        ),
+        ({"strategy": "single", "exchange": {"name": "bf16"}}, "does not read exchange"),
+        ({"sharding": {"stage": 1}}, "sharded alone"),
+        ({"strategy": "sharded", "optimizer": {"name": "muon"}}, "needs whole parameters"),
+    ],
+)
+def test_combinations_that_cannot_work_are_refused_before_the_start(settings, told):
+    with pytest.raises(ConfigError, match=told):
+        TrainingConfig(**settings)
+
+
+def test_a_model_without_memory_whose_weights_are_unknown_is_refused():
+    with torch.device("meta"):
+        line = nn.Linear(1, 1)
+        tied = nn.ModuleDict({"first": line, "second": nn.Linear(1, 1)})
+        tied["second"].weight = line.weight
+    with pytest.raises(ConfigError, match=r"first.weight and second.weight are one"):
+        check_deferred(tied)
+    unknown = nn.Module()
+    unknown.scale = nn.Parameter(torch.zeros(3, device="meta"))
+    with pytest.raises(ConfigError, match="Module has scale but no reset_parameters"):
+        check_deferred(unknown)
 
 
 def test_unknown_strategies_and_former_keys(caplog):

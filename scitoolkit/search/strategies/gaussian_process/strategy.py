@@ -28,6 +28,7 @@ _LARGEST = 1e100
 _CHECKED = 64
 _FEWEST = 3
 _HOPELESS = 50.0
+_FARTHEST = 10.0
 _NEAREST = 1e-6
 _OFF = -1.0
 _POPULATION, _TOURNAMENT = 50, 10
@@ -39,9 +40,10 @@ class GaussianProcessSearch(Strategy):
     Nothing is kept between proposals but the trials themselves: the process is fitted from a
     fixed start and the trust region is recounted, so a replay fits nothing and a resumed search
     goes on as it would have (on the same build of numpy and scipy; one thread computes).
-    Failed trials count as the worst loss. Trials that run are believed to return what is
-    predicted. Several objectives are joined with random weights (ParEGO). With successive
-    halving, losses of small budgets are shifted by the median difference to the next budget.
+    Failed trials count as the worst loss; losses beyond a limit grow with how far. Trials that run
+    are believed to return what is predicted. Several objectives are joined with random weights
+    (ParEGO). With successive halving, losses of small budgets are shifted by the median difference
+    to the next budget.
 
     Args:
         start: points of a shifted Sobol sequence before the first model.
@@ -65,6 +67,7 @@ class GaussianProcessSearch(Strategy):
         self.rows: dict[int, Array] = {}
         self.results: dict[int, list[tuple[float, ...]]] = {}
         self.failed: set[int] = set()
+        self.violations: dict[int, float] = {}
         population = min(_POPULATION, self.until)
         self.later = AgingEvolution(population, min(_TOURNAMENT, population))
         self.later.start(space, seed, feasible)
@@ -91,6 +94,7 @@ class GaussianProcessSearch(Strategy):
         self.results[trial.id] = before
         if trial.status == "done":
             before.append(trial.values)
+            self.violations[trial.id] = trial.violation
         else:
             self.failed.add(trial.id)
         self.later.observe(trial)
@@ -172,8 +176,8 @@ class GaussianProcessSearch(Strategy):
         joined = dict(
             zip(known, joint(np.clip(table, -_LARGEST, _LARGEST), generator), strict=True)
         )
-        worst = max(joined.values())
-        return np.array([joined.get(n, worst) for n in numbers])
+        return beyond_limits([joined.get(n) for n in numbers],
+                             [self.violations.get(n, 0.0) for n in numbers])  # fmt: skip
 
     def _shifts(self, objectives: int) -> Array:
         """Return (stages, objectives) the median change of losses from a budget to the largest."""
@@ -194,6 +198,30 @@ def joint(losses: Array, generator: np.random.Generator) -> Array:
     scaled = (losses - low) / np.where(high > low, high - low, 1.0)
     weighted = generator.dirichlet(np.ones(losses.shape[1])) * scaled
     return weighted.max(axis=1) + 0.05 * weighted.sum(axis=1)
+
+
+def beyond_limits(losses: list[float | None], violations: list[float]) -> Array:
+    """Return losses (N,) that grow with how far a limit is exceeded; None, of failures, the worst.
+
+    The penalty is continuous at the limit, where the optimum often is, and steep enough that no
+    trial beyond it is the best.
+
+    Example:
+        >>> beyond_limits([1.0, -5.0, None, 0.0], [0.0, 0.5, 0.0, 0.0]).tolist()
+        [1.0, 2.5, 2.5, 0.0]
+    """
+    beyond = np.minimum(np.array(violations), _FARTHEST)
+    known = [v for v in losses if v is not None]
+    kept = [v for v, b in zip(losses, beyond, strict=True) if v is not None and not b]
+    spread = (max(known) - min(known)) or 1.0
+    steepness, best = 2.5 * spread, min(kept, default=max(known))
+    for value, far in zip(losses, beyond, strict=True):
+        if value is not None and far and value < best:
+            steepness = max(steepness, min(1.5 * (best - value) / far, 25 * spread))
+    worst = max(v + steepness * b for v, b in zip(losses, beyond, strict=True) if v is not None)
+    return np.array([
+        worst if v is None else v + steepness * b for v, b in zip(losses, beyond, strict=True)
+    ])  # fmt: skip
 
 
 def compressed(losses: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Equations as text to sympy expressions, by a grammar of our own: no text is ever evaluated.
+"""Equations and quantities as text to sympy expressions, by a grammar: no text is ever executed.
 
     equation   := sum [ "=" sum ]
     sum        := term { ("+" | "-") term }
@@ -13,10 +13,15 @@ the first argument may be any expression.
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
 
 from scitoolkit.core.errors import ConfigError, missing_extra
 from scitoolkit.core.suggest import nearest_name
@@ -25,9 +30,6 @@ try:
     import sympy
 except ImportError as error:  # pragma: no cover - depends on the installation
     raise missing_extra("sympy", "superresolution", "reading equations") from error
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sin": sympy.sin, "cos": sympy.cos, "tan": sympy.tan, "exp": sympy.exp, "log": sympy.log,
@@ -51,11 +53,14 @@ class Names:
         fields: unknown functions of all dims.
         dims: coordinates.
         constants: numbers.
+        functions: further functions; each is called with the expressions of its arguments and
+            raises ValueError with the reason why it cannot take them.
     """
 
     fields: tuple[str, ...]
     dims: tuple[str, ...]
     constants: Mapping[str, float]
+    functions: Mapping[str, Callable[..., sympy.Expr]] = field(default_factory=dict)
 
     def symbol(self, dim: str) -> sympy.Symbol:
         """Return the coordinate as a symbol."""
@@ -237,10 +242,13 @@ class _Parser:
             self.fail(f"{name} is a field: write {name}, not {name}(...)", at)
         if name == "dif":
             return self.derivative(at)
+        if name in self.names.functions:
+            return self.further(name, at)
         if name not in FUNCTIONS:
-            near = nearest_name(name, ["dif", *FUNCTIONS])
+            known = ["dif", *FUNCTIONS, *self.names.functions]
+            near = nearest_name(name, known)
             self.fail(
-                f"unknown function {name!r}", at, allowed=", ".join(["dif", *FUNCTIONS]),
+                f"unknown function {name!r}", at, allowed=", ".join(known),
                 fix=f"did you mean {near}?" if near else "",
             )  # fmt: skip
         value = self.sum()
@@ -248,6 +256,17 @@ class _Parser:
             self.fail(f"{name} takes one argument", at)
         self.expect(")")
         return FUNCTIONS[name](value)
+
+    def further(self, name: str, at: int) -> sympy.Expr:
+        arguments = [self.sum()]
+        while self.accept(","):
+            arguments.append(self.sum())
+        self.expect(")")
+        try:
+            return self.names.functions[name](*arguments)
+        except (TypeError, ValueError) as error:
+            self.fail(f"{name}: {error}", at)
+            raise AssertionError from None
 
     def derivative(self, at: int) -> sympy.Expr:
         inner = self.sum()
@@ -278,3 +297,66 @@ def _listing(names: Names) -> str:
         ("fields", names.fields), ("dims", names.dims), ("constants", list(names.constants)),
     )  # fmt: skip
     return "; ".join(f"{label} {', '.join(found)}" for label, found in parts if found)
+
+
+def unknowns(expression: sympy.Expr) -> set[sympy.Expr]:
+    """Return the fields and the derivatives of fields that an expression depends on."""
+    derivatives = expression.atoms(sympy.Derivative)
+    stand_in = expression.xreplace({d: sympy.Dummy() for d in derivatives})
+    return derivatives | stand_in.atoms(sympy.core.function.AppliedUndef)
+
+
+def derivative_of(node: sympy.Expr, dims: Sequence[str]) -> tuple[str, tuple[int, ...]]:
+    """Return the field of one of `unknowns` and the order of its derivative along each dim."""
+    orders = dict.fromkeys(dims, 0)
+    if isinstance(node, sympy.Derivative):
+        for symbol, count in node.variable_count:
+            orders[str(symbol)] += int(count)
+        node = node.expr
+    return node.func.__name__, tuple(orders.values())
+
+
+Program = Callable[[Mapping[Any, Any], Mapping[str, Any]], Any]
+"""A function of values by key and coordinates by name: numpy arrays, torch tensors or numbers."""
+
+
+def compiled(node: sympy.Expr, place: Mapping[sympy.Symbol, Any]) -> Program:
+    """Return the program of an expression: a tree of array operations walked in Python.
+
+    Args:
+        node: of numbers, symbols, sums, products, powers and functions of one argument.
+        place: symbol -> key of its values; other symbols are names of coordinates.
+
+    Example:
+        >>> x = sympy.Symbol("x")
+        >>> compiled(x**2 + 1, {x: "u"})({"u": 3.0}, {})
+        10.0
+    """
+    if node in place:
+        key = place[node]
+        return lambda values, coordinates: values[key]
+    if node.is_Symbol:
+        name = str(node)
+        return lambda values, coordinates: coordinates[name]
+    if node.is_number:
+        number = float(node)
+        return lambda values, coordinates: number
+    inner = [compiled(a, place) for a in node.args]
+    if node.is_Add:
+        return lambda v, c: functools.reduce(operator.add, [f(v, c) for f in inner])
+    if node.is_Mul:
+        return lambda v, c: functools.reduce(operator.mul, [f(v, c) for f in inner])
+    if node.is_Pow:
+        return lambda v, c: inner[0](v, c) ** inner[1](v, c)
+    function = type(node).__name__.lower()
+    return lambda v, c: _apply(function, inner[0](v, c))
+
+
+def _apply(function: str, value: Any) -> Any:
+    if type(value).__module__.partition(".")[0] == "torch":
+        import torch
+
+        return getattr(torch, function)(value)
+    if isinstance(value, float):
+        return getattr(math, "fabs" if function == "abs" else function)(value)
+    return getattr(np, function)(value)

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from scitoolkit.graphs.communicator import Communicator, RowExchange
+from scitoolkit.training.ranks.communicator import Communicator, RowExchange
 
 
 def gather_counts(ranks: Communicator, count: int) -> list[int]:
     """Return the number that each rank gives, by rank.
 
     Example:
-        >>> from scitoolkit.graphs.communicator import SingleProcess
+        >>> from scitoolkit.training.ranks.communicator import SingleProcess
         >>> gather_counts(SingleProcess(), 3)
         [3]
     """

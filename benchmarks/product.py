@@ -1,0 +1,215 @@
+"""The product as a stranger meets it: demo, reports, wheel, faults, documentation, tests.
+
+`demo_*` is one `scitoolkit tour` in an empty folder; its reports are opened in headless Chromium at
+1280 and 400 px. `no_compiler_ok`: the wheel alone in a new environment, shipped files fetched from
+this clone, two workflows and a compression with a PATH in which there is no compiler. Faults,
+mutants, glossary and types are the tests of the same name, counted. What could not be measured here
+is left out, and said on stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SCREEN, HEIGHT = 900, 4000
+PROBE = """<script>document.title = JSON.stringify({
+  height: document.documentElement.scrollHeight,
+  overflow: document.documentElement.scrollWidth - innerWidth,
+  empty: [...document.images].filter(image => !image.naturalWidth).length,
+  verdict: document.querySelector(".verdict")?.getBoundingClientRect().bottom ?? null,
+  lead: document.querySelector(".lead img")?.getBoundingClientRect().bottom ?? null})
+</script></body>"""
+
+
+def run() -> dict:
+    """Measure every part and return all figures."""
+    figures: dict = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for part in (demo, startup, wheel, faults, mutants, words, documentation, types, size):
+            started = time.monotonic()
+            figures |= part(folder)
+            print(f"{part.__name__}: {time.monotonic() - started:.0f} s", file=sys.stderr)
+    return figures
+
+
+def demo(folder: Path) -> dict:
+    """Run the tour, then open its reports."""
+    started = time.monotonic()
+    command = [sys.executable, "-m", "scitoolkit", "tour", "-o", str(folder / "runs")]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    seconds = time.monotonic() - started
+    pages = sorted((folder / "runs").glob("*/*/report/index.html"))
+    found = {page: [_opened(page, width, folder) for width in (1280, 400)] for page in pages}
+    figures: dict = {
+        "demo_lines": len(done.stdout.splitlines()),
+        "demo_seconds": round(seconds, 1),
+        "demo_exit_code": done.returncode,
+        "reports": len(pages),
+    }
+    if any(wide is None for wide, _ in found.values()):
+        print("reports were not opened: Chromium is not installed", file=sys.stderr)
+        return figures
+    wide = {page.parents[1].parent.name: first for page, (first, _) in found.items()}
+    good = [all(p["overflow"] <= 0 and not p["empty"] for p in both) for both in found.values()]
+    figures["reports_ok"] = sum(good)
+    figures["report_height_max"] = max(page["height"] for page in wide.values())
+    figures["report_heights"] = {name: page["height"] for name, page in wide.items()}
+    shown = {name: _first_screen(page) for name, page in wide.items()}
+    figures["first_screen_ok"] = all(shown.values())
+    figures["first_screen_short_of"] = [name for name, ok in shown.items() if not ok]
+    return figures
+
+
+def _first_screen(page: dict) -> bool:
+    return all(page[part] is not None and page[part] <= SCREEN for part in ("verdict", "lead"))
+
+
+def _opened(page: Path, width: int, folder: Path) -> dict | None:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        return None
+    probe = page.with_name("probe.html")  # beside the report, whose images it shows
+    text = page.read_text(encoding="utf-8").replace("</body>", PROBE)
+    probe.write_text(text, encoding="utf-8")
+    out = subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},{SCREEN}",
+         f"--user-data-dir={folder / 'profile'}", "--dump-dom", probe.as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    probe.unlink()
+    title = re.search(r"<title>(.*?)</title>", out.stdout)
+    assert title, f"{page}: the probe did not run"
+    return dict(json.loads(title[1]))
+
+
+def startup(folder: Path) -> dict:
+    """CPU seconds of `scitoolkit --help`, the median of five."""
+    seconds = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, "-m", "scitoolkit", "--help"]
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return {"help_seconds": round(sorted(seconds)[2], 3)}
+
+
+def wheel(folder: Path) -> dict:
+    """Build the wheel, and use it alone where there is no compiler."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    (made,) = folder.glob("*.whl")
+    python = folder / "environment" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", str(python.parents[1])], check=True)
+    install = ["-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(made)]
+    subprocess.run([str(python), *install], check=True)
+    environment = {
+        "PATH": str(python.parent), "HOME": str(folder / "home"), "LANG": "C.UTF-8",
+    }  # fmt: skip
+    (folder / "home").mkdir()
+    codes = {}
+    for arguments in (
+        ("fetch", str(ROOT)), ("doctor", "--quick"), ("run", "sst_forecast"),
+        ("run", "vlasov_landau"), ("compress", str(ROOT / "datasets/turbulence_sperr/wmag_64.npy"),
+                                   "small.sci", "--rel", "1e-2"),
+    ):  # fmt: skip
+        done = subprocess.run(
+            [str(python), "-m", "scitoolkit", *arguments], cwd=folder, env=environment,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        codes[" ".join(arguments[:2]).replace(str(ROOT), "CLONE")] = done.returncode
+        if done.returncode:
+            print(f"{arguments[:2]}: {done.stderr.strip()[-400:]}", file=sys.stderr)
+    return {
+        "wheel_mb": round(made.stat().st_size / 1e6, 3),
+        "no_compiler_ok": not any(codes.values()),
+        "no_compiler_exit_codes": codes,
+    }
+
+
+def _tests(folder: Path, *arguments: str) -> list[ElementTree.Element]:
+    """Run tests; return the report of each one that ran."""
+    report = folder / "tests.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+               f"--junitxml={report}", *arguments]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    return list(ElementTree.parse(report).getroot().iter("testcase"))
+
+
+def _failed(cases: list[ElementTree.Element]) -> list[str]:
+    return [text for case in cases for each in case.iter("failure") for text in each.itertext()]
+
+
+def faults(folder: Path) -> dict:
+    """Commands interrupted at drawn changes of files; see tests/faults."""
+    cases = _tests(folder, "tests/faults", "-m", "not slow")
+    failed = _failed(cases)
+    return {
+        "faults_run": len(cases),
+        "faults_lost": len(failed),
+        "tracebacks": sum("assert 'Traceback' not in" in text for text in failed),
+    }
+
+
+def mutants(folder: Path) -> dict:
+    """Changed constants that a test notices; see tests/mutation."""
+    script = str(ROOT / "tests" / "mutation" / "test_mutants.py")
+    done = subprocess.run([sys.executable, script], cwd=ROOT, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    if done.returncode:
+        print(done.stderr[-2000:], file=sys.stderr)
+    return {
+        "mutants": len(lines),
+        "mutation_killed_share": sum(line.startswith("killed") for line in lines) / len(lines),
+        "mutants_that_survived": [line.split()[1] for line in lines if line[:1] == "S"],
+    }
+
+
+def words(folder: Path) -> dict:
+    """Phrases that the glossary refuses."""
+    return {"glossary_violations": len(_failed(_tests(folder, "tests/unit/test_words.py")))}
+
+
+def documentation(folder: Path) -> dict:
+    """Warnings of a strict build of the documentation."""
+    if subprocess.run([sys.executable, "-c", "import mkdocs, mkdocstrings"]).returncode:
+        print("the documentation was not built: make docs installs mkdocs", file=sys.stderr)
+        return {}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    warnings = re.findall(r"^WARNING -  ", done.stderr + done.stdout, re.MULTILINE)
+    return {"docs_warnings": len(warnings) + (done.returncode != 0 and not warnings)}
+
+
+def types(folder: Path) -> dict:
+    """Share of the public names whose types are known."""
+    path = os.pathsep.join([str(ROOT), sysconfig.get_paths()["purelib"]])
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, "-m", "basedpyright", "--verifytypes", "scitoolkit",
+               "--ignoreexternal"]  # fmt: skip
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True
+    )  # fmt: skip
+    score = re.search(r"Type completeness score: ([0-9.]+)%", done.stdout)
+    return {"verifytypes": float(score[1]) / 100 if score else None}
+
+
+def size(folder: Path) -> dict:
+    """Lines of Python and C in the package."""
+    files = [p for p in (ROOT / "scitoolkit").rglob("*") if p.suffix in (".py", ".c", ".h")]
+    lines = sum(len(p.read_text(encoding="utf-8").splitlines()) for p in files)
+    return {"package_lines": lines}

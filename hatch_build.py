@@ -1,0 +1,37 @@
+"""What a wheel carries of datasets/, surrogates/ and workflows/: cards, YAML and a manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pathspec
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+KINDS = ("datasets", "surrogates", "workflows")
+CARRIED = {".md", ".yaml", ".sh"}
+
+
+class ContentHook(BuildHookInterface[Any]):
+    """Adds `scitoolkit/_content` to a wheel; an editable install finds the content in its clone."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Add the small files and the manifest of all."""
+        if version == "editable":
+            return
+        root = Path(self.root)
+        lines = (root / ".gitignore").read_text(encoding="utf-8").splitlines()
+        ignored = pathspec.GitIgnoreSpec.from_lines(lines)
+        files = sorted(p for kind in KINDS for p in (root / kind).rglob("*") if p.is_file())
+        names = [str(p.relative_to(root)) for p in files]
+        names = [name for name in names if not ignored.match_file(name)]
+        digests = {n: hashlib.sha256((root / n).read_bytes()).hexdigest() for n in names}
+        manifest = Path(tempfile.mkdtemp()) / "manifest.json"
+        manifest.write_text(json.dumps(digests, indent=0), encoding="utf-8")
+        carried = {str(root / n): n for n in names if Path(n).suffix in CARRIED}
+        carried[str(manifest)] = "manifest.json"
+        target = "scitoolkit/_content"
+        build_data["force_include"] |= {at: f"{target}/{name}" for at, name in carried.items()}

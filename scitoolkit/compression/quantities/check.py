@@ -1,0 +1,231 @@
+"""A quantity of given arrays: its value, its tolerance, and where decoded arrays break it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scitoolkit.compression.quantities.stencil import Stencil
+from scitoolkit.compression.quantities.text import QuantityText
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.expressions import compiled, derivative_of, sympy, unknowns
+from scitoolkit.core.suggest import nearest_name
+
+# Share of the tolerance kept for readers that compute the quantity in another order.
+GUARD = 1e-6
+Fields = Mapping[str, np.ndarray]
+Points = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where values lie.
+
+    Args:
+        shape: of every variable.
+        dims: their names.
+        coordinates: dim -> positions; 0, 1, 2, ... unless given.
+    """
+
+    shape: tuple[int, ...]
+    dims: tuple[str, ...]
+    coordinates: Mapping[str, np.ndarray]
+
+
+class Quantity:
+    """One quantity on a grid, with its values of the original arrays.
+
+    Args:
+        text: what to compute and how tightly.
+        grid: of the variables.
+        original: variable -> float64 array, NaN where a value is missing.
+
+    Attributes:
+        fields: the variables that it depends on.
+        value: of the original arrays, in the region.
+        original_points: `value` before it was averaged.
+        tolerance: largest change, one number or one a point of `value`.
+    """
+
+    def __init__(self, text: QuantityText, grid: Grid, original: Fields) -> None:
+        self.text, self.grid = text, grid
+        expression, self.averaged = text.parsed(list(original), grid.dims)
+        self.arguments: dict[str, tuple[str, Stencil]] = {}
+        place: dict[sympy.Symbol, str] = {}
+        for node in sorted(unknowns(expression), key=str):
+            name, orders = derivative_of(node, grid.dims)
+            symbol = sympy.Dummy(f"a{len(place)}", real=True)
+            place[symbol] = key = str(symbol)
+            expression = expression.xreplace({node: symbol})
+            stencil = Stencil(grid.shape, grid.dims, orders, grid.coordinates)
+            self.arguments[key] = name, stencil
+        self.fields = sorted({name for name, _ in self.arguments.values()})
+        self._program = compiled(expression, place)
+        self.region = _region(text, grid)
+        self._axes = _axes(self.averaged, grid.dims)
+        self.value = self.evaluate(original)
+        # Not averaged.
+        self.original_points = self.of_arguments(self.arguments_of(original))
+        with np.errstate(invalid="ignore"):
+            finite = self.value[np.isfinite(self.value)]
+        self.tolerance: float | np.ndarray = text.value
+        if text.mode == "rel":
+            self.tolerance = text.value * float(np.ptp(finite)) if finite.size else 0.0
+        elif text.mode == "pw_rel":
+            self.tolerance = text.value * np.where(np.isfinite(self.value), abs(self.value), 0.0)
+
+    @property
+    def local(self) -> bool:
+        """Whether every point is bounded alike, so that a part of the arrays stands for all."""
+        return self._axes is None and not self.text.region
+
+    def evaluate(self, fields: Fields) -> np.ndarray:
+        """Return the quantity in its region, averaged over what is not missing if it is a mean."""
+        arguments = self.arguments_of(fields)
+        values = self.of_arguments(arguments)
+        if self._axes is None:
+            return values
+        missing = np.any([np.isnan(a) for a in arguments.values()], 0)
+        count = (~missing).sum(self._axes)
+        with np.errstate(all="ignore"):
+            total = np.where(missing, 0.0, values).sum(self._axes)
+            return np.asarray(np.where(count > 0, total / count, np.nan))
+
+    def arguments_of(self, fields: Fields) -> dict[str, np.ndarray]:
+        """Return the variables and derivatives that the expression has, in the region."""
+        return {key: d(fields[f])[self.region] for key, (f, d) in self.arguments.items()}
+
+    def of_arguments(self, arguments: Mapping[str, np.ndarray], at: Points = ()) -> np.ndarray:
+        """Return the expression in the region, or at points of the grid, before it is averaged."""
+        coordinates = {}
+        for axis, (dim, n) in enumerate(zip(self.grid.dims, self.grid.shape, strict=True)):
+            x = np.asarray(self.grid.coordinates.get(dim, np.arange(n)), np.float64)
+            spread = [-1 if i == axis else 1 for i in range(len(self.grid.dims))]
+            coordinates[dim] = x[at[axis]] if at else x[self.region[axis]].reshape(spread)
+        with np.errstate(all="ignore"):
+            return np.asarray(self._program(arguments, coordinates), np.float64)
+
+    def broken(self, value: np.ndarray) -> np.ndarray:
+        """Return where a decoded value of the quantity is too far from the original one."""
+        with np.errstate(invalid="ignore"):
+            inside = np.abs(value - self.value) <= np.asarray(self.tolerance) * (1 - GUARD)
+        same = (value == self.value) | (np.isnan(value) & np.isnan(self.value))
+        return ~(inside | same)
+
+    def largest_error(self, value: np.ndarray) -> tuple[float, bool]:
+        """Return the largest error over finite values, and whether the bound holds as written."""
+        with np.errstate(invalid="ignore"):
+            error = np.abs(value - self.value)
+        same = (value == self.value) | (np.isnan(value) & np.isnan(self.value))
+        error = np.where(same, 0.0, error)
+        holds = bool((same | (error <= self.tolerance)).all())
+        finite = error[np.isfinite(error)]
+        return float(finite.max()) if finite.size else 0.0, holds
+
+    def spread(self, excess: np.ndarray) -> np.ndarray:
+        """Return something of each mean at every point of the region that it averages."""
+        if self._axes is None:
+            return excess
+        shape = [len(range(n)[s]) for n, s in zip(self.grid.shape, self.region, strict=True)]
+        each = np.broadcast_to(excess, self.value.shape)
+        return np.broadcast_to(np.expand_dims(each, self._axes), shape)
+
+    @property
+    def num_averaged(self) -> int:
+        """Number of points in a mean; 1 for a quantity of single points."""
+        if self._axes is None:
+            return 1
+        counts = [len(range(n)[s]) for n, s in zip(self.grid.shape, self.region, strict=True)]
+        return int(np.prod([counts[axis] for axis in self._axes]))
+
+    def points(self, chosen: np.ndarray) -> Points:
+        """Return the indices on the grid of marked points of the region."""
+        begins = [range(n)[s].start for n, s in zip(self.grid.shape, self.region, strict=True)]
+        return tuple(i + b for i, b in zip(np.nonzero(chosen), begins, strict=True))
+
+
+def grid_of(
+    shapes: Mapping[str, tuple[int, ...]], dims: Sequence[str] | None,
+    coordinates: Mapping[str, np.ndarray] | None,
+) -> Grid:  # fmt: skip
+    """Return the common grid of variables.
+
+    Args:
+        shapes: variable -> shape.
+        dims: names of the axes; (..., t, z, y, x) unless given.
+        coordinates: dim -> positions.
+
+    Raises:
+        ConfigError: shapes differ, or names and axes do not match.
+    """
+    distinct = sorted(set(shapes.values()))
+    if len(distinct) != 1:
+        found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ConfigError(f"quantities of variables of different shape: {found}")
+    (shape,) = distinct
+    if not shape:
+        raise ConfigError("quantities of single numbers", allowed="arrays")
+    if dims is None:
+        dims = [*(f"d{i}" for i in range(len(shape) - 4)), *"tzyx"][-len(shape) :]
+    if len(dims) != len(shape) or len(set(dims)) != len(shape):
+        raise ConfigError(f"dims {', '.join(dims)}", allowed=f"one name for each of {len(shape)}")
+    known = {k: np.asarray(v) for k, v in (coordinates or {}).items()}
+    if foreign := sorted(set(known) - set(dims)):
+        raise ConfigError(
+            f"coordinate {foreign[0]!r}", allowed=", ".join(dims),
+            fix=nearest_name(foreign[0], list(dims)) or "",
+        )  # fmt: skip
+    return Grid(shape, tuple(dims), known)
+
+
+def _region(text: QuantityText, grid: Grid) -> tuple[slice, ...]:
+    for dim, span in text.region.items():
+        if dim not in grid.dims:
+            raise ConfigError(
+                f"region of quantity {text.text!r} names {dim!r}", allowed=", ".join(grid.dims)
+            )
+        n = grid.shape[grid.dims.index(dim)]
+        ends = [abs(i) for i in (span.start, span.stop) if i is not None]
+        if not len(range(n)[span]) or max(ends, default=0) > n:
+            raise ConfigError(
+                f"region of quantity {text.text!r}: {dim} has {n} points", allowed=f"0:{n}"
+            )
+    return tuple(
+        slice(*text.region.get(dim, slice(None)).indices(n))
+        for dim, n in zip(grid.dims, grid.shape, strict=True)
+    )
+
+
+def _axes(averaged: tuple[str, ...] | None, dims: Sequence[str]) -> tuple[int, ...] | None:
+    return None if averaged is None else tuple(sorted(dims.index(dim) for dim in averaged))
+
+
+def compared(
+    text: QuantityText, grid: Grid, original: Fields, decoded: Fields
+) -> dict[str, float | bool | str]:
+    """Return the record of a quantity: name, max_error, allowed, psnr, holds, problem.
+
+    Errors of a bound in pw_rel are shares of the quantity's values. A quantity has no PSNR.
+
+    Args:
+        text: what to compute.
+        grid: of the variables.
+        original: variable -> float64 array, NaN where a value is missing.
+        decoded: the same of what was decoded.
+    """
+    quantity = Quantity(text, grid, original)
+    value = quantity.evaluate(decoded)
+    largest, holds = quantity.largest_error(value)
+    allowed = float(np.max(quantity.tolerance, initial=0.0))
+    if text.mode == "pw_rel":
+        with np.errstate(all="ignore"):
+            share = np.abs(value - quantity.value) / np.abs(quantity.value)
+        share = np.where(value == quantity.value, 0.0, share)
+        largest, allowed = float(np.max(share[np.isfinite(share)], initial=0.0)), text.value
+    return {
+        "name": text.text, "max_error": largest, "allowed": allowed, "psnr": math.inf,
+        "holds": holds, "problem": "",
+    }  # fmt: skip

@@ -1,0 +1,179 @@
+"""Changes to decoded values until every quantity keeps its bound.
+
+Of each point where a quantity is off, the value that contributes most to the error is moved by
+whole steps of twice its a-priori bound, then the quantities are computed again: one repair often
+mends several points, and what is mended needs no second one. A value that is within half a step
+already is stored exactly, and after `GENTLE_ROUNDS` so are all that a broken point depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scitoolkit.compression.patches import moved_by
+from scitoolkit.compression.quantities.check import Fields, Points, Quantity
+
+GENTLE_ROUNDS, MAX_ROUNDS = 40, 400
+MAX_UNITS = 1 << 20
+
+
+@dataclass
+class Repairs:
+    """Changes to one decoded variable.
+
+    Args:
+        native: values as they were given.
+        decoded: values as they are decoded before repairs, in the same dtype.
+        step: width of a unit; 0 where values can only be stored exactly.
+        missing: where values are restored anyway and count as missing.
+
+    Attributes:
+        units: steps to add at each flat index.
+        exact: flat indices of values that are stored.
+    """
+
+    native: np.ndarray
+    decoded: np.ndarray
+    step: float
+    missing: np.ndarray | None
+    units: np.ndarray = field(init=False)
+    exact: np.ndarray = field(init=False)
+    current: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start without repairs."""
+        self.units = np.zeros(self.native.size, np.int32)
+        self.exact = np.zeros(self.native.size, bool)
+        self.current = as_float(self.decoded, self.missing)
+
+    def move(self, places: np.ndarray) -> None:
+        """Bring values within half a step of their originals, or to them."""
+        places = np.unique(places)
+        error = (
+            self.native.reshape(-1)[places].astype(np.float64) - self.current.reshape(-1)[places]
+        )
+        places, error = places[error != 0], error[error != 0]
+        with np.errstate(all="ignore"):
+            units = np.rint(error / self.step) if self.step else np.zeros(len(places))
+        gentle = (units != 0) & (np.abs(units) < MAX_UNITS) & (self.units[places] == 0)
+        moved = places[gentle]
+        self.units[moved] = units[gentle]
+        flat = self.current.reshape(-1)
+        flat[moved] = moved_by(
+            self.decoded.reshape(-1)[moved], self.units[moved], self.step
+        ).astype(np.float64)
+        self.store(places[~gentle])
+
+    def store(self, places: np.ndarray) -> None:
+        """Store values exactly."""
+        self.exact[places] = True
+        self.units[places] = 0
+        self.current.reshape(-1)[places] = self.native.reshape(-1)[places]
+
+
+def as_float(values: np.ndarray, missing: np.ndarray | None) -> np.ndarray:
+    """Return a copy in float64, C order, NaN where a value is missing."""
+    out = np.array(values, np.float64, order="C")
+    if missing is not None:
+        out[missing & ~np.isinf(out)] = np.nan
+    return out
+
+
+def repair(
+    quantities: Sequence[Quantity], original: Fields, repairs: Mapping[str, Repairs]
+) -> bool:
+    """Repair until every quantity keeps its bound; return whether that was reached."""
+    for number in range(MAX_ROUNDS):
+        current = {name: r.current for name, r in repairs.items()}
+        done = True
+        for quantity in quantities:
+            value = quantity.evaluate(current)
+            broken = quantity.broken(value)
+            if not broken.any():
+                continue
+            done = False
+            chosen = _chosen(quantity, current, value, broken)
+            gentle = number < GENTLE_ROUNDS
+            _mend(quantity, original, repairs, chosen, gentle=gentle)
+        if done:
+            return True
+    return False
+
+
+def _chosen(
+    quantity: Quantity, current: Fields, value: np.ndarray, broken: np.ndarray
+) -> np.ndarray:
+    """Return the points of the region to work at: of a mean those that push it out most."""
+    if quantity.averaged is None:
+        return broken
+    with np.errstate(invalid="ignore"):
+        change = quantity.of_arguments(quantity.arguments_of(current)) - quantity.original_points
+        excess = value - quantity.value
+        push = change * np.sign(quantity.spread(np.where(broken, excess, 0.0)))
+        # Half of the push beyond the tolerance has to go, in units of the sum.
+        wanted = np.where(broken, np.abs(excess) - 0.9 * np.asarray(quantity.tolerance), 0.0)
+    if not np.isfinite(wanted).all():
+        return quantity.spread(broken) & ~(change == 0)
+    push = np.where(np.isfinite(push) & quantity.spread(broken), np.maximum(push, 0.0), 0.0)
+    total = float(wanted.max()) * quantity.num_averaged
+    order = np.argsort(push, axis=None)[::-1]
+    enough = np.searchsorted(np.cumsum(push.reshape(-1)[order]), total * int(broken.sum())) + 1
+    chosen = np.zeros(push.size, bool)
+    chosen[order[:enough]] = True
+    return chosen.reshape(push.shape) & (push > 0)
+
+
+def _mend(
+    quantity: Quantity, original: Fields, repairs: Mapping[str, Repairs], chosen: np.ndarray, *,
+    gentle: bool,
+) -> None:  # fmt: skip
+    """Move the value that contributes most to the error of each point, or store all of them."""
+    at = quantity.points(chosen)
+    terms = [
+        (key, name, weight, places)
+        for key, (name, stencil) in quantity.arguments.items()
+        for weight, places in stencil.terms(at)
+    ]
+    if not gentle:
+        for _, name, weight, places in terms:
+            repairs[name].store(places[weight != 0])
+        return
+    blame = _contributions(quantity, original, repairs, terms, at)
+    best = np.argmax(blame, 0)
+    hopeless = ~(blame.max(0) > 0)
+    for number, (_, name, weight, places) in enumerate(terms):
+        repairs[name].move(places[(best == number) & ~hopeless])
+        repairs[name].store(places[hopeless & (weight != 0)])
+
+
+def _contributions(
+    quantity: Quantity, original: Fields, repairs: Mapping[str, Repairs],
+    terms: Sequence[tuple[str, str, np.ndarray, np.ndarray]], at: Points,
+) -> np.ndarray:  # fmt: skip
+    """Return for each term how much of the error at each point would go without its error.
+
+    The share of an argument is found by giving it its true value, and is divided among the values
+    that a derivative is made of in proportion to their weighted errors.
+    """
+    now: dict[str, np.ndarray] = {}
+    true: dict[str, np.ndarray] = {}
+    parts = []
+    for key, name, weight, places in terms:
+        x = original[name].reshape(-1)[places]
+        y = repairs[name].current.reshape(-1)[places]
+        used = weight != 0
+        now[key] = now.get(key, 0.0) + np.where(used, weight * y, 0.0)
+        true[key] = true.get(key, 0.0) + np.where(used, weight * x, 0.0)
+        parts.append(np.where(used, weight * (y - x), 0.0))
+    value, wanted = quantity.of_arguments(now, at), quantity.of_arguments(true, at)
+    value, wanted = (np.broadcast_to(v, len(at[0])) for v in (value, wanted))
+    out = np.zeros((len(terms), len(at[0])))
+    with np.errstate(all="ignore"):
+        sign = np.sign(value - wanted)
+        for number, ((key, *_), part) in enumerate(zip(terms, parts, strict=True)):
+            share = value - quantity.of_arguments({**now, key: true[key]}, at)
+            out[number] = sign * share * part / (now[key] - true[key])
+    return np.where(np.isfinite(out), out, 0.0)

@@ -1,0 +1,77 @@
+"""A bound for each variable from the bounds of quantities, before anything is coded.
+
+Quantity Q changes by at most sum_a |dQ/da| |error of a| to first order; a derivative multiplies the
+bound of its variable by the sum of its weights. Every variable gets the same share of the
+tolerance. The slope |dQ/da| is the larger of two secants as wide as the bound found before, so
+curvature counts and a singularity does not make it infinite.
+
+This is an estimate only: what is decoded is compared and repaired, see `repair`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from scitoolkit.compression.quantities.check import Fields, Quantity
+
+# Points of steeper slopes than those of this share are left to repairs.
+QUANTILE = 0.999
+ROUNDS = 3
+
+
+def split_bounds(
+    quantities: Sequence[Quantity], original: Fields, relative: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    """Return a bound for each variable that occurs in a quantity.
+
+    Args:
+        quantities: what is bounded.
+        original: variable -> float64 array, NaN where a value is missing.
+        relative: variables coded in `pw_rel` -> |x|, which their bounds multiply.
+    """
+    names = sorted({name for quantity in quantities for name in quantity.fields})
+    bounds = {name: math.inf for name in names}
+    for quantity in quantities:
+        arguments = quantity.arguments_of(original)
+        value = quantity.of_arguments(arguments)
+        found = {name: 1e-3 * _scale(original[name], name in relative) for name in quantity.fields}
+        for _ in range(ROUNDS):
+            found = _shares(quantity, arguments, value, found, relative)
+        for name, bound in found.items():
+            bounds[name] = min(bounds[name], bound)
+    return bounds
+
+
+def _scale(values: np.ndarray, relative: bool) -> float:
+    finite = values[np.isfinite(values)]
+    return 1.0 if relative or not finite.size else float(np.std(finite)) or abs(float(finite[0]))
+
+
+def _shares(
+    quantity: Quantity, arguments: Mapping[str, np.ndarray], value: np.ndarray,
+    bounds: Mapping[str, float], relative: Mapping[str, np.ndarray],
+) -> dict[str, float]:  # fmt: skip
+    slopes = {name: np.zeros(value.shape) for name in quantity.fields}
+    for key, (name, stencil) in quantity.arguments.items():
+        gain = stencil.gain()[quantity.region]
+        if name in relative:
+            gain = gain * relative[name][quantity.region]
+        width = gain * max(bounds[name], 1e-300)
+        changes = []
+        for sign in (-1, 1):
+            moved = quantity.of_arguments({**arguments, key: arguments[key] + sign * width})
+            with np.errstate(all="ignore"):
+                changes.append(np.abs(moved - value))
+        change = np.where(np.isfinite(changes), changes, 0.0).max(0)
+        slopes[name] = slopes[name] + change / max(bounds[name], 1e-300)
+    shares = {}
+    for name, slope in slopes.items():
+        with np.errstate(all="ignore"):
+            allowed = quantity.spread(np.asarray(quantity.tolerance)) / slope
+        known = allowed[np.isfinite(value) & np.isfinite(allowed) & (allowed > 0)]
+        share = float(np.quantile(known, 1 - QUANTILE)) if known.size else math.inf
+        shares[name] = share / len(slopes)
+    return shares

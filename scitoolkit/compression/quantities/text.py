@@ -1,0 +1,158 @@
+"""Quantities as text: `EXPRESSION [@ REGION]: MODE=VALUE`.
+
+    sqrt(u^2 + v^2): abs=1e-2
+    vorticity(u, v): rel=1e-3
+    t @ y=0:32, x=10:20: abs=0.05
+    mean(rho, y, x) @ z=8: pw_rel=1e-4
+
+The grammar of expressions is that of `scitoolkit.core.expressions`, so `dif(t, x)` is a derivative
+along the dim x. `gradient(f)` is the length of the gradient along all dims, `gradient(f, y, x)`
+along those; `divergence` and `vorticity` take the components along the last dim, the last but one,
+and so on. `mean(expression)` averages over the region, `mean(expression, y, x)` along these dims.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.expressions import Names, derivative_of, parse, sympy, unknowns
+
+MODES = ("abs", "rel", "pw_rel")
+_FORM = "EXPRESSION [@ DIM=BEGIN:END, ...]: MODE=VALUE"
+_WHOLE = re.compile(r"^(?P<expression>[^@:]+?)(?:@(?P<region>.+?))?:\s*(?P<bound>[^:@]+)$")
+_BOUND = re.compile(r"^(abs|rel|pw_rel)\s*=\s*(\S+)$")
+_SPAN = re.compile(r"^([A-Za-z_]\w*)\s*=\s*(-?\d*)\s*(?:(:)\s*(-?\d*))?$")
+_MEAN = "mean"
+
+
+@dataclass(frozen=True)
+class QuantityText:
+    """A quantity as written, its parts not yet tied to arrays.
+
+    Attributes:
+        text: as the user wrote it.
+        expression: what is computed from the variables.
+        region: dim -> slice of indices; dims not named are taken whole.
+        mode: abs, rel (of the range of the quantity) or pw_rel.
+        value: of the bound.
+    """
+
+    text: str
+    expression: str
+    region: Mapping[str, slice]
+    mode: str
+    value: float
+
+    @classmethod
+    def read(cls, text: str) -> QuantityText:
+        """Return the parts of a text.
+
+        Raises:
+            ConfigError: it is not of the form above.
+
+        Example:
+            >>> QuantityText.read("sqrt(u^2+v^2) @ x=2:5: abs=1e-2").region
+            {'x': slice(2, 5, None)}
+        """
+        whole = _WHOLE.match(text.strip())
+        bound = _BOUND.match(whole["bound"].strip()) if whole else None
+        if not whole or not bound:
+            raise ConfigError(f"quantity {text!r}", allowed=_FORM, fix="sqrt(u^2 + v^2): abs=1e-2")
+        region = dict(_span(part, text) for part in (whole["region"] or "").split(",") if part)
+        try:
+            value = float(bound[2])
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < 0 or (bound[1] == "pw_rel" and value >= 1):
+            raise ConfigError(
+                f"bound {bound[0]} of quantity {text!r}",
+                allowed="a finite number >= 0, below 1 for pw_rel",
+            )
+        return cls(text.strip(), whole["expression"].strip(), region, bound[1], value)
+
+    def parsed(
+        self, fields: Sequence[str], dims: Sequence[str]
+    ) -> tuple[sympy.Expr, tuple[str, ...] | None]:
+        """Return the expression, and the dims to average it along; None for no average.
+
+        Args:
+            fields: names of the variables.
+            dims: names of their dims.
+
+        Raises:
+            ConfigError: the text of the expression cannot be read, or it has no variable in it.
+        """
+        found = parse(self.expression, _names(fields, dims), f"quantity {self.text!r}")
+        averaged: tuple[str, ...] | None = None
+        if found.func.__name__ == _MEAN:
+            averaged = tuple(str(d) for d in found.args[1:]) or tuple(dims)
+            found = found.args[0]
+        if found.atoms(sympy.Function(_MEAN)) or not unknowns(found):
+            raise ConfigError(
+                f"quantity {self.text!r}",
+                allowed="at least one variable, and mean(...) as the outermost function alone",
+            )
+        return found, averaged
+
+    def variables(self, fields: Sequence[str], dims: Sequence[str]) -> list[str]:
+        """Return the names of the variables that it depends on, sorted."""
+        return sorted({derivative_of(n, dims)[0] for n in unknowns(self.parsed(fields, dims)[0])})
+
+
+def _span(part: str, text: str) -> tuple[str, slice]:
+    found = _SPAN.match(part.strip())
+    if not found or not (found[2] or found[3]):
+        raise ConfigError(
+            f"region {part.strip()!r} of quantity {text!r}", allowed="DIM=BEGIN:END or DIM=INDEX"
+        )
+    begin = int(found[2]) if found[2] else None
+    if not found[3]:
+        assert begin is not None
+        return found[1], slice(begin, begin + 1 if begin != -1 else None)
+    return found[1], slice(begin, int(found[4]) if found[4] else None)
+
+
+def _names(fields: Sequence[str], dims: Sequence[str]) -> Names:
+    names = Names(tuple(fields), tuple(dims), {})
+    symbols = [names.symbol(dim) for dim in dims]
+
+    def along(given: Sequence[sympy.Expr]) -> list[sympy.Symbol]:
+        if foreign := [str(g) for g in given if g not in symbols]:
+            raise ValueError(f"{foreign[0]} is none of the dims {', '.join(dims)}")
+        return list(given)
+
+    def gradient(f: sympy.Expr, *given: sympy.Expr) -> sympy.Expr:
+        return sympy.sqrt(sum(sympy.diff(f, d) ** 2 for d in along(given) or symbols))
+
+    def divergence(*components: sympy.Expr) -> sympy.Expr:
+        _enough(components, dims)
+        return sum(sympy.diff(f, d) for f, d in zip(components, symbols[::-1], strict=False))
+
+    def vorticity(*components: sympy.Expr) -> sympy.Expr:
+        _enough(components, dims)
+        x, y, *z = symbols[::-1]
+        u, v, *w = components
+        flat = sympy.diff(v, x) - sympy.diff(u, y)
+        if not w:
+            return flat
+        one = sympy.diff(w[0], y) - sympy.diff(v, z[0])
+        two = sympy.diff(u, z[0]) - sympy.diff(w[0], x)
+        return sympy.sqrt(one**2 + two**2 + flat**2)
+
+    def mean(f: sympy.Expr, *given: sympy.Expr) -> sympy.Expr:
+        return sympy.Function(_MEAN)(f, *along(given))
+
+    functions = {"gradient": gradient, "divergence": divergence, "vorticity": vorticity,
+                 _MEAN: mean}  # fmt: skip
+    return Names(tuple(fields), tuple(dims), {}, functions)
+
+
+def _enough(components: Sequence[sympy.Expr], dims: Sequence[str]) -> None:
+    if len(components) not in (2, 3) or len(components) > len(dims):
+        raise ValueError(
+            f"{len(components)} components over {len(dims)} dims; 2 or 3 components, one a dim"
+        )

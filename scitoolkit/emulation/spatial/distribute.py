@@ -1,0 +1,159 @@
+"""An emulator of which every process holds a slab of all fields, with the weights of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.suggest import nearest_name
+from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.emulator import Emulator, network_of
+from scitoolkit.emulation.models.padding import AnyPadding
+from scitoolkit.emulation.normalized_network import NormalizedNetwork
+from scitoolkit.emulation.spatial.slabs import Slabs
+from scitoolkit.emulation.transfer import on_cells
+from scitoolkit.emulation.variables import Layout
+from scitoolkit.training.ranks.communicator import Communicator
+
+_LEAST = 4
+"""Cells of a slab on the coarsest level: fewer, and processes exchange more than they hold."""
+
+
+def divided_dim(config: EmulationConfig, layout: Layout, processes: int) -> str:
+    """Return the dim that is divided: `spatial_dim`, or the longest that nothing forbids.
+
+    Raises:
+        ConfigError: what cannot work in slabs, by its key.
+    """
+    if layout.mask:
+        raise ConfigError(
+            "training.strategy spatial does not divide masks", where="data.mask",
+            fix="training.strategy=ddp",
+        )  # fmt: skip
+    if config.rollout.noise:
+        raise ConfigError(
+            "processes would draw the same noise in every slab", where="rollout.noise",
+            fix="rollout.noise=0, or training.strategy=ddp",
+        )  # fmt: skip
+    reasons = {dim: _forbidden(dim, config, layout, processes) for dim in layout.grid}
+    wanted = config.spatial_dim
+    if wanted is not None and wanted not in reasons:
+        raise ConfigError(
+            f"{wanted!r} is no dim of the grid", where="spatial_dim",
+            allowed=", ".join(reasons), fix=nearest_name(wanted, list(reasons)) or "",
+        )  # fmt: skip
+    open_dims = [d for d in reasons if not reasons[d]]
+    if wanted is None and open_dims:
+        return max(open_dims, key=lambda d: layout.grid[d])
+    if wanted is None or reasons[wanted]:
+        told = {wanted: reasons[wanted]} if wanted is not None else reasons
+        raise ConfigError(
+            "; ".join(f"{dim}: {reason}" for dim, reason in told.items()),
+            where="training.strategy spatial", allowed=", ".join(open_dims) or "none of the dims",
+            fix=f"spatial_dim={open_dims[0]}" if open_dims else "fewer processes, or strategy=ddp",
+        )  # fmt: skip
+    return wanted
+
+
+def _forbidden(dim: str, config: EmulationConfig, layout: Layout, processes: int) -> str:
+    """Return why a dim cannot be divided, "" where it can."""
+    models = [config.model, *([config.diagnostic.model] if config.diagnostic else [])]
+    whole, size = max(m.whole_cells() for m in models), layout.grid[dim]
+    if dim in config.symmetries.shift or dim in config.symmetries.mirror:
+        return "symmetries move cells along it from process to process"
+    if size % (processes * whole):
+        return f"{size} cells are no multiple of {processes} processes x {whole}"
+    least = _LEAST * whole if whole > 1 else _LEAST
+    if size // processes < least:
+        return f"slabs of {size // processes} cells, and {least} or more pay"
+    reach = (config.transport or {}).get(dim, 0)
+    if reach > size // processes:
+        return f"transport reaches {reach} cells, and a slab has {size // processes}"
+    return ""
+
+
+class Gathered(nn.Module):
+    """A guard of the whole grid, applied to the joined slabs.
+
+    Args:
+        guard: made for the whole grid.
+        slabs: of the dim that is divided.
+        dim: its place in (B, *grid).
+        fields: names of the fields.
+    """
+
+    def __init__(self, guard: nn.Module, slabs: Slabs, dim: int, fields: set[str]) -> None:
+        super().__init__()
+        self.guard = guard
+        self.slabs, self.dim, self.fields = slabs, dim, fields
+
+    def forward(self, new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the new state, this process's slab of every field."""
+        found: dict[str, Tensor] = self.guard(self._joined(new), self._joined(old))
+        return {n: self.slabs.own(x, self.dim) if n in self.fields else x for n, x in found.items()}
+
+    def _joined(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {
+            n: self.slabs.whole(x, self.dim) if n in self.fields else x for n, x in state.items()
+        }
+
+
+def slab_layout(layout: Layout, dim: str, slabs: Slabs) -> Layout:
+    """Return the layout of this process's slab."""
+    cells = layout.grid[dim] // slabs.size
+    coordinates = {
+        d: c[slabs.rank * cells : (slabs.rank + 1) * cells] if d == dim else c
+        for d, c in layout.coordinates.items()
+    }
+    return on_cells(layout, {**layout.grid, dim: cells}, coordinates)
+
+
+def distribute(
+    emulator: Emulator, config: EmulationConfig, ranks: Communicator, dim: str
+) -> Emulator:
+    """Return the emulator of this process's slab.
+
+    Args:
+        emulator: the whole one, the same on all processes.
+        config: its job.
+        ranks: the processes.
+        dim: the one that is divided.
+
+    Returns:
+        An emulator from slabs to slabs with the weights and statistics of the whole one. Its loss,
+        a mean over a slab, averages over processes to the whole's, and so do its gradients.
+    """
+    whole = emulator.layout
+    slabs = Slabs(ranks, config.boundary.get(dim, "zeros"))
+    layout = slab_layout(whole, dim, slabs)
+    padding: list[AnyPadding] = [
+        slabs if d == dim else config.boundary.get(d, "zeros") for d in whole.grid
+    ]
+    place = list(whole.grid).index(dim)
+
+    def part(of: NormalizedNetwork, diagnoses: bool) -> NormalizedNetwork:
+        model = config.model
+        if diagnoses:
+            assert config.diagnostic is not None
+            model = config.diagnostic.model
+        local = slab_layout(of.layout, dim, slabs)
+        carried = None if diagnoses else config.transport
+        made = network_of(config, of.layout, model, carried, padding=padding, local=local)
+        made.to(of.position.dtype)
+        position = slabs.own(of.position, 1 + place).clone()
+        del made.position
+        # No buffer: it differs between processes, and is neither saved nor copied between them.
+        made.position = position
+        state = {n: t for n, t in of.state_dict().items() if n != "position"}
+        made.load_state_dict(state)
+        return made
+
+    fields = {v.name for v in (*whole.inputs, *whole.outputs) if v.is_field}
+    guards = [
+        guard if settings.cellwise else Gathered(guard, slabs, 1 + place, fields)
+        for settings, guard in zip(config.guards, emulator.guards, strict=True)
+    ]
+    diagnose = None if emulator.diagnose is None else part(emulator.diagnose, True)
+    return Emulator(layout, part(emulator.advance, False), diagnose, guards, emulator.determined)

@@ -1,0 +1,95 @@
+"""Bytes that processes with slabs exchange: a sum over layers, known before anything runs.
+
+A layer that looks h cells far sends h cells of all its channels to both sides, whatever the slab's
+thickness: 2 h C A numbers for a cross-section of A cells. Halving the grid divides A by 2 for each
+dim that is not divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.emulation.models.config import (
+    ConvNeXtUNetConfig,
+    FieldModelConfig,
+    ResNetConfig,
+    UNetConfig,
+)
+
+Layer = tuple[int, int, float]
+"""Cells that it looks far, channels that it is given, and how often its cells are halved."""
+
+
+def forward_bytes(
+    model: FieldModelConfig, inputs: int, cross_section: list[int], *, batch: int = 1,
+    itemsize: int = 4,
+) -> int:  # fmt: skip
+    """Return the bytes that a process with two neighbours receives in one forward pass.
+
+    The backward pass sends as many back, those of the first layer left out.
+
+    Args:
+        model: the network.
+        inputs: its channels.
+        cross_section: cells along the dims that are not divided.
+        batch: samples.
+        itemsize: bytes of a number.
+
+    Raises:
+        ConfigError: no formula for the network.
+
+    Example:
+        >>> forward_bytes(ResNetConfig(width=8, blocks=1), 2, [16])
+        3328
+    """
+    dims = len(cross_section) + 1
+    if isinstance(model, UNetConfig):
+        layers = _unet(model, inputs, dims)
+    elif isinstance(model, ConvNeXtUNetConfig):
+        layers = _convnext(model, inputs, dims)
+    elif isinstance(model, ResNetConfig):
+        layers = _resnet(model, inputs, dims)
+    else:
+        raise ConfigError(
+            f"no formula for {model.name}", where="model.name",
+            allowed="unet, convnext_unet, resnet",
+        )  # fmt: skip
+    numbers = sum(
+        2 * far * channels * prod(round(n / factor) for n in cross_section)
+        for far, channels, factor in layers
+    )
+    return numbers * batch * itemsize
+
+
+def _unet(model: UNetConfig, inputs: int, dims: int) -> Iterator[Layer]:
+    cells, widths = model.patch**dims, model.widths
+    yield 1, inputs * cells, model.patch
+    yield from _levels(widths, 2 * model.blocks, 1, model.patch)
+    fine = widths[0] // cells
+    yield 1, fine + inputs, 1
+    yield 1, max(16, fine), 1
+
+
+def _convnext(model: ConvNeXtUNetConfig, inputs: int, dims: int) -> Iterator[Layer]:
+    yield 1, inputs * model.patch**dims, model.patch
+    yield from _levels(model.widths, model.blocks, model.kernel // 2, model.patch)
+    yield 1, model.widths[0], model.patch
+
+
+def _resnet(model: ResNetConfig, inputs: int, dims: int) -> Iterator[Layer]:
+    yield 1, inputs * model.patch**dims, model.patch
+    for _ in range(2 * model.blocks):
+        yield model.kernel // 2, model.width, model.patch
+    yield 1, model.width, model.patch
+
+
+def _levels(widths: list[int], convolutions: int, far: int, patch: int) -> Iterator[Layer]:
+    """Yield the layers of a pyramid: down, up again, and the interpolations between levels."""
+    for level, width in enumerate(widths):
+        passes = 1 if level == len(widths) - 1 else 2
+        for _ in range(passes * convolutions):
+            yield far, width, patch * 2**level
+        if passes == 2:
+            yield 1, width, patch * 2 ** (level + 1)

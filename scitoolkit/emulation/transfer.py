@@ -1,0 +1,164 @@
+"""An emulator applied to another box or resolution, where its layers allow it.
+
+Convolutions know neighbours and not lengths: they work in a longer or shorter box of the same
+cells. Spectral layers know waves of a box: they work on finer or coarser cells of the same box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.ensemble import AnyEmulator, build_any, members_of
+from scitoolkit.emulation.normalized_network import MEASURED
+from scitoolkit.emulation.variables import Layout, Variable, cell_widths
+
+log = get_logger(__name__)
+_SAME = 1e-3
+
+
+@dataclass(frozen=True)
+class _Change:
+    """One dim of a grid that is not as in training.
+
+    Attributes:
+        dim: its name.
+        cells: (in training, here).
+        widths: mean widths of the cells, likewise; None where a coordinate is missing.
+        even: whether all cells of both have one width.
+    """
+
+    dim: str
+    cells: tuple[int, int]
+    widths: tuple[float, float] | None
+    even: bool
+
+    @property
+    def same_width(self) -> bool:
+        return self.widths is None or abs(self.widths[1] / self.widths[0] - 1) < _SAME
+
+    @property
+    def lengths(self) -> tuple[float, float]:
+        widths = self.widths or (1.0, 1.0)
+        return self.cells[0] * widths[0], self.cells[1] * widths[1]
+
+    @property
+    def same_length(self) -> bool:
+        before, here = self.lengths
+        return abs(here / before - 1) < _SAME
+
+    def __str__(self) -> str:
+        text = f"{self.dim}: {self.cells[1]} cells for {self.cells[0]}"
+        if self.widths is None:
+            return text
+        return f"{text}, {self.widths[1]:.4g} wide for {self.widths[0]:.4g}"
+
+
+def on_grid(
+    emulator: AnyEmulator, config: EmulationConfig, found: Layout, where: str = ""
+) -> AnyEmulator:
+    """Return the emulator for the grid of a file, with the same weights.
+
+    Args:
+        emulator: trained on `emulator.layout`.
+        config: its job.
+        found: the layout of the file.
+        where: file to name in messages.
+
+    Raises:
+        DataError: a layer, guard or setting that belongs to the grid of the training, with both
+            numbers of cells and widths.
+        ConfigError: a guard that cannot be made for the grid.
+    """
+    trained = emulator.layout
+    changes = list(_changes(trained, found))
+    if not changes:
+        return emulator
+    problems = [p for change in changes for p in _problems(change, config)]
+    if trained.mask:
+        problems.append("data.mask: the mask belongs to the cells of the training")
+    if problems:
+        raise DataError(
+            f"another grid than the emulator learned on ({'; '.join(map(str, changes))}): "
+            + "; ".join(dict.fromkeys(problems)),
+            where=where, allowed=str(trained.grid),
+            fix="interpolate to the grid of the training data, or train on both grids' data",
+        )  # fmt: skip
+    for change in changes:
+        log.warning(
+            "%s: the emulator learned on another grid (%s); its layers allow it, its error here "
+            "is what an evaluation on such data measures", where, change,
+        )  # fmt: skip
+    moved = build_any(config, on_cells(trained, found.grid, found.coordinates))
+    for old, new in zip(members_of(emulator), members_of(moved), strict=True):
+        kept = {n for n, _ in old.named_parameters()}
+        kept |= {n for n, _ in old.named_buffers() if n.rpartition(".")[2] in MEASURED}
+        state = {n: t for n, t in old.state_dict().items() if n in kept}
+        new.load_state_dict(state, strict=False)
+    return moved.eval()
+
+
+def on_cells(
+    layout: Layout, grid: Mapping[str, int], coordinates: Mapping[str, list[float]]
+) -> Layout:
+    """Return a layout whose fields are on other cells."""
+    return replace(
+        layout, grid=dict(grid), coordinates=dict(coordinates),
+        inputs=tuple(_on(v, grid) for v in layout.inputs),
+        outputs=tuple(_on(v, grid) for v in layout.outputs),
+    )  # fmt: skip
+
+
+def _on(variable: Variable, grid: Mapping[str, int]) -> Variable:
+    if not variable.is_field:
+        return variable
+    return replace(variable, shape=tuple(grid[d] for d in variable.dims))
+
+
+def _changes(trained: Layout, found: Layout) -> Iterator[_Change]:
+    for dim, cells in trained.grid.items():
+        here = found.grid[dim]
+        old, new = trained.coordinates.get(dim), found.coordinates.get(dim)
+        if old is None or new is None:
+            if here != cells:
+                yield _Change(dim, (cells, here), None, old is None and new is None)
+            continue
+        first, second = np.asarray(old), np.asarray(new)
+        # The origin counts: what depends on the position was learned at these positions.
+        slack = 1e-4 * float(np.ptp(first))
+        if here == cells and np.allclose(first, second, rtol=1e-4, atol=slack):
+            continue
+        a, b = cell_widths(first), cell_widths(second)
+        even = all(np.ptp(w) <= _SAME * w.mean() for w in (a, b))
+        yield _Change(dim, (cells, here), (float(a.mean()), float(b.mean())), even)
+
+
+def _problems(change: _Change, config: EmulationConfig) -> Iterator[str]:
+    """Yield what forbids a change of one dim, each by name."""
+    dim = change.dim
+    before, here = change.lengths
+    if not change.even:
+        yield f"{dim}: points that are not even, or without coordinates, cannot be compared"
+    if dim in config.coordinates:
+        yield f"coordinates: the network is told its position along {dim}"
+    if (config.transport or {}).get(dim) and not change.same_width:
+        yield "transport: displacements are counted in cells"
+    models = {"model": config.model}
+    determined = {n for guard in config.guards for n in guard.determined()}
+    if config.diagnostic is not None and not set(config.diagnostic.outputs) <= determined:
+        models["diagnostic.model"] = config.diagnostic.model
+    for key, model in models.items():
+        name = f"{key} {model.name}"
+        if model.tied_to_cells and change.widths is not None and not change.same_width:
+            width = f"{change.widths[0]:.4g}, not {change.widths[1]:.4g}"
+            yield f"{name}: its convolutions learned of neighbours {width} apart"
+        if model.tied_to_box and not change.same_length:
+            yield f"{name}: its waves are those of a box {before:.4g} long, not {here:.4g}"
+        whole = model.whole_cells()
+        if change.cells[0] % whole == 0 and change.cells[1] % whole:
+            yield f"{name}: multiples of {whole} cells, as in training, halve evenly"

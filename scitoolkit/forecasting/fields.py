@@ -1,0 +1,220 @@
+"""The field of a job, coded: one variable or several, bounded or not, with drivers or without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from logging import Logger
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.forecasting.checks import field_warnings
+from scitoolkit.forecasting.coding import Coding, Physical, VariableCode, scaled, with_drivers
+from scitoolkit.forecasting.config import DriverConfig, FieldConfig, ForecastingConfig
+from scitoolkit.forecasting.data import FieldData, FieldSplits, read_field, split_field
+from scitoolkit.forecasting.windows import Array, Series
+from scitoolkit.io.campaign.files import campaign_files
+from scitoolkit.io.coordinates import time_dim
+from scitoolkit.io.fields import open_fields
+from scitoolkit.io.time_axis import decimal_years
+
+log: Logger = get_logger(__name__)
+
+VARIABLE = "variable"
+_NEAR = 0.51
+"""Largest distance of a driver's time from the field's, in steps of the driver."""
+
+
+@dataclass(frozen=True)
+class CodedField:
+    """A field in coded values, and the function that decodes them.
+
+    Attributes:
+        data: coded values.
+        physical: returns to the units of the file.
+        warnings: what a user should know of the values in the file.
+    """
+
+    data: FieldData
+    physical: Physical
+    warnings: tuple[str, ...] = ()
+
+
+def open_field(
+    config: ForecastingConfig, coding: Coding | None = None, grid: xr.DataArray | None = None
+) -> CodedField:
+    """Read the field of a job and code it.
+
+    Args:
+        config: of the job; scales and effects of drivers are found on its train part alone.
+        coding: of a fitted surrogate, which is used instead.
+        grid: of a fitted surrogate, whose cells are used.
+
+    Raises:
+        DataError: what is wrong with a file, a variable or a driver.
+        ConfigError: a split that cannot be made.
+    """
+    data, units = read_variables(config.data, grid)
+    if coding is not None:
+        return coded(data, coding, read_drivers(config.data, data.times))
+    said = tuple(field_warnings(data, config))
+    for line in said:
+        log.warning(line)
+    return replace(_coded_anew(data, units, config), warnings=said)
+
+
+def _coded_anew(
+    data: FieldData, units: Sequence[str], config: ForecastingConfig
+) -> CodedField:  # fmt: skip
+    """Return a field whose scales and drivers' effects are found on its train part."""
+    drivers = read_drivers(config.data, data.times)
+    codes = codes_of(config.data, data, units)
+    if len(codes) == 1 and drivers is None:
+        return coded(data, Coding(codes, np.zeros((0, len(data.weights)))), None)
+    train = split_field(data, config).steps["train"]
+    part = slice(train.start, train.stop)
+    coding = Coding(scaled(codes, data.series.values[part]), np.zeros((0, len(data.weights))))
+    if drivers is not None:
+        series = Series(coding.encode(data.series.values[part]), data.series.years[part])
+        names = [d.variable for d in config.data.drivers]
+        coding = with_drivers(coding, names, series, drivers[part])
+    return coded(data, coding, drivers)
+
+
+def coded(data: FieldData, coding: Coding, drivers: Array | None) -> CodedField:
+    """Return a field in coded values; `drivers` (time, driver) may go on after its end."""
+    physical = Physical(coding, drivers if coding.drivers else None)
+    if coding.trivial:
+        return CodedField(data, physical)
+    values = coding.encode(data.series.values)
+    if coding.drivers:
+        if drivers is None:
+            raise DataError("no drivers given, and the surrogate needs them", fix="data.drivers")
+        values = values - coding.explained(drivers[: len(values)])
+    return CodedField(replace(data, series=Series(values, data.series.years)), physical)
+
+
+def open_split(config: ForecastingConfig) -> tuple[CodedField, FieldSplits]:
+    """Return the coded field of a job, and its parts."""
+    field = open_field(config)
+    return field, split_field(field.data, config)
+
+
+def read_variables(
+    config: FieldConfig, grid: xr.DataArray | None = None
+) -> tuple[FieldData, tuple[str, ...]]:
+    """Return the field and the unit of each variable; cells of several follow one another.
+
+    Raises:
+        DataError: variables on different grids or times.
+    """
+    if not config.variables:
+        data = read_field(config, grid)
+        return data, (data.units,)
+    parts = [
+        read_field(
+            config.model_copy(update={"variable": name, "variables": []}),
+            None if grid is None else grid.isel({VARIABLE: i}, drop=True),
+        )
+        for i, name in enumerate(config.variables)
+    ]
+    first = parts[0]
+    for part in parts[1:]:
+        same = part.grid.dims == first.grid.dims and part.grid.shape == first.grid.shape
+        if not same or not np.array_equal(part.times.values, first.times.values):
+            raise DataError(
+                f"another grid or other times than {first.name}", where=f"variable {part.name}",
+                fix="write the variables on one grid and one time axis",
+            )  # fmt: skip
+    grids = xr.concat([p.grid.rename("cells") for p in parts], VARIABLE, coords="minimal",
+                      compat="override")  # fmt: skip
+    joined = replace(
+        first,
+        series=Series(np.hstack([p.series.values for p in parts]), first.series.years),
+        grid=grids.transpose(VARIABLE, *first.grid.dims),
+        weights=np.concatenate([p.weights for p in parts]),
+        breakpoints=tuple(sorted({b for p in parts for b in p.breakpoints})),
+        name=" and ".join(config.variables), units="",
+        partly_missing=sum(p.partly_missing for p in parts),
+    )  # fmt: skip
+    return joined, tuple(p.units for p in parts)
+
+
+def codes_of(
+    config: FieldConfig, data: FieldData, units: Sequence[str]
+) -> tuple[VariableCode, ...]:
+    """Return the code of each variable as the configuration has it, not yet scaled."""
+    names = config.variables or [config.variable]
+    grid = data.grid.values if config.variables else data.grid.values[None]
+    return tuple(
+        VariableCode(
+            name, unit, int(cells.sum()), config.of(config.transform, name) or "none",
+            config.of(config.minimum, name), config.of(config.maximum, name),
+        )
+        for name, unit, cells in zip(names, units, grid, strict=True)
+    )  # fmt: skip
+
+
+def read_drivers(
+    config: FieldConfig, times: xr.DataArray, ahead: np.ndarray | None = None
+) -> Array | None:
+    """Return (time, driver) values at the times of a field, None without drivers.
+
+    Args:
+        config: of the field.
+        times: of the field.
+        ahead: times after its end, whose drivers are wanted too.
+
+    Raises:
+        DataError: a driver with other dims than time, or without a value near a time.
+    """
+    if not config.drivers:
+        return None
+    wanted = times.values if ahead is None else np.concatenate([times.values, ahead])
+    return np.stack([_driver(d, config, wanted) for d in config.drivers], axis=1)
+
+
+def _driver(driver: DriverConfig, config: FieldConfig, wanted: np.ndarray) -> Array:
+    file = driver.path or campaign_files(config.path)[0]
+    where = f"{file}: driver {driver.variable}"
+    with open_fields(file, [driver.variable]) as dataset:
+        series = dataset[driver.variable].squeeze(drop=True).load()
+    if series.ndim != 1:
+        raise DataError(f"dims {', '.join(map(str, series.dims))}", where=where, allowed="time")
+    values, dim = series.values.astype(np.float64), time_dim(series)
+    known = series[dim].values if dim in series.coords else np.arange(len(values))
+    at, given = _clock(wanted), _clock(known)
+    if len(given) < 2 or not np.isfinite(values).all():
+        raise DataError("missing values, or fewer than two", where=where)
+    above = np.clip(np.searchsorted(given, at), 1, len(given) - 1)
+    nearest = np.where(at - given[above - 1] <= given[above] - at, above - 1, above)
+    late = np.abs(given[nearest] - at) > _NEAR * float(np.median(np.diff(given)))
+    if late.any():
+        raise DataError(
+            f"no value near {wanted[late.argmax()]} and {int(late.sum()) - 1} other times",
+            where=where, allowed=f"{known[0]} to {known[-1]}",
+            fix="a driver that covers the field and the leads after its end",
+        )  # fmt: skip
+    return values[nearest]
+
+
+def _clock(times: np.ndarray) -> Array:
+    """Return dates as decimal years, other times as they are."""
+    years = decimal_years(times)
+    return years if np.isfinite(years).all() else times.astype(np.float64)
+
+
+def unit_of(coding: Coding) -> str:
+    """Return the unit of scores: that of the one variable, none for several that are scaled."""
+    return coding.variables[0].units if len(coding.variables) == 1 else ""
+
+
+def named_parts(coding: Coding) -> Sequence[tuple[str, str, slice]]:
+    """Return (name, unit, cells) of each variable."""
+    return [
+        (v.name, v.units, cells)
+        for v, cells in zip(coding.variables, coding.slices, strict=True)
+    ]  # fmt: skip

@@ -1,0 +1,112 @@
+"""Scores beyond the error: skill with its interval, extremes, spectra, how long a forecast holds.
+
+Truth and forecast are (window, lead, cell).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scitoolkit.forecasting.metrics import block_resamples
+from scitoolkit.forecasting.windows import Array
+
+TOLERANCE = 0.4
+"""Error, in deviations of the truth, up to which a forecast counts as valid."""
+EXTREME = 0.05
+_SHORTEST = 8
+
+
+def skill(
+    ours: Array, reference: Array, block: int, *, level: float = 0.9, seed: int = 0
+) -> tuple[float, float, float]:
+    """Return 1 - RMSE / RMSE of a reference, and the ends of its interval.
+
+    Args:
+        ours, reference: (window,) mean squared errors.
+        block: windows that are drawn together, because overlapping windows are dependent.
+        level: of the interval.
+        seed: of the draws.
+
+    Example:
+        >>> errors = np.array([1.0, 1.0, 4.0, 1.0])
+        >>> [round(v, 2) for v in skill(errors, 4 * errors, 1)]
+        [0.5, 0.5, 0.5]
+    """
+    rows = block_resamples(len(ours), block, seed=seed)
+    drawn = 1 - np.sqrt(ours[rows].mean(axis=1) / reference[rows].mean(axis=1))
+    tail = (1 - level) / 2
+    low, high = np.quantile(drawn, [tail, 1 - tail])
+    return float(1 - np.sqrt(ours.mean() / reference.mean())), float(low), float(high)
+
+
+def valid_steps(truth: Array, forecast: Array, weights: Array, scale: float) -> float:
+    """Return the median over windows of the leads before the RMSE exceeds 0.4 `scale`.
+
+    The number of leads where it never does: then the forecast holds for longer than was looked.
+
+    Example:
+        >>> error = np.array([0.1, 0.3, 0.5, 0.2])[None, :, None]
+        >>> valid_steps(0 * error, error, np.ones(1), 1.0)
+        2.0
+    """
+    error = np.sqrt(((truth - forecast) ** 2) @ (weights / weights.sum()))
+    late = error > TOLERANCE * scale
+    return float(np.median(np.where(late.any(axis=1), late.argmax(axis=1), truth.shape[1])))
+
+
+def extremes(truth: Array, forecast: Array) -> float:
+    """Return the symmetric extremal dependence index of the upper and the lower 5 %, their mean.
+
+    1 is perfect, 0 is chance, whatever the rarity; NaN where no event occurs. Thresholds are those
+    of the truth, so that a forecast that is too smooth misses events.
+
+    Args:
+        truth: anomalies.
+        forecast: anomalies.
+
+    Source:
+        Ferro & Stephenson 2011, doi:10.1175/WAF-D-10-05030.1.
+
+    Example:
+        >>> truth = np.random.default_rng(0).normal(size=(50, 1, 20))
+        >>> extremes(truth, truth) > 0.99, abs(extremes(truth, truth[::-1])) < 0.3
+        (True, True)
+    """
+    low, high = np.quantile(truth, [EXTREME, 1 - EXTREME])
+    found = [
+        _dependence(event(truth), event(forecast))
+        for event in (lambda x: x < low, lambda x: x > high)
+    ]
+    return float(np.mean(found))
+
+
+def _dependence(happened: np.ndarray, said: np.ndarray) -> float:
+    if not happened.any() or happened.all():
+        return float("nan")
+    edge = 0.5 / happened.size  # keeps logarithms finite where all or nothing is hit
+    hits = float(np.clip(said[happened].mean(), edge, 1 - edge))
+    alarms = float(np.clip(said[~happened].mean(), edge, 1 - edge))
+    a, b, c, d = np.log(alarms), np.log(hits), np.log(1 - hits), np.log(1 - alarms)
+    return float((a - b - d + c) / (a + b + c + d))
+
+
+def spectral_error(truth: Array, forecast: Array, shape: tuple[int, ...]) -> float | None:
+    """Return the root mean square of log10 of the ratio of power spectra at the last lead.
+
+    0.3 is a factor of 2 on average over wave numbers along the last dim; fields that are smoothed
+    lack power at high ones. None where the grid is masked (`shape` does not fit) or short.
+
+    Example:
+        >>> truth = np.random.default_rng(0).normal(size=(5, 1, 64))
+        >>> round(spectral_error(truth, 0.1 * truth, (64,)), 6)
+        2.0
+    """
+    if int(np.prod(shape)) != truth.shape[-1] or shape[-1] < _SHORTEST:
+        return None
+    powers = []
+    for values in (truth[:, -1], forecast[:, -1]):
+        along = np.fft.rfft(values.reshape(-1, shape[-1]), axis=-1)[:, 1:]
+        powers.append((np.abs(along) ** 2).mean(axis=0))
+    least = 1e-12 * powers[0].max()
+    ratio = np.log10((powers[1] + least) / (powers[0] + least))
+    return float(np.sqrt((ratio**2).mean()))

@@ -1,0 +1,50 @@
+"""Ranks that were started with different models or settings are named before the first step."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from torch import nn
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.training.config import TrainingConfig
+from scitoolkit.training.processes import gather_objects
+
+MAY_DIFFER = {"progress", "profile", "loggers", "device"}  # what decides no number and no message
+
+
+def check_ranks_agree(model: nn.Module, config: TrainingConfig, num_batches: int) -> None:
+    """Compare hashes of what all ranks must have in common; every rank takes part.
+
+    Their weights may differ: a strategy starts from rank 0's.
+
+    Args:
+        model: as given, before a strategy divides it.
+        config: the `training:` section.
+        num_batches: of an epoch.
+
+    Raises:
+        ConfigError: on all ranks, naming what differs and on which of them.
+    """
+    described: dict[str, Any] = {
+        "training": config.model_dump(mode="json", exclude=MAY_DIFFER),
+        "model": [
+            (n, list(t.shape), str(t.dtype), t.requires_grad) for n, t in model.named_parameters()
+        ],
+        "batches of an epoch": num_batches,
+    }
+    hashes = {
+        name: hashlib.sha256(json.dumps(value).encode()).hexdigest()
+        for name, value in described.items()
+    }
+    ranks = gather_objects(hashes)
+    for name in hashes:
+        others = [str(r) for r, found in enumerate(ranks) if found[name] != ranks[0][name]]
+        if others:
+            raise ConfigError(
+                f"not those of rank 0 on rank {', '.join(others)}",
+                where=name,
+                fix="start all ranks with the same configuration, code and data",
+            )

@@ -1,0 +1,108 @@
+"""Models built without memory: `with torch.device("meta"): model = Model()`.
+
+A strategy gives such a model its weights when it knows which of them this process holds. Each
+module's are drawn by its `reset_parameters` from a stream that depends on the seed and the module's
+name alone, so they are equal for every strategy and number of processes, and never more than one
+module is whole in memory.
+"""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.seeds import derive_seed
+from scitoolkit.training.sharding import local, shard_offset
+
+
+def is_deferred(model: nn.Module) -> bool:
+    """Return whether a part of a model has no memory yet."""
+    return any(t.is_meta for t in [*model.parameters(), *model.buffers()])
+
+
+def check_deferred(model: nn.Module) -> None:
+    """Refuse a deferred model whose weights cannot be drawn module by module.
+
+    Raises:
+        ConfigError: a module has no `reset_parameters`, or two names share a parameter.
+    """
+    seen: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        first = seen.setdefault(id(parameter), name)
+        if first != name:
+            raise ConfigError(
+                f"parameters {first} and {name} are one, which a model without memory cannot keep",
+                where="model",
+                fix="build the model outside of torch.device('meta')",
+            )
+    for name, module in model.named_modules():
+        if _own(module) and _reset(module) is None:
+            raise ConfigError(
+                f"module {name or type(module).__name__} has {', '.join(_own(module))} but no "
+                "reset_parameters, so its first values are unknown",
+                where="model",
+                fix="a method reset_parameters, or build the model outside of torch.device('meta')",
+            )
+
+
+@torch.no_grad()
+def draw(model: nn.Module, seed: int) -> None:
+    """Give every module its first weights; of split tensors this rank's part.
+
+    Args:
+        model: with memory whose content is not set; names are those of the whole model.
+        seed: of the training.
+
+    Example:
+        >>> first, second = (nn.Linear(3, 2) for _ in range(2))
+        >>> draw(first, 1); draw(second, 1)
+        >>> bool((first.weight == second.weight).all())
+        True
+    """
+    # Inner modules first: an outer one may set what they hold, as nn.MultiheadAttention does.
+    for name, module in reversed(list(model.named_modules())):
+        own = _own(module)
+        if not own:
+            continue
+        shell: Any = copy.copy(module)
+        shell._parameters = {n: _unset(p) for n, p in module._parameters.items()}
+        shell._buffers = {
+            n: None if b is None else torch.zeros_like(b) for n, b in module._buffers.items()
+        }
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(seed, zlib.crc32(name.encode())))
+            reset = _reset(shell)
+            assert reset is not None, "check_deferred comes first"
+            reset()
+        for key in own:
+            value = shell._parameters.get(key)
+            _fill(own[key], shell._buffers[key] if value is None else value)
+
+
+def _own(module: nn.Module) -> dict[str, Tensor]:
+    own = {**module._parameters, **module._buffers}
+    return {name: tensor for name, tensor in own.items() if tensor is not None}
+
+
+def _reset(module: Any) -> Any:
+    return getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
+
+
+def _unset(parameter: Tensor | None) -> nn.Parameter | None:
+    if parameter is None:
+        return None
+    whole = torch.empty(parameter.shape, dtype=parameter.dtype)
+    return nn.Parameter(whole, requires_grad=parameter.requires_grad)
+
+
+def _fill(target: Tensor, value: Tensor) -> None:
+    part = local(target)
+    if isinstance(target, DTensor):
+        value = value[shard_offset(target) :][: part.shape[0]]
+    part.copy_(value)

@@ -1,0 +1,103 @@
+"""Sums of gradients within an error bound, sent as entropy-coded integers.
+
+Each rank sends the codes of a part of the bucket to the rank that sums it, which sends the codes of
+the sums to all; all ranks decode the same bytes. The share that the bound takes of the numbers'
+root mean square is halved when the error of the sums becomes large beside the sums themselves, and
+raised slowly while it is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from scitoolkit.training.exchange.coded import SumMessage
+
+TOLERATED = 0.3  # error of the sums over the sums, as norms
+RAISED, EVERY = 1.05, 100  # factor of the share, and sums between two raises
+SMALLEST = 1e-4
+
+
+@dataclass
+class ErrorBoundedSum:
+    """All-to-all and all-gather of entropy-coded numbers.
+
+    Args:
+        share: first error bound over the root mean square of each 1,024 numbers.
+        most: the share is never raised above it.
+    """
+
+    share: float
+    most: float
+    quiet: int = 0
+
+    def start(self, bucket: Tensor) -> Callable[[], object]:
+        """Start to sum a flat tensor in place; its last number is summed exactly."""
+        world, rank, share = dist.get_world_size(), dist.get_rank(), self.share
+        cuts = [r * len(bucket) // world for r in range(world + 1)]
+        exact = float(bucket[-1])  # of the last bucket it is the trainer's error flag
+        values = bucket.detach().cpu().float().numpy()
+        parts = [values[cuts[r] : cuts[r + 1]] for r in range(world)]
+        sent = [SumMessage.of(part, share, exact) for part in parts]
+        exchange = _Uneven([message.data for message in sent])
+
+        def finish() -> None:
+            received = [SumMessage.read(data, len(parts[rank])) for data in exchange.received()]
+            sums = np.sum([message.values for message in received], axis=0)
+            total = sum(message.exact for message in received)
+            error = sum(message.error for message in received)
+            reply = SumMessage.of(sums, share, total, error)
+            data = _Uneven([reply.data] * world).received()
+            replies = [SumMessage.read(each, cuts[r + 1] - cuts[r]) for r, each in enumerate(data)]
+            for r, message in enumerate(replies):
+                bucket[cuts[r] : cuts[r + 1]] = torch.from_numpy(message.values)
+            bucket[-1] = replies[0].exact
+            self._adapt(replies)
+
+        return finish
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the share, which all ranks change alike."""
+        return {"share": self.share, "quiet": self.quiet}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.share, self.quiet = float(state["share"]), int(state["quiet"])
+
+    def _adapt(self, replies: list[SumMessage]) -> None:
+        """Choose the share of the sums that start next, alike on all ranks."""
+        error = sum(message.error for message in replies)
+        square = sum(float((message.values.astype("f8") ** 2).sum()) for message in replies)
+        self.quiet += 1
+        if error > TOLERATED**2 * square:
+            self.share, self.quiet = max(self.share / 2, SMALLEST), 0
+        elif self.quiet >= EVERY:
+            self.share, self.quiet = min(self.share * RAISED, self.most), 0
+
+
+class _Uneven:
+    """An all-to-all of messages of any lengths: their lengths first, then the bytes.
+
+    Args:
+        data: uint8 messages, by the rank that gets them.
+    """
+
+    def __init__(self, data: list[Tensor]) -> None:
+        self._sent = torch.tensor([len(message) for message in data])
+        self._lengths = torch.empty_like(self._sent)
+        self._data = torch.cat(data)
+        self._work = dist.all_to_all_single(self._lengths, self._sent, async_op=True)
+
+    def received(self) -> list[Tensor]:
+        """Wait; return the messages by the rank that sent them."""
+        self._work.wait()
+        lengths = self._lengths.tolist()
+        out = self._data.new_empty(sum(lengths))
+        dist.all_to_all_single(out, self._data, lengths, self._sent.tolist())
+        return list(out.split(lengths))

@@ -1,0 +1,42 @@
+"""Peak of the bytes that tensors take while something runs, apart from the allocator's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+
+def peak_live_bytes(call: Callable[[], object], device: torch.device) -> int:
+    """Return the largest number of bytes that `call` had allocated at once beyond those before.
+
+    On a CPU allocations are taken from the profiler: resident memory also measures how the C
+    library fragments it, by a factor of two for the same step.
+
+    Args:
+        call: runs a step.
+        device: where its tensors are.
+
+    Example:
+        >>> peak_live_bytes(lambda: torch.zeros(1000) + torch.zeros(1000), torch.device("cpu"))
+        12000
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        call()
+        torch.cuda.synchronize(device)
+        return int(torch.cuda.max_memory_allocated(device)) - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it writes to stderr at every start
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        call()
+    assert seen.profiler is not None
+    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+    live = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak

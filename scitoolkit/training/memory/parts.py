@@ -1,0 +1,134 @@
+"""Parts of a network that can be recomputed: what each saves, takes as input and costs.
+
+A part is a module that runs once in a forward pass, on tensors. Modules that save more than a given
+share of all bytes are divided into the modules inside them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+
+@dataclass
+class Part:
+    """One module as it ran.
+
+    Attributes:
+        name: in the model.
+        order: in which modules were entered.
+        calls: of the module in one step.
+        saved: bytes that were first saved for the backward pass while it ran.
+        inputs: bytes of its input tensors.
+        seconds: of its forward pass.
+        plain: whether it takes and returns nothing but tensors.
+    """
+
+    name: str
+    order: int
+    calls: int = 0
+    saved: int = 0
+    inputs: int = 0
+    seconds: float = 0.0
+    plain: bool = True
+    inside: list[str] = field(default_factory=list)
+
+    @property
+    def eligible(self) -> bool:
+        """Whether it can be recomputed."""
+        return self.calls == 1 and self.plain
+
+
+def observe(model: nn.Module, step: Callable[[], object]) -> dict[str, Part]:
+    """Return what each module saved in a step, by name; "" is the model.
+
+    Args:
+        model: whose modules are watched.
+        step: runs forward and backward pass.
+
+    Example:
+        >>> import torch
+        >>> net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+        >>> parts = observe(net, lambda: net(torch.ones(5, 8)).sum().backward())
+        >>> parts["1"].saved, parts["1"].inputs, parts[""].inside
+        (320, 320, ['0', '1', '2'])
+    """
+    known = {t.untyped_storage()._cdata for t in [*model.parameters(), *model.buffers()]}
+    found: dict[str, Part] = {}
+    stack: list[Part] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in known:
+            known.add(storage._cdata)
+            for part in stack:
+                part.saved += storage.nbytes()
+        return tensor if tensor.is_leaf else tensor.detach()
+
+    with contextlib.ExitStack() as handles:
+        for name, module in model.named_modules():
+            handles.enter_context(_watched(name, module, found, stack))
+        with saved_tensors_hooks(pack, lambda tensor: tensor):
+            step()
+    return found
+
+
+@contextlib.contextmanager
+def _watched(
+    name: str, module: nn.Module, found: dict[str, Part], stack: list[Part]
+) -> Iterator[None]:
+    started: list[float] = []
+
+    def enter(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        part = found.setdefault(name, Part(name, len(found)))
+        given = [*arguments, *named.values()]
+        part.calls += 1
+        part.plain &= all(isinstance(a, Tensor) or a is None for a in given)
+        part.inputs = sum(a.nbytes for a in given if isinstance(a, Tensor))
+        if stack and name not in stack[-1].inside:
+            stack[-1].inside.append(name)
+        stack.append(part)
+        started.append(time.perf_counter())
+
+    def leave(module: nn.Module, arguments: Any, output: Any) -> None:
+        part = stack.pop()
+        part.seconds += time.perf_counter() - started.pop()
+        outputs = output if isinstance(output, tuple) else (output,)
+        part.plain &= all(isinstance(o, Tensor) for o in outputs)
+
+    handles = (
+        module.register_forward_pre_hook(enter, with_kwargs=True),
+        module.register_forward_hook(leave),
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def divided(found: dict[str, Part], share: float) -> list[Part]:
+    """Return parts in the order in which they run, each with at most a share of the saved bytes.
+
+    Args:
+        found: what `observe` returned.
+        share: of all saved bytes; a module without modules inside may have more.
+    """
+    limit = share * found[""].saved
+
+    def parts(name: str) -> Iterator[Part]:
+        part = found[name]
+        inner = [p for child in part.inside for p in parts(child)]
+        if name and part.eligible and (part.saved <= limit or not inner):
+            yield part
+        else:
+            yield from inner
+
+    kept = [p for p in parts("") if p.saved]
+    return sorted(kept, key=lambda p: p.order)

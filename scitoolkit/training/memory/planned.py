@@ -1,0 +1,311 @@
+"""Each part of a network saved, packed or recomputed, as measured on the network itself.
+
+Before the first step some plans are tried: recomputation of all parts, coarse and fine, packing of
+all, and those of the dynamic programming (`plan`). A real step of each is measured, its live bytes,
+its time and the error of its gradients. A plan that loses to recomputation alone is never taken,
+and one that errs more than wanted neither; if a taken one does so later, recomputation takes over.
+
+Source: Chen et al. 2016, arXiv:1604.06174 (recomputation); Jin et al. 2021, arXiv:2111.09562.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from logging import Logger
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
+
+from scitoolkit.core.contracts import Batch
+from scitoolkit.core.errors import BackendError
+from scitoolkit.core.log import get_logger
+from scitoolkit.training.memory.comet import Comet
+from scitoolkit.training.memory.config import MemoryConfig
+from scitoolkit.training.memory.live_bytes import peak_live_bytes
+from scitoolkit.training.memory.parts import divided, observe
+from scitoolkit.training.memory.plan import (
+    LOSSY,
+    PACK,
+    RECOMPUTE,
+    RECOMPUTE_PACKED,
+    SAVE,
+    Packing,
+    Plan,
+    plans,
+    uniform,
+)
+
+log: Logger = get_logger(__name__)
+# Shares of all saved bytes that a part may have; as many divisions of the network are tried.
+SHARES = (1 / 3, 1 / 8, 1 / 20)
+# Plans of the dynamic programming that are measured, and rounds of adapting one that is lossy.
+MEASURED, ROUNDS = 3, 8
+MOST_SECONDS = 1.3
+# A smaller gain than this does not pay for an error of the gradients.
+LEAST_GAIN = 0.98
+# Measurements in a row that may exceed twice the wanted error before recomputation takes over.
+PATIENCE = 3
+
+Gradients = Mapping[str, Tensor | None]
+"""By name of the parameter; None for one without a gradient."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A plan as it was measured; `error` is that of all gradients together."""
+
+    plan: Plan
+    comet: Comet | None
+    peak: int
+    seconds: float
+    error: float
+
+
+class PlannedMemory:
+    """Activation store that saves, packs or recomputes each part, whatever measures best.
+
+    Args:
+        model: of any kind; parts on another device than the CPU are recomputed but not packed.
+        config: the wanted gradient error of all parameters together.
+
+    Attributes:
+        exact: False, as packed activations have an error.
+        trials: every plan that was measured; empty in a resumed run.
+
+    Example:
+        >>> def block():
+        ...     return nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64), nn.Tanh())
+        >>> net = nn.Sequential(*(block() for _ in range(8)))
+        >>> store = PlannedMemory(net, MemoryConfig(activations="planned"))
+        >>> x = torch.ones(4096, 64)
+        >>> def gradients():
+        ...     net.zero_grad()
+        ...     with store.saving({"x": x}, 1.0):
+        ...         loss = net(x).square().mean()
+        ...     loss.backward()
+        ...     return {name: p.grad for name, p in net.named_parameters()}
+        >>> store.prepare(gradients)
+        >>> store.chosen.peak < store.trials[0].peak
+        True
+    """
+
+    exact: ClassVar[bool] = False
+
+    def __init__(self, model: nn.Module, config: MemoryConfig) -> None:
+        self._model, self._config = model, config
+        self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self._plan, self._fallback = Plan({}, 0.0, 0.0), Plan({}, 0.0, 0.0)
+        self._comet: Comet | None = None
+        self._exceeded = 0
+        self._prepared = False
+        self.trials: list[Trial] = []
+        self.chosen: Trial | None = None
+
+    def prepare(self, gradients: Callable[[], Gradients]) -> None:
+        """Measure plans and choose one; nothing happens in a resumed run.
+
+        Args:
+            gradients: runs a step without changing anything, and returns its gradients.
+
+        Raises:
+            BackendError: the training runs on several processes, whose plans might differ.
+        """
+        if self._prepared:
+            return
+        self._prepared = True
+        if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+            raise BackendError(
+                "memory.activations=planned on several processes", allowed="one process",
+                fix="memory.activations=comet",
+            )  # fmt: skip
+        found = observe(self._model, gradients)
+        exact = _copied(gradients())
+        whole = self._measured(Plan({}, 0.0, 0.0), None, gradients, exact)
+        divisions = {tuple(p.name for p in parts): parts
+                     for parts in (divided(found, share) for share in SHARES) if parts}  # fmt: skip
+        recomputed = [
+            self._measured(uniform(parts, RECOMPUTE, None), None, gradients, exact)
+            for parts in divisions.values()
+        ]
+        baseline = min([whole, *recomputed], key=lambda trial: trial.peak)
+        tried = [whole, *recomputed, *self._lossy(divisions.values(), whole, gradients, exact)]
+        self.trials = tried
+        good = [
+            trial for trial in tried
+            if trial.error <= self._config.gradient_error
+            and trial.seconds <= MOST_SECONDS * baseline.seconds
+            and trial.peak <= LEAST_GAIN * baseline.peak
+        ]  # fmt: skip
+        self.chosen = min(good, key=lambda trial: trial.peak) if good else baseline
+        self._plan, self._comet = self.chosen.plan, self.chosen.comet
+        self._fallback = baseline.plan
+        log.info("activations: %s", _told(self.chosen, baseline, whole))
+
+    def _lossy(
+        self, divisions: Any, whole: Trial, gradients: Callable[[], Gradients], exact: Gradients
+    ) -> Iterator[Trial]:
+        """Yield measured plans that pack, those of the dynamic programming and uniform ones."""
+        comet = self._packer()
+        if comet is None:
+            return
+        everything = self._measured(
+            Plan({"": PACK}, 0.0, 0.0), comet, gradients, exact, rounds=ROUNDS
+        )
+        yield everything
+        if not comet.kept_bytes or comet.raw_bytes <= comet.kept_bytes:
+            return
+        packing = Packing(
+            comet.raw_bytes / comet.kept_bytes,
+            max(everything.seconds - whole.seconds, 0.0) / comet.raw_bytes,
+        )
+        candidates = [plan for parts in divisions for plan in plans(parts, packing)]
+        candidates = sorted(candidates, key=lambda plan: (plan.peak, plan.seconds))[:MEASURED]
+        candidates += [uniform(parts, RECOMPUTE_PACKED, packing) for parts in divisions]
+        for plan in candidates:
+            packer = self._packer() if plan.lossy else None
+            yield self._measured(plan, packer, gradients, exact, rounds=ROUNDS)
+
+    def _packer(self) -> Comet | None:
+        try:
+            return Comet(self._model, self._config)
+        except BackendError as error:
+            log.info("nothing is packed: %s", error)
+            return None
+
+    def _measured(
+        self, plan: Plan, comet: Comet | None, gradients: Callable[[], Gradients],
+        exact: Gradients, rounds: int = 1,
+    ) -> Trial:  # fmt: skip
+        """Return a plan measured by real steps; a lossy one is adapted in between."""
+        self._plan, self._comet = plan, comet
+        error = math.inf
+        for _ in range(rounds):
+            pairs, before = _errors(gradients(), exact), error
+            error = _relative(pairs)
+            if comet is None or error <= self._config.gradient_error or error > 0.95 * before:
+                break
+            comet.adapt(pairs)
+        started = time.process_time()
+        gradients()
+        seconds = time.process_time() - started
+        peak = peak_live_bytes(gradients, self._device)
+        log.debug("plan %s: %d bytes, %.3g s, error %.2g", plan.choices, peak, seconds, error)
+        return Trial(plan, comet, peak, seconds, error)
+
+    @contextlib.contextmanager
+    def saving(self, batch: Batch, finer: float) -> Iterator[None]:
+        """Save what is needed as planned; see `Comet.saving`."""
+        with contextlib.ExitStack() as stack:
+            for name, choice in self._plan.choices.items():
+                if name and (choice != PACK):
+                    stack.enter_context(_replaced(self._model.get_submodule(name), choice))
+            if self._comet is not None:
+                stack.enter_context(self._comet.saving(batch, finer))
+            yield
+
+    def adapt(self, errors: Mapping[str, tuple[float, float]]) -> None:
+        """Adapt the packing; give it up when it errs far more than wanted again and again."""
+        if self._comet is None:
+            return
+        self._comet.adapt(errors)
+        error = _relative(errors)
+        exceeds = error > 2 * self._config.gradient_error  # NaN, a failed rehearsal, does not count
+        self._exceeded = self._exceeded + 1 if exceeds else 0
+        if self._exceeded >= PATIENCE:
+            log.warning("packed activations err by %.2g: from now on parts are recomputed", error)
+            self._plan, self._comet = self._fallback, None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the plan and the steps of the packing."""
+        return {
+            "choices": dict(self._plan.choices), "fallback": dict(self._fallback.choices),
+            "packing": self._comet.state_dict() if self._comet else None,
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore plan and packing; nothing is measured again."""
+        self._plan = Plan(dict(state["choices"]), 0.0, 0.0)
+        self._fallback = Plan(dict(state["fallback"]), 0.0, 0.0)
+        self._comet = None
+        if state["packing"] is not None:
+            self._comet = Comet(self._model, self._config)
+            self._comet.load_state_dict(state["packing"])
+        self._prepared = True
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    # A graph that holds its own output would never be freed.
+    return tensor if tensor.is_leaf else tensor.detach()
+
+
+@contextlib.contextmanager
+def _replaced(module: nn.Module, choice: str) -> Iterator[None]:
+    """Run a module as chosen: its inputs saved and the rest recomputed, or all saved exactly."""
+    forward = module.forward
+
+    def recomputed(*arguments: Any, **named: Any) -> Any:
+        return checkpoint(
+            forward, *arguments, use_reentrant=False,
+            context_fn=lambda: (contextlib.nullcontext(), _same_buffers(module)), **named,
+        )  # fmt: skip
+
+    def exactly(*arguments: Any, **named: Any) -> Any:
+        run = recomputed if choice == RECOMPUTE else forward
+        with saved_tensors_hooks(_kept, lambda tensor: tensor):
+            return run(*arguments, **named)
+
+    module.forward = recomputed if choice == RECOMPUTE_PACKED else exactly
+    try:
+        yield
+    finally:
+        del module.forward
+
+
+@contextlib.contextmanager
+def _same_buffers(module: nn.Module) -> Iterator[None]:
+    """Keep buffers as the first forward pass left them: running statistics count a batch once."""
+    kept = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, values in kept:
+            buffer.data.copy_(values)  # not counted as a change: the backward pass may follow
+
+
+def _copied(gradients: Gradients) -> Gradients:
+    return {n: None if g is None else g.detach().clone() for n, g in gradients.items()}
+
+
+def _errors(found: Gradients, exact: Gradients) -> dict[str, tuple[float, float]]:
+    """Return squared error and squared norm of each gradient."""
+    pairs = {}
+    for name, two in exact.items():
+        one = found[name]
+        if one is not None and two is not None:
+            error = float((one.double() - two.double()).square().sum())
+            pairs[name] = error, float(two.double().square().sum())
+    return pairs
+
+
+def _relative(pairs: Mapping[str, tuple[float, float]]) -> float:
+    """Return the error of all gradients together over their norm."""
+    error, norm = (math.sqrt(sum(pair[i] for pair in pairs.values())) for i in (0, 1))
+    return error / max(norm, 1e-300)
+
+
+def _told(chosen: Trial, baseline: Trial, whole: Trial) -> str:
+    counts = {c: list(chosen.plan.choices.values()).count(c)
+              for c in (SAVE, *sorted(LOSSY), RECOMPUTE)}  # fmt: skip
+    what = ", ".join(f"{n} x {c}" for c, n in counts.items() if n) or "all saved"
+    return (
+        f"{what}; {chosen.peak / 2**20:.1f} MiB of live bytes in a step, recomputation alone "
+        f"{baseline.peak / 2**20:.1f}, all saved {whole.peak / 2**20:.1f}; gradient error "
+        f"{chosen.error:.2g}"
+    )

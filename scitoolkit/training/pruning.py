@@ -1,0 +1,114 @@
+"""Training of pruned weights that keeps gradients and optimizer state of the kept entries alone.
+
+The model computes with whole matrices, whose pruned entries are zero. Once a matrix's gradient is
+there its kept entries are copied out and the rest is freed; the exchange and the optimizer see
+vectors of kept entries. What is computed equals, bit for bit, training with whole gradients and
+states whose pruned entries are set to zero, for optimizers that treat each number by itself.
+
+Source: Singh and Bhatele 2023, SAMO, https://arxiv.org/abs/2302.05045.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.training.memory.config import PruningConfig
+
+
+class KeptEntries:
+    """Kept entries of a model's parameters, and their gradients as these become known.
+
+    Args:
+        named: trained parameters with their names; pruned entries are set to zero.
+        config: what to prune.
+
+    Attributes:
+        moved: parameters by the same names, kept entries in a vector, or the parameter itself.
+
+    Raises:
+        ConfigError: nothing is pruned.
+    """
+
+    def __init__(self, named: Sequence[tuple[str, nn.Parameter]], config: PruningConfig) -> None:
+        self._index: dict[str, Tensor] = {}
+        self._pairs: list[tuple[nn.Parameter, nn.Parameter, Tensor]] = []
+        self._told: dict[nn.Parameter, list[Callable[[nn.Parameter], Any]]] = {}
+        self.moved: list[tuple[str, nn.Parameter]] = []
+        for name, parameter in named:
+            index = _kept(parameter, config.share) if parameter.dim() > 1 else None
+            if index is None or len(index) == parameter.numel():
+                self.moved.append((name, parameter))
+                continue
+            kept = nn.Parameter(parameter.detach().flatten()[index])
+            with torch.no_grad():
+                parameter.zero_().view(-1)[index] = kept
+            self._index[name] = index
+            self._pairs.append((parameter, kept, index))
+            self.moved.append((name, kept))
+            self._told[kept] = []
+            parameter.register_post_accumulate_grad_hook(self._reader(kept, index))
+        if not self._pairs:
+            raise ConfigError(
+                "no entry of a matrix is zero",
+                where="training.pruning",
+                fix="training.pruning.share=0.9 to prune the smallest at the start",
+            )
+
+    def watch(self, moved: nn.Parameter, call: Callable[[nn.Parameter], Any]) -> Any:
+        """Call a function whenever a gradient of `moved` is there; return what removes it."""
+        if moved not in self._told:
+            return moved.register_post_accumulate_grad_hook(call)
+        self._told[moved].append(call)
+        return _Removal(self._told[moved], call)
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Copy the kept entries, which the optimizer has changed, into the model."""
+        for parameter, kept, index in self._pairs:
+            parameter.view(-1)[index] = kept
+
+    @torch.no_grad()
+    def reload(self) -> None:
+        """Copy the model's entries, which a checkpoint has changed, into the kept ones."""
+        for parameter, kept, index in self._pairs:
+            kept.copy_(parameter.view(-1)[index])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the places of the kept entries, for checkpoints."""
+        return {f"kept.{name}": index for name, index in self._index.items()}
+
+    def _reader(self, kept: nn.Parameter, index: Tensor) -> Callable[[nn.Parameter], None]:
+        def read(parameter: nn.Parameter) -> None:
+            gradient = parameter.grad
+            assert gradient is not None
+            part = gradient.flatten().index_select(0, index)
+            kept.grad = part if kept.grad is None else kept.grad.add_(part)
+            parameter.grad = None
+            for call in self._told[kept]:
+                call(kept)
+
+        return read
+
+
+class _Removal:
+    def __init__(self, calls: list[Any], call: Any) -> None:
+        self._calls, self._call = calls, call
+
+    def remove(self) -> None:
+        self._calls.remove(self._call)
+
+
+def _kept(parameter: Tensor, share: float | None) -> Tensor | None:
+    """Return the places of the entries that are kept, int32 where they fit."""
+    flat = parameter.detach().reshape(-1)
+    if share is None:
+        places = flat.nonzero()[:, 0]
+    else:
+        count = max(1, round((1 - share) * len(flat)))
+        places = flat.abs().topk(count, sorted=False).indices.sort().values
+    return places.to(torch.int32) if len(flat) < 2**31 else places

@@ -1,0 +1,1 @@
+"""Collectives over the ranks of a job, counted and differentiable, written over one all-to-all."""

@@ -1,0 +1,202 @@
+"""Fields divided among processes: the same losses, gradients, rollouts and bytes as predicted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+from scitoolkit.core.config import load_config
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.emulation.config import DataConfig, EmulationConfig
+from scitoolkit.emulation.data import open_data
+from scitoolkit.emulation.emulator import build
+from scitoolkit.emulation.spatial.slab_training import Slab
+from scitoolkit.emulation.spatial.volume import forward_bytes
+from scitoolkit.emulation.surrogate import load
+from scitoolkit.emulation.task import EmulationTask
+from scitoolkit.emulation.variables import Layout, Variable
+from scitoolkit.io.fields import write_fields
+from scitoolkit.testing.ranks import run_ranks
+from scitoolkit.training.ranks.communicator import Traffic
+
+CELLS = 64
+FIELDS = tuple(Variable(n, ("x", "y"), (CELLS, 8), "", True) for n in "uv")
+FORCE = Variable("f", (), (), "", False)
+LAYOUT = Layout((*FIELDS, FORCE), FIELDS, {"x": CELLS, "y": 8},
+                {"x": list(range(CELLS)), "y": list(range(8))}, "t")  # fmt: skip
+
+
+def config(**sections) -> EmulationConfig:
+    data = {"path": "none.nc", "inputs": ["u", "v", "f"], "outputs": ["u", "v"]}
+    training = {"strategy": "spatial"}
+    return EmulationConfig.model_validate({"data": data, "training": training, **sections})
+
+
+def made(settings: EmulationConfig, layout: Layout = LAYOUT):
+    torch.manual_seed(0)
+    emulator = build(settings, layout).double()
+    for parameter in emulator.parameters():
+        torch.nn.init.normal_(parameter, std=0.15)
+    emulator.advance.out_scale.fill_(0.1)
+    return emulator
+
+
+UNET = {"name": "unet", "widths": [8, 6], "patch": 2}
+CASES = {
+    "unet, transport, coordinates, periodic": {
+        "model": UNET, "boundary": {"x": "circular"}, "transport": {"x": 3, "y": 2},
+        "coordinates": ["x"],
+    },
+    "unet, transport, walls": {"model": UNET, "transport": {"x": 3}},
+    "unet, edges": {"model": UNET, "boundary": {"x": "edge"}},
+    "convnext_unet": {"model": {"name": "convnext_unet", "widths": [6, 8]}},
+    "fno": {"model": {"name": "fno", "width": 6, "modes": [4, 3]}, "boundary": {"x": "circular"}},
+    "fno, walls": {"model": {"name": "fno", "width": 6, "modes": [4, 3]}},
+    "factorised_fno": {"model": {"name": "factorised_fno", "width": 6, "modes": [4]}},
+    "resnet, guards": {
+        "model": {"name": "resnet", "width": 6, "blocks": 1}, "boundary": {"x": "circular"},
+        "guards": [{"name": "spectral_filter"}, {"name": "value_range", "ranges": {"u": [-2, 2]}},
+                   {"name": "fixed_mean", "values": {"v": "kept"}}],
+    },
+    "resnet, elliptic diagnostic": {
+        "model": {"name": "resnet", "width": 6, "blocks": 1},
+        "diagnostic": {"outputs": ["v"], "model": {"name": "elliptic", "modes": [4]}},
+    },
+}  # fmt: skip
+
+
+def outcome(emulator, task, batch):
+    """Return the loss, the gradients, and a rollout of ten steps."""
+    loss, _ = task.loss(batch)
+    loss.backward()
+    gradients = [p.grad for p in emulator.parameters()]
+    state, steps = [batch[n][:, 0] for n in "uvf"], []
+    with torch.no_grad():
+        for _ in range(10):
+            state = [*emulator(*state), state[2]]
+            steps.append(torch.stack(state[:2]))
+    return loss.detach(), gradients, torch.stack(steps)
+
+
+@pytest.mark.parametrize("sections", CASES.values(), ids=list(CASES))
+def test_slabs_equal_the_whole(sections):
+    settings = config(rollout={"steps": 2, "begin": 0}, **sections)
+    weights = torch.rand(CELLS, 8, dtype=torch.float64)
+    batch = {n: torch.randn(2, 3, CELLS, 8, dtype=torch.float64) for n in "uv"}
+    batch["f"] = torch.randn(2, 3, dtype=torch.float64)
+    whole = made(settings)
+    task = EmulationTask(whole, settings.rollout, None, weights)
+    task.weights = weights
+    expected = outcome(whole, task, batch)
+
+    def work(ranks):
+        slab = Slab(settings, LAYOUT, ranks)
+        assert slab.dim == "x"
+        part = slab.emulator(made(settings))
+        own = EmulationTask(part, settings.rollout, None, None)
+        own.weights = slab.on_grid(weights)
+        return outcome(part, own, {n: slab.on_grid(v) if n != "f" else v for n, v in batch.items()})
+
+    for size in (2, 4):
+        found = run_ranks(size, work, Traffic)
+        loss = sum(f[0] for f in found) / size
+        assert float(loss) == pytest.approx(float(expected[0]), rel=1e-12)
+        rollout = torch.cat([f[2] for f in found], 3)
+        torch.testing.assert_close(rollout, expected[2], rtol=1e-10, atol=1e-10)
+        for gradient, *parts in zip(expected[1], *(f[1] for f in found), strict=True):
+            if gradient is not None:
+                atol = 1e-11 * float(gradient.abs().max()) + 1e-15
+                torch.testing.assert_close(sum(parts) / size, gradient, rtol=1e-10, atol=atol)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [UNET, {"name": "convnext_unet", "widths": [4, 6], "blocks": 1}, {"name": "resnet"}],
+    ids=lambda m: m["name"],
+)
+def test_bytes_are_those_of_the_formula(model):
+    settings = config(model=model, boundary={"x": "circular"})
+
+    def work(ranks):
+        slab = Slab(settings, LAYOUT, ranks)
+        part = slab.emulator(made(settings)).float()
+        state = [torch.zeros(3, CELLS // ranks.size, 8)] * 2
+        with torch.no_grad():
+            part(*state, torch.zeros(3))
+        return ranks.traffic.bytes
+
+    predicted = forward_bytes(settings.model, 3, [8], batch=3)
+    assert run_ranks(2, work, Traffic) == [predicted] * 2
+    assert run_ranks(4, work, Traffic) == [predicted] * 4
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"model": {"name": "unet", "widths": [8] * 4}}, "x: slabs of 16 cells, and 32 or more"),
+        ({"model": UNET, "transport": {"x": 17}}, "x: transport reaches 17 cells"),
+        ({"boundary": {"x": "circular"}, "symmetries": {"shift": ["x"]}, "model": UNET},
+         "x: symmetries move cells"),
+        ({"model": UNET, "spatial_dim": "z"}, "'z' is no dim"),
+        ({"model": UNET, "rollout": {"noise": 0.1}}, "the same noise"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_divided_is_refused_by_name(sections, said):
+    def work(ranks):
+        return Slab(config(**sections), LAYOUT, ranks)
+
+    with pytest.raises(ConfigError, match=said):
+        run_ranks(4, work, Traffic)
+
+
+@pytest.mark.multiproc
+def test_two_processes_train_as_one(job, tmp_path):
+    rng = np.random.default_rng(0)
+    t, x = np.arange(30)[:, None, None], np.arange(CELLS)[None, :, None] / CELLS
+    values = sum(np.sin(2 * np.pi * (k * (x - 0.02 * t) + rng.random(6))) / k for k in (1, 2, 3))
+    data = xr.Dataset({"u": (("time", "x", "y"), values.astype("f4"))},
+                      coords={"time": np.arange(30), "x": np.arange(CELLS)})  # fmt: skip
+    section = {"path": str(write_fields(data, tmp_path / "u.nc")), "inputs": ["u"],
+               "outputs": ["u"]}  # fmt: skip
+    path = job(
+        section, boundary={"x": "circular"}, coordinates=["x"], spatial_dim="x",
+        model={"name": "unet", "widths": [4, 6]}, rollout={"steps": 2, "begin": 0.0},
+        symmetries={"mirror": {"y": []}}, split={"train": 22, "validation": 4, "test": 4},
+        training={"strategy": "spatial", "steps": 3, "log_every": 1,
+                  "optimizer": {"name": "sgd", "lr": 0.1}},
+    )  # fmt: skip
+    settings = load_config(EmulationConfig, path)
+    models, losses = [], []
+    for count in (1, 2):
+        root = tmp_path / str(count)
+        strategy = "single" if count == 1 else "spatial"
+        command = [sys.executable, "-m", "scitoolkit", "train", path, f"run.root={root}",
+                   f"training.strategy={strategy}", "--nproc", str(count)]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True)
+        (run,) = (Path(p).parent for p in root.rglob("metrics.jsonl"))
+        models.append(load(run / "model", settings))
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        losses.append([r["value"] for r in rows if r["name"] in ("train/loss", "validation/loss")])
+    assert len(losses[0]) > 3
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for one, two in zip(*(m.state_dict().values() for m in models), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+
+
+def test_a_process_reads_its_slab_alone(tmp_path):
+    values = np.random.default_rng(0).normal(size=(6, 512, 128)).astype("f4")
+    path = write_fields(xr.Dataset({"u": (("time", "x", "y"), values)}), tmp_path / "u.nc")
+    data = open_data(DataConfig(path=path, inputs=["u"], outputs=["u"]))
+    source = data.source(np.arange(5), [0, 1], box={"x": slice(128, 256)})
+    counters = [c for rows in source.sets.values() for c in rows.counters()]
+    before = sum(c.nbytes for c in counters)
+    batch = source.read(np.array([1, 3]))
+    assert np.array_equal(batch["u"], np.stack([values[[1, 2], 128:256], values[[3, 4], 128:256]]))
+    assert sum(c.nbytes for c in counters) - before <= 4 * values[0].nbytes / 4
