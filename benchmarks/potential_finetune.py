@@ -113,7 +113,8 @@ def run() -> dict:
         theirs = peer(folder, model)
         least = theirs["force_rmse_mev_per_angstrom"]
         for steps in SHORTER:
-            tuned.setdefault(steps, ours(folder, settings, "acac_mace", steps))
+            if steps not in tuned:
+                tuned[steps] = ours(folder, settings, "acac_mace", steps)
             if tuned[steps]["error"] <= least:
                 break
         reached = [each["seconds"] for each in tuned.values() if each["error"] <= least]
