@@ -16,6 +16,7 @@ from types import ModuleType
 
 sys.path.insert(0, str(Path(__file__).parent))
 import _ablation_table
+import _batch_table
 import _exchange_table
 import _memory_table
 import _products_table
@@ -32,6 +33,7 @@ from _stored import ROOT, between
 TABLES = (
     _products_table, _ablation_table, _sizes_table, _readers_table, _second_order_table,
     _rivals_table, _exchange_table, _s_step_table, _speed_table, _memory_table, _wire_table,
+    _batch_table,
     _quantities_table,
 )  # fmt: skip
 RESULTS = ROOT / "benchmarks" / "results"
@@ -409,6 +411,12 @@ ROWS = {
         "`sdp4bit` {bytes_ratio_sdp4bit:.2f} ({bytes_ratio_between_nodes:.2f} between nodes), "
         "`error_bounded` {bytes_ratio_error_bounded:.2f}, loss {loss_difference_percent:+.1f} %",
         "naive 4 bits: loss {naive_loss_difference_percent:+.1f} %",
+    ),
+    "large_batch": (
+        "Loss at 4 and 16 times the batch with LAMB and LEGW, nothing tuned again",
+        "three functions without noise, {epochs} epochs, {seeds} seeds",
+        "{loss_difference_4x_percent:+.0f} % and {loss_difference_16x_percent:+.0f} %",
+        "once the batch: 0",
     ),
     "trainer_overhead": (
         "Trainer overhead a step",

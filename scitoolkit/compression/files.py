@@ -79,6 +79,11 @@ class FilePlan:
     shape: tuple[int, ...] | None = None
     container: Literal["stream", "filter"] = "stream"
 
+    def __post_init__(self) -> None:
+        """Refuse a plan that bounds nothing."""
+        if self.bound is None and not self.quantities and not any(self.variables.values()):
+            raise ConfigError("no bound and no quantity", fix="bound: {mode: rel, value: 1e-3}")
+
 
 def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> list[dict[str, Any]]:
     """Write a compressed file and return one record a variable: name, bytes, ratio, max error.

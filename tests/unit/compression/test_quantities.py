@@ -151,3 +151,8 @@ def test_a_job_takes_quantities(tmp_path):
     }))  # fmt: skip
     job, checked = api.load(config)
     assert len(job.check(checked)["variables"]) == 3
+
+
+def test_a_plan_without_any_bound_is_refused():
+    with pytest.raises(ConfigError, match="no bound and no quantity"):
+        FilePlan(None, {"t": None}, Options())

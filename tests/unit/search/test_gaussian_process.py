@@ -227,13 +227,15 @@ def test_a_limit_that_only_the_trial_tells_is_learnt(strategy):
     def evaluate(c):
         return {"objective": (c["x"] - 0.9) ** 2 + (c["y"] - 0.9) ** 2, "memory": c["x"] + c["y"]}
 
-    limit = Objective("memory", limit=1.0, constraint=True)
-    search = Search({"x": real(0, 1), "y": real(0, 1)}, evaluate, strategy=strategy(),
-                    objectives=["objective", limit])  # fmt: skip
-    history = search.run(trials=40)
-    best = history.best
-    assert best.metrics["memory"] <= 1.0
-    assert best.values == (best.metrics["objective"],)
-    assert best.values[0] < (0.335 if strategy is GaussianProcessSearch else 0.4)
-    late = [t for t in history.done if t.id >= 20]
-    assert sum(t.violation == 0 for t in late) >= len(late) / 3
+    limit, found = Objective("memory", limit=1.0, constraint=True), []
+    for seed in range(3):
+        search = Search({"x": real(0, 1), "y": real(0, 1)}, evaluate, strategy=strategy(),
+                        objectives=["objective", limit], seed=seed)  # fmt: skip
+        history = search.run(trials=40)
+        best = history.best
+        assert best.metrics["memory"] <= 1.0
+        assert best.values == (best.metrics["objective"],)
+        late = [t for t in history.done if t.id >= 20]
+        assert sum(t.violation == 0 for t in late) >= len(late) / 3
+        found.append(best.values[0])
+    assert np.median(found) < (0.33 if strategy is GaussianProcessSearch else 0.4)

@@ -24,6 +24,8 @@ from scitoolkit.search.strategies.gaussian_process.embedding import Array, Embed
 from scitoolkit.search.strategies.gaussian_process.process import GaussianProcess
 from scitoolkit.search.trial import Trial
 
+GLOBAL_EVERY = 4
+"""One proposal in so many is looked for anywhere, the others in the trust region."""
 _LARGEST = 1e100
 _CHECKED = 64
 _FEWEST = 3
@@ -35,7 +37,7 @@ _POPULATION, _TOURNAMENT = 50, 10
 
 
 class GaussianProcessSearch(Strategy):
-    """Bayesian optimisation: expected improvement, anywhere and in a trust region in turn.
+    """Bayesian optimisation: expected improvement in a trust region, at times anywhere.
 
     Nothing is kept between proposals but the trials themselves: the process is fitted from a
     fixed start and the trust region is recounted, so a replay fits nothing and a resumed search
@@ -131,7 +133,7 @@ class GaussianProcessSearch(Strategy):
         running = [n for n in self.issued if n not in self.results]
         process.add(self.embedding.features(self._rows(running)))
         best = int(np.argmin(losses))
-        local = self.count % 2 > 0
+        local = self.count % GLOBAL_EVERY > 0
         region = whole(self.embedding)
         if local:
             side = region_side(losses, int(self.embedding.free.sum()), self.num_start)
