@@ -26,6 +26,7 @@ from scitoolkit.core.processes import current_rank
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.runs import discard_failed_start, open_run
+from scitoolkit.core.traced import Traceable
 
 log: Logger = get_logger(__name__)
 input_formats: Kind[Callable[[Mapping[str, Any]], dict[str, Any] | None]] = Kind(
@@ -254,16 +255,28 @@ def export(
 
     Args:
         directory: a run directory, `surrogates/NAME`, or NAME of a shipped surrogate.
-        output: of an emulator a file whose suffix says which kind, `.pt2` or `.onnx`; of a
-            potential the folder of a C library.
-        options: `key=value` options of the domain, as `precision=float32`.
+        output: `.c` or `.so` for C and Fortran; of an emulator also `.pt2` or `.onnx`; of a
+            potential the folder of its C library.
+        options: `key=value` options: of `scitoolkit.deploy.ExportConfig`, or of the domain.
 
     Raises:
         ConfigError: the domain of this surrogate writes no such files.
     """
     job, path = _job_of(directory)
+    if Path(output).suffix in (".c", ".so"):
+        if not isinstance(job, Traceable):
+            raise ConfigError("a surrogate of this domain is no function of arrays",
+                              where=str(path), fix=f"a folder: -o {Path(output).stem}")  # fmt: skip
+        from scitoolkit.deploy.export import ExportConfig
+        from scitoolkit.deploy.export import export as export_to_c
+
+        config = read_document(None, options).validate(ExportConfig)
+        return export_to_c(job.traced(path), Path(output), config)
     if not isinstance(job, Exporter):
-        raise ConfigError("a surrogate of this kind cannot be exported", where=str(path))
+        raise ConfigError(
+            "a surrogate of this kind cannot be exported in this form", where=str(output),
+            allowed=".c, .so", fix="-o model.c",
+        )  # fmt: skip
     return job.export(path, Path(output), read_document(None, options).validate(job.export_options))
 
 

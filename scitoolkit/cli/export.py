@@ -17,7 +17,7 @@ def command(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or surrogates/NAME.")],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="model.pt2, model.onnx, or a folder."),
+        typer.Option("--output", "-o", help="model.c, .so, .pt2, .onnx, or a folder."),
     ],
     options_given: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the domain.")
@@ -26,7 +26,7 @@ def command(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Write a model for solvers, and check it: compiled (.pt2), ONNX, or a C library."""
+    """Write a model for solvers, and check it: C and Fortran, compiled (.pt2), or ONNX."""
     from scitoolkit import api
 
     setup_logging(verbose=verbose)
@@ -37,7 +37,8 @@ def command(
         return
     for kind in ("inputs", "outputs"):
         for entry in found.get(kind, ()):
-            dims = ", ".join(f"{d} {n}" for d, n in zip(entry["dims"], entry["shape"], strict=True))
+            sizes = zip(entry["dims"], entry["shape"], strict=True)
+            dims = ", ".join(f"{d} {n}" if n > 0 else d for d, n in sizes)
             print(f"{kind[:-1]:<7} {entry['name']:<10} ({dims}) float32 {entry['units']}".rstrip())
     print(f"checked: differs from the surrogate by {found['largest_difference']:.1g}")
     print(found["path"])

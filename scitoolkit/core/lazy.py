@@ -54,3 +54,19 @@ def public_dir(module: Mapping[str, Any]) -> Callable[[], list[str]]:
         module: the module's `globals()`, with `__all__`.
     """
     return lambda: sorted({*module["__all__"], *(n for n in module if n.startswith("__"))})
+
+
+class LazyModule:
+    """A module that is imported when one of its attributes is first asked for.
+
+    Example:
+        >>> LazyModule("math").sqrt(4.0)
+        2.0
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the module."""
+        return getattr(importlib.import_module(self._name), name)

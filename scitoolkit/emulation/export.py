@@ -55,7 +55,7 @@ def export(emulator: Emulator, path: Path, batch: int = 1) -> dict[str, Any]:
     write = _write_package if path.suffix == ".pt2" else _write_onnx
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        call = write(_Plain(emulator), example, path, describe(emulator, batch))
+        call = write(PlainEmulator(emulator), example, path, describe(emulator, batch))
         difference = _compare(emulator, call, batch)
     if not difference <= TOLERANCE:
         path.unlink(missing_ok=True)
@@ -100,7 +100,7 @@ def example_inputs(emulator: Emulator, batch: int, seed: int = 0) -> tuple[Tenso
     return tuple(out)
 
 
-class _Plain(nn.Module):
+class PlainEmulator(nn.Module):
     """The emulator with tensors only in its signature."""
 
     def __init__(self, emulator: Emulator) -> None:

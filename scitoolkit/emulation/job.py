@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, PipelineJob
+from scitoolkit.core.traced import TracedFunction
 from scitoolkit.emulation.config import EmulationConfig, ExportOptions
 from scitoolkit.training import TrainingJob
 
@@ -37,6 +38,12 @@ class EmulationJob(PipelineJob, TrainingJob):
         from scitoolkit.emulation import pipeline
 
         return pipeline.export(directory, output, options.batch)
+
+    def traced(self, directory: Path) -> Sequence[TracedFunction]:
+        """Return the surrogate as functions of arrays, which `deploy` writes as C."""
+        from scitoolkit.emulation.traced import traced
+
+        return traced(directory)
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the whole model folder; a repetition on another processor ends elsewhere."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from scitoolkit.core.job import CHAOTIC, Artifacts, PipelineJob
+from scitoolkit.core.traced import TracedFunction
 from scitoolkit.graphs.mesh_config import MeshConfig
 from scitoolkit.training import TrainingJob
 
@@ -15,6 +17,12 @@ class MeshJob(PipelineJob, TrainingJob):
 
     config_class: ClassVar[type[MeshConfig]] = MeshConfig
     pipeline_name: ClassVar[str] = "scitoolkit.graphs.mesh_pipeline"
+
+    def traced(self, directory: Path) -> Sequence[TracedFunction]:
+        """Return the scheme's coefficients and its step, which `deploy` writes as C."""
+        from scitoolkit.graphs import mesh_pipeline
+
+        return mesh_pipeline.traced(directory)
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the whole model folder; a repetition on another processor ends elsewhere."""

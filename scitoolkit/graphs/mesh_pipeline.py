@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Figure, Lines, Results, Series, Table, Verdict
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.graphs import mesh_baselines, sharing
+from scitoolkit.core.traced import TracedFunction
+from scitoolkit.graphs import mesh_baselines, mesh_traced, sharing
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.mesh_config import MeshConfig
 from scitoolkit.graphs.mesh_data import MeshSet, read_meshes
@@ -136,10 +137,22 @@ def _task(config: MeshConfig, meshes: MeshSet, train: np.ndarray) -> MeshDynamic
     )
 
 
-def _alone(config: MeshConfig, folder: ModelFolder, meshes: MeshSet) -> MeshDynamics:
-    """The trained network on some meshes, on one process."""
+def traced(directory: Path) -> Sequence[TracedFunction]:
+    """Return the functions of a trained scheme; see `mesh_traced`."""
+    folder = ModelFolder(directory)
+    config = folder.config(MeshConfig)
+    return mesh_traced.traced(_trained(config, folder), config)
+
+
+def _trained(config: MeshConfig, folder: ModelFolder) -> MeshTransport:
     model = _model(config).eval()
     model.load_state_dict(folder.load_weights())
+    return model
+
+
+def _alone(config: MeshConfig, folder: ModelFolder, meshes: MeshSet) -> MeshDynamics:
+    """The trained network on some meshes, on one process."""
+    model = _trained(config, folder)
     owner = np.zeros(meshes.graph.num_nodes, np.int64)
     return MeshDynamics(model, meshes, GraphPart(meshes.graph, owner, Grid(1), SingleProcess()))
 

@@ -101,7 +101,7 @@ class MeshDynamics:
         self._tracer = torch.from_numpy(meshes.tracer[:, :, own])
         self._velocity = torch.from_numpy(meshes.velocity[:, own])
         self._flag = torch.from_numpy(meshes.graph.features[own])
-        self._edges = _edge_features(meshes, part)
+        self._edges = edge_features(meshes, part)
 
     def coefficients(self, flows: Tensor, turn: Tensor | None = None) -> Tensor:
         """Return the scheme of some trajectories' flows, shape (stages, E_own, K).
@@ -166,7 +166,7 @@ def _random_turn(random: np.random.Generator) -> Tensor:
     return torch.tensor([[cosine, sine], [-mirror * sine, mirror * cosine]], dtype=torch.float32)
 
 
-def _edge_features(meshes: MeshSet, part: GraphPart) -> Tensor:
+def edge_features(meshes: MeshSet, part: GraphPart) -> Tensor:
     """Offset and length of each edge into own nodes, in mean edges, shape (E_own, 3)."""
     own = torch.from_numpy(meshes.positions)[part.nodes]
     source, target = part.edge_index

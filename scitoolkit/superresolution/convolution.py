@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -93,7 +94,7 @@ def resample_matrix(size: int, factor: int, periodic: bool, cubic: bool = False)
                 [0.0000, 1.0000]])
     """
     count = size * factor if periodic else (size - 1) * factor + 1
-    out = torch.zeros(count, size, dtype=torch.float64)
+    out = np.zeros((count, size))  # numpy: a tracer would record every entry
     for row in range(count):
         cell, step = divmod(row, factor)
         s = step / factor
@@ -105,10 +106,10 @@ def resample_matrix(size: int, factor: int, periodic: bool, cubic: bool = False)
             }  # fmt: skip
         for offset, weight in taps.items():
             _add_tap(out[row], cell + offset, weight, periodic)
-    return out.float()
+    return torch.from_numpy(out.astype(np.float32))
 
 
-def _add_tap(row: Tensor, node: int, weight: float, periodic: bool) -> None:
+def _add_tap(row: np.ndarray, node: int, weight: float, periodic: bool) -> None:
     size = len(row)
     if weight == 0:
         return

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, PipelineJob
+from scitoolkit.core.traced import TracedFunction
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.training import TrainingJob
 
@@ -26,6 +27,12 @@ class SuperresolutionJob(PipelineJob, TrainingJob):
         from scitoolkit.superresolution import pipeline
 
         return [*super().validate(config), *pipeline.validate(config)]
+
+    def traced(self, directory: Path) -> Sequence[TracedFunction]:
+        """Return the surrogate as functions of arrays, which `deploy` writes as C."""
+        from scitoolkit.superresolution.traced import traced
+
+        return traced(directory)
 
     def artifacts(self, directory: Path) -> Artifacts:
         """Return the whole model folder; a repetition on another processor ends elsewhere."""

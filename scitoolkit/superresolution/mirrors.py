@@ -8,7 +8,7 @@ exactly symmetric, and its error is smaller, since the errors of the reflections
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -68,6 +68,7 @@ class Encoded:
         low: (B, fields, n...), physical units.
         nodes: per dim, (B, n) coordinates.
         chosen: from `reflections`.
+        encode: from mirrored fields and nodes to latent grids; the model's unless given.
     """
 
     def __init__(
@@ -76,8 +77,10 @@ class Encoded:
         low: Tensor,
         nodes: Sequence[Tensor],
         chosen: Sequence[Reflection],
+        encode: Callable[[Tensor, Sequence[Tensor]], LatentGrid] | None = None,
     ) -> None:
         self.model = model
+        encode = encode or model.encode
         self.parts: list[tuple[Reflection, LatentGrid, dict[int, Tensor]]] = []
         for image in chosen:
             values, places = low, list(nodes)
@@ -91,7 +94,7 @@ class Encoded:
                     sums[axis] = _ends(model, places[axis], axis)
                     places[axis] = (sums[axis] - places[axis]).flip(1)
             signs = low.new_tensor(image.signs).view(1, -1, *[1] * len(nodes))
-            self.parts.append((image, model.encode(values * signs, places), sums))
+            self.parts.append((image, encode(values * signs, places), sums))
 
     def query(self, points: Tensor, plan: taylor.Plan | None = None) -> Tensor:
         """Return (streams, B, N, fields), as `MeshfreeFlowNet.query` does, averaged."""

@@ -96,17 +96,22 @@ class MeshfreeFlowNet(nn.Module):
         scaled = (low - self.mean.view(shape)) / self.std.view(shape)
         inputs = torch.cat([scaled, *self._coordinate_channels(scaled, nodes)], 1)
         vectors = self.encoder(inputs)
-        fine = tuple(nodes)
         periodic = [p is not None for p in self.periods]
         values = scaled
+        for factors in self.encoder.factors:
+            values = resample(values, factors, periodic, cubic=True)
+        if not self.interpolate:
+            values = torch.zeros_like(values)
+        return LatentGrid(torch.cat([vectors, values], 1), self.fine_nodes(nodes))
+
+    def fine_nodes(self, nodes: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return the coordinates of the latent grid for those of the low-resolution nodes."""
+        fine = tuple(nodes)
         for factors in self.encoder.factors:
             fine = tuple(
                 refine_nodes(n, f, p) for n, f, p in zip(fine, factors, self.periods, strict=True)
             )
-            values = resample(values, factors, periodic, cubic=True)
-        if not self.interpolate:
-            values = torch.zeros_like(values)
-        return LatentGrid(torch.cat([vectors, values], 1), fine)
+        return fine
 
     def _coordinate_channels(self, x: Tensor, nodes: Sequence[Tensor]) -> list[Tensor]:
         """Return, for every dim with an extent, its coordinate scaled to [-1, 1]."""

@@ -6,7 +6,9 @@ trainer opens and calls it on rank 0 only. Optional packages are imported in `op
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from scitoolkit.core.config import Config
@@ -63,6 +65,36 @@ class MetricsFile:
 
     def close(self) -> None:
         """Nothing is open between writes."""
+
+
+class Table(LoggerConfig):
+    """A table that spreadsheets read, `metrics.csv` of the run: step, name, value."""
+
+    name: Literal["csv"] = "csv"
+
+    def open(self, run: RunDirectory) -> Logger:
+        """Return a writer that appends to the table."""
+        return _Rows(run.path / "metrics.csv")
+
+
+class _Rows:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        if not path.exists():
+            self._append([("step", "name", "value")])
+
+    def write(self, values: Mapping[str, float], step: int) -> None:
+        self._append([(step, name, float(value)) for name, value in values.items()])
+
+    def close(self) -> None:
+        """Nothing is open between writes."""
+
+    def _append(self, rows: Sequence[tuple[object, ...]]) -> None:
+        try:
+            with self._path.open("a", newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerows(rows)
+        except OSError as error:
+            raise disk_error(error, self._path) from None
 
 
 class TensorBoard(LoggerConfig):

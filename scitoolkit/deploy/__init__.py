@@ -1,0 +1,19 @@
+"""Trained surrogates for solvers: one C file, called from C, Fortran or Python without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scitoolkit.core.lazy import lazy_names, public_dir
+
+if TYPE_CHECKING:
+    from scitoolkit.deploy.config import ExportConfig as ExportConfig
+    from scitoolkit.deploy.kinds import Lowering as Lowering
+    from scitoolkit.deploy.library import CompiledSurrogate as CompiledSurrogate
+
+_HOMES = {"CompiledSurrogate": "library", "ExportConfig": "config", "Lowering": "kinds"}
+__all__ = ["CompiledSurrogate", "ExportConfig", "Lowering"]
+
+__getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
+__dir__: Callable[[], list[str]] = public_dir(globals())

@@ -1,0 +1,156 @@
+"""The program that lowerings write: statements of C, buffers, and who reads what when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scitoolkit.core.lazy import LazyModule
+from scitoolkit.deploy import loops
+from scitoolkit.deploy.values import (
+    C_TYPES,
+    Buffer,
+    Expr,
+    Value,
+    View,
+    contiguous,
+    memory_order,
+    numel,
+    ordered,
+)
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")  # listing the lowerings needs none
+
+ALIGN = 64
+
+
+@dataclass
+class Target:
+    """What the generated source is tuned for.
+
+    Attributes:
+        lanes: float32 numbers of a vector register.
+        registers: vector registers.
+    """
+
+    lanes: int = 16
+    registers: int = 32
+
+    def width(self, dtype: str) -> int:
+        """Return the numbers of a dtype in a register."""
+        return self.lanes // 2 if dtype == "float64" else self.lanes
+
+
+@dataclass
+class Builder:
+    """Statements, buffers and constants of one function.
+
+    Attributes:
+        target: processor.
+        prefix: of the names of constants and tables, which all functions of a file share.
+        statements: (C text, buffers read or written), in order.
+        tiles: kernels of products that the text calls: (dtype, rows, vectors).
+        work: multiplications and additions of products, an estimate of the time of a call.
+    """
+
+    target: Target
+    prefix: str = ""
+    statements: list[tuple[str, set[Buffer]]] = field(default_factory=list)
+    tiles: set[tuple[str, int, int]] = field(default_factory=set)
+    work: int = 0
+    constants: dict[bytes, Buffer] = field(default_factory=dict)
+    tables: dict[tuple[int, ...], str] = field(default_factory=dict)
+    workspace: list[Buffer] = field(default_factory=list)
+
+    def emit(self, text: str, *touched: View) -> None:
+        """Add a statement that reads or writes some views."""
+        self.statements.append((text, {view.buffer for view in touched}))
+
+    def buffer(self, size: int, dtype: str) -> Buffer:
+        """Return new workspace."""
+        made = Buffer(f"b{len(self.workspace)}", size, dtype, "workspace")
+        self.workspace.append(made)
+        return made
+
+    def new(
+        self, shape: Sequence[int], dtype: str, order: Sequence[int] = (), pad: int = 0
+    ) -> View:
+        """Return new workspace of a shape, its dims in memory in an order."""
+        order = order or range(len(shape))
+        inner = pad or (shape[order[-1]] if shape else 1)
+        size = numel(shape) // max(1, shape[order[-1]] if shape else 1) * inner
+        return ordered(self.buffer(size, dtype), shape, order, pad)
+
+    def constant(self, values: torch.Tensor | np.ndarray) -> View:
+        """Return a view of a constant; equal constants share memory."""
+        array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
+        if array.dtype == bool:
+            array = array.astype(np.int64)
+        kept = tuple(0 if s == 0 else slice(None) for s in array.strides)
+        dense = np.ascontiguousarray(array[kept]) if 0 in array.strides else array
+        dense = np.ascontiguousarray(dense)
+        key = dense.dtype.str.encode() + dense.tobytes()
+        if key not in self.constants:
+            name = f"{self.prefix}c{len(self.constants)}"
+            self.constants[key] = Buffer(name, dense.size, str(dense.dtype), "constant", dense)
+        view = contiguous(self.constants[key], dense.shape)
+        strides = iter(view.strides)
+        return View(view.buffer, tuple(array.shape),
+                    tuple(0 if s == 0 else next(strides) for s in array.strides))  # fmt: skip
+
+    def table(self, entries: tuple[int, ...]) -> str:
+        """Return the name of a constant array of offsets."""
+        return self.tables.setdefault(entries, f"{self.prefix}t{len(self.tables)}")
+
+    def value(self, given: Value | torch.Tensor) -> Value:
+        """Return a value as it is, a constant tensor as a view."""
+        return self.constant(given) if isinstance(given, torch.Tensor) else given
+
+    def view(self, given: Value | torch.Tensor) -> View:
+        """Return a value in memory."""
+        found = self.value(given)
+        return self.store(found) if isinstance(found, Expr) else found
+
+    def dense(self, given: Value | torch.Tensor) -> View:
+        """Return a value in memory, in C order."""
+        found = self.view(given)
+        if found.strides == contiguous(found.buffer, found.shape).strides:
+            return found
+        return self.store(found, self.new(found.shape, found.dtype))
+
+    def store(self, value: Value, into: View | None = None) -> View:
+        """Compute a value, into new memory in the order of its largest argument unless given."""
+        if into is None:
+            into = self.new(value.shape, value.dtype, _order(value))
+        text, touched = loops.nest(value, into, self.table)
+        self.emit(text, into, *touched)
+        return into
+
+
+def _order(value: Value) -> list[int]:
+    """Return the memory order of the largest view in an expression."""
+    largest: View | None = None
+    for leaf in _leaves(value):
+        if leaf.buffer.kind != "constant" and 0 not in leaf.strides and (
+            largest is None or leaf.buffer.size > largest.buffer.size
+        ):  # fmt: skip
+            largest = leaf
+    return list(range(len(value.shape))) if largest is None else memory_order(largest)
+
+
+def _leaves(value: Value, shape: tuple[int, ...] | None = None) -> list[View]:
+    shape = shape or value.shape
+    if isinstance(value, View):
+        return [value] if value.shape == shape else []
+    return [leaf for arg in value.args for leaf in _leaves(arg, shape)]
+
+
+def c_type(dtype: str) -> str:
+    """Return the C type of a dtype."""
+    return C_TYPES[dtype]

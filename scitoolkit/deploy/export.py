@@ -1,0 +1,172 @@
+"""Export of a surrogate to C: written, compiled, called and compared before it has its name."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from scitoolkit.core.errors import BackendError, NumericalError
+from scitoolkit.core.run_directory import write_atomic
+from scitoolkit.core.traced import TracedFunction
+from scitoolkit.deploy.builder import Target
+from scitoolkit.deploy.config import ExportConfig
+from scitoolkit.deploy.library import CompiledSurrogate
+from scitoolkit.deploy.source import FLAGS, Source, generate
+from scitoolkit.ops.codegen import find_compiler
+
+SUFFIXES = (".c", ".so")
+SAMPLES = 3
+"""Samples of the comparison: a block's rest is among them."""
+
+
+def export(
+    functions: Sequence[TracedFunction], path: Path, config: ExportConfig | None = None
+) -> Mapping[str, Any]:
+    """Write functions as `.c` or `.so` with a C header and a Fortran module beside it.
+
+    Args:
+        functions: of a surrogate; see `Traceable`.
+        path: file to write; its stem is the name of the C functions.
+        config: options.
+
+    Returns:
+        `path`, `inputs` and `outputs` of the first function, `largest_difference` from the
+        modules, `functions`.
+
+    Raises:
+        ConfigError: an operator that cannot be exported, by name.
+        BackendError: no compiler.
+        NumericalError: what was written differs from the surrogate.
+
+    Example:
+        >>> import tempfile
+        >>> from scitoolkit.core.traced import ArraySpec
+        >>> spec = ArraySpec("x", ("feature",), (3,), low=-4.0, high=4.0)
+        >>> layer = TracedFunction(torch.nn.Linear(3, 3), [spec], [spec])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found = export([layer], Path(folder) / "layer.so")
+        ...     (y,), status = CompiledSurrogate(found["path"])(np.zeros((2, 3), np.float32))
+        >>> y.shape, status.tolist()
+        ((2, 3), [0, 0])
+    """
+    config = config or ExportConfig()
+    path, name = Path(path), Path(path).stem
+    source = generate(name, functions, _target(config))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
+        library = Path(scratch) / f"{name}.so"
+        compile_source(source, library)
+        difference = _compare(functions, CompiledSurrogate(library))
+        if not difference <= config.tolerance:
+            raise NumericalError(
+                f"the C code differs from the surrogate by {difference:.2g}", where=str(path),
+                allowed=f"tolerance={config.tolerance:g}",
+            )  # fmt: skip
+        made = library.read_bytes()
+    if path.suffix == ".c":
+        write_atomic(path, source.code)
+    else:
+        write_atomic(path, made)
+    write_atomic(path.with_suffix(".h"), source.header)
+    write_atomic(path.with_suffix(".f90"), source.module)
+    first = source.about["functions"][0]
+    return {
+        "path": str(path), "inputs": first["inputs"], "outputs": first["outputs"],
+        "functions": source.about["functions"], "largest_difference": difference,
+    }  # fmt: skip
+
+
+def compile_source(source: Source, library: Path) -> None:
+    """Compile an export into a shared library for this machine.
+
+    Raises:
+        BackendError: no compiler, or one that fails.
+    """
+    code = library.with_suffix(".c")
+    code.write_text(source.code, encoding="utf-8")
+    command = [
+        *shlex.split(find_compiler()),
+        *FLAGS,
+        *_native(),
+        "-shared",
+        str(code),
+        "-o",
+        str(library),
+        "-lm",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if "error" in line]
+        raise BackendError(
+            f"the compiler refused an exported surrogate: {(errors or [done.stderr[-300:]])[0]}",
+            fix="set CC to gcc >= 11 or clang >= 14 with OpenMP",
+        )
+
+
+def _native() -> list[str]:
+    return (
+        ["-march=native", "-mprefer-vector-width=512"]
+        if _macros().get("__x86_64__")
+        else ["-march=native"]
+    )
+
+
+def _macros() -> dict[str, str]:
+    command = [*shlex.split(find_compiler()), "-march=native", "-dM", "-E", "-x", "c", "/dev/null"]
+    text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return {
+        part[1]: part[-1] for part in (line.split() for line in text.splitlines()) if len(part) > 1
+    }
+
+
+def _target(config: ExportConfig) -> Target:
+    macros = _macros()
+    bits = config.vectors or (
+        512 if "__AVX512F__" in macros else 256 if "__AVX2__" in macros else 128
+    )
+    return Target(bits // 32, 32 if bits == 512 or "__aarch64__" in macros else 16)
+
+
+def _compare(functions: Sequence[TracedFunction], library: CompiledSurrogate) -> float:
+    """Return the largest difference from the modules, relative to each output's largest value."""
+    worst = 0.0
+    for function in functions:
+        given = examples(function)
+        with torch.no_grad():
+            wanted = [
+                function.module(*(torch.from_numpy(a if s.shared else a[k : k + 1])
+                                  for a, s in zip(given, function.inputs, strict=True)))
+                for k in range(SAMPLES)
+            ]  # fmt: skip
+        found, _ = library(*given, function=function.name)
+        for place, result in enumerate(found):
+            own = torch.cat(
+                [w if isinstance(w, torch.Tensor) else w[place] for w in wanted]
+            ).numpy()
+            scale = max(float(np.abs(own).max()), 1e-30)
+            worst = max(worst, float(np.abs(own - result).max()) / scale)
+    return worst
+
+
+def examples(function: TracedFunction, samples: int = SAMPLES, seed: int = 0) -> list[np.ndarray]:
+    """Return inputs of a function: its examples in turn, or numbers from the middle of the box."""
+    generator = np.random.default_rng(seed)
+    out = []
+    for place, spec in enumerate(function.inputs):
+        shape = spec.shape if spec.shared else (samples, *spec.shape)
+        if function.examples:
+            given = np.asarray(function.examples[place], np.float32)
+            values: np.ndarray = given if spec.shared else given[np.arange(samples) % len(given)]
+        elif spec.low is None or spec.high is None:
+            values = generator.normal(size=shape)
+        else:
+            values = spec.low + (spec.high - spec.low) * generator.uniform(0.3, 0.7, shape)
+        out.append(np.ascontiguousarray(values, np.float32).reshape(shape))
+    return out

@@ -1,0 +1,70 @@
+/* Elementary functions without branches, which compilers turn into vector code. */
+/* NaN in the first argument stays. */
+#define stk_max(a, b) ((a) < (b) ? (b) : (a))
+#define stk_min(a, b) ((a) > (b) ? (b) : (a))
+static inline float stk_exp_float(float x) {
+  /* Cephes: 2^n e^r, |r| <= ln(2)/2; below -87.3 it is 2^-126, above 88.3 near the largest number. */
+  const float c = stk_min(stk_max(x, -87.3f), 88.3f);
+  const float n = rintf(c * 1.44269504f);
+  const float r = c - n * 0.693359375f + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  union { int32_t i; float f; } scale = {.i = ((int32_t)n + 127) * 8388608};
+  return (p * r * r + r + 1) * scale.f;
+}
+static inline float stk_tanh_float(float x) {
+  /* A rational function of odd degree 13 over even degree 6, as Eigen's. */
+  const float c = stk_min(stk_max(x, -7.90531111f), 7.90531111f), s = c * c;
+  float p = -2.76076847742355e-16f;
+  p = p * s + 2.00018790482477e-13f;
+  p = p * s - 8.60467152213735e-11f;
+  p = p * s + 5.12229709037114e-08f;
+  p = p * s + 1.48572235717979e-05f;
+  p = p * s + 6.37261928875436e-04f;
+  p = p * s + 4.89352455891786e-03f;
+  float q = 1.19825839466702e-06f;
+  q = q * s + 1.18534705686654e-04f;
+  q = q * s + 2.26843463243900e-03f;
+  q = q * s + 4.89352518554385e-03f;
+  return c * p / q;
+}
+static inline float stk_erf_float(float x) {
+  /* A rational function of odd degree 13 over even degree 8, as Eigen's. */
+  const float c = stk_min(stk_max(x, -4.0f), 4.0f), s = c * c;
+  float p = -2.72614225801306e-10f;
+  p = p * s + 2.77068142495902e-08f;
+  p = p * s - 2.10102402082508e-06f;
+  p = p * s - 5.69250639462346e-05f;
+  p = p * s - 7.34990630326855e-04f;
+  p = p * s - 2.95459980854025e-03f;
+  p = p * s - 1.60960333262415e-02f;
+  float q = -1.45660718464996e-05f;
+  q = q * s - 2.13374055278905e-04f;
+  q = q * s - 1.68282697438203e-03f;
+  q = q * s - 7.37332916720468e-03f;
+  q = q * s - 1.42647390514189e-02f;
+  return c * p / q;
+}
+static inline float stk_sigmoid_float(float x) { return 1 / (1 + stk_exp_float(-x)); }
+static inline float stk_gelu_float(float x) { return 0.5f * x * (1 + stk_erf_float(x * 0.70710678f)); }
+static inline float stk_gelu_tanh_float(float x) {
+  return x * stk_sigmoid_float(1.59576912f * (x + 0.044715f * x * x * x));
+}
+static inline double stk_sigmoid_double(double x) { return 1 / (1 + exp(-x)); }
+static inline double stk_gelu_double(double x) { return 0.5 * x * (1 + erf(x * 0.70710678118654752)); }
+static inline double stk_gelu_tanh_double(double x) {
+  return x * stk_sigmoid_double(1.5957691216057308 * (x + 0.044715 * x * x * x));
+}
+#define stk_exp(x) _Generic((x), float: stk_exp_float, default: exp)(x)
+#define stk_tanh(x) _Generic((x), float: stk_tanh_float, default: tanh)(x)
+#define stk_erf(x) _Generic((x), float: stk_erf_float, default: erf)(x)
+#define stk_sigmoid(x) _Generic((x), float: stk_sigmoid_float, default: stk_sigmoid_double)(x)
+#define stk_gelu(x) _Generic((x), float: stk_gelu_float, default: stk_gelu_double)(x)
+#define stk_gelu_tanh(x) _Generic((x), float: stk_gelu_tanh_float, default: stk_gelu_tanh_double)(x)
+static inline int64_t stk_within(int64_t i, int64_t size) {
+  return i < 0 ? 0 : i >= size ? size - 1 : i;
+}

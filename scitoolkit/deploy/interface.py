@@ -1,0 +1,182 @@
+"""The interface of an exported surrogate: names, types and array orders, in C and in Fortran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scitoolkit.core.traced import ArraySpec, TracedFunction
+
+ABI = 1
+"""Raised when the meaning of a call changes."""
+STATUSES = {
+    "OK": 0, "OUTSIDE": 1, "NOT_FINITE": 2, "TOO_SMALL": 3, "MISMATCH": 4, "CORRUPT": 5,
+    "PROCESSOR": 6,
+    "SHAPE": 7,
+}  # fmt: skip
+"""What a call returns; a call of many samples returns the largest of 0, 1, 2."""
+_MEANINGS = {
+    "OK": "all inputs inside the box of the training inputs",
+    "OUTSIDE": "computed, but an input is outside the box of the training inputs",
+    "NOT_FINITE": "an input or output is NaN or infinite",
+    "TOO_SMALL": "the workspace is too small: nothing was computed",
+    "MISMATCH": "the library is of another version, or another model, than the header",
+    "CORRUPT": "the weights in the library are damaged",
+    "PROCESSOR": "the library was compiled for another processor",
+    "SHAPE": "an array of another shape (Fortran only): nothing was computed",
+}
+
+
+def symbol(name: str, function: TracedFunction) -> str:
+    """Return the C function of a traced function."""
+    return f"{name}_{function.name}" if function.name else name
+
+
+def header(
+    name: str, functions: Sequence[TracedFunction], checksum: int, scratch: Sequence[int]
+) -> str:
+    """Return the C header."""
+    big = name.upper()
+    lines = [
+        f"/* {name}: a surrogate written by scitoolkit export. Arrays are float32, C order, the",
+        "   sample first. Thread-safe: nothing is allocated and nothing is kept between calls. */",
+        f"#ifndef {big}_H", f"#define {big}_H", "#include <stdint.h>",
+        "#ifdef __cplusplus", 'extern "C" {', "#endif",
+        f"#define {big}_ABI {ABI}", f"#define {big}_CHECKSUM INT64_C({checksum})",
+        *(f"#define {big}_{key} {value} /* {_MEANINGS[key]} */" for key, value in STATUSES.items()),
+        "/* Call once: 0 if library and header belong together and the weights are undamaged. */",
+        f"int {name}_check(int abi, int64_t checksum);",
+        "/* Description of all functions, JSON. */", f"const char *{name}_about(void);",
+    ]  # fmt: skip
+    for function, size in zip(functions, scratch, strict=True):
+        call = symbol(name, function)
+        lines += [
+            "",
+            "/* Bytes of workspace a thread; with more than one thread's, more threads work. */",
+            f"#define {call.upper()}_WORKSPACE {size}",
+            *(_comment(spec, "in ") for spec in function.inputs),
+            *(_comment(spec, "out") for spec in function.outputs),
+            "/* sample_status: one status a sample, or NULL. Returns a status. */",
+            f"{prototype(name, function)};",
+        ]
+    return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "#endif", ""])
+
+
+def prototype(name: str, function: TracedFunction) -> str:
+    """Return the C prototype of a function."""
+    arrays = [f"const float *{identifier(s)}" for s in function.inputs]
+    arrays += [f"float *{identifier(s, out=True)}" for s in function.outputs]
+    return (f"int {symbol(name, function)}(int64_t samples, {', '.join(arrays)}, "
+            "void *workspace, int64_t workspace_bytes, int32_t *sample_status)")  # fmt: skip
+
+
+def identifier(spec: ArraySpec, *, out: bool = False) -> str:
+    """Return the argument's name in C and Fortran.
+
+    Example:
+        >>> identifier(ArraySpec("sea level", (), ())), identifier(ArraySpec("2t", (), ()))
+        ('sea_level_in', 'a_2t_in')
+    """
+    plain = "".join(c if c.isalnum() else "_" for c in spec.name)
+    plain = f"a_{plain}" if not plain or plain[0].isdigit() else plain
+    return plain + ("_out" if out else "_in")
+
+
+def _comment(spec: ArraySpec, way: str) -> str:
+    dims = [f"{d} {n}" for d, n in zip(spec.dims, spec.shape, strict=True)]
+    first = [] if spec.shared else ["sample"]
+    return f"/* {way} {spec.name} ({', '.join([*first, *dims])}) {spec.units} */".replace(
+        " */", " */"
+    )
+
+
+def module(
+    name: str, functions: Sequence[TracedFunction], checksum: int, scratch: Sequence[int]
+) -> str:
+    """Return the Fortran module: bindings, and functions that check the shapes of their arrays."""
+    big = name.upper()
+    lines = [
+        f"! {name}: a surrogate written by scitoolkit export. Fortran order: the dims of the C",
+        "! interface reversed, so that the sample is the last one.",
+        f"module {name}_module", "  use, intrinsic :: iso_c_binding", "  implicit none",
+        f"  integer(c_int), parameter :: {big}_ABI = {ABI}",
+        f"  integer(c_int64_t), parameter :: {big}_CHECKSUM = {_fortran(checksum)}",
+        *(f"  integer(c_int), parameter :: {big}_{key} = {value}  ! {_MEANINGS[key]}"
+          for key, value in STATUSES.items()),
+        *(f"  integer(c_int64_t), parameter :: {symbol(name, f).upper()}_WORKSPACE = {size}"
+          for f, size in zip(functions, scratch, strict=True)),
+        "  interface",
+        f"    integer(c_int) function {name}_check(abi, checksum) bind(C, name='{name}_check')",
+        "      import", "      integer(c_int), value :: abi",
+        "      integer(c_int64_t), value :: checksum", "    end function",
+    ]  # fmt: skip
+    for f in functions:
+        lines += _binding(name, f)
+    lines += ["  end interface", "contains"]
+    for f in functions:
+        lines += _checked(name, f)
+    return "\n".join([*lines, f"end module {name}_module", ""])
+
+
+def _names(f: TracedFunction) -> list[tuple[ArraySpec, str, str]]:
+    return [*((s, identifier(s), "in") for s in f.inputs),
+            *((s, identifier(s, out=True), "out") for s in f.outputs)]  # fmt: skip
+
+
+def _fortran(value: int) -> str:
+    return f"{value}_c_int64_t" if value >= 0 else f"({value}_c_int64_t)"
+
+
+def _wrapped(first: str, names: Sequence[str], last: str) -> list[str]:
+    """Return one Fortran statement with a name a line."""
+    return [f"{first} &", *(f"        {n}, &" for n in names), f"        {last}"]
+
+
+def _binding(name: str, f: TracedFunction) -> list[str]:
+    call, names = symbol(name, f), [n for _, n, _ in _names(f)]
+    return [
+        *_wrapped(f"    integer(c_int) function {call}_c(samples,", names,
+                  f"workspace, workspace_bytes, sample_status) bind(C, name='{call}')"),
+        "      import", "      integer(c_int64_t), value :: samples, workspace_bytes",
+        *(f"      real(c_float), intent({way}) :: {n}(*)" for _, n, way in _names(f)),
+        "      real(c_float) :: workspace(*)",
+        "      integer(c_int32_t), intent(out), optional :: sample_status(*)",
+        "    end function",
+    ]  # fmt: skip
+
+
+def _checked(name: str, f: TracedFunction) -> list[str]:
+    call = symbol(name, f)
+    names = [n for _, n, _ in _names(f)]
+    own = [(s, n) for s, n, _ in _names(f) if not s.shared]
+    first = own[0]
+    samples = f"size({first[1]}, {len(first[0].shape) + 1})"
+    lines = [
+        *_wrapped(
+            f"  integer(c_int) function {call}(", names, "workspace, sample_status) result(status)"
+        ),
+    ]
+    for spec, n, way in _names(f):
+        rank = len(spec.shape) + (not spec.shared)
+        dims = ", ".join([*reversed(spec.dims), *(() if spec.shared else ("sample",))])
+        colons = ",".join([":"] * rank) or "1"
+        lines.append(
+            f"    real(c_float), contiguous, intent({way}) :: {n}({colons})"
+            f"  ! ({dims}) {spec.units}"
+        )
+    lines += [
+        "    real(c_float), contiguous, intent(inout) :: workspace(:)",
+        "    integer(c_int32_t), contiguous, intent(out), optional :: sample_status(:)",
+        f"    status = {name.upper()}_SHAPE",
+    ]
+    for spec, n, _ in _names(f):
+        shape = [str(k) for k in reversed(spec.shape)] + ([] if spec.shared else [samples])
+        lines.append(f"    if (any(shape({n}) /= [integer :: {', '.join(shape)}])) return")
+    lines.append(
+        f"    if (present(sample_status)) then; if (size(sample_status) < {samples}) return; end if"
+    )
+    last = "workspace, 4_c_int64_t * size(workspace, kind=c_int64_t), sample_status)"
+    lines += [
+        *_wrapped(f"    status = {call}_c(int({samples}, c_int64_t),", names, last),
+        "  end function",
+    ]
+    return lines

@@ -1,0 +1,109 @@
+"""Loop nests: elementwise expressions into memory, dims merged and ordered by the result's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from scitoolkit.deploy.values import C_TYPES, Stride, Value, View, memory_order
+
+Table: TypeAlias = Callable[[tuple[int, ...]], str]
+"""Returns the name of a constant array of offsets."""
+PARALLEL = 200_000
+"""Elements from which on threads share a loop nest."""
+
+
+def nest(value: Value, into: View, table: Table) -> tuple[str, list[View]]:
+    """Return the C text that stores a value into a view, and the views that it reads."""
+    body = Body(into)
+    result = body.load(value)
+    return loop_text(into, body.lines, f"{{into}} = {result};", body.leaves, table), body.touched
+
+
+class Body:
+    """The innermost statements of a loop nest: loads and arithmetic, each result a variable."""
+
+    def __init__(self, into: View) -> None:
+
+        self.shape = into.shape
+        self.lines: list[str] = []
+        self.leaves: list[View] = []
+        self.touched: list[View] = []
+
+    def load(self, value: Value) -> str:
+        """Return the variable that holds a value."""
+        if isinstance(value, View):
+            self.leaves.append(value.expand(self.shape))
+            self.touched.append(value)
+            text, dtype = f"{{leaf{len(self.leaves) - 1}}}", value.dtype
+        else:
+            given = [self.load(arg) for arg in value.args]
+            extra = {}
+            if value.source is not None:
+                self.touched.append(value.source)
+                extra["source"] = value.source.buffer.name
+            text, dtype = value.text.format(*given, **extra), value.dtype
+        self.lines.append(f"const {C_TYPES[dtype]} v{len(self.lines)} = {text};")
+        return f"v{len(self.lines) - 1}"
+
+
+def loop_text(
+    into: View, lines: list[str], last: str, leaves: list[View], table: Table, *,
+    serial: bool = False,
+) -> str:  # fmt: skip
+    """Return nested loops over a view; lines name leaves as `{leaf0}` and the view as `{into}`.
+
+    With `serial` several iterations may write one element, so that nothing but an innermost loop
+    over different ones may run as vectors, and dims that stay are innermost.
+    """
+    order = memory_order(into)
+    if serial:
+        order = _sums_outside(into, leaves, order)
+    dims = [(into.shape[d], [view.strides[d] for view in (into, *leaves)]) for d in order]
+    dims = _merged([dim for dim in dims if dim[0] != 1])
+    names = [f"i{k}" for k in range(len(dims))]
+
+    def element(place: int, view: View) -> str:
+        parts = [str(view.offset)] if view.offset else []
+        for name, (_, strides) in zip(names, dims, strict=True):
+            stride = strides[place]
+            if isinstance(stride, tuple):
+                parts.append(f"{table(stride)}[{name}]")
+            elif stride:
+                parts.append(name if stride == 1 else f"{name} * {stride}")
+        return f"{view.buffer.name}[{' + '.join(parts) or '0'}]"
+
+    found = {f"leaf{k}": element(k + 1, leaf) for k, leaf in enumerate(leaves)}
+    found["into"] = element(0, into)
+    text = []
+    count = 1
+    for size, _ in dims:
+        count *= size
+    for depth, (name, (size, _)) in enumerate(zip(names, dims, strict=True)):
+        shared = count >= PARALLEL and depth == 0 and not serial
+        if depth == len(dims) - 1 and (not serial or dims[-1][1][0] == 1):
+            text.append("#pragma omp parallel for simd" if shared else "#pragma omp simd")
+        elif shared:
+            text.append("#pragma omp parallel for")
+        text.append(f"for (int64_t {name} = 0; {name} < {size}; {name}++)")
+    return "\n".join([*text, "{", *(f"  {line.format(**found)}" for line in [*lines, last]), "}"])
+
+
+def _sums_outside(into: View, leaves: list[View], order: list[int]) -> list[int]:
+    """Return the order with the last contiguous dim of the result innermost, if it has one."""
+    inner = [d for d in order if into.strides[d] == 1 and into.shape[d] > 1]
+    return [d for d in order if d not in inner] + inner
+
+
+def _merged(dims: list[tuple[int, list[Stride]]]) -> list[tuple[int, list[Stride]]]:
+    """Return the loops with neighbours joined wherever all views walk through both as one."""
+    out: list[tuple[int, list[Stride]]] = []
+    for size, strides in dims:
+        if out and all(
+            isinstance(a, int) and isinstance(b, int) and a == b * size
+            for a, b in zip(out[-1][1], strides, strict=True)
+        ):
+            out[-1] = (out[-1][0] * size, strides)
+        else:
+            out.append((size, strides))
+    return out

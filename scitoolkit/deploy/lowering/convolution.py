@@ -1,0 +1,143 @@
+"""Convolutions in 1 to 3 dims: channels last in memory, windows read as segments of a product."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.lazy import LazyModule
+from scitoolkit.deploy import tiles
+from scitoolkit.deploy.builder import Builder
+from scitoolkit.deploy.kinds import Lowering
+from scitoolkit.deploy.lowering.reductions import reduced
+from scitoolkit.deploy.values import Expr, Stride, Value, View
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")  # listing the lowerings needs none
+
+MOST_GROUPS = 16
+"""Groups up to which each is a product; more must have one channel each (depthwise)."""
+
+
+class Convolution(Lowering):
+    """Convolutions with constant kernels: any stride, dilation, padding by zeros, groups."""
+
+    targets: ClassVar[Sequence[str]] = ("aten.convolution.default",)
+
+    @classmethod
+    def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Value:
+        """Return the convolved view (B, C, *space), channels last in memory."""
+        x, weight, bias, stride, padding, dilation, transposed, _, groups = args
+        if transposed or not isinstance(weight, torch.Tensor):
+            kind = "transposed" if transposed else "with a kernel that is computed"
+            raise ConfigError(f"a convolution {kind}", where="export to C",
+                              fix="upsample and convolve")  # fmt: skip
+        padded = _padded(builder, x, padding)
+        kernel = weight.numpy()
+        added = None if bias is None else bias.numpy()
+        geometry = (list(stride), list(dilation), list(like.shape[2:]))
+        if groups == 1:
+            return _dense(builder, padded, kernel, added, *geometry)
+        if groups == padded.shape[1] == len(kernel):
+            return _depthwise(builder, padded, kernel, added, *geometry)
+        if groups > MOST_GROUPS:
+            raise ConfigError(f"a convolution of {groups} groups of several channels",
+                              where="export to C", allowed=f"{MOST_GROUPS} groups")  # fmt: skip
+        return _grouped(builder, padded, kernel, added, groups, like, *geometry)
+
+
+def _padded(builder: Builder, x: Any, padding: Sequence[int]) -> View:
+    """Return the input with zeros around it, channels last in memory."""
+    value = builder.value(x)
+    shape = value.shape
+    last = [0, *range(2, len(shape)), 1]
+    if not any(padding):
+        if (
+            isinstance(value, View)
+            and value.strides[1] == 1
+            and all(isinstance(s, int) for s in value.strides)
+        ):
+            return value
+        return builder.store(value, builder.new(shape, value.dtype, last))
+    wide = (*shape[:2], *(n + 2 * p for n, p in zip(shape[2:], padding, strict=True)))
+    into = builder.new(wide, value.dtype, last)
+    inner = into
+    zero = builder.constant(np.zeros(1, value.dtype))
+    for dim, (size, pad) in enumerate(zip(shape[2:], padding, strict=True), 2):
+        for border in (range(pad), range(pad + size, size + 2 * pad)):
+            if pad:
+                edge = inner.take(dim, border)
+                builder.store(zero.expand(edge.shape), edge)
+        inner = inner.take(dim, range(pad, pad + size))
+    builder.store(value, inner)
+    return into
+
+
+def _dense(
+    builder: Builder, x: View, kernel: np.ndarray, bias: np.ndarray | None,
+    stride: list[int], dilation: list[int], space: list[int],
+) -> View:  # fmt: skip
+    """Return the convolution; a run of the window's last dim and channels is one segment."""
+    steps = [s for s in x.strides if isinstance(s, int)]
+    channels, sizes = kernel.shape[1], kernel.shape[2:]
+    joined = dilation[-1] == 1 and steps[-1] == channels and len(sizes) > 0
+    outer = sizes[:-1] if joined else sizes
+    segments = [
+        sum(i * d * s for i, d, s in zip(at, dilation, steps[2:], strict=False))
+        for at in itertools.product(*map(range, outer))
+    ]
+    matrix = np.moveaxis(kernel, (0, 1), (-1, -2)).reshape(-1, len(kernel))
+    strides = [steps[0], *(s * t for s, t in zip(steps[2:], stride, strict=True))]
+    rows = View(x.buffer, (x.shape[0], *space), tuple(strides), x.offset)
+    inner = space[-1] if x.shape[0] * np.prod(space) != space[-1] else int(np.prod(space))
+    weights = tiles.constant_weights(builder, np.ascontiguousarray(matrix), bias, inner)
+    window = tiles.Window(channels * (sizes[-1] if joined else 1), 1, segments)
+    out = tiles.product(builder, rows, range(len(rows.shape)), window, weights)
+    return out.permute([0, len(space) + 1, *range(1, len(space) + 1)])
+
+
+def _depthwise(
+    builder: Builder, x: View, kernel: np.ndarray, bias: np.ndarray | None,
+    stride: list[int], dilation: list[int], space: list[int],
+) -> Value:  # fmt: skip
+    """Return every channel's own convolution: a sum over the window, channels innermost."""
+    taps = int(np.prod(kernel.shape[2:]))
+    steps = [s for s in x.strides if isinstance(s, int)]
+    window = tuple(
+        sum(i * d * s for i, d, s in zip(at, dilation, steps[2:], strict=True))
+        for at in itertools.product(*map(range, kernel.shape[2:]))
+    )
+    moves = (s * t for s, t in zip(steps[2:], stride, strict=True))
+    strides: list[Stride] = [steps[0], *moves, window, steps[1]]
+    shape = (x.shape[0], *space, taps, x.shape[1])
+    places = View(x.buffer, shape, tuple(strides), x.offset)
+    factors = builder.constant(np.ascontiguousarray(kernel.reshape(-1, taps).T)).expand(shape)
+    value = Expr("{0} * {1}", (places, factors), shape, x.dtype)
+    total = reduced(builder, value, [len(shape) - 2], "sum", (*shape[:-2], shape[-1]))
+    out = total.permute([0, len(space) + 1, *range(1, len(space) + 1)])
+    if bias is None:
+        return out
+    line = builder.constant(bias.reshape(-1, *[1] * len(space)))
+    return Expr("{0} + {1}", (out, line), out.shape, out.dtype)
+
+
+def _grouped(
+    builder: Builder, x: View, kernel: np.ndarray, bias: np.ndarray | None, groups: int, like: Any,
+    stride: list[int], dilation: list[int], space: list[int],
+) -> View:  # fmt: skip
+    into = builder.new(tuple(like.shape), x.dtype, [0, *range(2, len(like.shape)), 1])
+    width_in, width_out = x.shape[1] // groups, len(kernel) // groups
+    for g in range(groups):
+        part = slice(g * width_out, (g + 1) * width_out)
+        found = _dense(
+            builder, x.take(1, range(g * width_in, (g + 1) * width_in)), kernel[part],
+            None if bias is None else bias[part], stride, dilation, space,
+        )  # fmt: skip
+        builder.store(found, into.take(1, range(part.start, part.stop)))
+    return into

@@ -1,0 +1,164 @@
+"""Elementwise operators: C expressions of one number each, fused into the loop that stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from scitoolkit.core.lazy import LazyModule
+from scitoolkit.deploy.builder import Builder
+from scitoolkit.deploy.kinds import Lowering
+from scitoolkit.deploy.values import C_TYPES, Expr, Value, View
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")  # listing the lowerings needs none
+
+_UNARY = {
+    "neg": "-{0}", "abs": "fabs({0})", "exp": "stk_exp({0})", "log": "log({0})",
+    "sqrt": "sqrt({0})", "rsqrt": "1 / sqrt({0})", "reciprocal": "1 / {0}", "sin": "sin({0})",
+    "cos": "cos({0})", "tanh": "stk_tanh({0})", "sigmoid": "stk_sigmoid({0})",
+    "relu": "{0} > 0 ? {0} : 0", "silu": "{0} * stk_sigmoid({0})", "floor": "floor({0})",
+    "round": "rint({0})", "erf": "stk_erf({0})", "log1p": "log1p({0})", "expm1": "expm1({0})",
+    "logical_not": "!{0}", "sign": "({0} > 0) - ({0} < 0)",
+}  # fmt: skip
+_BINARY = {
+    "mul": "{0} * {1}", "div": "{0} / {1}", "maximum": "{0} > {1} ? {0} : {1}",
+    "minimum": "{0} < {1} ? {0} : {1}", "pow": "pow({0}, {1})",
+    "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}", "ge": "{0} >= {1}",
+    "eq": "{0} == {1}", "ne": "{0} != {1}", "logical_and": "{0} && {1}",
+    "logical_or": "{0} || {1}", "bitwise_and": "{0} & {1}", "bitwise_or": "{0} | {1}",
+    "remainder": "{0} - floor((double){0} / {1}) * {1}",
+}  # fmt: skip
+_POWERS = {
+    2: "{0} * {0}",
+    3: "{0} * {0} * {0}",
+    0.5: "sqrt({0})",
+    -1: "1 / {0}",
+    -0.5: "1 / sqrt({0})",
+}
+_DEFAULTS = {"leaky_relu": 0.01, "elu": 1.0, "softplus": 1.0}
+
+
+def dtype_of(like: Any) -> str:
+    """Return the dtype of a tensor as its name in values."""
+    return str(like.dtype).removeprefix("torch.")
+
+
+def operand(builder: Builder, given: Any, args: list[Value], dtype: str) -> str:
+    """Return the text of an operand: a literal, or a place among the arguments."""
+    if isinstance(given, torch.Tensor) and given.numel() == 1:
+        given = given.item()
+    if isinstance(given, bool | int | float):
+        return literal(given, dtype)
+    args.append(builder.value(given))
+    return f"{{{len(args) - 1}}}"
+
+
+def literal(value: float, dtype: str) -> str:
+    """Return a number as C text of a dtype.
+
+    Example:
+        >>> literal(0.5, "float32"), literal(2, "int64")
+        ('0.5f', '2')
+    """
+    if dtype in ("int64", "bool"):
+        return str(int(value))
+    if value != value or value in (float("inf"), float("-inf")):
+        return "NAN" if value != value else ("INFINITY" if value > 0 else "-INFINITY")
+    return f"{float(value)!r}" + ("f" if dtype == "float32" else "")
+
+
+class Elementwise(Lowering):
+    """Arithmetic, activations, comparisons, choices and conversions."""
+
+    targets: ClassVar[Sequence[str]] = (
+        *(f"aten.{name}.default" for name in _UNARY), *(f"aten.{name}.Tensor" for name in _BINARY),
+        *(f"aten.{name}.Scalar" for name in _BINARY),
+        "aten.maximum.default", "aten.minimum.default",
+        "aten.logical_and.default", "aten.logical_or.default", "aten.pow.Tensor_Tensor",
+        "aten.pow.Tensor_Scalar", "aten.add.Tensor", "aten.add.Scalar", "aten.sub.Tensor",
+        "aten.sub.Scalar", "aten.rsub.Scalar", "aten.gelu.default", "aten.clamp.default",
+        "aten.where.self", "aten._to_copy.default", "aten.leaky_relu.default",
+        "aten.elu.default", "aten.softplus.default", "aten.hardtanh.default",
+    )  # fmt: skip
+
+    @classmethod
+    def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Value:
+        """Return the expression."""
+        name, dtype = target.split(".")[1], dtype_of(like)
+        values: list[Value] = []
+        computing = _computing(args, dtype)
+        given = [operand(builder, a, values, computing) for a in args[: _arity(name, args)]]
+        text = _text(name, args, given, computing)
+        if name in ("lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "bitwise_and"):
+            dtype = "bool" if dtype == "bool" else dtype
+        if dtype not in C_TYPES:
+            raise_dtype(target, dtype)
+        return Expr(text, tuple(values), tuple(like.shape), dtype)
+
+
+def raise_dtype(target: str, dtype: str) -> None:
+    """Refuse a dtype by name."""
+    from scitoolkit.core.errors import ConfigError
+
+    raise ConfigError(
+        f"{target} of dtype {dtype}", where="export to C", allowed=", ".join(sorted(C_TYPES))
+    )
+
+
+def _computing(args: Sequence[Any], dtype: str) -> str:
+    """Return the dtype of literals: that of the result, of the operands in a comparison."""
+    if dtype != "bool":
+        return dtype
+    found = [a.dtype if isinstance(a, View | Expr) else dtype_of(a)
+             for a in args if isinstance(a, View | Expr | torch.Tensor)]  # fmt: skip
+    return next((d for d in found if d.startswith("float")), dtype)
+
+
+def _arity(name: str, args: Sequence[Any]) -> int:
+    if name in _UNARY or name in (
+        "gelu",
+        "clamp",
+        "_to_copy",
+        "leaky_relu",
+        "elu",
+        "softplus",
+        "hardtanh",
+    ):
+        return 1
+    return 3 if name == "where" else 2
+
+
+def _text(name: str, args: Sequence[Any], given: list[str], dtype: str) -> str:
+    more = [a for a in args[1:] if isinstance(a, int | float)]
+    if name in ("add", "sub", "rsub"):
+        alpha = args[2] if len(args) > 2 and args[2] is not None else 1
+        if name == "rsub":
+            given = given[::-1]
+        second = given[1] if alpha == 1 else f"{literal(alpha, dtype)} * {given[1]}"
+        return f"{given[0]} {'+' if name == 'add' else '-'} {second}"
+    if name == "pow" and isinstance(args[1], int | float) and args[1] in _POWERS:
+        return _POWERS[args[1]].format(given[0])
+    if name == "gelu":
+        return f"stk_gelu{'_tanh' if args[1] == 'tanh' else ''}({given[0]})"
+    if name in ("clamp", "hardtanh"):
+        text = given[0]
+        low, high = (*args[1:3], None, None)[:2]
+        if low is not None:
+            text = f"stk_max({text}, {literal(low, dtype)})"
+        return text if high is None else f"stk_min({text}, {literal(high, dtype)})"
+    if name == "where":
+        return f"{given[0]} ? {given[1]} : {given[2]}"
+    if name == "_to_copy":
+        return f"({C_TYPES[dtype]}){given[0]}"
+    if name in _DEFAULTS:
+        factor = literal(more[0] if more else _DEFAULTS[name], dtype)
+        x = given[0]
+        return {
+            "leaky_relu": f"{x} > 0 ? {x} : {factor} * {x}",
+            "elu": f"{x} > 0 ? {x} : {factor} * expm1({x})",
+            "softplus": f"{x} * {factor} > 20 ? {x} : log1p(exp({x} * {factor})) / {factor}",
+        }[name]
+    return {**_UNARY, **_BINARY}[name].format(*given)

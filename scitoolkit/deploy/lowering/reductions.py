@@ -1,0 +1,133 @@
+"""Reductions over dims: sums, means, variances, extremes, and pooling as their windows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.deploy.builder import Builder
+from scitoolkit.deploy.kinds import Lowering
+from scitoolkit.deploy.loops import Body, loop_text
+from scitoolkit.deploy.lowering.elementwise import literal
+from scitoolkit.deploy.values import Expr, Value, View, contiguous, numel
+
+_START = {"sum": "0", "amax": "-INFINITY", "amin": "INFINITY"}
+_NEXT = {"sum": "{total} + {x}", "amax": "stk_max({x}, {total})", "amin": "stk_min({x}, {total})"}
+
+
+class Reductions(Lowering):
+    """sum, mean, amax, amin, var over constant dims."""
+
+    targets: ClassVar[Sequence[str]] = (
+        "aten.sum.dim_IntList", "aten.mean.dim", "aten.mean.default", "aten.sum.default",
+        "aten.amax.default", "aten.amin.default", "aten.var.correction",
+        "aten.var_mean.correction",
+    )  # fmt: skip
+
+    @classmethod
+    def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:
+        """Return the reduced value."""
+        name, x = target.split(".")[1], builder.value(args[0])
+        given = args[1] if len(args) > 1 and args[1] is not None else range(len(x.shape))
+        dims = sorted({d % len(x.shape) for d in ([given] if isinstance(given, int) else given)})
+        count = numel([x.shape[d] for d in dims])
+        if name in ("var", "var_mean"):
+            correction = 1 if args[2] is None else args[2]
+            shape = tuple((like[0] if name == "var_mean" else like).shape)
+            x = builder.view(x)
+            mean = _mean(builder, x, dims, count)
+            centred = Expr("{0} - {1}", (x, mean), x.shape, x.dtype)
+            square = Expr("{0} * {0}", (centred,), x.shape, x.dtype)
+            total = reduced(builder, square, dims, "sum", shape)
+            variance = _scaled(total, max(count - correction, 0))
+            return (variance, contiguous(mean.buffer, shape)) if name == "var_mean" else variance
+        total = reduced(builder, x, dims, "sum" if name == "mean" else name, tuple(like.shape))
+        return _scaled(total, count) if name == "mean" else total
+
+
+def _mean(builder: Builder, x: Value, dims: Sequence[int], count: int) -> View:
+    kept = tuple(1 if d in dims else n for d, n in enumerate(x.shape))
+    return builder.store(_scaled(reduced(builder, x, dims, "sum", kept), count))
+
+
+def _scaled(total: View, count: float) -> Expr:
+    text = f"{{0}} / {literal(float(count), total.dtype)}"
+    return Expr(text, (total,), total.shape, total.dtype)
+
+
+def reduced(
+    builder: Builder, x: Value, dims: Sequence[int], name: str, shape: tuple[int, ...]
+) -> View:
+    """Return a value reduced over dims, in C order of the dims that stay.
+
+    Args:
+        builder: the program.
+        x: the value.
+        dims: to reduce.
+        name: `sum`, `amax` or `amin`.
+        shape: of the result, with or without the dims reduced.
+    """
+    kept = [d for d in range(len(x.shape)) if d not in dims]
+    out = builder.new(tuple(x.shape[d] for d in kept), x.dtype)
+    strides = {d: out.strides[k] for k, d in enumerate(kept)}
+    into = View(out.buffer, x.shape, tuple(strides.get(d, 0) for d in range(len(x.shape))))
+    start = Expr(_START[name], (), out.shape, x.dtype)
+    builder.store(start, out)
+    body = Body(into)
+    line = _NEXT[name].format(total="{into}", x=body.load(x))
+    text = loop_text(
+        into, body.lines, f"{{into}} = {line};", body.leaves, builder.table, serial=True
+    )
+    builder.emit(text, out, *body.touched)
+    return contiguous(out.buffer, shape)
+
+
+class Pooling(Lowering):
+    """Average and maximum over windows, in 1 to 3 dims."""
+
+    targets: ClassVar[Sequence[str]] = (
+        "aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default",
+        "aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default",
+    )  # fmt: skip
+
+    @classmethod
+    def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:
+        """Return the pooled value: an expression of the views of a window's places."""
+        x = builder.view(args[0])
+        space = len(x.shape) - 2 if "1d" not in target else 1
+        size, stride, padding = (_each(a, space) for a in (*args[1:4], None, 0)[:3])
+        stride = size if stride == [None] * space or not stride else stride
+        if any(padding) or (
+            target.startswith("aten.avg")
+            and len(args) > 4
+            and args[4]
+            and any((n - k) % s for n, k, s in zip(x.shape[-space:], size, stride, strict=True))
+        ):
+            raise ConfigError(
+                f"{target} with padding or windows beyond the end", where="export to C"
+            )
+        result = like[0] if isinstance(like, tuple | list) else like
+        views = []
+        for place in itertools.product(*map(range, size)):
+            view = x
+            for axis, start in enumerate(place):
+                dim = len(x.shape) - space + axis
+                at = [start + stride[axis] * i for i in range(result.shape[dim])]
+                view = view.take(dim, at)
+            views.append(view)
+        if target.startswith("aten.avg"):
+            text = " + ".join(f"{{{i}}}" for i in range(len(views)))
+            text = f"({text}) * {literal(1 / len(views), x.dtype)}"
+            return Expr(text, tuple(views), tuple(result.shape), x.dtype)
+        text = "{0}"
+        for i in range(1, len(views)):
+            text = f"stk_max({{{i}}}, {text})"
+        return (Expr(text, tuple(views), tuple(result.shape), x.dtype), None)
+
+
+def _each(value: Any, count: int) -> list[Any]:
+    return [value] * count if not isinstance(value, list | tuple) else (
+        list(value) * count if len(value) == 1 else list(value)
+    )  # fmt: skip

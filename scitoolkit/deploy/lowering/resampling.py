@@ -1,0 +1,55 @@
+"""Upsampling: nearest and linear, as lookups at constant places along each dim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from scitoolkit.deploy.builder import Builder
+from scitoolkit.deploy.kinds import Lowering
+from scitoolkit.deploy.values import Expr, Value
+
+
+class Resampling(Lowering):
+    """upsample_nearest and upsample_linear, bilinear, trilinear."""
+
+    targets: ClassVar[Sequence[str]] = tuple(
+        f"aten.upsample_{kind}.{form}"
+        for kind in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d")
+        for form in ("vec", "default")
+    )
+
+    @classmethod
+    def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Value:
+        """Return the resampled value; each dim is stored before the next."""
+        value = builder.value(args[0])
+        linear = "nearest" not in target
+        align = bool(args[2]) if linear else False
+        for dim in range(2, len(like.shape)):
+            value = _along(builder, value, dim, like.shape[dim], linear=linear, align=align)
+        return value
+
+
+def _along(
+    builder: Builder, value: Value, dim: int, size: int, *, linear: bool, align: bool
+) -> Value:
+    old = value.shape[dim]
+    if size == old:
+        return value
+    view = builder.view(value)
+    if not linear:
+        return view.take(dim, [i * old // size for i in range(size)])
+    if align:
+        position = np.arange(size) * ((old - 1) / max(size - 1, 1))
+    else:
+        position = np.maximum((np.arange(size) + 0.5) * (old / size) - 0.5, 0.0)
+    left = np.minimum(position.astype(int), old - 1)
+    share = (position - left).astype(view.dtype)
+    right = np.minimum(left + 1, old - 1)
+    shape = [1] * len(view.shape)
+    shape[dim] = size
+    weight = builder.constant(share.reshape(shape))
+    first, second = view.take(dim, left.tolist()), view.take(dim, right.tolist())
+    return Expr("{0} + {2} * ({1} - {0})", (first, second, weight), first.shape, view.dtype)

@@ -1,0 +1,42 @@
+"""Places of workspace buffers in one block: buffers that are never needed together share bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scitoolkit.deploy.builder import ALIGN, Builder
+from scitoolkit.deploy.values import Buffer
+
+
+def plan(builder: Builder) -> tuple[dict[Buffer, int], int]:
+    """Return the byte offset of each workspace buffer in use, and the bytes of the block.
+
+    The largest buffer is placed first, each at the lowest place that is free while it is needed.
+    """
+    spans = _spans(builder.statements)
+    placed: list[tuple[int, int, int, int]] = []
+    out: dict[Buffer, int] = {}
+    for buffer in sorted(spans, key=lambda b: -_bytes(b)):
+        first, last = spans[buffer]
+        size, offset = _bytes(buffer), 0
+        for other_first, other_last, start, stop in sorted(placed, key=lambda p: p[2]):
+            if other_last >= first and other_first <= last and start < offset + size:
+                offset = max(offset, stop)
+        placed.append((first, last, offset, offset + size))
+        out[buffer] = offset
+    return out, max((stop for *_, stop in placed), default=0)
+
+
+def _spans(statements: Sequence[tuple[str, set[Buffer]]]) -> dict[Buffer, tuple[int, int]]:
+    """Return the first and last statement that names each workspace buffer."""
+    spans: dict[Buffer, tuple[int, int]] = {}
+    for place, (_, touched) in enumerate(statements):
+        for buffer in touched:
+            if buffer.kind == "workspace":
+                spans[buffer] = (spans.get(buffer, (place, place))[0], place)
+    return spans
+
+
+def _bytes(buffer: Buffer) -> int:
+    size = buffer.size * (4 if buffer.dtype == "float32" else 8)
+    return -(-size // ALIGN) * ALIGN

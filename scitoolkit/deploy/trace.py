@@ -1,0 +1,181 @@
+"""A module as a list of ATen operators, lowered one by one; constants are computed here and now."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx.operator_schemas import get_signature_for_torch_op
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.suggest import nearest_name
+from scitoolkit.deploy.builder import Builder
+from scitoolkit.deploy.kinds import Lowering, lowerings
+from scitoolkit.deploy.values import Expr, View
+
+_KEPT = (
+    "upsample_",
+    "avg_pool",
+    "softplus",
+    "elu",
+    "silu",
+    "gelu",
+    "leaky_relu",
+    "hardtanh",
+    "native_",
+)
+_TAKEN_APART = (
+    "grid_sampler_2d", "_native_batch_norm_legit_no_training",
+    "_softmax", "_log_softmax", "addcmul", "lerp", "mish", "hardswish", "hardsigmoid",
+)  # fmt: skip
+_EMPTY = ("full_like", "zeros_like", "ones_like", "new_zeros", "new_full", "new_ones")
+_IGNORED = (
+    "aten._assert_tensor_metadata.default",
+    "aten.sym_size.int",
+    "aten._assert_scalar.default",
+)
+
+
+def program(module: nn.Module, examples: Sequence[Tensor]) -> torch.export.ExportedProgram:
+    """Return the operators of a module for inputs of these shapes.
+
+    Raises:
+        ConfigError: the module branches on values, or runs code that torch cannot trace.
+    """
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = torch.export.export(module.eval(), tuple(examples), strict=False)
+            return found.run_decompositions(_decompositions())
+    except Exception as error:
+        text = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"{type(module).__name__} cannot be traced ({type(error).__name__}: {text})",
+            where="export to C",
+        ) from error
+
+
+def _decompositions() -> dict[Any, Any]:
+    table = dict(torch.export.default_decompositions())
+    for op in list(table):
+        if op.name().removeprefix("aten::").startswith(_KEPT):
+            table.pop(op)
+    packets = [
+        getattr(torch.ops.aten, name) for name in _TAKEN_APART if hasattr(torch.ops.aten, name)
+    ]
+    table.update(torch._decomp.get_decompositions(packets))
+    return table
+
+
+def lower(
+    found: torch.export.ExportedProgram, inputs: Sequence[View], outputs: Sequence[View],
+    builder: Builder,
+) -> None:  # fmt: skip
+    """Write a traced program into a builder.
+
+    Args:
+        found: from `program`.
+        inputs: the caller's arrays, in order.
+        outputs: where the results go.
+        builder: the C function.
+
+    Raises:
+        ConfigError: an operator that no lowering takes, by name.
+    """
+    by_target = _lowerings()
+    constants = _constants(found)
+    known: dict[Any, Any] = {}
+    given = iter(inputs)
+    for node in found.graph.nodes:
+        if node.op == "placeholder":
+            known[node] = constants[node.name] if node.name in constants else next(given)
+        elif node.op == "call_function":
+            known[node] = _result(node, known, builder, by_target)
+        elif node.op == "output":
+            results = [_argument(a, known) for a in node.args[0]]
+    for result, into in zip(results, outputs, strict=True):
+        builder.store(builder.value(result), into)
+
+
+def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[Lowering]]) -> Any:
+    target = str(node.target)
+    if node.target is operator.getitem:
+        return known[node.args[0]][node.args[1]]
+    if target in _IGNORED:
+        return None
+    like = node.meta["val"]
+    args = [_argument(a, known) for a in node.args]
+    if target.split(".")[1] in _EMPTY or not _mentions_values(args):
+        named = {k: _argument(v, known) for k, v in node.kwargs.items()}
+        if target.split(".")[1] in _EMPTY:
+            fill = args[-1] if "full" in target else (1 if "ones" in target else 0)
+            return torch.full(tuple(like.shape), fill, dtype=like.dtype)
+        return node.target(*args, **named)
+    member = by_target.get(target)
+    if member is None:
+        known_names = sorted(by_target)
+        raise ConfigError(
+            f"operator {target}, from {_origin(node)}", where="export to C",
+            allowed=f"{len(known_names)} operators, `scitoolkit ls lowering`",
+            fix=nearest_name(target, known_names) or "add a lowering for it",
+        )  # fmt: skip
+    result = member.lower(builder, target, _all_arguments(node, args, known), like)
+    several = isinstance(like, tuple | list)
+    if several or not isinstance(result, Expr) or len(node.users) < 2:
+        return result
+    return builder.store(result)
+
+
+def _all_arguments(node: Any, args: list[Any], known: dict) -> list[Any]:
+    """Return the arguments by the operator's schema, with its defaults."""
+    out = []
+    _, schemas = get_signature_for_torch_op(node.target, return_schemas=True)
+    assert schemas
+    for place, argument in enumerate(schemas[0].arguments):
+        if place < len(args):
+            out.append(args[place])
+        elif argument.name in node.kwargs:
+            out.append(_argument(node.kwargs[argument.name], known))
+        else:
+            out.append(argument.default_value)
+    return out
+
+
+def _argument(given: Any, known: dict) -> Any:
+    if isinstance(given, torch.fx.Node):
+        return known[given]
+    if isinstance(given, list | tuple):
+        return [_argument(a, known) for a in given]
+    return given
+
+
+def _mentions_values(args: Sequence[Any]) -> bool:
+    return any(
+        isinstance(a, View | Expr) or (isinstance(a, list) and _mentions_values(a)) for a in args
+    )
+
+
+def _origin(node: Any) -> str:
+    stack = node.meta.get("nn_module_stack") or {}
+    names = [name for name, _ in stack.values() if name]
+    return names[-1] if names else "the model"
+
+
+def _lowerings() -> dict[str, type[Lowering]]:
+    return {target: member for name in lowerings for member in [lowerings.get(name)]
+            for target in member.targets}  # fmt: skip
+
+
+def _constants(found: torch.export.ExportedProgram) -> dict[str, Tensor]:
+    signature = found.graph_signature
+    out: dict[str, Tensor] = {}
+    stored = {**found.state_dict, **found.constants}
+    for names in (signature.inputs_to_parameters, signature.inputs_to_buffers,
+                  signature.inputs_to_lifted_tensor_constants):  # fmt: skip
+        for place, name in names.items():
+            out[place] = stored[name].detach()
+    return out

@@ -1,0 +1,86 @@
+"""An emulator as a function of arrays, with the box of its training inputs, for `deploy`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from logging import Logger
+from pathlib import Path
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.model_folder import ModelFolder
+from scitoolkit.core.traced import ArraySpec, TracedFunction
+from scitoolkit.emulation import surrogate
+from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.data import open_data
+from scitoolkit.emulation.ensemble import Ensemble
+from scitoolkit.emulation.export import PlainEmulator, example_inputs
+from scitoolkit.emulation.variables import Layout, Variable
+
+log: Logger = get_logger(__name__)
+MOST_FRAMES = 256
+"""Samples of the training part that the box is read from, evenly spread."""
+EXAMPLES = 3
+
+
+def traced(directory: Path) -> Sequence[TracedFunction]:
+    """Return one step of an emulator.
+
+    Raises:
+        ConfigError: an ensemble.
+    """
+    folder = ModelFolder(directory)
+    config = folder.config(EmulationConfig)
+    emulator = surrogate.load(folder.path, config)
+    if isinstance(emulator, Ensemble):
+        raise ConfigError(
+            f"an ensemble of {len(emulator.members)}", where=str(directory),
+            fix="train one to export: uncertainty.members=1",
+        )  # fmt: skip
+    emulator = emulator.cpu().eval()
+    low, high = _box(folder, config, emulator.layout)
+    inputs = [replace(_spec(v), low=low.get(v.name), high=high.get(v.name))
+              for v in emulator.layout.inputs]  # fmt: skip
+    examples = [t.numpy() for t in example_inputs(emulator, EXAMPLES)]
+    outputs = [_spec(v) for v in emulator.layout.outputs]
+    return [TracedFunction(PlainEmulator(emulator), inputs, outputs, examples)]
+
+
+def _spec(variable: Variable) -> ArraySpec:
+    return ArraySpec(variable.name, tuple(variable.dims), tuple(variable.shape), variable.units)
+
+
+def _box(
+    folder: ModelFolder, config: EmulationConfig, layout: Layout
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return the least and largest value of each input over the training part, where it is here."""
+    low: dict[str, np.ndarray] = {}
+    high: dict[str, np.ndarray] = {}
+    try:
+        edges = folder.record()["parts"]["train"]
+        data = open_data(config.data, like=layout)
+    except DataError as error:
+        log.warning("no box of the training inputs: %s", error)
+        return low, high
+    try:
+        samples = np.concatenate([
+            np.arange(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)
+        ])  # fmt: skip
+        oldest = max((v.age for v in layout.earlier), default=0) * config.data.lead
+        chosen = samples[:: -(-len(samples) // MOST_FRAMES)]
+        for sample in chosen[chosen >= oldest]:
+            frame = data.inputs(int(sample), layout, config.data.lead)
+            for variable in layout.inputs:
+                values = frame[variable.name]
+                name = variable.name
+                least, most = (
+                    (values.min(), values.max()) if variable.is_field else (values, values)
+                )
+                low[name] = np.minimum(low.get(name, least), least)
+                high[name] = np.maximum(high.get(name, most), most)
+    finally:
+        data.dataset.close()
+    return low, high

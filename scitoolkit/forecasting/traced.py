@@ -1,0 +1,218 @@
+"""Forecasters as modules of torch, for `deploy`: from inputs and seasons to all leads.
+
+The season of a step is the fraction of its year that has passed: float32 holds it to a second,
+a decimal year only to an hour.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from logging import Logger
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.model_folder import ModelFolder
+from scitoolkit.core.traced import ArraySpec, TracedFunction
+from scitoolkit.forecasting.config import ForecastingConfig
+from scitoolkit.forecasting.data import read_field
+from scitoolkit.forecasting.forecasters.autoregression import Average
+from scitoolkit.forecasting.forecasters.base import Forecaster
+from scitoolkit.forecasting.forecasters.climatology import AnomalyPersistence, Climatology
+from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomaly
+from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
+from scitoolkit.forecasting.forecasters.persistence import Persistence
+from scitoolkit.forecasting.surrogate import ForecastSurrogate
+
+log: Logger = get_logger(__name__)
+
+
+def traced(directory: Path) -> Sequence[TracedFunction]:
+    """Return the forecast of a run or surrogate.
+
+    Raises:
+        ConfigError: a forecaster that has no such form, by name.
+    """
+    folder = ModelFolder(directory)
+    config = folder.config(ForecastingConfig)
+    found = ForecastSurrogate.load(folder.path)
+    setting, cells = found.setting, len(found.weights)
+    low, high, typical = _box(config, folder, found)
+    name, units = str(found.header.get("name", "field")), str(found.header.get("units", ""))
+    steps = setting.inputs + setting.leads
+    inputs = [
+        ArraySpec(name, ("step", "cell"), (setting.inputs, cells), units, low, high),
+        ArraySpec("season", ("step",), (steps,), "years", 0.0, 1.0),
+    ]
+    output = ArraySpec(name, ("lead", "cell"), (setting.leads, cells), units)
+    season = np.linspace(0.1, 0.9, steps, dtype=np.float32)
+    return [TracedFunction(_Forecast(module(found.forecaster)), inputs, [output],
+                           [typical, np.stack([season, season[::-1]])])]  # fmt: skip
+
+
+class _Forecast(nn.Module):
+    """From (B, inputs, cell) and (B, inputs + leads) seasons to (B, leads, cell)."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, values: Tensor, seasons: Tensor) -> Tensor:
+        inputs = values.shape[1]
+        return self.inner(values, seasons[:, :inputs], seasons[:, inputs:])
+
+
+@functools.singledispatch
+def module(forecaster: Forecaster) -> nn.Module:
+    """Return a forecaster as a module of values, input seasons and output seasons.
+
+    Raises:
+        ConfigError: it has no such form.
+    """
+    raise ConfigError(
+        f"the forecaster {type(forecaster).__name__}", where="export to C",
+        allowed=", ".join(c.__name__ for c in module.registry if c is not object),
+    )  # fmt: skip
+
+
+class _Climatology(nn.Module):
+    coefficients: Tensor
+    orders: Tensor
+
+    def __init__(self, source: Climatology) -> None:
+        super().__init__()
+        if source.trend:
+            raise ConfigError("a climatology with a trend", where="export to C",
+                              allowed="seasons alone")  # fmt: skip
+        self.register_buffer("coefficients", _float(source.coefficients_))
+        self.register_buffer("orders", 2 * math.pi * torch.arange(1, source.used_ + 1))
+
+    def at(self, seasons: Tensor) -> Tensor:
+        """Return (B, step, cell) for (B, step)."""
+        angle = seasons[..., None] * self.orders
+        both = torch.stack([torch.cos(angle), torch.sin(angle)], -1).flatten(-2)
+        return both @ self.coefficients[1:] + self.coefficients[0]
+
+    def forward(self, values: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        return self.at(after)
+
+
+class _Damped(nn.Module):
+    climatology: _Climatology
+    factors: Tensor
+
+    def __init__(self, source: DampedAnomaly | AnomalyPersistence, factors: np.ndarray,
+                 memory: Sequence[int]) -> None:  # fmt: skip
+        super().__init__()
+        self.climatology = _Climatology(source.climatology)
+        self.memory: tuple[int, ...] = tuple(memory)
+        self.register_buffer("factors", _float(factors))
+
+    def forward(self, values: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        anomalies = values - self.climatology.at(before)
+        features = [anomalies[:, -1], *(anomalies[:, -k:].mean(1) for k in self.memory)]
+        out = self.climatology.at(after)
+        for feature, factor in zip(features, self.factors, strict=True):
+            out = out + feature[:, None] * factor
+        return out
+
+
+class _Mean(nn.Module):
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members: nn.ModuleList = nn.ModuleList(members)
+
+    def forward(self, values: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        total = self.members[0](values, before, after)
+        for member in self.members[1:]:
+            total = total + member(values, before, after)
+        return total / len(self.members)
+
+
+class _Held(nn.Module):
+    def forward(self, values: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        return values[:, -1:].expand(-1, after.shape[1], -1)
+
+
+class _Corrected(nn.Module):
+    """The base and the mean of recurrent networks on coefficients of modes."""
+
+    climatology: _Climatology
+    to_modes: Tensor
+    from_modes: Tensor
+
+    def __init__(self, source: LstmCorrection) -> None:
+        super().__init__()
+        self.base: nn.Module = module(source.base)
+        self.climatology = _Climatology(source.climatology)
+        self.networks: nn.Module = source.networks_.eval()
+        self.seasonal: bool = source.seasonal_
+        weights = source.setting.weights
+        self.register_buffer("to_modes", _float((weights * source.modes_).T / source.input_scale_))
+        self.register_buffer("from_modes", _float(source.target_scale_[:, None] * source.modes_))
+        self.register_buffer("factors", _float(source.factors_[:, None]))
+
+    def forward(self, values: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        x = (values - self.climatology.at(before)) @ self.to_modes
+        if self.seasonal:
+            angle = 2 * math.pi * before[..., None]
+            x = torch.cat([x, torch.cos(angle), torch.sin(angle)], 2)
+        correction = self.networks(x).mean(0) @ self.from_modes
+        return self.base(values, before, after) + self.get_buffer("factors") * correction
+
+
+@module.register
+def _(forecaster: Climatology) -> nn.Module:
+    return _Climatology(forecaster)
+
+
+@module.register
+def _(forecaster: Persistence) -> nn.Module:
+    return _Held()
+
+
+@module.register
+def _(forecaster: AnomalyPersistence) -> nn.Module:
+    return _Damped(forecaster, np.ones((1, 1, 1)), ())
+
+
+@module.register
+def _(forecaster: DampedAnomaly) -> nn.Module:
+    own = np.einsum("lfp,pc->flc", forecaster.loadings_, forecaster.patterns_)
+    return _Damped(forecaster, forecaster.common_.T[..., None] + own, forecaster.memory)
+
+
+@module.register
+def _(forecaster: Average) -> nn.Module:
+    return _Mean([module(member) for member in forecaster.members])
+
+
+@module.register
+def _(forecaster: LstmCorrection) -> nn.Module:
+    return _Corrected(forecaster)
+
+
+def _float(values: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values)).float()
+
+
+def _box(
+    config: ForecastingConfig, folder: ModelFolder, found: ForecastSurrogate
+) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray]:
+    """Return the extremes of each cell over the steps learned from, and two typical inputs."""
+    inputs = found.setting.inputs
+    typical = np.repeat(found.climatology.coefficients_[None, :1], inputs, 1)
+    try:
+        steps = folder.record()["steps"]
+        values = read_field(config.data, found.grid).series.values
+    except (DataError, KeyError) as error:
+        log.warning("no box of the training inputs: %s", error)
+        return None, None, np.concatenate([typical, typical + 1])
+    part = values[steps["train"][0] : steps["validation"][1]]
+    return part.min(0), part.max(0), np.stack([part[:inputs], part[-inputs:]])

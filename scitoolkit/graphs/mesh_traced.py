@@ -1,0 +1,101 @@
+"""Transport on the meshes that it was trained on as two functions, for `deploy`.
+
+Coefficients of the scheme follow from the velocity, once; a step needs them and the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.traced import ArraySpec, TracedFunction
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.mesh_config import MeshConfig
+from scitoolkit.graphs.mesh_data import read_meshes
+from scitoolkit.graphs.mesh_model import MeshTransport, step
+from scitoolkit.graphs.mesh_task import edge_features
+from scitoolkit.graphs.part import GraphPart
+from scitoolkit.training.ranks.communicator import SingleProcess
+
+
+def traced(model: MeshTransport, config: MeshConfig) -> Sequence[TracedFunction]:
+    """Return `coefficients` and `step` on the meshes of the configuration.
+
+    Args:
+        model: trained.
+        config: of the job; its data file has the meshes.
+
+    Raises:
+        DataError: the file is not here.
+    """
+    meshes = read_meshes(config.data.path, config.data.meshes)
+    owner = np.zeros(meshes.graph.num_nodes, np.int64)
+    part = GraphPart(meshes.graph, owner, Grid(1), SingleProcess())
+    nodes, edges = meshes.graph.num_nodes, part.edges.shape[1]
+    test = meshes.tracer.shape[0] - config.split.test
+    velocity = ArraySpec(
+        "velocity", ("node", "component"), (nodes, 2), "mean edges per step",
+        meshes.velocity[:test].min((0, 1)), meshes.velocity[:test].max((0, 1)),
+    )  # fmt: skip
+    scheme = ArraySpec("coefficients", ("stage", "edge"), (config.model.stages, edges), "1")
+    state = ArraySpec("tracer", ("node",), (nodes,), "1",
+                      meshes.tracer[:test].min(), meshes.tracer[:test].max())  # fmt: skip
+    flag = torch.from_numpy(meshes.graph.features)[part.nodes]
+    first = _Coefficients(model.eval(), _FixedMesh(part), flag, edge_features(meshes, part))
+    flows = meshes.velocity[:2]
+    with torch.no_grad():
+        known = first(torch.from_numpy(flows)).numpy()
+    return [
+        TracedFunction(first, [velocity], [scheme], [flows], "coefficients"),
+        TracedFunction(_Step(_FixedMesh(part)), [scheme, state],
+                       [ArraySpec("tracer", ("node",), (nodes,), "1")],
+                       [known, meshes.tracer[:2, 0]], "step"),
+    ]  # fmt: skip
+
+
+class _FixedMesh:
+    """The part of a graph that is all of it, with constant edges."""
+
+    def __init__(self, part: GraphPart) -> None:
+        self.nodes: Tensor = part.nodes
+        self.edge_index: Tensor = part.edge_index
+
+    def with_halo(self, x: Tensor) -> Tensor:
+        """Return the rows: there are no others."""
+        return x
+
+
+class _Coefficients(nn.Module):
+    """(B, node, 2) velocities to (B, stage, edge)."""
+
+    flag: Tensor
+    edges: Tensor
+
+    def __init__(self, model: MeshTransport, mesh: _FixedMesh, flag: Tensor, edges: Tensor) -> None:
+        super().__init__()
+        self.model, self.mesh = model, mesh
+        self.register_buffer("flag", flag)
+        self.register_buffer("edges", edges)
+
+    def forward(self, velocity: Tensor) -> Tensor:
+        own = velocity[:, self.mesh.nodes].transpose(0, 1)
+        flag = self.flag[:, None].expand(-1, velocity.shape[0], -1)
+        found = self.model(torch.cat([own, flag], -1), self.edges, self.mesh)
+        return found.permute(2, 0, 1)
+
+
+class _Step(nn.Module):
+    """(B, stage, edge) coefficients and (B, node) states to (B, node)."""
+
+    def __init__(self, mesh: _FixedMesh) -> None:
+        super().__init__()
+        self.mesh = mesh
+        self.place: Tensor = mesh.nodes.argsort()
+
+    def forward(self, coefficients: Tensor, tracer: Tensor) -> Tensor:
+        state = tracer[:, self.mesh.nodes].T[..., None]
+        after = step(coefficients.permute(1, 2, 0), state, self.mesh)  # type: ignore[arg-type]
+        return after[self.place, :, 0].T
