@@ -49,7 +49,8 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py $(or $(NAME),--all)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
-PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps deepmd_lammps symmetrix forecasting netcdf optimizers safeguards
+PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps deepmd_lammps \
+  symmetrix xtb forecasting netcdf optimizers safeguards
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
@@ -136,6 +137,12 @@ $(PEERS)/symmetrix/.installed: benchmarks/_symmetrix_build.sh $(PEERS)/mace/.ins
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check scipy-openblas32
 	bash $< $(@D)
+	touch $@
+
+# Labels of frames that no shipped data set has.
+$(PEERS)/xtb/.installed:
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check tblite ase
 	touch $@
 
 docs: $(STAMP)

@@ -1,6 +1,7 @@
 """Runs in mace-torch's environment: trains its MACE for a budget of CPU seconds, then tests it.
 
-Reads one JSON object from stdin: {train, test: extxyz files, budget, model, recipe}; prints
+Reads one JSON object from stdin: {train, test: extxyz files, budget, model, recipe}; with `start`,
+a .model file, in the place of `model` its weights are fine-tuned. Prints
 {energy_rmse_mev, force_rmse_mev_per_angstrom, steps, epochs, parameters, cpu_seconds}. The model,
 its loss and its data are mace-torch's; the rate follows the same cosine as ours, of the share of
 the budget that is spent. Energies have their mean subtracted in float64 before float32 sees them.
@@ -63,6 +64,24 @@ def build(model: dict, graphs: list):
     )  # fmt: skip
 
 
+def opened(file: str):
+    """Return a saved model without its E0: labels have their mean subtracted."""
+    model = torch.load(file, weights_only=False).float()
+    model.atomic_energies_fn.atomic_energies.zero_()
+    return model
+
+
+def mean_error(model, graphs: list) -> float:
+    """Return the mean energy that the weights leave unexplained, eV."""
+    from mace.tools import torch_geometric
+
+    batches = torch_geometric.dataloader.DataLoader(graphs, batch_size=10)
+    errors = [
+        b.energy - model(b.to_dict(), compute_force=False)["energy"].detach() for b in batches
+    ]
+    return float(torch.cat(errors).double().mean())
+
+
 def train(model, graphs: list, budget: float, recipe: dict) -> tuple[int, float, float]:
     """Train until the budget is spent and leave the averaged weights; return steps, epochs, s."""
     from mace.modules.loss import WeightedEnergyForcesLoss
@@ -123,9 +142,12 @@ def main() -> None:
     request = json.load(sys.stdin)
     torch.manual_seed(request["recipe"]["seed"])
     graphs, shift = read(request["train"], None)
-    model = build(request["model"], graphs)
+    model = build(request["model"], graphs) if "start" not in request else opened(request["start"])
+    offset = mean_error(model, graphs) if "start" in request else 0.0
+    for graph in graphs:
+        graph.energy -= offset
     steps, epochs, seconds = train(model, graphs, request["budget"], request["recipe"])
-    held, _ = read(request["test"], shift)
+    held, _ = read(request["test"], shift + offset)
     found = test(model, held)
     print(json.dumps({
         **found, "steps": steps, "epochs": epochs, "cpu_seconds": seconds,

@@ -58,11 +58,45 @@ def command(
         if not as_json:
             print(_outcome(stops[-1]))
     index = _index(stops, output)
+    exported = {} if workflows else _exported(output)
     if as_json:
-        options.print_json({"index": str(index), "stops": [_row(stop) for stop in stops]})
+        rows = [_row(stop) for stop in stops]
+        options.print_json({"index": str(index), "stops": rows, "export": exported})
     else:
         print(f"\n{_table(stops)}\n\nopen  {index}")
+        if exported:
+            print(
+                "in a solver  {surrogate} as C: {milliseconds:.2f} ms a call, {path}".format(
+                    **exported
+                )
+            )
     return EXIT_FAILURE if any(stop.failed for stop in stops) else None
+
+
+def _exported(output: Path, name: str = "sst_forecast") -> dict[str, Any]:
+    """Write a shipped surrogate as C, call it, and return how long that takes; {} without compiler.
+
+    The export has compared it with the surrogate.
+    """
+    import numpy as np
+
+    from scitoolkit import api
+    from scitoolkit.core.errors import BackendError
+    from scitoolkit.deploy import CompiledSurrogate
+
+    try:
+        found = api.export(name, output / f"{name}.so")
+    except BackendError:
+        return {}
+    call = CompiledSurrogate(found["path"])
+    inputs = [np.zeros([1, *entry["shape"][1:]], np.float32) for entry in found["inputs"]]
+    seconds = []
+    for _ in range(20):
+        start = time.perf_counter()
+        call(*inputs)
+        seconds.append(time.perf_counter() - start)
+    return {"surrogate": name, "path": found["path"], "milliseconds": 1e3 * min(seconds),
+            "largest_difference": found["largest_difference"]}  # fmt: skip
 
 
 def _visit(name: str, output: Path) -> Stop:

@@ -21,6 +21,8 @@ from scitoolkit.deploy.values import C_TYPES, Stride, View
 
 LATENCY = 4
 """Cycles of a multiply-add, two of which start in each: fewer than 8 sums wait for each other."""
+FETCH = 1.5
+"""Cycles in which a vector of weights comes from the second level of cache."""
 PARALLEL = 300_000
 """Multiply-adds from which on threads share a product."""
 
@@ -53,7 +55,7 @@ def best_tile(rows: int, vectors: int, registers: int) -> tuple[int, int]:
         if r * v + v + 1 > registers:
             continue
         cost = sum(
-            max(a * b / 2, (a + b) / 2, LATENCY / chains(a, b))
+            max(a * b / 2, (a + b) / 2, LATENCY / chains(a, b), FETCH * b)
             for a in _parts(rows, r) for b in _parts(vectors, v)
         )  # fmt: skip
         found.append((cost, -v, r))

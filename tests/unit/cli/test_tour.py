@@ -1,6 +1,7 @@
 """The tour: one line a workflow, the verdicts in one table, one page that links the reports."""
 
 import json
+import shutil
 
 import pytest
 
@@ -57,3 +58,11 @@ def test_a_workflow_whose_data_must_be_made_first_is_left_out_with_the_reason(tm
 def test_an_unknown_workflow_is_a_usage_error(tmp_path, capsys):
     assert run_cli(["tour", "sst_forcast", "-o", str(tmp_path)]) == 2
     assert "sst_forecast" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+def test_the_tour_exports_a_surrogate_and_calls_it(tmp_path):
+    found = tour._exported(tmp_path)
+    assert 0 < found["milliseconds"] < 1000
+    assert found["largest_difference"] < 1e-4
+    assert (tmp_path / "sst_forecast.so").exists()
