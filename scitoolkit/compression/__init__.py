@@ -2,14 +2,19 @@
 
 from typing import TYPE_CHECKING
 
-from scitoolkit.compression.bounds import Bound, max_error, psnr
-from scitoolkit.compression.choose import Options
-from scitoolkit.compression.codecs import ErrorBoundedCodec
-from scitoolkit.compression.compress import compress, decompress, inspect_stream
-from scitoolkit.compression.enhancers import Enhancer
-from scitoolkit.compression.missing import MissingValues
-from scitoolkit.compression.regions import decompress_region
-from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
+from scitoolkit.compression.bounds import Bound as Bound
+from scitoolkit.compression.bounds import max_error as max_error
+from scitoolkit.compression.bounds import psnr as psnr
+from scitoolkit.compression.choose import Options as Options
+from scitoolkit.compression.codecs import ErrorBoundedCodec as ErrorBoundedCodec
+from scitoolkit.compression.compress import compress as compress
+from scitoolkit.compression.compress import decompress as decompress
+from scitoolkit.compression.compress import inspect_stream as inspect_stream
+from scitoolkit.compression.enhancers import Enhancer as Enhancer
+from scitoolkit.compression.missing import MissingValues as MissingValues
+from scitoolkit.compression.regions import decompress_region as decompress_region
+from scitoolkit.compression.slabs import compress_slabs as compress_slabs
+from scitoolkit.compression.slabs import iterate_slabs as iterate_slabs
 from scitoolkit.core.lazy import lazy_names, public_dir
 
 if TYPE_CHECKING:

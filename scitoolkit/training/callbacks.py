@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.run_directory import write_atomic
-from scitoolkit.training.loggers import Logger, MetricsFile
+from scitoolkit.training.loggers import Logger
 from scitoolkit.training.view import TrainingView
 
 if TYPE_CHECKING:
@@ -185,27 +185,6 @@ class TrafficLog(Callback):
             "%.0f bytes and %.1f messages a step from other ranks",
             total.bytes / max(1, steps), total.messages / max(1, steps),
         )  # fmt: skip
-
-
-def default_callbacks(trainer: TrainingView) -> list[Callback]:
-    """Return the callbacks that the configuration asks for, on this rank."""
-    config, run = trainer.config, trainer.run
-    out: list[Callback] = []
-    if run is not None and config.profile:
-        out.append(Profiler(run.path / f"profile-rank{trainer.strategy.rank}.json"))
-    if config.noise_scale:
-        from scitoolkit.training.noise_scale import NoiseScaleLog
-
-        out.append(NoiseScaleLog())
-    if config.count_traffic and trainer.strategy.world > 1:
-        out.append(TrafficLog())
-    if trainer.strategy.rank:
-        return out
-    if run is not None:
-        out.append(ScalarLog([MetricsFile(run), *(each.open(run) for each in config.loggers)]))
-    if config.progress:
-        out.append(ProgressLine())
-    return out
 
 
 def _duration(seconds: float) -> str:

@@ -18,9 +18,10 @@ from scitoolkit.core.processes import process_environment
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.training.agreement import check_ranks_agree
 from scitoolkit.training.batches import as_loader
-from scitoolkit.training.callbacks import Callback, default_callbacks
+from scitoolkit.training.callbacks import Callback
 from scitoolkit.training.checkpoint import Checkpoints, model_weights
 from scitoolkit.training.config import TrainingConfig
+from scitoolkit.training.default_callbacks import default_callbacks
 from scitoolkit.training.failures import explained
 from scitoolkit.training.fit import Fit, Position
 from scitoolkit.training.loop import TrainingLoop

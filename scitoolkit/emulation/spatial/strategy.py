@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from scitoolkit.core.lazy import load_name
 from scitoolkit.training.config import TrainingConfig
 from scitoolkit.training.strategies.config import StrategyConfig, SummedGradients
 
@@ -19,11 +20,12 @@ class SpatialParallel(SummedGradients):
 
     def build(self, device: torch.device) -> Any:
         """Return the strategy of this process."""
-        from scitoolkit.emulation.spatial.slab_training import SlabStrategy
         from scitoolkit.training.strategies.base import SingleStrategy
         from scitoolkit.training.strategies.data_parallel import joined
 
-        return SlabStrategy(device) if joined() else SingleStrategy(device)
+        # By name: it builds on the configuration, which this section is a part of.
+        slabs = load_name("scitoolkit.emulation.spatial.slab_training:SlabStrategy")
+        return slabs(device) if joined() else SingleStrategy(device)
 
 
 class EmulationTrainingConfig(TrainingConfig):
