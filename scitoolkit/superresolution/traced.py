@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.core.errors import DataError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.traced import ArraySpec, TracedFunction
@@ -31,9 +31,18 @@ POINTS = 64
 
 
 def traced(directory: Path) -> Sequence[TracedFunction]:
-    """Return `encode` and `decode` of a run or surrogate."""
+    """Return `encode` and `decode` of a run or surrogate.
+
+    Raises:
+        ConfigError: the configuration has `spectrum`.
+    """
     folder = ModelFolder(directory)
     config = folder.config(SuperresolutionConfig)
+    if config.spectrum is not None:
+        raise ConfigError(
+            "the power of waves is set on whole fields, which a function of a point does not see",
+            where=f"{folder.path}: spectrum", fix="a run without spectrum",
+        )  # fmt: skip
     found = SuperresolutionSurrogate.load(folder.path)
     head = found.header
     chosen = reflections(head.mirrors if found.config.average else {}, head.dims, head.fields)

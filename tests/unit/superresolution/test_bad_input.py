@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 from advected_waves import wave_fields
 
 from scitoolkit import api
+from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError, ScitoolkitError
 from scitoolkit.io.fields import write_fields
 from scitoolkit.superresolution import SuperresolutionSurrogate, stream
 from scitoolkit.superresolution.predict import Derived
+from scitoolkit.superresolution.traced import traced
 
 
 def low(**_):
@@ -105,3 +109,12 @@ def test_damaged_weights(trained, tmp_path):
     weights.unlink()
     with pytest.raises(CheckpointError, match="no trained model"):
         SuperresolutionSurrogate.load(tmp_path)
+
+
+def test_a_model_with_a_spectrum_is_not_exported_without_it(tmp_path):
+    source = content_root("surrogates") / "rayleigh_benard_mfn"
+    model = shutil.copytree(source, tmp_path / "model")
+    with (model / "config.yaml").open("a", encoding="utf-8") as config:
+        config.write("spectrum: apart.h5\n")
+    with pytest.raises(ConfigError, match="power of waves"):
+        traced(model)
