@@ -206,7 +206,9 @@ ROWS = {
         "Search, best of {trials} trials, optimum moved by seed, {seeds} seeds",
         "Hartmann6, Ackley5, a training-like loss of 7 variables",
         "median regret {hartmann6:.4f}, {ackley5:.1f}, {mixed7:.4f} (four workers "
-        "{mixed7_four_workers:.4f}); {ms_per_proposal_120:.0f} ms a proposal",
+        "{mixed7_four_workers:.4f}); on seeds that chose no setting "
+        "{ours_on_unused_seeds[hartmann6]:.4f}, {ours_on_unused_seeds[ackley5]:.1f}, "
+        "{ours_on_unused_seeds[mixed7]:.4f}; {ms_per_proposal_120:.0f} ms a proposal",
         "Optuna: GP {peers[optuna gp][hartmann6]:.4f}, {peers[optuna gp][ackley5]:.1f}, "
         "{peers[optuna gp][mixed7]:.4f}; TPE {peers[optuna tpe][hartmann6]:.2f}, "
         "{peers[optuna tpe][ackley5]:.1f}, {peers[optuna tpe][mixed7]:.2f}; CMA-ES "
