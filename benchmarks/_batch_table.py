@@ -17,9 +17,9 @@ def table() -> str:
     lines = [
         f"Three smooth functions, {figures['epochs']} epochs, LEGW from {figures['base_samples']} "
         f"samples a step, nothing tuned again, means of {figures['seeds']} seeds (`python "
-        "benchmarks/run.py large_batch`). The goal, a loss within 1 %, is missed. The targets have no "
-        "noise that a larger batch would average, which may be why the number of steps decides; "
-        "the noise scale was not measured here.",
+        "benchmarks/run.py large_batch`). The goal, a loss within 1 %, is missed. The targets "
+        "have no noise that a larger batch would average, which may be why the number of steps "
+        "decides; the noise scale was not measured here.",
         "",
         "| batch | steps | LAMB, test loss | AdamW, test loss |",
         "|---|---|---|---|",

@@ -8,7 +8,6 @@ module is whole in memory.
 
 from __future__ import annotations
 
-import copy
 import zlib
 from typing import Any
 
@@ -70,7 +69,9 @@ def draw(model: nn.Module, seed: int) -> None:
         own = _own(module)
         if not own:
             continue
-        shell: Any = copy.copy(module)
+        # Not copy.copy: the class that FSDP2 gives a module builds it again when it is made.
+        shell: Any = object.__new__(type(module))
+        shell.__dict__.update(module.__dict__)
         shell._parameters = {n: _unset(p) for n, p in module._parameters.items()}
         shell._buffers = {
             n: None if b is None else torch.zeros_like(b) for n, b in module._buffers.items()

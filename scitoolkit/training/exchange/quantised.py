@@ -61,7 +61,8 @@ def decoded(data: Tensor, numbers: int, bits: int, group: int) -> Tensor:
         values = (codes.view(torch.int8) >> 4).float()
     else:
         values = codes.contiguous().view(torch.int8).float()
-    scales = data[:, size:].contiguous().view(torch.float32)
+    # A copy: a single row is contiguous where it stands, at any offset.
+    scales = data[:, size:].clone(memory_format=torch.contiguous_format).view(torch.float32)
     padding = -numbers % group
     if padding:
         values = torch.nn.functional.pad(values, (0, padding))
