@@ -420,6 +420,32 @@ ROWS = {
         "{loss_difference_4x_percent:+.0f} % and {loss_difference_16x_percent:+.0f} %",
         "once the batch: 0",
     ),
+    "potential_lammps": (
+        "LAMMPS, a step of an atom, one rank",
+        "{atoms} atoms of water; MACE and se_e2_a in float64",
+        "MACE {mace_lammps_us:.0f} µs, {lammps_over_library:.2f} x the library alone; se_e2_a "
+        "{se_e2_a_lammps_us:.0f} µs; ranks equal Python to {equality_max:.0e}",
+        "symmetrix (serial, equal weights) {symmetrix_speedup_float64:.1f} x slower, "
+        "{symmetrix_speedup_float32:.0f} x than ours in float32; deepmd-kit's LAMMPS "
+        "{deepmd_lammps_speedup:.1f} x slower",
+    ),
+    "deploy_latency": (
+        "A surrogate as one C file, one thread",
+        "perceptron 60-128-128-60, called from C; the shipped emulator of convection",
+        "{mlp_us:.2f} µs a call, {mlp_batch64_us:.1f} µs for 64 samples; emulator "
+        "{emulator_ms:.1f} ms",
+        "onnxruntime {mlp_batch64_us_onnxruntime:.1f} µs; {emulator_ms_onnxruntime:.1f} ms",
+    ),
+    "emulation_long": (
+        "Rollouts of the shipped emulator past its training, {steps} steps",
+        "Rayleigh-Bénard at Ra 10⁶, {starts} starts of unseen seeds, the solver as the truth",
+        "finite for {finite_steps_min} steps from every start; kinetic energy off by "
+        "{energy_error:.1%}, Nusselt number by {nusselt_error:.1%}; spectra of b, u, w within a "
+        "factor {spectrum_factor_99:.1f}; error over persistence's, worst variable: "
+        "{one_step_over_persistence_max:.2f} after one step, {rollout8_over_persistence_max:.2f} "
+        "after eight; cost over the solver's {cost_over_solver:.2f}",
+        "persistence 1",
+    ),
     "trainer_overhead": (
         "Trainer overhead a step",
         "2-layer MLP, batch 64, one thread",
