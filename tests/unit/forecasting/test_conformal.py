@@ -46,3 +46,13 @@ def test_an_interval_knows_only_errors_that_are_verified(errors):
     after, _ = intervals(changed)
     np.testing.assert_array_equal(low[:16], after[:16])
     assert not np.array_equal(low, after)
+
+
+def test_tails_are_those_of_conformal_sets():
+    """Of n errors the ends are the k-th from below and above, k = (n + 1)(1 - level)/2."""
+    past = np.arange(39.0)[::-1, None, None]
+    unknown = np.full((1, 1, 1), np.nan)
+    low, high = rolling_intervals(unknown, np.array([[9]]), np.array([0]), past, level=0.9)
+    assert (low.item(), high.item()) == pytest.approx((1.0, 37.0))
+    low, high = rolling_intervals(unknown, np.array([[9]]), np.array([0]), past, level=0.85)
+    assert (low.item(), high.item()) == pytest.approx((2.0, 36.0))

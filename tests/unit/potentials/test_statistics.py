@@ -8,6 +8,7 @@ from scitoolkit.io.atoms import Configuration
 from scitoolkit.ops.environment_matrix import EnvironmentSpec, reference
 from scitoolkit.potentials.deepmd.statistics import environment_statistics, max_neighbours
 from scitoolkit.potentials.graph import collate, configuration_graph, edge_vectors
+from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.loss_config import LossConfig
 from scitoolkit.potentials.statistics import energy_shifts
 
@@ -79,3 +80,26 @@ def test_prefactors_follow_the_learning_rate():
     assert loss.weights(1.0) == pytest.approx({"energy": 0.02, "forces": 1000.0, "virial": 0.0})
     assert loss.weights(0.0) == {"energy": 1.0, "forces": 1.0, "virial": 0.0}
     assert not loss.uses("virial")
+
+
+class _Off(torch.nn.Module):
+    """Energies and forces that are off by 2 eV and 0.5 eV/Å."""
+
+    def forward(self, batch):
+        return {"energy": batch["energy"] + 2.0, "forces": batch["forces"] + 0.5}
+
+
+@pytest.mark.parametrize(
+    ("limits", "weights"), [((0.0, 0.0), (3.0, 5.0)), ((0.5, 0.0), (0.5, 0.0))]
+)
+def test_validation_has_the_last_weights_or_the_first_where_these_are_zero(limits, weights):
+    loss = LossConfig(
+        start_pref_e=3, start_pref_f=5, limit_pref_e=limits[0], limit_pref_f=limits[1]
+    )
+    batch = {
+        "num_atoms": torch.tensor([4]), "energy": torch.zeros(1),
+        "forces": torch.zeros(4, 3), "frame": torch.zeros(4, dtype=torch.long),
+    }  # fmt: skip
+    found = PotentialTask(_Off(), loss).metrics(batch)
+    # Squares a frame: (2 eV)²/4 atoms and (0.5 eV/Å)².
+    assert found["loss"].item() == pytest.approx(weights[0] * 1.0 + weights[1] * 0.25)

@@ -15,7 +15,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.fields import write_fields
 from scitoolkit.superresolution import SuperresolutionConfig, SuperresolutionSurrogate, stream
 from scitoolkit.superresolution.crops import CropSource
-from scitoolkit.superresolution.pipeline import prepare
+from scitoolkit.superresolution.pipeline import make_loader, make_task, prepare
 from scitoolkit.superresolution.simulations import Simulations
 from scitoolkit.superresolution.spectrum import WaveGains
 
@@ -169,3 +169,17 @@ def test_waves_get_the_power_of_a_flow_apart_in_reports_and_in_files(job_file, t
         assert np.allclose(fine["u"].values, expected[0], atol=1e-5)
         with pytest.raises(ConfigError, match="do not fill the period"):
             stream(plain.coarse(given), {"x": fine.x[:7].values}, tmp_path / "a.nc", gains=gains)
+
+
+@pytest.mark.parametrize(("seen", "share"), [(0, 0.25), (2, 0.75), (3, 1.0), (9, 1.0)])
+def test_the_weight_of_the_equations_grows_over_the_warm_up(job_file, seen, share):
+    pde = {"equations": {"advection": "dif(u,t) + speed*dif(u,x)"}, "weight": 0.05,
+           "warmup_steps": 4}  # fmt: skip
+    config = load_config(SuperresolutionConfig, job_file(pde=pde))
+    made = prepare(config)
+    task = make_task(config, made)
+    task.model.train().steps_seen.fill_(seen)
+    total, parts = task.loss(next(iter(make_loader(config, made))))
+    added = (total - parts["regression"]).item()
+    residual = parts["residual_advection"].item()
+    assert added == pytest.approx(0.05 * share * residual, rel=1e-4)
