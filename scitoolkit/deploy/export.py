@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from scitoolkit.core.errors import BackendError, NumericalError
+from scitoolkit.core.errors import NumericalError
 from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy.builder import Target
 from scitoolkit.deploy.config import ExportConfig
 from scitoolkit.deploy.library import CompiledSurrogate
-from scitoolkit.deploy.source import FLAGS, Source, generate
-from scitoolkit.ops.codegen import find_compiler
+from scitoolkit.deploy.source import FLAGS, generate
+from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler
 
 SUFFIXES = (".c", ".so")
 SAMPLES = 3
@@ -62,18 +62,15 @@ def export(
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
         library = Path(scratch) / f"{name}.so"
-        compile_source(source, library)
+        made = compile_source(find_compiler(), source.code, (*FLAGS, "-march=native", *WIDE))
+        library.write_bytes(made)
         difference = _compare(functions, CompiledSurrogate(library))
         if not difference <= config.tolerance:
             raise NumericalError(
                 f"the C code differs from the surrogate by {difference:.2g}", where=str(path),
                 allowed=f"tolerance={config.tolerance:g}",
             )  # fmt: skip
-        made = library.read_bytes()
-    if path.suffix == ".c":
-        write_atomic(path, source.code)
-    else:
-        write_atomic(path, made)
+    write_atomic(path, source.code if path.suffix == ".c" else made)
     write_atomic(path.with_suffix(".h"), source.header)
     write_atomic(path.with_suffix(".f90"), source.module)
     first = source.about["functions"][0]
@@ -81,41 +78,6 @@ def export(
         "path": str(path), "inputs": first["inputs"], "outputs": first["outputs"],
         "functions": source.about["functions"], "largest_difference": difference,
     }  # fmt: skip
-
-
-def compile_source(source: Source, library: Path) -> None:
-    """Compile an export into a shared library for this machine.
-
-    Raises:
-        BackendError: no compiler, or one that fails.
-    """
-    code = library.with_suffix(".c")
-    code.write_text(source.code, encoding="utf-8")
-    command = [
-        *shlex.split(find_compiler()),
-        *FLAGS,
-        *_native(),
-        "-shared",
-        str(code),
-        "-o",
-        str(library),
-        "-lm",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if "error" in line]
-        raise BackendError(
-            f"the compiler refused an exported surrogate: {(errors or [done.stderr[-300:]])[0]}",
-            fix="set CC to gcc >= 11 or clang >= 14 with OpenMP",
-        )
-
-
-def _native() -> list[str]:
-    return (
-        ["-march=native", "-mprefer-vector-width=512"]
-        if _macros().get("__x86_64__")
-        else ["-march=native"]
-    )
 
 
 def _macros() -> dict[str, str]:

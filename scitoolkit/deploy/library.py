@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ Array = np.ndarray
 
 
 class CompiledSurrogate:
-    """A surrogate in a shared library.
+    """A surrogate in a shared library; several threads may call it.
 
     Args:
         path: the library.
@@ -58,7 +59,7 @@ class CompiledSurrogate:
         self.about: dict[str, Any] = json.loads(describe())
         self._functions = {f["name"]: f for f in self.about["functions"]}
         self._threads = threads
-        self._work: dict[str, Array] = {}
+        self._work = threading.local()
         self._check(path)
 
     def _check(self, path: Path) -> None:
@@ -95,11 +96,15 @@ class CompiledSurrogate:
         return outputs, status
 
     def workspace(self, function: str = "") -> tuple[int, int]:
-        """Return address and bytes of the workspace that calls from Python share."""
+        """Return address and bytes of the workspace of calls from this thread of Python.
+
+        Each thread has one, as ctypes lets several call at a time.
+        """
         size = self._functions[function]["workspace_bytes"] * self._threads
-        if function not in self._work:
-            self._work[function] = np.zeros(size, np.uint8)
-        return self._work[function].ctypes.data, size
+        kept: dict[str, Array] = self._work.__dict__
+        if function not in kept:
+            kept[function] = np.zeros(size, np.uint8)
+        return kept[function].ctypes.data, size
 
     def pointer(self, function: str = "") -> Any:
         """Return the C function, its argument types set."""

@@ -33,6 +33,8 @@ CACHE_VERSION = 2
 LOADED = time.time()
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 BUILD = ("-std=gnu11", "-fPIC", "-shared", "-fopenmp", "-w")
+# Where the processor has vectors of 512 bits, compilers do not use them unless asked.
+WIDE = ("-mprefer-vector-width=512",) if platform.machine() in ("x86_64", "AMD64") else ()
 # What compilers and linkers say when the cause is the disk, not the source.
 NO_SPACE = ("No space left on device", "Disk quota exceeded")
 
@@ -99,8 +101,12 @@ def _progress(key: str) -> Iterator[None]:
         print(f" {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
 
 
-def _compile(compiler: str, source: str, flags: tuple[str, ...]) -> bytes:
-    """Return the shared library of `source`, made in a temporary folder."""
+def compile_source(compiler: str, source: str, flags: tuple[str, ...]) -> bytes:
+    """Return the shared library of a C source, made in a temporary folder.
+
+    Raises:
+        BackendError: the compiler refuses it, or there is no space for its files.
+    """
     try:
         with tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
             return _compile_in(scratch, compiler, source, flags)
@@ -161,7 +167,7 @@ def _load(source: str, flags: tuple[str, ...], aliases: tuple[str, ...]) -> ctyp
     """Load the library of `source`, compiled if no cache has it, and note it under `aliases`."""
     compiler, flags = find_compiler(), _all_flags(flags)
     key = _key(compiler, source, flags)
-    return _load_key(key, lambda: _compile(compiler, source, flags), aliases)
+    return _load_key(key, lambda: compile_source(compiler, source, flags), aliases)
 
 
 def _load_key(key: str, build: Callable[[], bytes], aliases: tuple[str, ...] = ()) -> ctypes.CDLL:

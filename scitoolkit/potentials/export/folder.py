@@ -17,7 +17,7 @@ from pathlib import Path
 
 from scitoolkit.core.errors import BackendError
 from scitoolkit.core.run_directory import write_atomic
-from scitoolkit.ops.codegen.compile import find_compiler, load_built, read
+from scitoolkit.ops.codegen.compile import WIDE, find_compiler, load_built, read
 from scitoolkit.ops.neighbours import lists
 from scitoolkit.potentials.export import weights_file
 from scitoolkit.potentials.export.source import FOLDER, Kernel, LibrarySource
@@ -29,7 +29,6 @@ COMMON = ("-O3", "-std=gnu11", "-fPIC", "-fopenmp", "-w", "-fvisibility=hidden",
 LINK = ("-shared", "-fopenmp", "-Wl,--gc-sections")
 Variants = Mapping[str, Sequence[str]]
 X86 = platform.machine() in ("x86_64", "AMD64")
-WIDE = ("-mprefer-vector-width=512",) if X86 else ()
 # Instructions of each variant; the widest that the processor has is chosen when it is loaded.
 VARIANTS: Variants = (
     {"v3": ("-march=x86-64-v3",), "v4": ("-march=x86-64-v4", *WIDE)} if X86 else {"base": ()}

@@ -148,6 +148,17 @@ def test_threads_and_calls_from_many_threads_change_no_bit(library):
             np.testing.assert_array_equal(out, wanted)
 
 
+def test_threads_of_python_may_call_one_surrogate(library):
+    from concurrent.futures import ThreadPoolExecutor
+
+    given = [RANDOM.uniform(-2, 2, (3000, 5)).astype(np.float32) for _ in range(8)]
+    wanted = [library(x, function="dense")[0][0] for x in given]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda x: library(x, function="dense")[0][0], given * 6))
+    for out, expected in zip(found, wanted * 6, strict=True):
+        np.testing.assert_array_equal(out, expected)
+
+
 def test_bad_calls_and_files_are_refused(library, tmp_path):
     x = np.zeros((4, 5), np.float32)
     with pytest.raises(DataError, match=r"float32 \(4, 5\) in C order"):
