@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -60,7 +61,7 @@ class PotentialLibrary:
 
     def __init__(self, source: Path | str | tuple[ctypes.CDLL, bytes], *, threads: int = 1) -> None:
         self.threads = threads
-        self._space: np.ndarray[Any, Any] | None = None
+        self._kept = threading.local()  # ctypes lets several threads of Python call at a time
         message = ctypes.create_string_buffer(512)
         if isinstance(source, tuple):
             self._library, weights = _declared(source[0]), source[1]
@@ -176,9 +177,10 @@ class PotentialLibrary:
         given: list[np.ndarray[Any, Any]] = [ptr, sender, vectors, species]
         graph = _Graph(atoms, atoms, *(a.ctypes.data for a in given))
         size = self._library.stk_workspace(self._model, atoms, atoms, edges, self.threads) + 64
-        if self._space is None or len(self._space) < size:
-            self._space = np.empty(size, dtype=np.uint8)
-        start = self._space.ctypes.data
+        space = getattr(self._kept, "space", None)
+        if space is None or len(space) < size:
+            space = self._kept.space = np.empty(size, dtype=np.uint8)
+        start = space.ctypes.data
         run = self._library.stk_begin(
             self._model, ctypes.byref(graph), start + -start % 64, self.threads,
             energy.ctypes.data, gradient.ctypes.data,

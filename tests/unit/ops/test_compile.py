@@ -27,7 +27,7 @@ def answer(number: int) -> str:
 
 def test_compiles_once_and_then_comes_from_the_cache(cache, monkeypatch):
     assert compiling.load_library(SOURCE).answer() == 42
-    monkeypatch.setattr(compiling, "_compile", lambda *a: pytest.fail("compiled again"))
+    monkeypatch.setattr(compiling, "compile_source", lambda *a: pytest.fail("compiled again"))
     assert compiling.load_library(SOURCE).answer() == 42
     assert len(list(cache.rglob("*.so"))) == 1
 

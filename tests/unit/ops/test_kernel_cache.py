@@ -75,11 +75,11 @@ FAULTS = [halve, flip, empty, empty_note, remove, point_elsewhere]
 CHILD = """
 import json, sys
 from scitoolkit.ops.codegen import compile as compiling
-compiled, original = [], compiling._compile
+compiled, original = [], compiling.compile_source
 def counted(*arguments):
     compiled.append(arguments)
     return original(*arguments)
-compiling._compile = counted
+compiling.compile_source = counted
 numbers = range(100, 100 + int(sys.argv[1]))
 answers = [compiling.load_library(f"int answer(void) {{ return {n}; }}").answer() for n in numbers]
 print(json.dumps([answers, len(compiled)]))
@@ -98,7 +98,7 @@ def test_damaged_entries_are_compiled_again(folder, monkeypatch):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [numbers, len(FAULTS)]
-    monkeypatch.setattr(compiling, "_compile", lambda *a: pytest.fail("not healed"))
+    monkeypatch.setattr(compiling, "compile_source", lambda *a: pytest.fail("not healed"))
     assert [compiling.load_library(answer(n)).answer() for n in numbers] == numbers
 
 
@@ -161,7 +161,7 @@ def test_a_read_only_prebuilt_cache_serves_what_it_holds(folder, monkeypatch, ca
     for path in (*folder.glob("*"), folder):
         path.chmod(path.stat().st_mode & ~0o222)
     files = sorted(folder.iterdir())
-    monkeypatch.setattr(compiling, "_compile", lambda *a: pytest.fail("compiled again"))
+    monkeypatch.setattr(compiling, "compile_source", lambda *a: pytest.fail("compiled again"))
     assert compiling.load_library(answer(9)).answer() == 9
     assert compiling.load_generated(generator, "10").answer() == 10
     assert sorted(folder.iterdir()) == files

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ase
@@ -27,6 +28,7 @@ from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
 from scitoolkit.potentials.export.calculator import LibraryCalculator
 from scitoolkit.potentials.export.folder import LIBRARY, WEIGHTS
 from scitoolkit.potentials.export.library import PotentialLibrary
+from scitoolkit.potentials.export.streaming import edge_gradients
 from scitoolkit.potentials.export.write import export_library, largest_difference, library_source
 from scitoolkit.potentials.graph import configuration_graph
 from scitoolkit.potentials.pipeline import save_model
@@ -131,6 +133,24 @@ def test_threads_change_no_bit(exported):
     system = (positions, species, 14.0 * np.eye(3), np.ones(3, bool))
     one, two = (PotentialLibrary(folder, threads=n).compute(*system) for n in (1, 2))
     assert all(np.array_equal(one[key], two[key]) for key in one)
+
+
+def test_threads_of_python_may_evaluate_with_one_library(exported):
+    model, folder = exported
+    rng, library = np.random.default_rng(3), PotentialLibrary(folder)
+    grid = np.stack(np.meshgrid(*[np.arange(5)] * 3, indexing="ij"), -1).reshape(-1, 3) * 2.0
+    graphs = []
+    for _ in range(6):
+        frame = Configuration(
+            rng.choice(["O", "H"], len(grid)), grid + rng.uniform(-0.2, 0.2, grid.shape),
+            10.0 * np.eye(3), np.ones(3, bool),
+        )  # fmt: skip
+        graphs.append(configuration_graph(frame, model.type_map, model.cutoff))
+    wanted = [edge_gradients(library, graph) for graph in graphs]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda graph: edge_gradients(library, graph), graphs * 5))
+    for one, other in zip(found, wanted * 5, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="no cmake")
