@@ -23,7 +23,8 @@ def refreshed_root(root: Tensor, gram: Tensor, floor: float = 0.0) -> Tensor:
     The binomial series of the published update is taken in Y = X^2 G G' X^2, which has the
     eigenvalues of the published X^4 G G' and is symmetric: the root then stays symmetric and
     positive, where the published form drifts and, made symmetric afterwards, turns indefinite.
-    b = norm(Y) / (norm(Y) + 1) makes the series converge.
+    b = norm(Y) / (norm(Y) + 1) makes the series converge. Second order holds where G G' and X
+    commute; else, as in the publication, an error of first order in their commutator remains.
 
     Args:
         root: (n, n) symmetric positive matrix X.

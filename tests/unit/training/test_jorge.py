@@ -1,0 +1,38 @@
+"""Jorge's inverse root against the exact one."""
+
+import torch
+
+from scitoolkit.training.optim.jorge import refreshed_root
+
+
+def fourth_root_inverse(matrix):
+    values, vectors = torch.linalg.eigh(matrix)
+    return (vectors * values**-0.25) @ vectors.T
+
+
+def test_refreshed_root_is_the_inverse_fourth_root_to_second_order():
+    generator = torch.Generator().manual_seed(0)
+    basis, _ = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64, generator=generator))
+    average = (basis * torch.linspace(0.5, 4, 6, dtype=torch.float64)) @ basis.T
+    gram = (basis * torch.linspace(3, 0, 6, dtype=torch.float64)) @ basis.T
+    root = fourth_root_inverse(average)
+    errors = []
+    for kept in (0.9, 0.99):
+        wanted = fourth_root_inverse(kept * average + (1 - kept) * gram)
+        found = refreshed_root(root, gram, floor=kept)
+        assert torch.equal(found, found.T)
+        errors.append(float((found - wanted).norm() / wanted.norm()))
+    # The next term of the binomial series of (1 + x)^-1/4; x <= 6 (1 - kept) / kept here.
+    assert errors[1] <= 15 / 128 * (6 / 99) ** 3
+    assert errors[0] / errors[1] >= 500
+
+
+def test_refreshed_root_of_matrices_that_do_not_commute_is_close():
+    generator = torch.Generator().manual_seed(0)
+    first, second = torch.randn(2, 6, 9, dtype=torch.float64, generator=generator)
+    average = first @ first.T / 9 + torch.eye(6, dtype=torch.float64)
+    gram = second @ second.T / 9
+    wanted = fourth_root_inverse(0.99 * average + 0.01 * gram)
+    found = refreshed_root(fourth_root_inverse(average), gram, floor=0.99)
+    unchanged = (fourth_root_inverse(average) - wanted).norm()
+    assert (found - wanted).norm() <= 0.05 * unchanged
