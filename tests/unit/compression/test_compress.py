@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 from scitoolkit.compression import compress, decompress, inspect_stream, psnr
 from scitoolkit.compression.container import pack, unpack
+from scitoolkit.compression.pointwise import LogField
 from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import ConfigError, DataError, NumericalError
 
@@ -219,3 +220,10 @@ def test_the_objective_size_is_never_larger_than_any_codec_alone(bound):
         assert len(stream) <= min(sizes)
         assert len(stream) <= len(compress(x, rel=bound)) + 16
         assert largest(x, decompress(stream)) <= bound * float(np.ptp(x)) * (1 + 1e-12)
+
+
+def test_signs_and_zeros_of_a_pointwise_bound_come_back_without_corrections():
+    values = np.array([[-3.0, 0.0, 2.0, -1e-30], [5.0, -0.5, 0.0, 7.0]])
+    split = LogField.of(values)
+    sections = {name: memoryview(data) for name, data in split.sections().items()}
+    np.testing.assert_allclose(LogField.restore(split.logarithm, sections), values, rtol=1e-14)

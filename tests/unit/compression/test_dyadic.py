@@ -81,3 +81,15 @@ def test_why_the_codec_cannot_be_compiled_is_the_reason_given(monkeypatch):
         choose.encode_best(np.arange(27.0).reshape(3, 3, 3), 1e-3, choose.Options())
     library.unavailable.cache_clear()
     assert "C compiler" not in str(caught.value)
+
+
+def test_the_transform_has_the_four_vanishing_moments_and_the_gain_of_cdf_9_7():
+    x = np.arange(64.0)
+    for power in range(4):
+        coefficients = ((x / 64) ** power).copy()
+        dyadic._wavelet(coefficients.reshape(1, 1, -1), inverse=False)
+        # Away from the edges, where the continuation is a mirror and no polynomial.
+        assert np.abs(coefficients[9:-9:2]).max() < 1e-12
+    constant = np.ones((1, 1, 64))
+    dyadic._wavelet(constant, inverse=False)
+    np.testing.assert_allclose(constant[0, 0, 0], np.sqrt(2.0) ** 6, rtol=1e-9)

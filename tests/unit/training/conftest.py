@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from scitoolkit.training.launch import launch
 
@@ -59,3 +60,10 @@ def whole(tmp_path_factory, _worker_environment):
         return weights
 
     return run
+
+
+@pytest.fixture
+def lone_group():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()

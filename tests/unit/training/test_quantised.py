@@ -70,13 +70,6 @@ def test_a_damaged_message_is_refused():
             SumMessage.read(broken, 2000)
 
 
-@pytest.fixture
-def lone_group():
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
 def test_parts_of_one_rank_are_the_parameters(lone_group):
     named = [
         ("matrix", torch.nn.Parameter(torch.ones(3, 2))),

@@ -8,6 +8,7 @@ import torch
 import xarray as xr
 
 import scitoolkit
+from scitoolkit.io.campaign.statistics import Moments
 from scitoolkit.io.fields import write_fields
 
 ROWS, X, Y = 7, 6, 4
@@ -79,3 +80,18 @@ def test_windows_are_zero_outside_of_a_mask(tmp_path, mask):
     assert np.array_equal(batch["x"][:, 0].numpy(), np.nan_to_num(np.moveaxis(values[:4], -1, 1)))
     part = opened.channels(0)["v_1"].isel(time=slice(1, 4), x=[2, 0], y=1)
     assert np.array_equal(part.values, values[1:4, [2, 0], 1, 1], equal_nan=True)
+
+
+def test_moments_are_those_of_all_values_in_any_shares():
+    rng = np.random.default_rng(0)
+    values = 300 + 5 * rng.normal(size=(40, 6))
+    values[:7] -= 20
+    whole, first, second = Moments(), Moments(), Moments()
+    whole.add(values, True)
+    for part in np.split(values[:25], [3, 10]):
+        first.add(part, True)
+    second.add(values[25:], True)
+    for moments in (whole, first.merge(second)):
+        mean, variance, square = moments.parts[:, 0]
+        wanted = [values.mean(), values.var(), (values**2).mean()]
+        np.testing.assert_allclose([mean, variance, square], wanted, rtol=1e-12)
