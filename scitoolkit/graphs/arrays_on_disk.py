@@ -11,6 +11,7 @@ from typing import IO, Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.numpy_file import DAMAGED
 
 Array = np.ndarray
 
@@ -35,7 +36,7 @@ class ArrayStream:
                 (2, 0): np.lib.format.read_array_header_2_0,
             }[version]
             self.shape, fortran, self.dtype = read(file)
-        except (ValueError, KeyError, EOFError) as error:
+        except DAMAGED as error:
             raise DataError(f"not an array of numpy ({error})", where=where) from None
         if self.dtype.hasobject or (fortran and len(self.shape) > 1):
             raise DataError(

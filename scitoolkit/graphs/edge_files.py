@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -186,8 +187,11 @@ class EdgeTable(EdgeFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        with self.path.open(encoding="utf-8") as file:
-            first = file.readline().strip()
+        try:
+            with self.path.open(encoding="utf-8") as file:
+                first = file.readline().strip()
+        except UnicodeDecodeError as error:
+            self._refuse(f"not a table of edges ({error})", "text in UTF-8")
         self._separator = next((c for c in (",", "\t", ";") if c in first), r"\s+")
         names = first.split(self._separator if len(self._separator) == 1 else None)
         self._header = not all(_is_number(name) for name in names)
@@ -230,7 +234,8 @@ class EdgeParquet(EdgeFile):
                 "edges in Parquet need the package 'pyarrow'", where=str(self.path),
                 fix="pip install pyarrow",
             ) from None  # fmt: skip
-        self._file = parquet.ParquetFile(self.path)
+        with self._reading():
+            self._file = parquet.ParquetFile(self.path)
         names = set(self._file.schema_arrow.names)
         if not {"source", "target"} <= names:
             self._refuse(
@@ -240,9 +245,23 @@ class EdgeParquet(EdgeFile):
 
     def _blocks(self) -> Iterator[EdgeBlock]:
         columns = ["source", "target", *(["weight"] if self.weighted else [])]
-        for batch in self._file.iter_batches(BLOCK, columns=columns):
-            arrays = [batch.column(name).to_numpy(zero_copy_only=False) for name in columns]
+        batches = self._file.iter_batches(BLOCK, columns=columns)
+        while True:
+            with self._reading():
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                arrays = [batch.column(name).to_numpy(zero_copy_only=False) for name in columns]
             yield EdgeBlock(arrays[0], arrays[1], arrays[2] if self.weighted else None, None)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Refuse the file where pyarrow does."""
+        try:
+            yield
+        except (OSError, ValueError, NotImplementedError) as error:
+            what = " ".join(str(error).split())[:200]
+            self._refuse(f"not a readable Parquet file ({what})", "a whole file")
 
 
 def _is_number(text: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,6 +12,7 @@ import scipy.sparse as sp
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.graphs.targets import TARGETS, Target, TargetName, whole_numbers
+from scitoolkit.io.numpy_file import DAMAGED
 
 Array = np.ndarray
 
@@ -233,7 +233,7 @@ def read_graph(path: Path, target: TargetName = "classes") -> Graph:
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise DataError("no such file", where=str(path)) from None
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError, KeyError) as error:
+    except (OSError, *DAMAGED) as error:
         raise DataError(f"not a readable npz file ({error})", where=str(path)) from None
     return graph_from_arrays(arrays, where=str(path), target=target)
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.io.numpy_file import load_array
 
 Array = np.ndarray
 FORMAT, VERSION = "scitoolkit partitioned graph", 1
@@ -120,11 +121,11 @@ class PartFiles:
 
     def map(self, name: str) -> Array:
         """Return an array that stays on disk until it is read."""
-        return np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        return load_array(self.path / f"{name}.npy", mapped=True)
 
     def read(self, name: str) -> Array:
         """Return an array in memory."""
-        return np.load(self.path / f"{name}.npy", allow_pickle=False)
+        return load_array(self.path / f"{name}.npy")
 
     def check(self, *, verify: bool) -> None:
         """Compare the files with the header.

@@ -33,6 +33,7 @@ from scitoolkit.graphs.partition import check_owner
 from scitoolkit.graphs.partitioned import FORMAT, HEADER, VERSION, PartitionedGraph
 from scitoolkit.graphs.placement import METHODS, Rows, blocks, choose_method, group_pairs, place
 from scitoolkit.graphs.targets import TARGETS, TargetName
+from scitoolkit.io.numpy_file import load_array
 
 Array = np.ndarray
 log: Logger = get_logger(__name__)
@@ -242,11 +243,7 @@ class _Partitioner:
         inward, outward = self._degrees()
         degrees = inward + outward
         if self.owner_file is not None:
-            try:
-                given = np.load(self.owner_file, allow_pickle=False)
-            except (OSError, ValueError) as error:
-                where = str(self.owner_file)
-                raise DataError(f"not a readable npy file ({error})", where=where) from None
+            given = load_array(self.owner_file)
             owner = check_owner(given, len(degrees), self.parts).astype(np.int32)
         else:
             owner = place(self._neighbours, degrees, self.parts, self._facts["method"])

@@ -20,6 +20,7 @@ from scitoolkit.graphs.partitioned import PartFiles, PartitionedGraph
 from scitoolkit.graphs.plan import Forecast, forecast
 from scitoolkit.graphs.stored_part import StoredPart
 from scitoolkit.graphs.weighting import weighted_adjacency
+from scitoolkit.io.numpy_file import load_array
 from scitoolkit.training.ranks.collectives import SumOverRanks
 from scitoolkit.training.ranks.communicator import Communicator, SingleProcess
 
@@ -38,13 +39,7 @@ def choose_owner(graph: Graph, config: PartitionConfig, size: int) -> Array:
     if config.owner is None:
         pattern = weighted_adjacency(graph, "sum")
         return partition(pattern, size, config.partition, refined=config.sparse)
-    try:
-        owner = np.load(config.owner, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise DataError(f"not a readable npy file ({error})", where=str(config.owner)) from None
-    if not isinstance(owner, np.ndarray):
-        raise DataError("not a readable npy file (an archive)", where=str(config.owner))
-    return check_owner(owner, graph.num_nodes, size)
+    return check_owner(load_array(config.owner), graph.num_nodes, size)
 
 
 def choose_grid(graph: Graph, owner: Array, config: PartitionConfig, size: int) -> Grid:

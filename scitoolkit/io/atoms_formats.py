@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from scitoolkit.io.atoms import (
     ase,
     missing_label,
 )
+from scitoolkit.io.numpy_file import load_array
 
 _FILES = {
     "energy": "energy", "forces": "force", "virial": "virial", "fparam": "fparam",
@@ -148,13 +150,7 @@ class DeepmdSystem:
         return self._names[types]
 
     def _array(self, folder: Path, name: str) -> Array:
-        path = folder / f"{name}.npy"
-        try:
-            return np.load(path, mmap_mode="r")
-        except FileNotFoundError:
-            raise DataError("missing", where=str(path)) from None
-        except ValueError as error:
-            raise DataError(f"not a npy file ({error})", where=str(path)) from None
+        return load_array(folder / f"{name}.npy", mapped=True)
 
 
 class ExtendedXYZ:
@@ -208,14 +204,26 @@ class ExtendedXYZ:
         start, stop = self._skimmed[0][index : index + 2]
         with self.path.open("rb") as file:
             file.seek(start)
-            text = file.read(stop - start).decode()
+            frame = file.read(stop - start)
         where = f"{self.path}: frame {index}"
         package = ase("reading extxyz")
         try:
+            text = frame.decode()
+            _check_columns(text)
             atoms = package.io.read(io.StringIO(text), format="extxyz")
         except Exception as error:  # ASE raises many kinds for a damaged frame
             raise DataError(f"not extxyz ({error})", where=where) from None
         return from_ase(atoms, self._labels, where)
+
+
+def _check_columns(frame: str) -> None:
+    """Refuse columns that the first atom lacks: ASE reserves memory for any number of them."""
+    comment, _, rest = frame.partition("\n")[2].partition("\n")
+    named = re.search(r'\bProperties="?([^\s"]+)', comment)
+    columns = sum(int(n) for n in named[1].split(":")[2::3]) if named else 0
+    found = len(rest.partition("\n")[0].split())
+    if columns > found > 0:
+        raise ValueError(f"Properties has {columns} columns, the first atom has {found}")
 
 
 class AseDatabase:
@@ -266,7 +274,7 @@ def from_ase(atoms: Any, labels: LabelConfig | None = None, where: str = "atoms"
     forces = _found(held, columns, labels.forces_key, "forces", where)
     virial = None
     if labels.virial_key in atoms.info:
-        virial = np.asarray(atoms.info[labels.virial_key], dtype=np.float64).reshape(3, 3)
+        virial = _numbers(atoms.info[labels.virial_key], 9, labels.virial_key, where).reshape(3, 3)
     elif "stress" in held:
         from ase.stress import voigt_6_to_full_3x3_stress
 
@@ -276,7 +284,7 @@ def from_ase(atoms: Any, labels: LabelConfig | None = None, where: str = "atoms"
     return Configuration(
         np.array(atoms.get_chemical_symbols()), np.array(atoms.positions, dtype=np.float64),
         np.array(atoms.cell.array, dtype=np.float64), np.array(atoms.pbc, dtype=bool),
-        None if energy is None else float(energy),
+        None if energy is None else float(_numbers(energy, 1, "energy", where)[0]),
         None if forces is None else np.array(forces, dtype=np.float64), virial, where,
         *given_parameters(atoms),
     )  # fmt: skip
@@ -289,6 +297,19 @@ def given_parameters(atoms: Any) -> tuple[Array | None, Array | None]:
         None if frame is None else np.array(frame, dtype=np.float64).reshape(-1),
         None if each is None else np.array(each, dtype=np.float64).reshape(len(atoms), -1),
     )
+
+
+def _numbers(value: Any, count: int, name: str, where: str) -> Array:
+    """Return a flat float64 array of `count` numbers.
+
+    Raises:
+        DataError: it is text, or another number of them.
+    """
+    try:
+        return np.array(value, dtype=np.float64).reshape(count)
+    except (TypeError, ValueError):
+        allowed = "a number" if count == 1 else f"{count} numbers"
+        raise DataError(f"{name} is {value!r:.60}", where=where, allowed=allowed) from None
 
 
 def _found(held: dict, others: dict, key: str, kind: str, where: str) -> Any:

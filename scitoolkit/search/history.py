@@ -63,13 +63,22 @@ class History:
         """Return the history that a log tells.
 
         Raises:
-            CheckpointError: the log does not begin with the description of a search.
+            CheckpointError: the log does not begin with the description of a search, or an event
+                lacks what every event of its kind has.
         """
         events = list(events)
         header = checked_header(events)
-        history = cls([Objective(**o) for o in header["objectives"]])
-        for event in events:
-            history.apply(event)
+        applied = 0
+        try:
+            history = cls([Objective(**o) for o in header["objectives"]])
+            for event in events:
+                history.apply(event)
+                applied += 1
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise CheckpointError(
+                f"event {applied + 1} of the log is damaged ({type(error).__name__}: {error})",
+                fix="restore trials.jsonl",
+            ) from None
         return history
 
     def apply(self, event: Event) -> Trial | None:

@@ -12,6 +12,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.formats.base import Format, file_head, plain_dims
 from scitoolkit.io.loader.files import DataFile
 from scitoolkit.io.loader.rows import StridedReader, missing_variable
+from scitoolkit.io.numpy_file import load_array
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -65,7 +66,6 @@ class Npy(Format):
 
 
 def _map(path: Path) -> np.memmap:
-    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    if not isinstance(mapped, np.memmap):
-        raise DataError("not one array", where=str(path))
+    mapped = load_array(path, mapped=True)
+    assert isinstance(mapped, np.memmap)
     return mapped

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.formats.base import Format, Variable, file_head, plain_dims
 from scitoolkit.io.loader.files import DataFile
 from scitoolkit.io.loader.rows import StridedReader, missing_variable
+from scitoolkit.io.numpy_file import DAMAGED
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -114,7 +114,7 @@ def _reading(path: Path) -> Iterator[None]:
     """Turn what a damaged archive raises into a DataError."""
     try:
         yield
-    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+    except DAMAGED as error:
         raise DataError(
             f"damaged or truncated ({error})", where=str(path), fix="copy or make the file again"
         ) from None

@@ -1,0 +1,35 @@
+"""No damaged text or file crashes a parser or ends in another error than ours."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from parser_cases import PARSERS
+
+CASES = Path(__file__).with_name("parser_cases.py")
+
+
+def _unexpected(parser: str, count: int, first: int = 0) -> list[str]:
+    command = [sys.executable, str(CASES), parser, str(count), str(first)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode:
+        last = next((r["started"] for r in reversed(rows) if "started" in r), "the valid file")
+        return [f"exit code {done.returncode} at {last}: {done.stderr[-500:]}"]
+    assert rows[-1] == {"cases": count}
+    return [str(row) for row in rows if "case" in row]
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_damaged_input_is_refused(parser):
+    assert _unexpected(parser, 150) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parser", PARSERS)
+def test_much_damaged_input_is_refused(parser):
+    assert _unexpected(parser, 5000, 1000) == []
