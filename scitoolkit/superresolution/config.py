@@ -39,6 +39,9 @@ class FieldsConfig(Config):
         on_error: `skip` leaves out whole simulations that cannot be read or differ.
         allow_suspect: train although values look like unflagged fill values or frames that were
             never written.
+        mask: a variable without time that is 1 where the fields have values, or `missing` where
+            they are NaN or the file's fill value: other nodes have no part in statistics, loss
+            and scores, and are given to the network as the nearest valid one.
     """
 
     path: DataPath | list[DataPath]
@@ -52,6 +55,7 @@ class FieldsConfig(Config):
     pattern: str | None = None
     on_error: Literal["raise", "skip"] = "raise"
     allow_suspect: bool = False
+    mask: str | None = None
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the packages that reading the files needs."""
@@ -308,6 +312,12 @@ class SuperresolutionConfig(SeededConfig):
                 raise ValueError("split.test is not used with data.test, which is the test part")
         if self.pde.constants and not (self.pde.equations or self.flow.velocity):
             raise ValueError("pde.constants: not used without pde.equations or flow; leave out")
+        if self.data.mask is not None:
+            refused = {"pde.equations": self.pde.equations, "boundaries": self.boundaries,
+                       "flow.velocity": self.flow.velocity, "spectrum": self.spectrum}  # fmt: skip
+            for key, given in refused.items():
+                if given:
+                    raise ValueError(f"{key}: needs values in all nodes; leave it or data.mask out")
         if self.model.average and not self.crop.symmetries.mirror:
             raise ValueError("model.average needs crop.symmetries.mirror: means over mirror images")
         return self

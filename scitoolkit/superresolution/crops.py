@@ -14,8 +14,10 @@ import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.io.campaign.mask import pack
 from scitoolkit.superresolution.config import CropConfig
 from scitoolkit.superresolution.grid import Grid, oriented, time_nodes
+from scitoolkit.superresolution.masked import cut, filled, valid_nodes
 from scitoolkit.superresolution.simulations import Simulations
 
 Array = np.ndarray
@@ -96,7 +98,8 @@ class CropSource:
     Samples hold `low` (B, fields, *n) and `values` (B, N, fields) float32, physical units;
     `points` (B, N, d) and `pde_points` (B, M, d) float32 coordinates from `origin` (B, d) float64;
     `nodes_0`, `nodes_1`, ... (B, n) float32 coordinates of the low resolution, likewise;
-    `signs` (B, fields) float32 is -1 for fields that a mirror turned.
+    `signs` (B, fields) float32 is -1 for fields that a mirror turned. With a mask, `values` are of
+    valid nodes, of which every crop has one.
     """
 
     bytes_read: int
@@ -114,6 +117,7 @@ class CropSource:
         self.pde_points: int = pde_points
         self.bytes_read = 0
         self.last_window: Array = np.cumsum(self._windows())
+        self.valid: Array | None = valid_nodes(simulations, grid)
         symmetries = crop.symmetries
         for key in (*symmetries.shift, *symmetries.mirror):
             if key not in grid.dims:
@@ -161,6 +165,7 @@ class CropSource:
             "crop": self.crop.model_dump(mode="json"), "seed": self.seed,
             "pde_points": self.pde_points,
             **({"windows": self.last_window.tolist()} if len(self.numbers) > 1 else {}),
+            **({} if self.valid is None else {"mask": pack(self.valid)}),
         }  # fmt: skip
 
     def read(self, indices: Array) -> dict[str, Array]:
@@ -176,12 +181,7 @@ class CropSource:
             place = int(np.searchsorted(self.last_window, drawn, side="right"))
         dataset = self.simulations.dataset(self.numbers[place])
         layout, grid = self.layout, self._grid_of(dataset)
-        starts = [
-            int(rng.integers(count if period is not None and not whole else count - size + 1))
-            for count, size, period, whole in zip(
-                grid.shape, layout.size, grid.periods, layout.whole, strict=True
-            )
-        ]
+        starts = self._starts(grid, rng)
         values = self._read(dataset, grid, starts)
         nodes = [
             _unrolled(n, period, start, size)
@@ -198,6 +198,19 @@ class CropSource:
         nodes = [n - o for n, o in zip(nodes, origin, strict=True)]
         return self._sample(values, nodes, origin, signs, rng)
 
+    def _starts(self, grid: Grid, rng: np.random.Generator) -> list[int]:
+        """Return the first nodes of a crop, drawn again until one of its nodes is valid."""
+        layout = self.layout
+        while True:
+            starts = [
+                int(rng.integers(count if period is not None and not whole else count - size + 1))
+                for count, size, period, whole in zip(
+                    grid.shape, layout.size, grid.periods, layout.whole, strict=True
+                )
+            ]
+            if self.valid is None or cut(self.valid, starts, layout.size).any():
+                return starts
+
     def _grid_of(self, dataset: xr.Dataset) -> Grid:
         """Return the grid of a simulation: that of the first, at its own times."""
         times = time_nodes(dataset, self.simulations.time)
@@ -205,23 +218,34 @@ class CropSource:
         return self.grid.with_nodes([times if d == self.simulations.time else n for d, n in pairs])
 
     def _read(self, dataset: xr.Dataset, grid: Grid, starts: Sequence[int]) -> Array:
-        """Return (fields, *size) values from a place on, wrapped around periodic dims."""
+        """Return (fields, *size) values from a place on, wrapped around periodic dims.
+
+        With a mask the last entry says which nodes are valid, 1 or 0; values of others are 0.
+        """
         parts = [
             [slice(start, min(start + size, count)), slice(0, max(start + size - count, 0))]
             for start, size, count in zip(starts, self.layout.size, grid.shape, strict=True)
         ]
         out = np.stack([_wrapped(oriented(dataset[n], grid), parts) for n in self.fields])
         self.bytes_read += out.nbytes
-        if not np.isfinite(out).all():
-            channel = int(np.argwhere(~np.isfinite(out))[0][0])
+        valid: Array | bool = True
+        if self.valid is not None:
+            valid = cut(self.valid, starts, self.layout.size)
+        bad = ~np.isfinite(out) & valid
+        if bad.any():
+            channel = int(np.argwhere(bad)[0][0])
             raise DataError(
                 f"NaN or Inf in the crop from {dict(zip(grid.dims, starts, strict=True))}",
                 where=f"variable {self.fields[channel]}", fix="fill or cut out the part",
             )  # fmt: skip
+        if self.valid is not None:
+            out = np.concatenate(
+                [np.where(valid, out, 0), np.broadcast_to(valid, out.shape[1:])[None]]
+            )
         return out.astype(np.float32, copy=False)
 
     def _transform(self, values: Array, nodes: list[Array], rng: np.random.Generator, grid: Grid):
-        signs = np.ones(len(self.fields), np.float32)
+        signs = np.ones(len(values), np.float32)
         symmetries = self.crop.symmetries
         for dim in symmetries.shift:
             axis = self.grid.dims.index(dim)
@@ -235,14 +259,26 @@ class CropSource:
             nodes[axis] = _mirrored(nodes[axis], grid.nodes[axis], grid.periods[axis])
             for name in turned:
                 signs[self.fields.index(name)] *= -1
-        return values * signs.reshape(-1, *[1] * len(nodes)), nodes, signs
+        return values * signs.reshape(-1, *[1] * len(nodes)), nodes, signs[: len(self.fields)]
 
     def _sample(self, values, nodes, origin, signs, rng) -> dict[str, Array]:
         layout, dims = self.layout, len(nodes)
         strides = tuple(slice(None, None, n) for n in layout.every)
-        chosen = [rng.integers(size, size=self.crop.points) for size in layout.size]
+        if self.valid is None:
+            low = values[(slice(None), *strides)]
+            chosen = [rng.integers(size, size=self.crop.points) for size in layout.size]
+        else:
+            values, valid = values[:-1], values[-1] > 0
+            # A crop whose kept nodes are all invalid takes what lies nearest between them.
+            kept = valid[strides]
+            low = values[(slice(None), *strides)]
+            low = (
+                filled(low, kept) if kept.any() else filled(values, valid)[(slice(None), *strides)]
+            )
+            places = np.flatnonzero(valid)[rng.integers(valid.sum(), size=self.crop.points)]
+            chosen = list(np.unravel_index(places, valid.shape))
         sample: dict[str, Array] = {
-            "low": values[(slice(None), *strides)].astype(np.float32),
+            "low": low.astype(np.float32),
             "values": values[(slice(None), *chosen)].T.astype(np.float32),
             "points": np.stack([n[i] for n, i in zip(nodes, chosen, strict=True)], -1),
             "origin": origin,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from scitoolkit.superresolution.checking import check
 from scitoolkit.superresolution.config import SuperresolutionConfig
 from scitoolkit.superresolution.equations import PDE
 from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes, values_of
+from scitoolkit.superresolution.masked import filled
 from scitoolkit.superresolution.spectrum import WaveGains
 from scitoolkit.superresolution.surrogate import SuperresolutionSurrogate
 
@@ -52,6 +53,7 @@ class Found:
 def evaluate(
     surrogate: SuperresolutionSurrogate, dataset: xr.Dataset, config: SuperresolutionConfig,
     source: str, gains: WaveGains | None = None,
+    valid_on: Callable[[Grid], Array | None] = lambda grid: None,
 ) -> Found:  # fmt: skip
     """Coarsen a resolved simulation as in training, refine it again, and compare.
 
@@ -61,12 +63,13 @@ def evaluate(
         config: names of velocities, viscosity and equations.
         source: the file's name, for titles.
         gains: of the waves, for the `refined` prediction.
+        valid_on: gives the nodes of a grid that hold values; only those are scored.
 
     Raises:
         DataError: other dims or fields, too few nodes, NaN.
     """
     surrogate = surrogate.in_box(dataset, source)
-    case = Case.of(surrogate, dataset, source)
+    case = Case.of(surrogate, dataset, source, valid_on)
     found = {
         MODEL: case.predict(surrogate),
         LINEAR: interpolate(case.low, case.every, case.closed, "linear"),
@@ -84,7 +87,7 @@ def evaluate(
     if flow is not None:
         tables.append(_turbulence(case, found, flow, metrics))
         figures += _energy_lines(case, found, flow)
-    if any(p is not None for p in case.grid.periods):
+    if case.valid is None and any(p is not None for p in case.grid.periods):
         table, lines = _spectra(case, found, config, metrics)
         tables.append(table)
         figures.append(lines)
@@ -168,8 +171,7 @@ def over_simulations(found: Sequence[Results], fields: Sequence[str]) -> Results
 
 def _verdict(case: Case, found: Mapping[str, Array]) -> Verdict | None:
     scores = {
-        name: [r2 for r2, _ in statistics.summary(case.fields, case.truth, values).values()]
-        for name, values in found.items()
+        name: [r2 for r2, _ in case.scores(values).values()] for name, values in found.items()
     }
     means = {name: number(np.mean(values)) for name, values in scores.items()}
     return Verdict.among(means, MODEL, "mean R² of the fields", better="max", rate=False)
@@ -187,14 +189,19 @@ class Case:
     low_grid: Grid
     every: tuple[int, ...]
     closed: tuple[bool, ...]
+    valid: Array | None = None
 
     @classmethod
-    def of(cls, surrogate: SuperresolutionSurrogate, dataset: xr.Dataset, source: str) -> Case:
+    def of(
+        cls, surrogate: SuperresolutionSurrogate, dataset: xr.Dataset, source: str,
+        valid_on: Callable[[Grid], Array | None] = lambda grid: None,
+    ) -> Case:  # fmt: skip
         """Cut the truth so that its coarse nodes include the last, and coarsen it."""
         head = surrogate.header
         periodic = {d: p for d, p in zip(head.dims, head.periods, strict=True) if p is not None}
         grid = grid_of(dataset, head.fields, head.dims, periodic, source)
-        truth = values_of(dataset, head.fields, grid, source)
+        valid = valid_on(grid)
+        truth = values_of(dataset, head.fields, grid, source, True if valid is None else valid)
         every, closed = head.layout.every, head.closed
         keep = []
         for dim, count, n, wraps, least in zip(
@@ -212,12 +219,25 @@ class Case:
                     where=source, allowed=f"{(least - 1) * n + 1} or more",
                 )  # fmt: skip
             keep.append(slice(0, used))
+        dataset_shape = grid.shape
         truth = truth[(slice(None), *keep)]
         grid = grid.with_nodes([n[part] for n, part in zip(grid.nodes, keep, strict=True)])
         strides = tuple(slice(None, None, n) for n in every)
         low_grid = grid.with_nodes([n[s] for n, s in zip(grid.nodes, strides, strict=True)])
         low = truth[(slice(None), *strides)]
-        return cls(head.fields, head.units, grid, truth, low, low_grid, every, closed)
+        if valid is not None:
+            valid = np.broadcast_to(valid, dataset_shape)[tuple(keep)]
+            if not valid[strides].any():
+                raise DataError("no kept node of the coarse grid is valid", where=source)
+            low = filled(low, valid[strides])
+        return cls(head.fields, head.units, grid, truth, low, low_grid, every, closed, valid)
+
+    def scores(self, values: Array) -> dict[str, tuple[float, float]]:
+        """Return {field: (R², NMAE)} over the valid nodes."""
+        truth = self.truth
+        if self.valid is not None:
+            truth, values = truth[:, self.valid], values[:, self.valid]
+        return statistics.summary(self.fields, truth, values)
 
     def coarse_dataset(self) -> xr.Dataset:
         """Return the coarse nodes as a dataset."""
@@ -261,7 +281,7 @@ def _pointwise(case: Case, found: Mapping[str, Array], metrics) -> Table:
     rows: list[list[float | int | str | None]] = []
     for name, values in found.items():
         row: list[float | int | str | None] = [name]
-        for field, (r2, nmae) in statistics.summary(case.fields, case.truth, values).items():
+        for field, (r2, nmae) in case.scores(values).items():
             suffix = "" if name == MODEL else f"_{name}"
             metrics[f"r2_{field}{suffix}"] = number(r2)
             metrics[f"nmae_{field}{suffix}"] = number(nmae)
@@ -272,7 +292,8 @@ def _pointwise(case: Case, found: Mapping[str, Array], metrics) -> Table:
         columns += [f"R² {field}", f"NMAE {field} (%)"]
     return Table(
         title="Pointwise", columns=columns, rows=rows,
-        note="R² over all nodes alike; NMAE is the mean absolute error over the truth's range.",
+        note=f"R² over all {'' if case.valid is None else 'valid '}nodes alike; NMAE is the mean "
+        "absolute error over the truth's range.",
     )  # fmt: skip
 
 
@@ -399,6 +420,8 @@ def _maps(case: Case, found) -> tuple[xr.Dataset, list[Maps]]:
     low = interpolate_nearest(case.low, case.every, grid.shape)
     sources = {"low": low, "model": found[MODEL], "truth": case.truth,
                "error": found[MODEL] - case.truth}  # fmt: skip
+    if case.valid is not None:
+        sources = {key: np.where(case.valid, v, np.nan) for key, v in sources.items()}
     variables = {}
     for i, field in enumerate(case.fields):
         for key, values in sources.items():

@@ -172,20 +172,31 @@ def _period(dataset, dim: str, nodes: Array, periodic, where: str) -> float | No
     return period
 
 
-def values_of(dataset: xr.Dataset, fields: Sequence[str], grid: Grid, where: str = "") -> Array:
+def values_of(
+    dataset: xr.Dataset, fields: Sequence[str], grid: Grid, where: str = "",
+    valid: Array | bool = True,
+) -> Array:  # fmt: skip
     """Return the fields as (fields, *shape), in the grid's order and ascending coordinates.
 
+    Args:
+        dataset: a simulation.
+        fields: names.
+        grid: of the dataset.
+        where: the file, for messages.
+        valid: nodes that have to hold values, bool that broadcasts to *shape.
+
     Raises:
-        DataError: NaN or Inf, with the first place.
+        DataError: NaN or Inf in one of those, with the first place.
     """
     out = []
     for name in fields:
         values = oriented(dataset[name], grid).values
-        if not np.isfinite(values).all():
-            index = np.argwhere(~np.isfinite(values))[0]
+        bad = ~np.isfinite(values) & valid
+        if bad.any():
+            index = np.argwhere(bad)[0]
             place = ", ".join(f"{d}={i}" for d, i in zip(grid.dims, index, strict=True))
             raise DataError(
-                f"NaN or Inf at index {place} ({int((~np.isfinite(values)).sum())} in all)",
+                f"NaN or Inf at index {place} ({int(bad.sum())} in all)",
                 where=": ".join(p for p in (where, f"variable {name}") if p),
                 fix="fill or cut out the part",
             )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from logging import Logger
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,7 @@ from scitoolkit.superresolution.crops import CropSource, Layout, layout_of
 from scitoolkit.superresolution.equations import PDE, Residuals
 from scitoolkit.superresolution.fitted_constants import used_constants
 from scitoolkit.superresolution.grid import Grid, grid_of, numeric_attributes
+from scitoolkit.superresolution.masked import valid_nodes
 from scitoolkit.superresolution.simulations import (
     Simulations,
     open_simulations,
@@ -137,8 +139,9 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     surrogate = SuperresolutionSurrogate.load(model.path)
     source = data or config.data.test
     simulations = open_simulations(
-        config.data.path if source is None else source, config.data, fields=surrogate.header.fields
-    )
+        config.data.path if source is None else source, config.data,
+        fields=surrogate.header.fields, learned=False,
+    )  # fmt: skip
     numbers = list(range(len(simulations)))
     if source is None:
         numbers = model.record().get("parts", {}).get("test", [])
@@ -151,7 +154,14 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     for number in numbers:
         name = simulations.label(number) if len(simulations) > 1 else Path(simulations.where).name
         found.append(
-            evaluation.evaluate(surrogate, simulations.dataset(number), config, name, gains)
+            evaluation.evaluate(
+                surrogate,
+                simulations.dataset(number),
+                config,
+                name,
+                gains,
+                partial(valid_nodes, simulations),
+            )
         )
     results = evaluation.over_simulations([f.results for f in found], surrogate.header.fields)
     if model.write_results(results, data):
@@ -166,8 +176,12 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     model = ModelFolder(directory)
     config = model.config(SuperresolutionConfig)
     surrogate = SuperresolutionSurrogate.load(model.path)
-    simulations = open_simulations(source, config.data, fields=surrogate.header.fields)
-    coarse = surrogate.coarse(require_alone(simulations), where=str(source))
+    simulations = open_simulations(
+        source, config.data, fields=surrogate.header.fields, learned=False
+    )
+    coarse = surrogate.coarse(
+        require_alone(simulations), str(source), partial(valid_nodes, simulations)
+    )
     stream(coarse, refined_nodes(coarse), output, gains=WaveGains.load(model.path))
 
 

@@ -129,6 +129,7 @@ def stream(
             shape = [len(a) for a in axes]
             points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
             values = extra.ask(coarse, points, extrapolate=True, chunk=chunk)
+            values[:, coarse.hidden(points)] = np.nan
             values = values.reshape(len(names), *shape)
             if gains is not None:
                 fields, length = len(coarse.surrogate.header.fields), coarse.grid.periods[axis - 1]
@@ -166,7 +167,12 @@ def _variables(
     units = [*head.units, *[""] * (len(names) - len(head.units))]
     shape = tuple(len(n) for n in nodes)
     return {
-        name: StreamedVariable(tuple(head.dims), shape, {"units": unit} if unit else {})
+        name: StreamedVariable(
+            tuple(head.dims),
+            shape,
+            {"units": unit} if unit else {},
+            fill_value=None if coarse.valid is None else float("nan"),
+        )
         for name, unit in zip(names, units, strict=True)
     }
 

@@ -17,6 +17,8 @@ from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.campaign.headers import read_header
 from scitoolkit.io.campaign.layouts import TIME, TIME_NAMES, Options
 from scitoolkit.io.campaign.leaks import require_no_leak
+from scitoolkit.io.campaign.mask import MISSING
+from scitoolkit.io.campaign.masking import missing_cells, with_mask
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.open import OpenCampaign
 from scitoolkit.io.campaign.parameters import parameter_values
@@ -82,7 +84,7 @@ class Simulations:
 
 def open_simulations(
     path: Path | Sequence[Path], data: FieldsConfig, *, fields: Sequence[str] | None = None,
-    cache: Path | None = None, keep: bool = True,
+    cache: Path | None = None, keep: bool = True, learned: bool = True,
 ) -> Simulations:  # fmt: skip
     """Open the fields of a job; none is read unless all of them fit into `max_memory_mib`.
 
@@ -92,6 +94,7 @@ def open_simulations(
         fields: other names than those of `data`.
         cache: folder where the index is kept.
         keep: write a new index there.
+        learned: these are learned from, so a mask that hides nothing is an error.
 
     Raises:
         DataError: what is wrong with a file or a field.
@@ -101,7 +104,10 @@ def open_simulations(
     time = _time_of(given, data, names[0])
     grid = [d for d in data.dims if d != time] if data.dims else None
     options = Options(time, None, grid, data.files, data.pattern, 0, data.on_error)
-    found = open_campaign(given, names, options, cache=cache, keep=keep)
+    stated = [] if data.mask in (None, MISSING) else [data.mask]
+    found = open_campaign(given, [*names, *stated], options, cache=cache, keep=keep)
+    if data.mask is not None and (learned or stated or missing_cells(found)):
+        found = with_mask(found, data.mask, names)
     opened = OpenCampaign(found)
     nbytes = found.index.num_rows * sum(rows.row_nbytes for rows in opened.rows.values())
     files = found.files

@@ -8,6 +8,8 @@ from pathlib import Path
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.starter import DataToStart, Lines
 from scitoolkit.io.campaign.files import campaign_files
+from scitoolkit.io.campaign.mask import MISSING
+from scitoolkit.io.campaign.masking import missing_cells
 from scitoolkit.io.fields import open_fields
 from scitoolkit.superresolution.config import FieldsConfig
 from scitoolkit.superresolution.simulations import open_simulations
@@ -49,7 +51,8 @@ def starter(data: DataToStart) -> str:
         "The network learns to bring back what is left out below.",
     )
     lines.key("domain", "superresolution")
-    lines.section("data", path=data.path, fields=fields, dims=list(sizes))
+    mask = MISSING if missing_cells(simulations.opened.found) else None
+    lines.section("data", path=data.path, fields=fields, dims=list(sizes), mask=mask)
     lines.comment("  periodic: {x: 1.0}", "periodic dims and their lengths")
     count = len(simulations)
     if count >= 3:
@@ -59,7 +62,10 @@ def starter(data: DataToStart) -> str:
     lines.section(
         "crop", "training samples", size=size or None, every=every, points=points, per_epoch=64
     )
-    lines.comment("pde: {equations: {continuity: dif(u,x) + dif(w,z)}, weight: 0.01, points: 512}")
+    if mask is None:
+        lines.comment(
+            "pde: {equations: {continuity: dif(u,x) + dif(w,z)}, weight: 0.01, points: 512}"
+        )
     lines.section("model", encoder={"widths": [16, 32], "channels": 16},
                   decoder={"name": "mlp", "widths": [32, 32]})  # fmt: skip
     lines.section("training", epochs=20, batch_size=2, optimizer={"name": "adamw", "lr": 1e-3})

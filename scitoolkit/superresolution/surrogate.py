@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from logging import Logger
 from pathlib import Path
@@ -27,6 +27,7 @@ from scitoolkit.superresolution.differentiate import is_even
 from scitoolkit.superresolution.encoder import Encoder
 from scitoolkit.superresolution.equations import PDE
 from scitoolkit.superresolution.grid import Grid, grid_of, values_of
+from scitoolkit.superresolution.masked import filled
 from scitoolkit.superresolution.mirrors import Encoded, Reflection, reflections
 from scitoolkit.superresolution.model import MeshfreeFlowNet
 from scitoolkit.superresolution.resunet import ResidualUNet
@@ -222,8 +223,16 @@ class SuperresolutionSurrogate:
         model.load_state_dict(self.model.state_dict())
         return SuperresolutionSurrogate(header, model, self.config)
 
-    def coarse(self, dataset: xr.Dataset, where: str = "input") -> QueryableField:
+    def coarse(
+        self, dataset: xr.Dataset, where: str = "input",
+        valid_on: Callable[[Grid], Array | None] = lambda grid: None,
+    ) -> QueryableField:  # fmt: skip
         """Return low-resolution fields, checked against what the model was trained on.
+
+        Args:
+            dataset: the fields.
+            where: the file, for messages.
+            valid_on: gives the nodes of a grid that hold values; None where all do.
 
         Raises:
             DataError: missing fields, other dims, NaN, too few nodes.
@@ -232,7 +241,10 @@ class SuperresolutionSurrogate:
         head = surrogate.header
         periodic = {d: p for d, p in zip(head.dims, head.periods, strict=True) if p is not None}
         grid = grid_of(dataset, head.fields, head.dims, periodic, where)
-        values = values_of(dataset, head.fields, grid, where)
+        valid = valid_on(grid)
+        values = values_of(dataset, head.fields, grid, where, True if valid is None else valid)
+        if valid is not None:
+            values = filled(values, valid)
         for dim, count, least, closed in zip(
             grid.dims, grid.shape, head.window, head.closed, strict=True
         ):
@@ -241,7 +253,7 @@ class SuperresolutionSurrogate:
                     f"{count} nodes along {dim}", where=where, allowed=f"{least} or more",
                 )  # fmt: skip
         self._warn_of_spacing(grid, where)
-        return QueryableField(surrogate, grid, values)
+        return QueryableField(surrogate, grid, values, valid)
 
     def _warn_of_spacing(self, grid: Grid, where: str) -> None:
         for dim, nodes, trained in zip(grid.dims, grid.nodes, self.header.spacing, strict=True):
@@ -266,9 +278,16 @@ class QueryableField:
     A dim that crops of the training took in part is worked through in windows of a crop's length,
     so that the encoder sees what it was trained on; a query is answered by the window in which it
     lies most centrally.
+
+    Attributes:
+        valid: nodes that hold values, bool that broadcasts to `grid.shape`; None where all do.
     """
 
-    def __init__(self, surrogate: SuperresolutionSurrogate, grid: Grid, values: Array) -> None:
+    def __init__(
+        self, surrogate: SuperresolutionSurrogate, grid: Grid, values: Array,
+        valid: Array | None = None,
+    ) -> None:  # fmt: skip
+        self.valid: Array | None = valid
         self.surrogate: SuperresolutionSurrogate = surrogate
         self.grid: Grid = grid
         self.values: Array = values
@@ -296,6 +315,22 @@ class QueryableField:
                 (-np.inf, np.inf) if period is not None else (nodes[0] - slack, nodes[-1] + slack)
             )
         return out
+
+    def hidden(self, points: Array) -> Array:
+        """Return which points (N, d) have a nearest node without a value, bool (N,)."""
+        if self.valid is None:
+            return np.zeros(len(points), bool)
+        places = []
+        for axis, (nodes, period) in enumerate(
+            zip(self.grid.nodes, self.grid.periods, strict=True)
+        ):
+            along = points[:, axis]
+            if period is not None:
+                along = nodes[0] + (along - nodes[0]) % period
+                nodes = np.append(nodes, nodes[0] + period)
+            middles = (nodes[1:] + nodes[:-1]) / 2
+            places.append(np.searchsorted(middles, along) % self.valid.shape[axis])
+        return ~self.valid[tuple(places)]
 
     def windows(self, points: Array) -> Array:
         """Return the window's first node in every dim, (N, d), for points (N, d)."""
