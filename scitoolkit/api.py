@@ -255,15 +255,15 @@ def export(
 
     Args:
         directory: a run directory, `surrogates/NAME`, or NAME of a shipped surrogate.
-        output: `.c` or `.so` for C and Fortran; of an emulator also `.pt2` or `.onnx`; of a
-            potential the folder of its C library.
+        output: `.c` or `.so` for C and Fortran, `.weights` for a `scitoolkit.deploy.Pool`; of an
+            emulator also `.pt2` or `.onnx`; of a potential the folder of its C library.
         options: `key=value` options: of `scitoolkit.deploy.ExportConfig`, or of the domain.
 
     Raises:
         ConfigError: the domain of this surrogate writes no such files.
     """
     job, path = _job_of(directory)
-    if Path(output).suffix in (".c", ".so"):
+    if Path(output).suffix in (".c", ".so", ".weights"):
         if not isinstance(job, Traceable):
             raise ConfigError("a surrogate of this domain is no function of arrays",
                               where=str(path), fix=f"a folder: -o {Path(output).stem}")  # fmt: skip
@@ -275,7 +275,7 @@ def export(
     if not isinstance(job, Exporter):
         raise ConfigError(
             "a surrogate of this kind cannot be exported in this form", where=str(output),
-            allowed=".c, .so", fix="-o model.c",
+            allowed=".c, .so, .weights", fix="-o model.c",
         )  # fmt: skip
     return job.export(path, Path(output), read_document(None, options).validate(job.export_options))
 

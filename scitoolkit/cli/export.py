@@ -17,7 +17,7 @@ def command(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or surrogates/NAME.")],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="model.c, .so, .pt2, .onnx, or a folder."),
+        typer.Option("--output", "-o", help="model.c, .so, .weights, .pt2, .onnx, or a folder."),
     ],
     options_given: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the domain.")

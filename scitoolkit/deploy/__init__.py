@@ -11,9 +11,12 @@ if TYPE_CHECKING:
     from scitoolkit.deploy.config import ExportConfig as ExportConfig
     from scitoolkit.deploy.kinds import Lowering as Lowering
     from scitoolkit.deploy.library import CompiledSurrogate as CompiledSurrogate
+    from scitoolkit.deploy.pool import Pool as Pool
 
-_HOMES = {"CompiledSurrogate": "library", "ExportConfig": "config", "Lowering": "kinds"}
-__all__ = ["CompiledSurrogate", "ExportConfig", "Lowering"]
+_HOMES = {
+    "CompiledSurrogate": "library", "ExportConfig": "config", "Lowering": "kinds", "Pool": "pool",
+}  # fmt: skip
+__all__ = ["CompiledSurrogate", "ExportConfig", "Lowering", "Pool"]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy.builder import Target
 from scitoolkit.deploy.config import ExportConfig
-from scitoolkit.deploy.library import CompiledSurrogate
-from scitoolkit.deploy.source import FLAGS, generate
+from scitoolkit.deploy.library import CompiledSurrogate, Library
+from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
+from scitoolkit.deploy.source import FLAGS, Source, generate
 from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler
 
-SUFFIXES = (".c", ".so")
+SUFFIXES = (".c", ".so", SUFFIX)
 SAMPLES = 3
 """Samples of the comparison: a block's rest is among them."""
 
@@ -30,6 +32,9 @@ def export(
     functions: Sequence[TracedFunction], path: Path, config: ExportConfig | None = None
 ) -> Mapping[str, Any]:
     """Write functions as `.c` or `.so` with a C header and a Fortran module beside it.
+
+    As `.weights` for a `Pool`: the weights alone, beside `shell-KEY.so` with the code, which
+    surrogates of one architecture in one folder share.
 
     Args:
         functions: of a surrogate; see `Traceable`.
@@ -57,27 +62,55 @@ def export(
         ((2, 3), [0, 0])
     """
     config = config or ExportConfig()
-    path, name = Path(path), Path(path).stem
-    source = generate(name, functions, _target(config))
+    path = Path(path)
+    apart = path.suffix == SUFFIX
+    name = SHELL if apart else path.stem
+    source = generate(name, functions, _target(config), apart=apart)
     path.parent.mkdir(parents=True, exist_ok=True)
+    shell = path.with_name(f"{SHELL}-{_key(source)}.so")
     with tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
         library = Path(scratch) / f"{name}.so"
-        made = compile_source(find_compiler(), source.code, (*FLAGS, "-march=native", *WIDE))
+        if apart and shell.is_file():
+            made = shell.read_bytes()
+        else:
+            made = compile_source(find_compiler(), source.code, (*FLAGS, "-march=native", *WIDE))
         library.write_bytes(made)
-        difference = _compare(functions, CompiledSurrogate(library))
+        difference = _compare(functions, _caller(library, source, apart))
         if not difference <= config.tolerance:
             raise NumericalError(
                 f"the C code differs from the surrogate by {difference:.2g}", where=str(path),
                 allowed=f"tolerance={config.tolerance:g}",
             )  # fmt: skip
-    write_atomic(path, source.code if path.suffix == ".c" else made)
-    write_atomic(path.with_suffix(".h"), source.header)
-    write_atomic(path.with_suffix(".f90"), source.module)
+    if apart:
+        write_atomic(shell, made)
+        write_atomic(path, packed(_key(source), source.about, source.weights))
+    else:
+        write_atomic(path, source.code if path.suffix == ".c" else made)
+        write_atomic(path.with_suffix(".h"), source.header)
+        write_atomic(path.with_suffix(".f90"), source.module)
     first = source.about["functions"][0]
     return {
         "path": str(path), "inputs": first["inputs"], "outputs": first["outputs"],
         "functions": source.about["functions"], "largest_difference": difference,
     }  # fmt: skip
+
+
+Call = Callable[[Sequence[np.ndarray], str], tuple[tuple[np.ndarray, ...], np.ndarray]]
+
+
+def _caller(library: Path, source: Source, apart: bool) -> Call:
+    """Return a call of what was compiled: inputs and a function's name to outputs and statuses."""
+    if not apart:
+        return CompiledSurrogate(library).run
+    shell, weights = Library(library, SHELL), aligned(len(source.weights))
+    weights[:] = np.frombuffer(source.weights, np.uint8)
+    return lambda inputs, name: shell.run(inputs, name, [weights.ctypes.data])
+
+
+def _key(source: Source) -> str:
+    """Return the name of code: it differs where source, compiler or processor do."""
+    made_of = repr((source.code, FLAGS, WIDE, sorted(_macros().items())))
+    return hashlib.sha256(made_of.encode()).hexdigest()[:16]
 
 
 def _macros() -> dict[str, str]:
@@ -96,7 +129,7 @@ def _target(config: ExportConfig) -> Target:
     return Target(bits // 32, 32 if bits == 512 or "__aarch64__" in macros else 16)
 
 
-def _compare(functions: Sequence[TracedFunction], library: CompiledSurrogate) -> float:
+def _compare(functions: Sequence[TracedFunction], call: Call) -> float:
     """Return the largest difference from the modules, relative to each output's largest value."""
     worst = 0.0
     for function in functions:
@@ -107,7 +140,7 @@ def _compare(functions: Sequence[TracedFunction], library: CompiledSurrogate) ->
                                   for a, s in zip(given, function.inputs, strict=True)))
                 for k in range(SAMPLES)
             ]  # fmt: skip
-        found, _ = library(*given, function=function.name)
+        found, _ = call(given, function.name)
         for place, result in enumerate(found):
             own = torch.cat(
                 [w if isinstance(w, torch.Tensor) else w[place] for w in wanted]

@@ -17,26 +17,22 @@ from scitoolkit.deploy.interface import ABI, STATUSES
 Array = np.ndarray
 
 
-class CompiledSurrogate:
-    """A surrogate in a shared library; several threads may call it.
+class Library:
+    """Generated code in a shared library; several threads may call it.
 
     Args:
         path: the library.
+        name: of its functions.
         threads: workspace is kept for so many threads of OpenMP.
 
     Attributes:
-        about: what the library says of its functions: arrays, dims, units, boxes.
+        about: what the library says of its functions.
 
     Raises:
         CheckpointError: no such library, another ABI, damaged weights, another processor.
-
-    Example:
-        surrogate = CompiledSurrogate("model.so")
-        (state,), status = surrogate(state)
     """
 
-    def __init__(self, path: Path | str, *, threads: int = 1) -> None:
-        path = Path(path)
+    def __init__(self, path: Path, name: str, *, threads: int = 1) -> None:
         if not path.is_file():
             raise CheckpointError(
                 "no such file", where=str(path), fix=f"scitoolkit export RUN -o {path}"
@@ -45,7 +41,6 @@ class CompiledSurrogate:
             self._library = ctypes.CDLL(str(path.resolve()))
         except OSError as error:
             raise CheckpointError(f"cannot be loaded ({error})", where=str(path)) from None
-        name = path.stem
         self._name = name
         try:
             describe = getattr(self._library, f"{name}_about")
@@ -73,23 +68,26 @@ class CompiledSurrogate:
                     "PROCESSOR": "compiled for another processor"}[reason]  # fmt: skip
             raise CheckpointError(text, where=str(path), fix=f"scitoolkit export RUN -o {path}")
 
-    def __call__(self, *inputs: Array, function: str = "") -> tuple[tuple[Array, ...], Array]:
+    def run(
+        self, inputs: Sequence[Array], function: str = "", leading: Sequence[int] = ()
+    ) -> tuple[tuple[Array, ...], Array]:
         """Return the outputs, and the status of each sample (0, 1 outside the box, 2 not finite).
 
         Args:
             inputs: float32 arrays in C order, (samples, *shape); shared ones without samples.
             function: of those in `about`.
+            leading: addresses before the arguments that every function has.
 
         Raises:
-            DataError: another number of arrays, another shape, dtype or order.
+            DataError: another number of arrays, another shape, dtype or order; no such function.
         """
+        samples = self.samples(inputs, function)
         about = self._functions[function]
-        samples = self._samples(about, inputs)
         outputs = tuple(np.empty((samples, *o["shape"][1:]), np.float32) for o in about["outputs"])
         status = np.zeros(samples, np.int32)
-        code = self.pointer(function)(
-            samples, *(a.ctypes.data for a in (*inputs, *outputs)), *self.workspace(function),
-            status.ctypes.data,
+        code = self.pointer(function, len(leading))(
+            *leading, samples, *(a.ctypes.data for a in (*inputs, *outputs)),
+            *self.workspace(function), status.ctypes.data,
         )  # fmt: skip
         if code > STATUSES["NOT_FINITE"]:
             raise BackendError(f"{about['symbol']} returned status {code}")
@@ -106,12 +104,13 @@ class CompiledSurrogate:
             kept[function] = np.zeros(size, np.uint8)
         return kept[function].ctypes.data, size
 
-    def pointer(self, function: str = "") -> Any:
-        """Return the C function, its argument types set."""
+    def pointer(self, function: str = "", leading: int = 0) -> Any:
+        """Return the C function, its argument types set: `leading` addresses before the others."""
         about = self._functions[function]
         found = getattr(self._library, about["symbol"])
         arrays = len(about["inputs"]) + len(about["outputs"])
         found.argtypes = [
+            *[ctypes.c_void_p] * leading,
             ctypes.c_int64,
             *[ctypes.c_void_p] * (arrays + 1),
             ctypes.c_int64,
@@ -119,7 +118,22 @@ class CompiledSurrogate:
         ]
         return found
 
-    def _samples(self, about: dict[str, Any], inputs: Sequence[Array]) -> int:
+    def shared(self, function: str = "") -> bool:
+        """Whether a function has inputs that all samples of a call share."""
+        return any(i["shape"][:1] != [-1] for i in self._functions[function]["inputs"])
+
+    def samples(self, inputs: Sequence[Array], function: str = "") -> int:
+        """Return the number of samples in the arrays of a call.
+
+        Raises:
+            DataError: another number of arrays, another shape, dtype or order; no such function.
+        """
+        about = self._functions.get(function)
+        if about is None:
+            raise DataError(
+                f"no function {function!r}", where=self._name,
+                allowed=", ".join(map(repr, self._functions)),
+            )  # fmt: skip
         wanted = about["inputs"]
         if len(inputs) != len(wanted):
             raise DataError(
@@ -128,15 +142,61 @@ class CompiledSurrogate:
                 allowed=", ".join(w["name"] for w in wanted),
             )
         samples = next(
-            (len(a) for a, w in zip(inputs, wanted, strict=True) if w["shape"][:1] == [-1]), 1
-        )
+            (len(a) for a, w in zip(inputs, wanted, strict=True)
+             if w["shape"][:1] == [-1] and np.ndim(a)), 1
+        )  # fmt: skip
         for array, want in zip(inputs, wanted, strict=True):
             shape = tuple(samples if n == -1 else n for n in want["shape"])
-            if array.shape != shape or array.dtype != np.float32 or not array.flags.c_contiguous:
-                order = "C" if array.flags.c_contiguous else "another"
+            if (
+                not isinstance(array, np.ndarray)
+                or array.shape != shape
+                or array.dtype != np.float32
+                or not array.flags.c_contiguous
+            ):
                 raise DataError(
-                    f"{want['name']} is {array.dtype} {array.shape} in {order} order",
+                    f"{want['name']} is {_told(array)}",
                     where=about["symbol"], allowed=f"float32 {shape} in C order",
                     fix="np.ascontiguousarray(x, dtype=np.float32)",
                 )  # fmt: skip
         return samples
+
+
+def _told(array: Any) -> str:
+    if not isinstance(array, np.ndarray):
+        return f"a {type(array).__name__}"
+    order = "C" if array.flags.c_contiguous else "another"
+    return f"{array.dtype} {array.shape} in {order} order"
+
+
+class CompiledSurrogate(Library):
+    """A surrogate in a shared library; several threads may call it.
+
+    Args:
+        path: the library, under the name that it was exported with.
+        threads: workspace is kept for so many threads of OpenMP.
+
+    Attributes:
+        about: what the library says of its functions: arrays, dims, units, boxes.
+
+    Raises:
+        CheckpointError: no such library, another ABI, damaged weights, another processor.
+
+    Example:
+        surrogate = CompiledSurrogate("model.so")
+        (state,), status = surrogate(state)
+    """
+
+    def __init__(self, path: Path | str, *, threads: int = 1) -> None:
+        super().__init__(Path(path), Path(path).stem, threads=threads)
+
+    def __call__(self, *inputs: Array, function: str = "") -> tuple[tuple[Array, ...], Array]:
+        """Return the outputs, and the status of each sample (0, 1 outside the box, 2 not finite).
+
+        Args:
+            inputs: float32 arrays in C order, (samples, *shape); shared ones without samples.
+            function: of those in `about`.
+
+        Raises:
+            DataError: another number of arrays, another shape, dtype or order; no such function.
+        """
+        return self.run(inputs, function)
