@@ -297,7 +297,7 @@ class Pool:
             self._memory.release(model)
             raise failure
         self._counts["loads"] += 1
-        model.seconds = 0.7 * model.seconds + 0.3 * seconds if model.verified else seconds
+        self._memory.read(model, seconds)
         model.file, model.verified = file, True
 
     def _read_ahead(self) -> None:

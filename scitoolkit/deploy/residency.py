@@ -15,6 +15,8 @@ import numpy as np
 from scitoolkit.deploy.packed import aligned
 
 PAGE = 4096
+SURPRISE = 1.5
+"""Largest growth of the seconds of reading from one read to the next."""
 FORGETTING = 10
 """Calls a surrogate after which a use counts half."""
 
@@ -74,6 +76,7 @@ class Residency:
     budget: int
     held: int = 0
     evictions: int = 0
+    _rate: float = 0.0
     _calls: int = 0
     _half_life: float = FORGETTING
     _entries: list[Entry] = field(default_factory=list)
@@ -84,6 +87,17 @@ class Residency:
         self._calls += 1
         self._half_life = FORGETTING * max(models, 1)
         entry.use(self._calls, self._half_life)
+
+    def read(self, entry: Entry, seconds: float) -> None:
+        """Note what reading an entry took.
+
+        One slow read, of a busy machine, is believed in part: if it is the file that is slow, the
+        reads after it say so too.
+        """
+        expected = entry.seconds or self._rate * entry.size or seconds
+        entry.seconds = min(seconds, SURPRISE * expected)
+        rate = entry.seconds / entry.size
+        self._rate = 0.9 * self._rate + 0.1 * rate if self._rate else rate
 
     def take(self, entry: Entry, *, ahead: bool = False) -> bool:
         """Give an entry memory, or tell that calls in progress must end before.
