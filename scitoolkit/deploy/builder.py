@@ -37,10 +37,13 @@ class Target:
     Attributes:
         lanes: float32 numbers of a vector register.
         registers: vector registers.
+        rows: of all products with constant weights, as far as packing goes; those of each product
+            unless given. Functions of one and of many samples then share packed weights.
     """
 
     lanes: int = 16
     registers: int = 32
+    rows: int | None = None
 
     def width(self, dtype: str) -> int:
         """Return the numbers of a dtype in a register."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -127,8 +127,12 @@ def _function(name: str, function: TracedFunction, target: Target, apart: bool) 
     """Return the C of one function: for one sample, for a block where that pays, and the loop."""
     call = interface.symbol(name, function)
     one = _lowered(function, target, 1, f"{call}_1")
+    in_blocks = one.work <= SMALL
+    if in_blocks and apart:  # weights that are read again and again are to be there once
+        target = replace(target, rows=BLOCK)
+        one = _lowered(function, target, 1, f"{call}_1")
     sizes, builders, texts, scratch = [1], [one], [], 0
-    if one.work <= SMALL:
+    if in_blocks:
         sizes.append(BLOCK)
         builders.append(_lowered(function, target, BLOCK, f"{call}_{BLOCK}"))
     for size, builder in zip(sizes, builders, strict=True):

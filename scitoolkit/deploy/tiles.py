@@ -171,7 +171,7 @@ def constant_weights(
     *count, inputs, outputs = matrices.shape
     lanes = builder.target.width(str(matrices.dtype))
     vectors = -(-outputs // lanes)
-    v = best_tile(rows, vectors, builder.target.registers)[1]
+    v = best_tile(builder.target.rows or rows, vectors, builder.target.registers)[1]
     flat = [pack(m, v, lanes) for m in matrices.reshape(-1, inputs, outputs)]
     view = builder.constant(np.stack(flat).reshape(*count, -1))
     added = None if bias is None else builder.constant(pack(bias[None], vectors, lanes))
