@@ -40,6 +40,7 @@ from scitoolkit.cli import (
     report,
     run,
     search,
+    serve,
     tour,
     train,
     validate,
@@ -97,7 +98,8 @@ def _start(
 
 
 for module in (
-    tour, run, train, search, generate, evaluate, predict, export, publish, inspect, report,
+    tour, run, train, search, generate, evaluate, predict, export, serve, publish, inspect,
+    report,
 ):  # fmt: skip
     app.command(module.NAME)(module.command)
 app.command("compress")(compress.compress)
