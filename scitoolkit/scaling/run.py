@@ -83,6 +83,10 @@ def figures_of(config: ScalingConfig, folder: Path, load: float) -> dict[str, An
 def _with(lone: dict[str, Any], config: ScalingConfig) -> dict[str, Any]:
     """Return METG of one process, to which only the pattern without messages applies."""
     none: dict[str, Any] = {"metg50_seconds": None, "samples": [], "seconds": [], "efficiency": []}
+    return {
+        case: {pattern: found.get(pattern, none) for pattern in config.patterns}
+        for case, found in lone.items()
+    }
 
 
 def summary(figures: Mapping[str, Any]) -> dict[str, Any]:
