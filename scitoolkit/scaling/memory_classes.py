@@ -1,4 +1,4 @@
-"""Memory of a rank between two steps, by what it is for: the tensors that are alive."""
+"""Memory of a rank between two steps, by class: the tensors that are alive."""
 
 from __future__ import annotations
 
