@@ -38,7 +38,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
         """Return (B, outputs) from (B, inputs) and (B, conditioning)."""
-        linear, act = self.body[0:-1:2], self.body[1:-1:2]
-        for layer, film, bend in zip(linear, self.film, act, strict=True):
-            x = bend(film(layer(x), condition))
-        return self.body[-1](x)
+        *hidden, last = self.body
+        for layer, act, film in zip(hidden[::2], hidden[1::2], self.film, strict=True):
+            x = act(film(layer(x), condition))
+        return last(x)

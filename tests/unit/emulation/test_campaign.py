@@ -199,7 +199,8 @@ def test_a_parameter_of_each_simulation_is_an_input(tmp_path, job, way, caplog):
         library = tmp_path / "model.so"
         found = api.export(trained, library)
         assert found["largest_difference"] < 1e-4
-        assert found["inputs"][1]["box"] == pytest.approx([rates[0], rates[-2]])
+        low, high = found["inputs"][1]["box"]
+        assert [low[0], high[1]] == pytest.approx([rates[0], rates[-2]])
         fields = np.zeros((2, CELLS), np.float32)
         inside = np.array([rates[1], 0.5], np.float32)
         assert CompiledSurrogate(library)(fields, inside)[1].tolist() == [0, 1]
