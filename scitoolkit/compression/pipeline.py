@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from scitoolkit.compression.bounds import Bound
-from scitoolkit.compression.check import verify_file
+from scitoolkit.compression.check import compared, pairs, verify_file
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.compare import codecs_at_size, plain_codecs
 from scitoolkit.compression.compress import decompress, inspect_stream
@@ -35,7 +35,6 @@ from scitoolkit.io.fields import write_fields
 if TYPE_CHECKING:
     import xarray as xr
 
-COMPRESSED = "compressed.h5"
 OURS = "scitoolkit"
 
 
@@ -51,7 +50,13 @@ def plan_of(config: CompressionConfig) -> FilePlan:
         MissingValues.of(config.data.missing),
         tuple(config.quantities),
         tuple(config.data.shape) if config.data.shape else None,
+        config.container,
     )  # fmt: skip
+
+
+def compressed_name(source: Path) -> str:
+    """Return the name that the compressed file has in a run directory."""
+    return "compressed.zarr" if is_store(source) else "compressed.h5"
 
 
 def check(config: CompressionConfig) -> Mapping[str, Any]:
@@ -62,7 +67,8 @@ def check(config: CompressionConfig) -> Mapping[str, Any]:
 
 def train(config: CompressionConfig, run: RunDirectory, *, resume: bool = False) -> None:
     """Write the compressed file into the run; a resumed run starts anew, as it is short."""
-    records = compress_file(config.data.path, run.path / COMPRESSED, plan_of(config))
+    target = run.path / compressed_name(config.data.path)
+    records = compress_file(config.data.path, target, plan_of(config))
     write_atomic(run.path / "records.json", json.dumps(records, indent=1) + "\n")
 
 
@@ -72,13 +78,11 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     config = load_config(CompressionConfig, directory / "config.yaml")
     source = config.data.path
     if data is not None:
-        target = directory / "other.h5"
-        try:
+        with tempfile.TemporaryDirectory(dir=directory) as scratch:
+            target = Path(scratch) / compressed_name(data)
             compress_file(data, target, plan_of(config))
             return _results(config, target, data)[0]
-        finally:
-            target.unlink(missing_ok=True)
-    results, fields = _results(config, directory / COMPRESSED, source)
+    results, fields = _results(config, directory / compressed_name(source), source)
     write_fields(fields, directory / FIELDS_NAME)
     results.write(directory)
     return results
@@ -101,21 +105,20 @@ def search_trial(
     """
     del resume  # too short to be continued
     train(config, run)
-    target = run.path / COMPRESSED
-    checked = {found["name"]: found for found in verify_file(target, config.data.path)}
-    gains, size = [], 0
-    for name, stream in streams(target):
-        values = _original(config.data.path, name, tuple(inspect_stream(stream)["shape"]))
-        bits, size = 8 * len(stream) / max(values.size, 1), size + len(stream)
-        missing = MissingValues.from_header(inspect_stream(stream))
-        values = values[~missing.where(values)].astype(np.float64)
-        quality = checked[name]["psnr"]  # 20 log10(range / RMSE)
-        if values.size and np.isfinite(quality):
+    target, gains, reached, size = run.path / compressed_name(config.data.path), [], [], 0
+    for one, original, known in pairs(target, config.data.path):
+        stored = int(one.about["bytes"])
+        bits, size = 8 * stored / max(original.size, 1), size + stored
+        found = compared(one.name, one.about, one.decode(), original, known)
+        reached.append(found["psnr"])  # 20 log10(range / RMSE)
+        missing = known | MissingValues.from_header(one.about)
+        values = original[~missing.where(original)].astype(np.float64)
+        if values.size and np.isfinite(found["psnr"]):
             per_range = np.log2(values.std() / np.ptp(values))
-            gains.append(float(per_range + quality / (20 * np.log10(2)) - bits))
+            gains.append(float(per_range + found["psnr"] / (20 * np.log10(2)) - bits))
     return {
         "accuracy_gain": float(np.mean(gains)) if gains else 0.0,
-        "psnr": min(found["psnr"] for found in checked.values()),
+        "psnr": min(reached),
         "bytes": size,
     }
 
