@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,31 +50,76 @@ def verify_file(
         original: the file that it was made of.
         with_quality: add the figures of `quality.quality`.
     """
-    original = Path(original)
-    records, found = [], []
-    for one, values, missing in pairs(compressed, original):
-        records.append(compared(
-            one.name, one.about, one.decode(), values, missing, with_quality=with_quality
-        ))  # fmt: skip
-        if one.stream is not None:
-            found.append((one.name, one.stream))
-    if not any("quantities" in inspect_stream(stream) for _, stream in found):
-        return records
-    if holds_one_array(original):
-        shape = tuple(inspect_stream(found[0][1])["shape"])
-        return [*records, *_quantities(found, {found[0][0]: read_array(original, shape)})]
-    with as_hdf5(original) as file:
-        return [*records, *_quantities(found, file)]
+    records, streams = [], []
+    for one in examine(compressed, Path(original), with_quality=with_quality):
+        records.append(one.record)
+        if one.stored.stream is not None:
+            streams.append((one.stored.name, one.stored.stream))
+    return [*records, *quantity_records(streams, Path(original))]
 
 
-def pairs(
-    compressed: Path | str, original: Path
-) -> Iterator[tuple[Stored, np.ndarray, MissingValues]]:
-    """Yield each compressed variable with its original values, and which of these are missing.
+@dataclass(frozen=True)
+class Examined:
+    """A compressed variable beside its original.
+
+    Args:
+        stored: the compressed variable.
+        original: its values before.
+        decoded: its values.
+        missing: the missing values that the original's file names.
+        record: see `compared`.
+    """
+
+    stored: Stored
+    original: np.ndarray
+    decoded: np.ndarray
+    missing: MissingValues
+    record: dict[str, Any]
+
+
+def examine(
+    compressed: Path | str, original: Path, *, with_quality: bool = False
+) -> Iterator[Examined]:
+    """Yield each compressed variable of a file beside its original, one in memory at a time.
+
+    Args:
+        compressed: what `compress_file` wrote.
+        original: the file that it was made of.
+        with_quality: add the figures of `quality.quality`.
 
     Raises:
         DataError: nothing was compressed, or a variable that the original does not have.
     """
+    for one, values, missing in _pairs(compressed, original):
+        decoded = one.decode()
+        record = compared(
+            one.name, one.about, decoded, values, missing, with_quality=with_quality
+        )  # fmt: skip
+        yield Examined(one, values, decoded, missing, record)
+
+
+def quantity_records(streams: list[tuple[str, bytes]], original: Path) -> list[dict[str, Any]]:
+    """Return the records of the quantities that streams name in their headers.
+
+    Args:
+        streams: name of a variable and its stream.
+        original: the file that they were made of.
+    """
+    if not any("quantities" in inspect_stream(stream) for _, stream in streams):
+        return []
+    from scitoolkit.compression.file_quantities import verify_quantities  # reads with sympy
+
+    if holds_one_array(original):
+        name, stream = streams[0]
+        values = read_array(original, tuple(inspect_stream(stream)["shape"]))
+        return list(verify_quantities(streams, {name: np.asarray(values)}))
+    with as_hdf5(original) as file:
+        return list(verify_quantities(streams, file))
+
+
+def _pairs(
+    compressed: Path | str, original: Path
+) -> Iterator[tuple[Stored, np.ndarray, MissingValues]]:
     is_zarr = is_store(original)
     if not is_zarr:
         refuse_folder(original)
@@ -94,12 +140,6 @@ def pairs(
                 yield one, values, MissingValues()
     if nothing:
         raise DataError("nothing in it was compressed by scitoolkit", where=str(compressed))
-
-
-def _quantities(found: list[tuple[str, bytes]], originals: Any) -> list[dict[str, Any]]:
-    from scitoolkit.compression.file_quantities import verify_quantities  # reads with sympy
-
-    return list(verify_quantities(found, originals))
 
 
 def verify_array(

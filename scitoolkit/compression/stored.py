@@ -50,9 +50,7 @@ def record(name: str, about: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def about_chunks(
-    kept: Any, item: Any, codec: str, stored_bytes: int, where: str
-) -> dict[str, Any]:
+def about_chunks(kept: Any, item: Any, codec: str, stored_bytes: int, where: str) -> dict[str, Any]:
     """Return what a variable coded in chunks says about itself, in the terms of a stream's header.
 
     Args:

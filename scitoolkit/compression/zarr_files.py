@@ -82,8 +82,7 @@ class ArrayMetadata:
             (folder / "zarr.json").write_text(json.dumps(fields, indent=2))
             return
         (folder / ".zarray").write_text(json.dumps(dict(self.fields), indent=4))
-        if self.attributes:
-            (folder / ".zattrs").write_text(json.dumps(dict(self.attributes), indent=4))
+        (folder / ".zattrs").write_text(json.dumps(dict(self.attributes), indent=4))
 
     def coded(
         self, array: zarr.Array[Any], found: chunked.Survey, attributes: Mapping[str, Any]
