@@ -164,8 +164,10 @@ def test_shards_are_kept_and_lossy_codecs_are_not(tmp_path, caplog):
     assert metadata(back) == metadata(tmp_path / "a.zarr")
     from scitoolkit.compression.zarr_codec import InterpolationSerializer
 
-    lossy = zarr.create_array(tmp_path / "l.zarr", shape=x.shape, dtype="f4", chunks=(64, 64, 64),
-                              serializer=InterpolationSerializer(0.5), compressors=None)  # fmt: skip
+    lossy = zarr.create_array(
+        tmp_path / "l.zarr", shape=x.shape, dtype="f4", chunks=(64, 64, 64), compressors=None,
+        serializer=InterpolationSerializer(0.5),
+    )  # fmt: skip
     lossy[:] = x
     seen = lossy[:]
     assert run_cli(["compress", str(tmp_path / "l.zarr"), str(small), "--abs", "1e-3"]) == 0
