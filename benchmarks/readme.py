@@ -17,6 +17,7 @@ from types import ModuleType
 sys.path.insert(0, str(Path(__file__).parent))
 import _ablation_table
 import _batch_table
+import _containers_table
 import _exchange_table
 import _memory_table
 import _products_table
@@ -34,7 +35,7 @@ TABLES = (
     _products_table, _ablation_table, _sizes_table, _readers_table, _second_order_table,
     _rivals_table, _exchange_table, _s_step_table, _speed_table, _memory_table, _wire_table,
     _batch_table,
-    _quantities_table,
+    _quantities_table, _containers_table,
 )  # fmt: skip
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
