@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,8 +48,18 @@ def compress(
         str, typer.Option("--codec", "--base", help="auto, or one of `scitoolkit ls codec`.")
     ] = "auto",
     enhancer: Annotated[
-        str, typer.Option(help="auto, none, or one of `scitoolkit ls enhancer`.")
+        str,
+        typer.Option(
+            help="auto, none, one of `scitoolkit ls enhancer`, or a folder of --train-once."
+        ),
     ] = "auto",
+    train_once: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Train enhancer networks on the first file, keep them there, use them for all.",
+        ),
+    ] = None,
     guarantee: Annotated[
         str, typer.Option("--guarantee", "--bound", help="strict, or relaxed (2 bounds).")
     ] = "strict",
@@ -79,37 +90,44 @@ def compress(
 ) -> None:
     """Compress the float variables of files; every point keeps the bound."""
     from scitoolkit.compression import Bound, Options
-    from scitoolkit.compression.files import FilePlan, compress_file
-    from scitoolkit.compression.many import pairs_to_write
+    from scitoolkit.compression.files import FilePlan
+    from scitoolkit.compression.many import compress_files, pairs_to_write
     from scitoolkit.compression.missing import MissingValues
     from scitoolkit.compression.raw import shape_of
+    from scitoolkit.compression.series import Series
     from scitoolkit.io.inspect import bytes_of
 
     bounds = {"abs": abs_, "rel": rel, "pw_rel": pw_rel, "psnr": psnr}
     given = not quantity or any(value is not None for value in bounds.values())
     default = Bound.choose(**bounds) if given else None
     own = dict(_variable(text) for text in variable or [])
-    chosen: dict[str, Any] = {"codec": codec, "enhancer": enhancer, "guarantee": guarantee,
-                              "objective": objective}  # fmt: skip
+    networks = Path(enhancer) if Path(enhancer).is_dir() else None
+    chosen: dict[str, Any] = {"codec": codec, "enhancer": "auto" if networks else enhancer,
+                              "guarantee": guarantee, "objective": objective}  # fmt: skip
     plan = FilePlan(default, own, Options(**chosen, train_seconds=train_seconds),
                     MissingValues.of(missing), tuple(quantity or ()),
-                    shape_of(shape) if shape else None, container.value)  # fmt: skip
+                    shape_of(shape) if shape else None, container.value, networks)  # fmt: skip
     pairs, folder = pairs_to_write(paths, compressing=True)
     if folder is not None:
         options.make_folder(folder)
     done = []
-    for source, target in pairs:
-        records = compress_file(source, target, plan)
+    for source, target, records in compress_files(pairs, plan, train_once=train_once):
         one = {"file": str(source), "variables": records, "bytes_in": bytes_of(source),
                "bytes_out": bytes_of(target)}  # fmt: skip
         done.append(one)
         if not as_json:
             print("\n".join(map(_line, records)))
             print(_sizes(str(source), [one]))
+    used = train_once or networks
+    account = Series(used).account() if used else None
     if as_json:
-        options.print_json(done[0] if folder is None else {"files": done})
-    elif len(done) > 1:
+        told = done[0] if folder is None else {"files": done}
+        options.print_json({**told, "networks": asdict(account)} if account else told)
+        return
+    if len(done) > 1:
         print(_sizes(f"{len(done)} files", done))
+    if account:
+        print(account.sentence)
 
 
 def decompress(paths: Sources, as_json: options.Json = False) -> None:
@@ -149,8 +167,10 @@ def verify(
     pairs = pairs_to_verify(source, original)
     if report is not None and len(pairs) > 1:
         raise ConfigError("a report of several files", where=str(source), allowed="one file")
-    files = [{"file": str(one), "variables": verify_file(one, other, with_quality=True)}
-             for one, other in pairs]  # fmt: skip
+    files: list[dict[str, Any]] = [
+        {"file": str(one), "variables": verify_file(one, other, with_quality=True)}
+        for one, other in pairs
+    ]
     page = None
     if report is not None:
         from scitoolkit.compression.report import write_verification

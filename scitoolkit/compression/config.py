@@ -51,6 +51,7 @@ class CompressionConfig(JobConfig, Options):
         quantities: bounds on what is computed from variables, `sqrt(u^2 + v^2): abs=1e-2` say.
         container: `filter` for datasets that other programs read through our HDF5 filter or Zarr
             codec, `stream` for streams, `auto` for `filter` where the options above allow it.
+        networks: folder of enhancer networks that `scitoolkit compress --train-once` wrote.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {
@@ -61,3 +62,4 @@ class CompressionConfig(JobConfig, Options):
     bound: BoundConfig | None = BoundConfig()
     quantities: list[str] = Field(default_factory=list)
     container: Container = "auto"
+    networks: DataPath | None = None

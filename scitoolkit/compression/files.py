@@ -51,6 +51,8 @@ from scitoolkit.io.formats import format_of
 
 log = get_logger(__name__)
 _AS_STREAM = "%s is written as a stream, which only scitoolkit reads: %s"
+ONE_ARRAY = "array"
+"""Name under which networks of a file of one array are kept: each snapshot has another name."""
 HEADER = "scitoolkit_header"
 """Attribute of a stream: path of the dataset without values that describes its variable."""
 NAME = "scitoolkit_name"
@@ -112,9 +114,8 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
                         records.append(record(item.name.lstrip("/"), filtered.about(made)))
                         return Replacement(made, made, item)
                     log.warning(_AS_STREAM, item.name, why)
-                stream = compress_slabs(
-                    item, bound, plan.options, missing=plan.missing, where=item.name
-                )
+                options = plan.options_of(item.name.lstrip("/"))
+                stream = compress_slabs(item, bound, options, missing=plan.missing, where=item.name)
             raw = parent.create_dataset(name, data=np.frombuffer(stream, np.uint8))
             header = create_like(item, parent, _header_name(item, name), copy.type_of(item))
             raw.attrs[STREAM], raw.attrs[HEADER] = LAYOUT, header.name
@@ -327,8 +328,9 @@ def _compress_array(source: Path, target: Path, plan: FilePlan) -> dict[str, Any
         )[source.stem]  # fmt: skip
     else:
         assert plan.bound is not None
+        options = plan.options_of(ONE_ARRAY)
         stream = compress_slabs(
-            values, plan.bound, plan.options, missing=plan.missing, where=str(source)
+            values, plan.bound, options, missing=plan.missing, where=str(source)
         )
     _atomic(target, lambda path: path.write_bytes(stream))
     return _record(source.name, stream)

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from scitoolkit.compression.files import holds_one_array, refuse_folder
+from scitoolkit.compression.enhancers.network import Network
+from scitoolkit.compression.files import (
+    ONE_ARRAY,
+    compress_file,
+    holds_one_array,
+    refuse_folder,
+    stored_variables,
+)
+from scitoolkit.compression.plan import FilePlan
 from scitoolkit.compression.raw import is_raw
+from scitoolkit.compression.series import Series
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io.compressed import is_store, is_stream
 
@@ -51,6 +64,60 @@ def pairs_to_write(
                               allowed=f"another name than {names[name]} has")  # fmt: skip
         names[name] = source
     return [(source, target / name) for name, source in names.items()], target
+
+
+def compress_files(
+    pairs: Sequence[tuple[Path, Path]], plan: FilePlan, *, train_once: Path | None = None
+) -> Iterator[tuple[Path, Path, list[dict[str, Any]]]]:
+    """Compress files one after the other and yield source, target and the records of each.
+
+    Args:
+        pairs: sources and targets.
+        plan: for all of them.
+        train_once: folder for the enhancer networks of the first file, which the others then use.
+
+    Raises:
+        ConfigError: no network gained on the first file, or the folder has networks already.
+    """
+    if train_once is not None:
+        plan = with_training(plan, train_once)
+    seconds = []
+    for number, (source, target) in enumerate(pairs):
+        started = time.perf_counter()
+        records = compress_file(source, target, plan)
+        seconds.append(time.perf_counter() - started)
+        if number == 0 and train_once is not None:
+            single = not is_store(target) and is_stream(target)
+            found = [replace(one, name=ONE_ARRAY) if single else one
+                     for one in stored_variables(target)]  # fmt: skip
+            if not Series(train_once).keep(found, source.name):
+                raise ConfigError("no network gains on it", where=str(source),
+                                  fix="--for quality, or a longer --train-seconds")  # fmt: skip
+            plan = replace(plan, networks=train_once)
+        yield source, target, records
+    if plan.networks is not None:
+        others = seconds[1:] if train_once is not None else seconds
+        known = train_once is not None and others
+        training = max(seconds[0] - statistics.median(others), 0.0) if known else None
+        Series(plan.networks).account(len(others), training)
+
+
+def with_training(plan: FilePlan, folder: Path) -> FilePlan:
+    """Return the plan of a file on which networks are trained for others.
+
+    Raises:
+        ConfigError: another enhancer, or the folder has networks already.
+    """
+    if Series(folder).exists:
+        raise ConfigError("it has networks already", where=str(folder),
+                          fix=f"--enhancer {folder} to use them")  # fmt: skip
+    enhancer = plan.options.enhancer
+    if isinstance(enhancer, str) and enhancer == "auto":
+        return replace(plan, options=plan.options.model_copy(update={"enhancer": Network()}))
+    if not isinstance(enhancer, Network):
+        name = enhancer if isinstance(enhancer, str) else enhancer.name
+        raise ConfigError(f"networks trained once, and enhancer {name}", allowed="network, auto")
+    return plan
 
 
 def pairs_to_verify(compressed: Path, original: Path) -> list[tuple[Path, Path]]:

@@ -17,6 +17,7 @@ from scitoolkit.compression.config import CompressionConfig
 from scitoolkit.compression.files import FilePlan, compress_file, wanted_variables
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.report import results_of
+from scitoolkit.compression.series import Series
 from scitoolkit.core.config import load_config
 from scitoolkit.core.results import FIELDS_NAME, Results
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
@@ -37,6 +38,7 @@ def plan_of(config: CompressionConfig) -> FilePlan:
         tuple(config.quantities),
         tuple(config.data.shape) if config.data.shape else None,
         config.container,
+        config.networks,
     )  # fmt: skip
 
 
@@ -55,6 +57,8 @@ def train(config: CompressionConfig, run: RunDirectory, *, resume: bool = False)
     """Write the compressed file into the run; a resumed run starts anew, as it is short."""
     target = run.path / compressed_name(config.data.path)
     records = compress_file(config.data.path, target, plan_of(config))
+    if config.networks is not None:
+        Series.open(config.networks).account(files=1)
     write_atomic(run.path / "records.json", json.dumps(records, indent=1) + "\n")
 
 
@@ -70,6 +74,8 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
             return results_of(target, data, _asked(config))[0]
     compressed = directory / compressed_name(source)
     results, fields = results_of(compressed, source, _asked(config))
+    if config.networks is not None:
+        results.summary.append(Series.open(config.networks).account().sentence)
     write_fields(fields, directory / FIELDS_NAME)
     results.write(directory)
     return results

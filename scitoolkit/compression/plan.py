@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from scitoolkit.compression import chunked
 from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.series import Series
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.suggest import nearest_name
@@ -34,6 +36,7 @@ class FilePlan:
         container: `filter` for datasets and arrays that other programs read through our filter or
             codec, `stream` for streams, which only scitoolkit reads; `auto` is `filter` where
             options allow it.
+        networks: folder of enhancer networks that were trained on another file, see `series`.
     """
 
     bound: Bound | None
@@ -43,12 +46,15 @@ class FilePlan:
     quantities: tuple[str, ...] = ()
     shape: tuple[int, ...] | None = None
     container: Container = "auto"
+    networks: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse a plan that bounds nothing, and options that its container cannot follow."""
         if self.bound is None and not self.quantities and not any(self.variables.values()):
             raise ConfigError("no bound and no quantity", fix="bound: {mode: rel, value: 1e-3}")
-        asked, allowed = chunked.unsuited(self.options)
+        if self.networks is not None:
+            Series.open(self.networks)
+        asked, allowed = self._unsuited()
         if asked and self.container == "filter":
             raise ConfigError(f"{asked} behind the filter", allowed=allowed,
                               fix="--container stream")  # fmt: skip
@@ -59,10 +65,22 @@ class FilePlan:
         Args:
             where: the file, for the message.
         """
-        asked = chunked.unsuited(self.options)[0]
+        asked, _ = self._unsuited()
         if asked and self.container == "auto":
             log.warning("%s: %s needs streams, which only scitoolkit reads", where, asked)
         return self.container != "stream" and not asked
+
+    def options_of(self, variable: str) -> Options:
+        """Return the options of a variable: with its network, if there are networks."""
+        if self.networks is None:
+            return self.options
+        found = Series.open(self.networks).enhancer(variable)
+        return self.options.model_copy(update={"enhancer": found or "none"})
+
+    def _unsuited(self) -> tuple[str, str]:
+        if self.networks is not None:
+            return f"networks={self.networks.name}", "none"
+        return chunked.unsuited(self.options)
 
 
 @dataclass(frozen=True)

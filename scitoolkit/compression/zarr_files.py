@@ -199,7 +199,11 @@ def decompress_store(source: Path, target: Path) -> list[str]:
             meta.restored(f"{source}: {_name(path)}").write(copy.folder / path)
             restored = _open(StoreFiles(copy.folder), path, mode="r+")
             stream = STREAM in meta.attributes
-            parts = iterate_slabs(coded[...].tobytes()) if stream else _slabs(coded, restored)
+            parts = (
+                iterate_slabs(np.asarray(coded[...]).tobytes())
+                if stream
+                else _slabs(coded, restored)
+            )
             _fill(restored, parts)
     return [_name(path) for path in found]
 
@@ -210,7 +214,7 @@ def stored_arrays(source: Path) -> Iterator[Stored]:
     for path, meta in arrays(files):
         array = None
         if STREAM in meta.attributes:
-            yield Stored.of_stream(_name(path), _open(files, path)[...].tobytes())
+            yield Stored.of_stream(_name(path), np.asarray(_open(files, path)[...]).tobytes())
         elif FILTERED in meta.attributes:
             array = _open(files, path)
             original = _original_dtype(meta)
@@ -316,11 +320,11 @@ class _Copy:
 
         groups = sorted(_consolidated(self.files), key=lambda path: -path.count("/"))
         for path in groups:
-            version = 2 if (self.folder / path / ".zmetadata").exists() else 3
+            old = (self.folder / path / ".zmetadata").exists()
             with warnings.catch_warnings():
                 # Of version 3 they are no part of the specification yet; the original has them.
                 warnings.simplefilter("ignore")
-                zarr.consolidate_metadata(str(self.folder / path), zarr_format=version)
+                zarr.consolidate_metadata(str(self.folder / path), zarr_format=2 if old else 3)
 
     def _rename(self) -> None:
         made: Path = self.folder
@@ -355,7 +359,8 @@ def _written(
         return about_chunks(kept, array, "interpolation (Zarr codec)", size, where)
     if in_chunks:
         log.warning("%s is written as a stream, which only scitoolkit reads: %s", where, why)
-    stream = compress_slabs(array, bound, plan.options, missing=known, where=where)
+    options = plan.options_of(_name(array.path))
+    stream = compress_slabs(array, bound, options, missing=known, where=where)
     kept = {"fields": dict(original.fields), "attributes": dict(original.attributes)}
     meta = original.as_bytes(len(stream), {STREAM: LAYOUT, ORIGINAL: kept})
     meta.write(folder)
