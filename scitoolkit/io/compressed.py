@@ -96,9 +96,9 @@ def holds_streams(path: Path) -> bool:
     """Return whether a file is a stream, or holds compressed variables (HDF5, Zarr)."""
     if is_store(path):
         files = StoreFiles(path)
-        marks = [f'"{mark}"'.encode() for mark in (STREAM, FILTERED)]
+        quoted = [f'"{mark}"'.encode() for mark in (STREAM, FILTERED)]
         described = (files.read(n) for n in files.names() if n.endswith(("zarr.json", ".zattrs")))
-        return any(mark in text for text in described for mark in marks)
+        return any(name in text for text in described for name in quoted)
     if not path.is_file():
         return False
     if is_stream(path):
