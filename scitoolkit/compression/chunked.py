@@ -120,10 +120,15 @@ def survey(item: Any, bound: Bound, missing: MissingValues, where: str) -> Surve
 def chunk_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return extents of a chunk of about 2¹⁸ points, as near to a cube as the array is.
 
+    An array of up to twice as many is one chunk; of others the chunks are alike, as those at the
+    edges are padded.
+
     Example:
-        >>> chunk_shape((12, 500, 500))
-        (12, 256, 64)
+        >>> chunk_shape((12, 500, 500)), chunk_shape((24, 89, 180))
+        ((12, 250, 63), (24, 89, 180))
     """
+    if math.prod(shape) <= 2 * CHUNK_POINTS:
+        return shape
     edges = [1] * len(shape)
     while True:
         longer = [i for i in range(len(shape)) if edges[i] < shape[i]]
@@ -133,7 +138,7 @@ def chunk_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
         if 2 * math.prod(edges) > CHUNK_POINTS:
             break
         edges[axis] *= 2
-    return tuple(min(edge, n) for edge, n in zip(edges, shape, strict=True))
+    return tuple(-(-n // -(-n // edge)) for edge, n in zip(edges, shape, strict=True))
 
 
 def slab_rows(item: Any, edge: int = 64) -> int:
