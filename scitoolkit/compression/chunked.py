@@ -125,7 +125,7 @@ def chunk_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
     Example:
         >>> chunk_shape((12, 500, 500)), chunk_shape((24, 89, 180))
-        ((12, 250, 63), (24, 89, 180))
+        ((12, 125, 125), (24, 89, 180))
     """
     if math.prod(shape) <= 2 * CHUNK_POINTS:
         return shape
