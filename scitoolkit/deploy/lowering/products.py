@@ -9,6 +9,8 @@ import numpy as np
 
 from scitoolkit.core.lazy import LazyModule
 from scitoolkit.deploy import tiles
+from scitoolkit.deploy.bits.codes import matrix_key
+from scitoolkit.deploy.bits.product import few_bits
 from scitoolkit.deploy.builder import Builder
 from scitoolkit.deploy.kinds import Lowering
 from scitoolkit.deploy.lowering.reductions import reduced
@@ -50,6 +52,10 @@ def _matrices(builder: Builder, a: Any, b: Any) -> View:
 
 def _constant(builder: Builder, a: View, b: torch.Tensor, bias: np.ndarray | None) -> View:
     """Return a (..., M, K) times constant b (K, N) or (..., K, N)."""
+    found = None if b.ndim != 2 else builder.coded.get(matrix_key(b.T))
+    if found is not None:
+        builder.used.add(matrix_key(b.T))
+        return few_bits(builder, a, found, bias)
     a = plain(builder, a)
     if b.ndim == 3 and (b.stride(0) == 0 or b.shape[0] == 1):
         b = b[0]
