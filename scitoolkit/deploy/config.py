@@ -32,7 +32,7 @@ class ExportConfig(Config):
     bits: Literal[2, 4, 8] | None = None
     group: int | None = Field(None, ge=16, multiple_of=16)
     rounding: Literal["nearest", "compensated"] | None = None
-    keep: list[str] = []
+    keep: list[str] = Field(default_factory=list)
     max_error: float | None = Field(None, gt=0)
 
     @model_validator(mode="after")

@@ -67,7 +67,7 @@ class Difference:
 
     def entry(self) -> dict[str, Any]:
         """Return all figures."""
-        return {**asdict(self), "relative": self.relative}
+        return {**asdict(self), "relative": self.relative, "text": self.line()}
 
 
 def conformal_bound(scores: np.ndarray, level: float = LEVEL) -> float | None:

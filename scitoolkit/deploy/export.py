@@ -91,7 +91,9 @@ def export(
         if small is not None:
             found = differences(dense, CompiledSurrogate(library), [_held_out(f) for f in dense])
             _refuse(found, config.max_error, path)
-            header = interface.with_notes(header, [f"{config.bits} bits: {d.line()}" for d in found])
+            header = interface.with_notes(
+                header, [f"{config.bits} bits: {d.line()}" for d in found]
+            )
             left = sorted(v for k, v in small.names.items() if k not in source.used)
             notes = {
                 "compressed": sorted(v for k, v in small.names.items() if k in source.used),

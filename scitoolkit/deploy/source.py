@@ -25,8 +25,8 @@ BLOCK = 16
 SMALL = 2_000_000
 """Multiply-adds of a sample up to which samples are worked on in blocks."""
 READ_ONCE = 5
-"""Multiply-adds a stored number up to which a sample's time is that of reading the weights, so that
-blocks pay at any size; few-bit weights have up to 4 in a byte."""
+"""Multiply-adds a stored number up to which a sample's time is that of reading few-bit weights, up
+to 4 in a byte, so that blocks pay at any size; both use the same weights."""
 FLAGS = ("-std=gnu11", "-O3", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno",
          "-fno-trapping-math", "-fno-semantic-interposition", "-fPIC", "-w")  # fmt: skip
 
@@ -62,7 +62,9 @@ class Source:
 
 
 def generate(
-    name: str, functions: Sequence[TracedFunction], target: Target,
+    name: str,
+    functions: Sequence[TracedFunction],
+    target: Target,
     coded: Mapping[bytes, Uniform] | None = None,
 ) -> Source:
     """Return the source of a surrogate.
@@ -138,7 +140,8 @@ def _function(
     call = interface.symbol(name, function)
     one = _lowered(function, target, 1, f"{call}_1", coded)
     sizes, builders, texts, scratch = [1], [one], [], 0
-    if one.work <= max(SMALL, READ_ONCE * sum(b.size for b in one.constants.values())):
+    stored = sum(b.size for b in one.constants.values()) if one.used else 0
+    if one.work <= max(SMALL, READ_ONCE * stored):
         sizes.append(BLOCK)
         builders.append(_lowered(function, target, BLOCK, f"{call}_{BLOCK}", coded))
     for size, builder in zip(sizes, builders, strict=True):

@@ -105,7 +105,7 @@ def rounded(
         >>> bool(np.abs(rounded(w, 8).matrix() - w).max() < 0.5 / 127 + 1e-6)
         True
     """
-    outputs, inputs = matrix.shape
+    inputs = matrix.shape[1]
     group = group_of(inputs, bits, group)
     weight = np.ones(inputs) if weight is None else weight
     codes, scales = [], []

@@ -60,7 +60,9 @@ def compress(
     assert config.bits is not None
     changed = copy.deepcopy([f.module for f in functions])
     chosen, dense = _layers(changed, config.keep)
-    compensate = (config.rounding or ("nearest" if config.bits == 8 else "compensated")) != "nearest"
+    compensate = (
+        config.rounding or ("nearest" if config.bits == 8 else "compensated")
+    ) != "nearest"
     seen = _inputs(changed, functions, given, [m for m, *_ in chosen]) if compensate else {}
     coded: dict[bytes, Uniform] = {}
     names: dict[bytes, str] = {}
@@ -77,7 +79,8 @@ def compress(
         with torch.no_grad():
             weight.copy_(torch.from_numpy(code.matrix()))
         key = matrix_key(weight)
-        coded[key], names[key] = code, name
+        coded[key] = code
+        names[key] = name if parameter == "weight" else f"{name}.{parameter}"
     made = [replace(f, module=m) for f, m in zip(functions, changed, strict=True)]
     return Compressed(made, coded, names, dense)
 

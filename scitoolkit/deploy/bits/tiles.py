@@ -60,7 +60,8 @@ def tile_source(bits: int, rows: int, vectors: int) -> str:
         f"    const {integer} *x, int64_t row, const float *scale, const float *sum,",
         "    int64_t groups, int64_t group, const int8_t *w, const float *step, const float *bias,",
         "    float *out, int64_t out_row) {",
-        *(f"  vec_float f{r}_{v} = bias ? *(const vec_float *)(bias + {v} * LANES_float) : (vec_float){{0}};"
+        "  const vec_float none = {0};",
+        *(f"  vec_float f{r}_{v} = bias ? *(const vec_float *)(bias + {v} * LANES_float) : none;"
           for r, v in at),
         "  for (int64_t g = 0; g < groups; g++) {",
         *(f"    vec_i s{r}_{v} = {{0}};" for r, v in at),
@@ -104,13 +105,13 @@ def _bytes(bits: int, rows: int, vectors: int) -> list[str]:
         f"      for (int64_t k = first; k < last; k += {4 * shared}) {{",
     ]
     for v in range(vectors):
-        lines.append(
-            f"        const vec_h c{v} = *(const vec_h *)(w + {v} * 4 * LANES_float);"
-        )
+        lines.append(f"        const vec_h c{v} = *(const vec_h *)(w + {v} * 4 * LANES_float);")
     for place in range(shared):
         lines.append("        {")
-        lines += [f"          const int32_t x{r} = *(const stk_int *)(x + {r} * row + k + {4 * place});"
-                  for r in range(rows)]  # fmt: skip
+        lines += [
+            f"          const int32_t x{r} = *(const stk_int *)(x + {r} * row + k + {4 * place});"
+            for r in range(rows)
+        ]
         for v in range(vectors):
             lines.append(f"          const vec_h u{v} = (c{v} >> {bits * place}) & {mask};")
             lines += [f"          p{r}_{v} = stk_bytes(p{r}_{v}, u{v}, x{r});" for r in range(rows)]

@@ -52,13 +52,14 @@ def _matrices(builder: Builder, a: Any, b: Any) -> View:
 
 def _constant(builder: Builder, a: View, b: torch.Tensor, bias: np.ndarray | None) -> View:
     """Return a (..., M, K) times constant b (K, N) or (..., K, N)."""
-    found = None if b.ndim != 2 else builder.coded.get(matrix_key(b.T))
-    if found is not None:
-        builder.used.add(matrix_key(b.T))
-        return few_bits(builder, a, found, bias)
-    a = plain(builder, a)
     if b.ndim == 3 and (b.stride(0) == 0 or b.shape[0] == 1):
         b = b[0]
+    if builder.coded and b.ndim == 2:
+        key = matrix_key(b.T)
+        if key in builder.coded:
+            builder.used.add(key)
+            return few_bits(builder, a, builder.coded[key], bias)
+    a = plain(builder, a)
     rows = numel(a.shape[:-1]) if b.ndim == 2 else a.shape[-2]
     weights = tiles.constant_weights(builder, b.numpy(), bias, rows)
     return _product(builder, a, weights)
