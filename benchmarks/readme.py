@@ -438,6 +438,13 @@ ROWS = {
         "{emulator_ms:.1f} ms",
         "onnxruntime {mlp_batch64_us_onnxruntime:.1f} µs; {emulator_ms_onnxruntime:.1f} ms",
     ),
+    "deploy_bits": (
+        "Layers in 8 and 4 bits as C, one thread",
+        "n x n for n from 256 to 4,096; groups of 32 inputs in 4 bits",
+        "one sample {bits_speedup_batch1_min:.2f} x faster than the best peer at equal bits at "
+        "least; 32 samples {bits_over_int8_batch32:.2f} of torch's int8 time at most",
+        "onnxruntime and torch: 1",
+    ),
     "emulation_long": (
         "Rollouts of the shipped emulator past its training, {steps} steps",
         "Rayleigh-Bénard at Ra 10⁶, {starts} starts of unseen seeds, the solver as the truth",
