@@ -299,11 +299,9 @@ class _Copy:
         except OSError as error:
             what = f"cannot be written ({error.strerror})"
             raise ConfigError(what, where=str(self.target)) from None
-        for name in self.files.names():
-            if not any(not path or name.startswith(f"{path}/") for path in self.without):
-                place = self.folder / name
-                place.parent.mkdir(parents=True, exist_ok=True)
-                self.files.copy(name, place)
+        left_out = tuple(f"{path}/" if path else "" for path in self.without)
+        kept = [name for name in self.files.names() if not name.startswith(left_out)]
+        self.files.copy(kept, self.folder)
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:

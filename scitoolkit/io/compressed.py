@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import zipfile
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -58,17 +60,18 @@ class StoreFiles:
         with zipfile.ZipFile(self.path) as archive:
             return archive.read(name)
 
-    def copy(self, name: str, target: Path) -> None:
-        """Write a file under another path."""
-        if not self.zipped:
-            shutil.copyfile(self.path / name, target)
-            return
-        with (
-            zipfile.ZipFile(self.path) as archive,
-            archive.open(name) as source,
-            target.open("wb") as out,
-        ):
-            shutil.copyfileobj(source, out)
+    def copy(self, names: Iterable[str], folder: Path) -> None:
+        """Write files into a folder, under their names."""
+        with contextlib.ExitStack() as stack:
+            archive = stack.enter_context(zipfile.ZipFile(self.path)) if self.zipped else None
+            for name in names:
+                target = folder / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if archive is None:
+                    shutil.copyfile(self.path / name, target)
+                    continue
+                with archive.open(name) as source, target.open("wb") as out:
+                    shutil.copyfileobj(source, out)
 
 
 def is_store(path: Path) -> bool:
