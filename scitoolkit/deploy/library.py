@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from scitoolkit.core.errors import BackendError, CheckpointError, DataError
 from scitoolkit.deploy.interface import ABI, STATUSES
 
 Array = np.ndarray
+Call = Callable[[Sequence[Array], str], tuple[tuple[Array, ...], Array]]
 
 
 class Library:

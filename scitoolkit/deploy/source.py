@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,8 @@ import torch
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import interface, memory, tiles, trace
+from scitoolkit.deploy.bits import tiles as bit_tiles
+from scitoolkit.deploy.bits.codes import Uniform
 from scitoolkit.deploy.builder import ALIGN, Builder, Target
 from scitoolkit.deploy.values import C_TYPES, Buffer, contiguous, numel
 from scitoolkit.ops.codegen.compile import read
@@ -22,6 +24,9 @@ BLOCK = 16
 """Samples that a function of few operations works on together, each weight read once for all."""
 SMALL = 2_000_000
 """Multiply-adds of a sample up to which samples are worked on in blocks."""
+READ_ONCE = 5
+"""Multiply-adds a stored number up to which a sample's time is that of reading few-bit weights, up
+to 4 in a byte, so that blocks pay at any size; both use the same weights."""
 FLAGS = ("-std=gnu11", "-O3", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno",
          "-fno-trapping-math", "-fno-semantic-interposition", "-fPIC", "-w")  # fmt: skip
 
@@ -44,6 +49,8 @@ class Source:
         checksum: of the weights and of the code.
         work: multiply-adds of a call of one sample.
         weights: the constants, where they are given with each call.
+        weight_bytes: of all constants.
+        used: keys of the matrices that are multiplied by in few bits.
     """
 
     code: str
@@ -53,10 +60,17 @@ class Source:
     checksum: int
     work: int
     weights: bytes
+    weight_bytes: int
+    used: frozenset[bytes]
 
 
 def generate(
-    name: str, functions: Sequence[TracedFunction], target: Target, *, apart: bool = False
+    name: str,
+    functions: Sequence[TracedFunction],
+    target: Target,
+    coded: Mapping[bytes, Uniform] | None = None,
+    *,
+    apart: bool = False,
 ) -> Source:
     """Return the source of a surrogate.
 
@@ -64,6 +78,7 @@ def generate(
         name: of the C functions.
         functions: of a surrogate.
         target: processor.
+        coded: matrices that are stored in few bits, by `matrix_key`.
         apart: leave the weights out: the first argument of every function is the address of
             weights, aligned to 64 bytes, so that surrogates of one architecture share the code.
 
@@ -73,7 +88,7 @@ def generate(
     if not name.isidentifier() or not name.isascii() or name in RESERVED:
         raise ConfigError(f"{name!r} is no name of a C function", allowed="letters, digits and _",
                           fix="-o model.c")  # fmt: skip
-    parts = [_function(name, f, target, apart) for f in functions]
+    parts = [_function(name, f, target, coded or {}, apart) for f in functions]
     blob, offsets = _weights([b for part in parts for b in part.builders])
     about: dict[str, Any] = {
         "abi": interface.ABI,
@@ -87,6 +102,7 @@ def generate(
         for entries, label in b.tables.items()
     )
     kernels = sorted({t for part in parts for b in part.builders for t in b.tiles})
+    bit_kernels = sorted({t for part in parts for b in part.builders for t in b.bit_tiles})
     checksum = zlib.crc32(body.encode()) << 24 ^ (len(blob) if apart else zlib.adler32(blob))
     about["checksum"] = checksum
     if apart:
@@ -102,6 +118,8 @@ def generate(
         '#error "the weights are little-endian"', "#endif",
         tiles.prelude(target), read(__file__, "functions.h"),
         *(tiles.tile_source(*kernel) for kernel in kernels),
+        *([read(bit_tiles.__file__, "dots.h")] if bit_kernels else []),
+        *(bit_tiles.tile_source(*kernel) for kernel in bit_kernels),
         *_home(blob, apart),
         *(f"#define {label} ((const {C_TYPES[str(dtype)]} *)(stk_weights + {offset}))"
           for label, (offset, dtype) in offsets.items()),
@@ -112,7 +130,8 @@ def generate(
     return Source(
         code, interface.header(name, functions, checksum, scratch),
         interface.module(name, functions, checksum, scratch), about, checksum,
-        max(part.builders[0].work for part in parts), blob if apart else b"",
+        max(part.builders[0].work for part in parts), blob if apart else b"", len(blob),
+        frozenset(key for part in parts for b in part.builders for key in b.used),
     )  # fmt: skip
 
 
@@ -123,18 +142,25 @@ class _Part:
     scratch: int
 
 
-def _function(name: str, function: TracedFunction, target: Target, apart: bool) -> _Part:
+def _function(
+    name: str,
+    function: TracedFunction,
+    target: Target,
+    coded: Mapping[bytes, Uniform],
+    apart: bool,
+) -> _Part:
     """Return the C of one function: for one sample, for a block where that pays, and the loop."""
     call = interface.symbol(name, function)
-    one = _lowered(function, target, 1, f"{call}_1")
-    in_blocks = one.work <= SMALL
+    one = _lowered(function, target, 1, f"{call}_1", coded)
+    stored = sum(b.size for b in one.constants.values()) if one.used else 0
+    in_blocks = one.work <= max(SMALL, READ_ONCE * stored)
     if in_blocks and apart:  # weights that are read again and again are to be there once
         target = replace(target, rows=BLOCK)
-        one = _lowered(function, target, 1, f"{call}_1")
+        one = _lowered(function, target, 1, f"{call}_1", coded)
     sizes, builders, texts, scratch = [1], [one], [], 0
     if in_blocks:
         sizes.append(BLOCK)
-        builders.append(_lowered(function, target, BLOCK, f"{call}_{BLOCK}"))
+        builders.append(_lowered(function, target, BLOCK, f"{call}_{BLOCK}", coded))
     for size, builder in zip(sizes, builders, strict=True):
         text, needed = _body(call, function, builder, size)
         texts.append(text)
@@ -144,8 +170,11 @@ def _function(name: str, function: TracedFunction, target: Target, apart: bool) 
     return _Part("\n".join([*texts, loop]), builders, scratch)
 
 
-def _lowered(function: TracedFunction, target: Target, samples: int, prefix: str) -> Builder:
-    builder = Builder(target, f"{prefix}_")
+def _lowered(
+    function: TracedFunction, target: Target, samples: int, prefix: str,
+    coded: Mapping[bytes, Uniform],
+) -> Builder:  # fmt: skip
+    builder = Builder(target, f"{prefix}_", coded=coded)
     examples = [torch.zeros(_shape(spec, samples)) for spec in function.inputs]
     views = [
         contiguous(Buffer(f"in{k}", e.numel(), "float32", "input"), tuple(e.shape))
