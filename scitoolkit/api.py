@@ -25,7 +25,7 @@ from scitoolkit.core.plugins import Kind
 from scitoolkit.core.processes import current_rank
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.core.runs import discard_failed_start, open_run
+from scitoolkit.core.runs import discard_failed_start, open_run, run_of_restarted_launch
 from scitoolkit.core.traced import Traceable
 
 log: Logger = get_logger(__name__)
@@ -159,6 +159,10 @@ def _train(job: Job, config: Any, resume: bool, run_dir: Path | None) -> RunDire
         if not takes_part:
             return None
         state = job.continues_from
+        again = None if resume else on_rank_zero(lambda: _path(run_of_restarted_launch(config)))
+        if again is not None:
+            log.info("this launch was started again: continuing its run")
+            resume, run_dir = True, Path(again)
         path = on_rank_zero(
             lambda: str(open_run(config, resume=resume, run_dir=run_dir, state=state).path)
         )
@@ -177,6 +181,10 @@ def _train(job: Job, config: Any, resume: bool, run_dir: Path | None) -> RunDire
                 discard_failed_start(directory, error)
             raise
     return directory
+
+
+def _path(run: RunDirectory | None) -> str | None:
+    return None if run is None else str(run.path)
 
 
 def _evaluated(directory: RunDirectory) -> RunDirectory:

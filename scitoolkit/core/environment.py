@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from scitoolkit.core.processes import launch_name
+
 _PACKAGES = ("scitoolkit", "torch", "numpy", "xarray", "h5py", "pydantic")
 
 
@@ -43,6 +45,7 @@ def environment_report() -> dict[str, Any]:
         "packages": {name: package_version(name) for name in _PACKAGES},
         "devices": devices,
         "world_size": int(os.environ.get("WORLD_SIZE", "1")),
+        "launch": launch_name(),
         "git": git_revision(),
     }
 

@@ -102,6 +102,37 @@ def node_size() -> int:
     return int(given) if given.isdigit() else world_size()
 
 
+def launch_name(variables: Mapping[str, str] | None = None) -> str:
+    """Return what names this launch, the same after its launcher has started it again; "" for none.
+
+    Args:
+        variables: the environment; None means this process's.
+
+    Example:
+        >>> launch_name({"SLURM_JOB_ID": "41"}), launch_name({"TORCHELASTIC_RUN_ID": "a1"})
+        ('slurm-41', 'torchrun-a1')
+    """
+    env = os.environ if variables is None else variables
+    elastic = env.get("TORCHELASTIC_RUN_ID", "")
+    if elastic == "none":  # torchrun's name of every launch without --standalone or --rdzv-id
+        elastic = f"{env.get('MASTER_ADDR', '')}:{env.get('MASTER_PORT', '')}"
+    if "SLURM_JOB_ID" in env:
+        return f"slurm-{env['SLURM_JOB_ID']}"
+    return f"torchrun-{elastic}" if elastic else ""
+
+
+def was_restarted(variables: Mapping[str, str] | None = None) -> bool:
+    """Return whether torchrun or Slurm has started this launch again.
+
+    Example:
+        >>> was_restarted({"SLURM_RESTART_COUNT": "1"}), was_restarted({})
+        (True, False)
+    """
+    env = os.environ if variables is None else variables
+    counts = (env.get(f"{of}_RESTART_COUNT", "0") for of in ("SLURM", "TORCHELASTIC"))
+    return any(count.isdigit() and int(count) > 0 for count in counts)
+
+
 def leave(code: int) -> NoReturn:
     """End this process with an exit code, as one of several ranks without the usual shutdown.
 

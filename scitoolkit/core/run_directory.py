@@ -103,6 +103,15 @@ class RunDirectory:
         """The log of metrics, one JSON object a line: name, value, unit, step."""
         return self.path / "metrics.jsonl"
 
+    @property
+    def launch(self) -> str:
+        """Name of the launch that made it, as `core.processes.launch_name` gives it; "" unknown."""
+        try:
+            found = json.loads((self.path / "env.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return ""
+        return str(found.get("launch", "")) if isinstance(found, dict) else ""
+
     def log_metrics(
         self, values: Mapping[str, float], *, step: int, units: Mapping[str, str] | None = None
     ) -> None:

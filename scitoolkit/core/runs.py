@@ -11,6 +11,7 @@ from scitoolkit.core.config import Config, dump_config, read_document
 from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.log import close_log_files
+from scitoolkit.core.processes import launch_name, was_restarted
 from scitoolkit.core.resume import changed_settings, free_keys, identity
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 
@@ -50,6 +51,23 @@ def open_run(
         )
     write_atomic(directory.config_path, dump_config(config))  # what was free may have changed
     return directory
+
+
+def run_of_restarted_launch(config: JobConfig) -> RunDirectory | None:
+    """Return the run that this launch began before torchrun or Slurm started it again.
+
+    None for the first start, and where it had not yet begun one. Other launches' runs of the same
+    configuration are never taken.
+    """
+    name = launch_name()
+    if not name or not was_restarted():
+        return None
+    base = Path(config.run.root) / config.workflow
+    for path in sorted(base.glob("*"), reverse=True):
+        run = RunDirectory(path)
+        if run.config_path.is_file() and run.launch == name and _is_same(config, run):
+            return run
+    return None
 
 
 def discard_failed_start(run: RunDirectory, error: BaseException) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 from torch.optim import Optimizer
 
 from scitoolkit.training.sharding import local
@@ -14,9 +14,12 @@ from scitoolkit.training.sharding import local
 CLASSES = ("parameters", "gradients", "optimizer", "buffers", "other")
 
 
-def live_storages() -> dict[int, int]:
-    """Return the bytes of each memory that a tensor of Python uses, by its address."""
-    found: dict[int, int] = {}
+def live_storages() -> dict[int, UntypedStorage]:
+    """Return each memory that a tensor of Python uses, by its address.
+
+    While the result is held no address can be given to another tensor.
+    """
+    found: dict[int, UntypedStorage] = {}
     for each in gc.get_objects():
         # isinstance would ask lazy modules of other packages for their class.
         if issubclass(type(each), Tensor):
@@ -24,14 +27,16 @@ def live_storages() -> dict[int, int]:
     return found
 
 
-def by_class(model: nn.Module, optimizer: Optimizer, before: Iterable[int]) -> dict[str, int]:
+def by_class(
+    model: nn.Module, optimizer: Optimizer, before: Mapping[int, UntypedStorage]
+) -> dict[str, int]:
     """Return the bytes of each of `CLASSES`.
 
     Args:
         model: that is trained, as the strategy left it.
         optimizer: of the training; what it changes counts as parameters, also where these are
             apart from the model's.
-        before: addresses of what was alive before the training, which is not counted.
+        before: `live_storages` before the training, which are not counted.
 
     Returns:
         Bytes by class; "other" is what no other class has: buckets of the exchange, the batch.
@@ -49,22 +54,22 @@ def by_class(model: nn.Module, optimizer: Optimizer, before: Iterable[int]) -> d
     out: dict[str, int] = {}
     for name, members in tensors.items():
         storages = _storages(members)
-        out[name] = sum(size for at, size in storages.items() if at not in seen)
+        out[name] = sum(each.nbytes() for at, each in storages.items() if at not in seen)
         seen |= storages.keys()
-    seen |= set(before)
-    out["other"] = sum(size for at, size in live_storages().items() if at not in seen)
+    seen |= before.keys()
+    out["other"] = sum(each.nbytes() for at, each in live_storages().items() if at not in seen)
     return out
 
 
-def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:
+def _storages(tensors: Iterable[Tensor]) -> dict[int, UntypedStorage]:
     return dict(_memory(tensors))
 
 
-def _memory(tensors: Iterable[Tensor]) -> Iterator[tuple[int, int]]:
+def _memory(tensors: Iterable[Tensor]) -> Iterator[tuple[int, UntypedStorage]]:
     for tensor in tensors:
         part = local(tensor.detach())
         if part.device.type == "meta" or part.layout is not torch.strided:
             continue
         storage = part.untyped_storage()
         if storage.nbytes():
-            yield storage.data_ptr(), storage.nbytes()
+            yield storage.data_ptr(), storage

@@ -28,6 +28,7 @@ from scitoolkit.training.optim.optimizers import AdamW, AnyOptimizer, optimizers
 from scitoolkit.training.optim.schedules import AnySchedule, Constant
 from scitoolkit.training.strategies.config import (
     DataParallel,
+    Precision,
     Sharded,
     ShardingConfig,
     Single,
@@ -83,6 +84,9 @@ class TrainingConfig(Config):
     exchange: AnyExchange = Field(default=Full(), description="sums gradients over processes")
     device: Annotated[Literal["auto", "cpu", "cuda"], FREE_ON_RESUME] = "auto"
     precision: Literal["float32", "bf16", "fp16"] = "float32"
+    gather_precision: Precision = Field(
+        default="float32", description="in which sharding.stage 3 gathers parameters to compute"
+    )
     optimizer: AnyOptimizer = AdamW()
     schedule: AnySchedule = Constant()
     clip_norm: PositiveFloat | None = Field(default=None, description="gradient norm at most")
@@ -163,6 +167,7 @@ class TrainingConfig(Config):
             raise ValueError(refusal)
         if self.sharding != ShardingConfig() and not isinstance(strategy, Sharded):
             raise ValueError("sharding is read by strategy sharded alone: leave it out")
+        self._of_sharding(strategy)
         if self.pruning is not None:
             self._of_pruning(strategy)
         if optimizer.uses_residuals:
@@ -175,6 +180,19 @@ class TrainingConfig(Config):
                 f"not {self.precision}"
             )
         return self
+
+    def _of_sharding(self, strategy: StrategyConfig | None) -> None:
+        """Refuse what no strategy, precision or device can do together."""
+        if self.gather_precision != "float32":
+            if not isinstance(strategy, Sharded) or self.sharding.stage != 3:
+                raise ValueError("gather_precision is read by strategy sharded at stage 3 alone")
+            if self.precision != self.gather_precision:
+                raise ValueError("gather_precision bf16 computes in bf16: it needs precision bf16")
+        if self.sharding.offload:
+            if self.device == "cpu":
+                raise ValueError("sharding.offload needs a GPU to offload from, device is cpu")
+            if self.pruning is not None:
+                raise ValueError("pruning keeps its entries on the device: leave offload out")
 
     def _of_pruning(self, strategy: StrategyConfig | None) -> None:
         """Refuse what does not work on vectors of kept entries."""
@@ -211,7 +229,9 @@ class TrainingConfig(Config):
         if self.strategy == "auto":
             return None
         member = training_strategies.get(self.strategy)
-        return member(sharding=self.sharding) if issubclass(member, Sharded) else member()
+        if not issubclass(member, Sharded):
+            return member()
+        return member(sharding=self.sharding, gather_precision=self.gather_precision)
 
     def strategy_on(self, processes: int) -> StrategyConfig:
         """Return the strategy to use; every rank decides alike, before any of them waits.

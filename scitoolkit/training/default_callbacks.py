@@ -9,7 +9,11 @@ from scitoolkit.training.view import TrainingView
 
 
 def default_callbacks(trainer: TrainingView) -> list[Callback]:
-    """Return the callbacks that the configuration asks for, on this rank."""
+    """Return the callbacks that the configuration asks for, on this rank.
+
+    Raises:
+        BackendError: a logger's package is not installed; on every rank.
+    """
     config, run = trainer.config, trainer.run
     out: list[Callback] = []
     if run is not None and config.profile:
@@ -18,6 +22,8 @@ def default_callbacks(trainer: TrainingView) -> list[Callback]:
         out.append(NoiseScaleLog())
     if config.count_traffic and trainer.strategy.world > 1:
         out.append(TrafficLog())
+    for each in config.loggers:
+        each.check()
     if trainer.strategy.rank:
         return out
     if run is not None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import missing_extra
-from scitoolkit.core.plugins import Choice, Kind
+from scitoolkit.core.plugins import Choice, Kind, NeedsPackages
 from scitoolkit.core.run_directory import RunDirectory, disk_error
 
 
@@ -27,15 +27,23 @@ class Logger(Protocol):
         """Flush and close."""
 
 
-class LoggerConfig(Config):
+class LoggerConfig(NeedsPackages, Config):
     """Base of the loggers.
 
     Attributes:
-        requires: importable packages that it needs.
+        requires: importable packages that it needs; the extra that brings them is called `name`.
     """
 
-    requires: ClassVar[tuple[str, ...]] = ()
     name: str
+
+    def check(self) -> None:
+        """Refuse a logger whose packages are missing; called on all ranks before the first step.
+
+        Raises:
+            BackendError: with the line that installs them.
+        """
+        if self.unavailable():
+            raise missing_extra(" and ".join(self.requires), self.name, f"logger {self.name}")
 
     def open(self, run: RunDirectory) -> Logger:
         """Return the logger of a run; a resumed run continues what is there."""
@@ -105,10 +113,9 @@ class TensorBoard(LoggerConfig):
 
     def open(self, run: RunDirectory) -> Logger:
         """Return a writer of event files."""
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise missing_extra("tensorboard", "tensorboard", "training.loggers") from None
+        self.check()
+        from torch.utils.tensorboard import SummaryWriter
+
         return _Events(SummaryWriter(str(run.path / "tensorboard")))
 
 

@@ -141,14 +141,10 @@ def _like(reader: Reader, name: str, parameter: Tensor) -> Tensor:
     if isinstance(parameter, DTensor) and reader.shapes[name] == tuple(parameter.shape):
         rows = local(parameter).shape[0]
         part = reader.tensor(name, shard_offset(parameter), rows)
-        return DTensor.from_local(
-            part.to(parameter.device),
-            parameter.device_mesh,
-            parameter.placements,
-            run_check=False,
-            shape=parameter.shape,
-            stride=parameter.stride(),
-        )
+        # Not DTensor.from_local, which moves parts that are kept on the CPU to the mesh's device.
+        state = torch.empty_like(parameter.detach(), dtype=part.dtype)
+        local(state).copy_(part)
+        return state
     tensor = reader.tensor(name)
     # A copy, because sums over a tensor in a mapped file may run in another order than over one
     # that the allocator aligned, and L-BFGS would then not continue bit for bit.

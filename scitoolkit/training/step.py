@@ -87,8 +87,9 @@ class OptimizerStep:
         self._apart = [p for _, p in moved if p not in model]
         self._buffers = [b for b in task.model.buffers() if b.is_floating_point()]
         self._device = strategy.device
-        self._found = torch.zeros((), device=self._device)
-        self._one = torch.ones((), device=self._device)
+        home = local(moved[0][1]).device if moved else self._device
+        self._found = torch.zeros((), device=home)
+        self._one = torch.ones((), device=home)
         self._scaler = LossScale() if config.precision == "fp16" else None
         self._is_float32 = config.precision == "float32"
 

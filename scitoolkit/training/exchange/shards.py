@@ -34,6 +34,7 @@ class ShardBuckets(OrderedBuckets):
         exchange: moves buckets.
         bucket_mib: size of a bucket at most, unless one gradient is larger.
         keep: keep the buckets' memory between steps.
+        offload: keep the parts and their gradients in the memory of the CPU.
         watch: as for `OrderedBuckets`.
 
     Attributes:
@@ -51,6 +52,7 @@ class ShardBuckets(OrderedBuckets):
         bucket_mib: float,
         *,
         keep: bool,
+        offload: bool = False,
         watch: Watch = on_gradient,
     ) -> None:
         for name, parameter in named:
@@ -64,7 +66,10 @@ class ShardBuckets(OrderedBuckets):
         super().__init__(parameters, bucket_mib, watch)
         self._exchange, self._keep = exchange, keep
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
-        self._mesh = init_device_mesh(parameters[0].device.type, (self._world,))
+        # The device of a tensor in parts is its mesh's.
+        self._home = torch.device("cpu") if offload else parameters[0].device
+        self._offload = offload
+        self._mesh = init_device_mesh(self._home.type, (self._world,))
         self._rows: dict[int, Tensor] = {}
         self._places: dict[nn.Parameter, tuple[int, int]] = {}
         self._lengths: list[int] = []
@@ -86,7 +91,7 @@ class ShardBuckets(OrderedBuckets):
             part = members[0].new_zeros(length)
             for parameter in members:
                 begin, _ = self._places[parameter]
-                values = local(self.parts[parameter]).flatten()
+                values = local(self.parts[parameter]).flatten().to(part.device)
                 if not whole:
                     values = values - self._chunk(parameter, self._rank)
                 part[begin : begin + len(values)] = values
@@ -99,8 +104,8 @@ class ShardBuckets(OrderedBuckets):
     def _part(self, parameter: nn.Parameter) -> nn.Parameter:
         """Return this rank's rows as a part of a sharded tensor."""
         values = self._chunk(parameter, self._rank).detach()
-        if not self._exchange.exact:
-            values = values.clone()
+        if self._offload or not self._exchange.exact:
+            values = values.to(self._home, copy=True)
         return nn.Parameter(self._split(parameter, values))
 
     def _split(self, like: nn.Parameter, values: Tensor) -> DTensor:
@@ -141,7 +146,7 @@ class ShardBuckets(OrderedBuckets):
             for parameter in members:
                 begin, _ = self._places[parameter]
                 moved = self.parts[parameter]
-                gradient = part[begin : begin + local(moved).numel()]
+                gradient = part[begin : begin + local(moved).numel()].to(self._home)
                 moved.grad = self._split(parameter, gradient)
         return found[-1][1]
 

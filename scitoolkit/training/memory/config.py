@@ -25,7 +25,7 @@ class MemoryConfig(Config):
         0.01
     """
 
-    activations: str = Field(description="a registered store: comet or planned")
+    activations: str = Field(description="a registered store: comet, planned or recompute")
     gradient_error: PositiveFloat = Field(default=0.01, description="wanted, relative, of all")
     measure_every: PositiveInt = Field(default=100, description="steps between measurements")
     smallest: NonNegativeInt = Field(default=4096, description="values; less is kept exactly")

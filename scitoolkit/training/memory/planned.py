@@ -20,8 +20,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
-from torch.utils.checkpoint import checkpoint
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import BackendError
@@ -41,6 +39,7 @@ from scitoolkit.training.memory.plan import (
     plans,
     uniform,
 )
+from scitoolkit.training.memory.replaced import replaced
 
 log: Logger = get_logger(__name__)
 # Shares of all saved bytes that a part may have; as many divisions of the network are tried.
@@ -204,8 +203,11 @@ class PlannedMemory:
         """Save what is needed as planned; see `Comet.saving`."""
         with contextlib.ExitStack() as stack:
             for name, choice in self._plan.choices.items():
-                if name and (choice != PACK):
-                    stack.enter_context(_replaced(self._model.get_submodule(name), choice))
+                if name and choice != PACK:
+                    module = self._model.get_submodule(name)
+                    recomputes = choice in (RECOMPUTE, RECOMPUTE_PACKED)
+                    exact = choice != RECOMPUTE_PACKED
+                    stack.enter_context(replaced(module, recomputes=recomputes, exact=exact))
             if self._comet is not None:
                 stack.enter_context(self._comet.saving(batch, finer))
             yield
@@ -238,45 +240,6 @@ class PlannedMemory:
             self._comet = Comet(self._model, self._config)
             self._comet.load_state_dict(state["packing"])
         self._prepared = True
-
-
-def _kept(tensor: Tensor) -> Tensor:
-    # A graph that holds its own output would never be freed.
-    return tensor if tensor.is_leaf else tensor.detach()
-
-
-@contextlib.contextmanager
-def _replaced(module: nn.Module, choice: str) -> Iterator[None]:
-    """Run a module as chosen: its inputs saved and the rest recomputed, or all saved exactly."""
-    forward = module.forward
-
-    def recomputed(*arguments: Any, **named: Any) -> Any:
-        return checkpoint(
-            forward, *arguments, use_reentrant=False,
-            context_fn=lambda: (contextlib.nullcontext(), _same_buffers(module)), **named,
-        )  # fmt: skip
-
-    def exactly(*arguments: Any, **named: Any) -> Any:
-        run = recomputed if choice == RECOMPUTE else forward
-        with saved_tensors_hooks(_kept, lambda tensor: tensor):
-            return run(*arguments, **named)
-
-    module.forward = recomputed if choice == RECOMPUTE_PACKED else exactly
-    try:
-        yield
-    finally:
-        del module.forward
-
-
-@contextlib.contextmanager
-def _same_buffers(module: nn.Module) -> Iterator[None]:
-    """Keep buffers as the first forward pass left them: running statistics count a batch once."""
-    kept = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    try:
-        yield
-    finally:
-        for buffer, values in kept:
-            buffer.data.copy_(values)  # not counted as a change: the backward pass may follow
 
 
 def _copied(gradients: Gradients) -> Gradients:

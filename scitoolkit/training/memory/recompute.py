@@ -1,8 +1,8 @@
 """Activations computed again in the backward pass, instead of being kept.
 
 Of each block (an element of a `ModuleList`, or of a `Sequential` that is no block itself) only the
-input is kept. The weights that come out are the same bits, random numbers included; a step takes
-about a third longer.
+input is kept: the plan of `planned` without its measurements, for every strategy and device. The
+weights that come out are the same bits; a step takes about a third longer.
 
 Source: Chen et al. 2016, https://arxiv.org/abs/1604.06174.
 """
@@ -10,16 +10,14 @@ Source: Chen et al. 2016, https://arxiv.org/abs/1604.06174.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.checkpoint import checkpoint
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.training.memory.config import MemoryConfig
+from scitoolkit.training.memory.replaced import replaced
 
 
 class Recompute:
@@ -30,7 +28,7 @@ class Recompute:
         config: `activations` is all that is read.
 
     Raises:
-        ConfigError: the model has no blocks, or running statistics that would be updated twice.
+        ConfigError: the model has no blocks, or the configuration has keys that are not read.
     """
 
     exact: ClassVar[bool] = True
@@ -43,14 +41,7 @@ class Recompute:
                 where="training.memory",
                 fix="leave it out",
             )
-        for name, module in model.named_modules():
-            if isinstance(module, _BatchNorm) and module.track_running_stats:
-                raise ConfigError(
-                    f"{name} would update its running statistics twice a step",
-                    where="training.memory.activations",
-                    fix="a normalisation within samples (LayerNorm)",
-                )
-        self.blocks: list[Any] = blocks(model)
+        self.blocks: list[nn.Module] = blocks(model)
         if not self.blocks:
             raise ConfigError(
                 "the model has no ModuleList or Sequential of blocks to compute again",
@@ -64,16 +55,10 @@ class Recompute:
     @contextlib.contextmanager
     def saving(self, batch: Mapping[str, Tensor], finer: float) -> Iterator[None]:
         """Within it the blocks keep their inputs alone."""
-        former = [vars(block).get("forward") for block in self.blocks]
-        for block in self.blocks:
-            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
-        try:
+        with contextlib.ExitStack() as stack:
+            for block in self.blocks:
+                stack.enter_context(replaced(block, recomputes=True, exact=False))
             yield
-        finally:
-            for block, forward in zip(self.blocks, former, strict=True):
-                del block.forward
-                if forward is not None:
-                    block.forward = forward
 
     def adapt(self, errors: Mapping[str, tuple[float, float]]) -> None:
         """Do nothing: there is no error."""

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, PositiveFloat
 
 from scitoolkit.core.config import Config
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.plugins import Kind
 from scitoolkit.training.exchange.config import ExchangeConfig, Full
+
+Precision = Literal["float32", "bf16"]
 
 if TYPE_CHECKING:
     import torch
@@ -100,6 +103,9 @@ class ShardingConfig(Config):
     group_mib: PositiveFloat | None = Field(
         default=None, description="parameters gathered together at stage 3; 1/24 of the model"
     )
+    offload: bool = Field(
+        default=False, description="keep what the optimizer reads and changes in the CPU's memory"
+    )
 
 
 class Sharded(StrategyConfig):
@@ -109,6 +115,7 @@ class Sharded(StrategyConfig):
     needs_process_group: ClassVar[bool] = True
     name: Literal["sharded"] = "sharded"
     sharding: ShardingConfig = ShardingConfig()
+    gather_precision: Precision = "float32"
 
     def refusal(self, exchange: ExchangeConfig) -> str:
         """Return why an exchange does not fit, or an empty text."""
@@ -118,10 +125,22 @@ class Sharded(StrategyConfig):
         return "" if exchange.shards else f"exchange {exchange.name} gives no parts of sums"
 
     def build(self, device: torch.device) -> TrainingStrategy:
-        """Return the strategy of this process."""
+        """Return the strategy of this process.
+
+        Raises:
+            ConfigError: there is nothing to offload from.
+        """
         from scitoolkit.training.strategies.optimizer_shards import OptimizerShardsStrategy
         from scitoolkit.training.strategies.sharded import ShardedStrategy
 
+        offload = self.sharding.offload
+        if offload and device.type == "cpu":
+            raise ConfigError(
+                "offload on a training whose device is the CPU",
+                where="training.sharding.offload", allowed="a GPU", fix="leave it out",
+            )  # fmt: skip
         if self.sharding.stage < 3:
-            return OptimizerShardsStrategy(device, keeps_buckets=self.sharding.stage == 1)
-        return ShardedStrategy(device, self.sharding.group_mib)
+            keeps = self.sharding.stage == 1
+            return OptimizerShardsStrategy(device, keeps_buckets=keeps, offload=offload)
+        bf16 = self.gather_precision == "bf16"
+        return ShardedStrategy(device, self.sharding.group_mib, bf16=bf16, offload=offload)

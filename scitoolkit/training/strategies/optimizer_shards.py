@@ -26,12 +26,14 @@ class OptimizerShardsStrategy(DataParallelStrategy):
         device: where to train.
         keeps_buckets: keep memory for all gradients between steps (stage 1), instead of giving a
             bucket's back when it was sent (stage 2).
+        offload: keep the parts and the optimizer's state in the memory of the CPU.
     """
 
     holds_parts = True
 
-    def __init__(self, device: torch.device, *, keeps_buckets: bool) -> None:
+    def __init__(self, device: torch.device, *, keeps_buckets: bool, offload: bool = False) -> None:
         super().__init__(device)
+        self._offload = offload
         self._keeps_buckets = keeps_buckets
         self._precise: dict[str, nn.Parameter] = {}
 
@@ -44,8 +46,9 @@ class OptimizerShardsStrategy(DataParallelStrategy):
         """Return this rank's parts of the parameters, which the optimizer changes."""
         moves = exchange.build_shards()
         self._buckets = self._shards = ShardBuckets(
-            named, moves, exchange.bucket_mib, keep=self._keeps_buckets, watch=watch
-        )
+            named, moves, exchange.bucket_mib, keep=self._keeps_buckets, offload=self._offload,
+            watch=watch,
+        )  # fmt: skip
         parts = [(name, self._shards.parts[p]) for name, p in named]
         self._precise = dict(parts) if not moves.exact else {}
         return parts

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.memory import return_freed_memory
 from scitoolkit.training.deferred import check_deferred, draw, is_deferred
 from scitoolkit.training.exchange.buckets import Watch, on_gradient
@@ -31,20 +34,27 @@ class ShardedStrategy(DataParallelStrategy):
     Args:
         device: where to train.
         group_mib: parameters gathered together; None for 1/24 of the model, at least 1 MiB.
+        bf16: gather parameters in bfloat16 and compute in it; parts, their sums of gradients and
+            the optimizer's state keep their precision.
+        offload: keep parts, gradients and the optimizer's state in the memory of the CPU.
     """
 
     agrees_on_errors = False
     holds_parts = True
 
-    def __init__(self, device: torch.device, group_mib: float | None = None) -> None:
+    def __init__(
+        self, device: torch.device, group_mib: float | None = None, *, bf16: bool = False,
+        offload: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(device)
-        self._group_mib = group_mib
+        self._group_mib, self._bf16, self._offload = group_mib, bf16, offload
 
     def prepare(self, model: nn.Module, seed: int) -> nn.Module:
         """Return a sharded copy of the model; the model itself is emptied until `restore`."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
+        check_gathered_precision(model, self._bf16)
         # Without this, layers that were gathered stay in the heap and the peak does not fall.
         return_freed_memory()
         deferred = is_deferred(model)
@@ -52,10 +62,14 @@ class ShardedStrategy(DataParallelStrategy):
             check_deferred(model)
         sharded = _without_memory(model)
         mesh = init_device_mesh(self.device.type, (self.world,))
+        policies = self._policies()
         for module in gathered_together(sharded, self._group_mib):
-            fully_shard(module, mesh=mesh)
-        fully_shard(sharded, mesh=mesh)
-        sharded.to_empty(device=self.device)
+            fully_shard(module, mesh=mesh, **policies)
+        fully_shard(sharded, mesh=mesh, **policies)
+        sharded.to_empty(device="cpu" if self._offload else self.device)
+        for module in sharded.modules() if self._offload else ():
+            for name, buffer in module._buffers.items():  # which are in use for the whole step
+                module._buffers[name] = None if buffer is None else buffer.to(self.device)
         if deferred:
             draw(sharded, seed)
         else:
@@ -63,6 +77,17 @@ class ShardedStrategy(DataParallelStrategy):
         self._whole = model.to("meta")
         self._synchronise(sharded)
         return sharded
+
+    def _policies(self) -> dict[str, Any]:
+        """Return the options of FSDP2."""
+        from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
+
+        out: dict[str, Any] = {}
+        if self._bf16:
+            out["mp_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.float32)
+        if self._offload:
+            out["offload_policy"] = CPUOffloadPolicy()
+        return out
 
     def restore(self, model: nn.Module) -> nn.Module:
         """Gather the whole weights into the user's module, on every rank."""
@@ -114,6 +139,23 @@ class ShardedStrategy(DataParallelStrategy):
             if isinstance(target, DTensor):
                 value = value[shard_offset(target) :][: part.shape[0]]
             part.copy_(value)
+
+
+def check_gathered_precision(model: nn.Module, bf16: bool) -> None:
+    """Refuse layers that compute in float32 from parameters in bfloat16.
+
+    Raises:
+        ConfigError: a layer has running statistics or float64 parameters.
+    """
+    for name, module in model.named_modules() if bf16 else ():
+        statistics = isinstance(module, _BatchNorm) and module.track_running_stats
+        double = any(p.dtype == torch.float64 for p in module.parameters(recurse=False))
+        if statistics or double:
+            what = "has running statistics" if statistics else "has float64 parameters"
+            raise ConfigError(
+                f"{name or 'the model'} {what}, which are not gathered in bfloat16",
+                where="training.gather_precision", fix="training.gather_precision=float32",
+            )  # fmt: skip
 
 
 def gathered_together(model: nn.Module, group_mib: float | None) -> list[nn.Module]:

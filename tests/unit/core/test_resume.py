@@ -20,7 +20,7 @@ def test_where_and_how_long_a_training_goes_on_is_free_and_nothing_else():
     decisive = {
         "batch_size", "accumulate", "seed", "precision", "optimizer", "parameter_groups",
         "schedule", "clip_norm", "exchange", "ema_decay", "swa_start", "memory",
-        "pruning",
+        "pruning", "gather_precision",
     }  # fmt: skip
     assert set(identity(TrainingConfig())) == decisive
 

@@ -1,16 +1,19 @@
 import io
 import json
 import re
+import time
 
 import pytest
 import torch
 from training_worker import Regression, data
 
 from scitoolkit.core.config import Config
+from scitoolkit.core.errors import BackendError
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.testing.loaders import TensorLoader
 from scitoolkit.training import Callback, Trainer, TrainingConfig
 from scitoolkit.training.callbacks import ProgressLine
+from scitoolkit.training.loggers import loggers
 
 
 class Terminal(io.StringIO):
@@ -100,3 +103,41 @@ def test_tensorboard_holds_the_same_values_as_the_log(run):
     assert [event.step for event in shown] == [row["step"] for row in logged]
     assert [event.value for event in shown] == pytest.approx([row["value"] for row in logged])
     assert len(read.Scalars("validation/loss")) == 2
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
+def test_a_logger_without_its_package_is_refused_with_the_line_that_installs_it(
+    run, monkeypatch, name
+):
+    member = loggers.get(name)
+    monkeypatch.setattr(member, "requires", ("no_such_package",))
+    with pytest.raises(BackendError, match=rf"pip install 'scitoolkit\[{name}\]'"):
+        fit(run, loggers=[name])
+    assert not list(run.read_metrics())
+    with pytest.raises(BackendError, match=f"logger {name} needs"):
+        member().open(run)
+
+
+@pytest.mark.filterwarnings("default")  # of packages that MLflow uses
+def test_mlflow_holds_the_same_values_as_the_log(run):
+    tracking = pytest.importorskip("mlflow.tracking")
+    fit(run, loggers=["mlflow"])
+    client = tracking.MlflowClient(f"sqlite:///{run.path / 'mlflow' / 'mlflow.db'}")
+    identifier = (run.path / "mlflow" / "run_id").read_text().strip()
+    logged = [row for row in run.read_metrics() if row["name"] == "train/loss"]
+    shown = client.get_metric_history(identifier, "train/loss")
+    assert [m.step for m in shown] == [row["step"] for row in logged]
+    assert [m.value for m in shown] == [row["value"] for row in logged]
+    assert client.get_run(identifier).info.status == "FINISHED"
+
+
+def test_wandb_writes_offline_and_a_resumed_run_keeps_its_identifier(run):
+    pytest.importorskip("wandb")
+    for _ in range(2):
+        fit(run, loggers=["wandb"])
+    files = sorted((run.path / "wandb").rglob("*.wandb"))
+    assert [file.name for file in files] == [f"run-{run.path.name}.wandb"] * 2
+    deadline = time.monotonic() + 30  # its service may write the files after the run has finished
+    while not all(b"train/loss" in file.read_bytes() for file in files):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

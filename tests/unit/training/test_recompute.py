@@ -16,11 +16,14 @@ RECOMPUTE = {"activations": "recompute"}
 
 
 class Deep(Regression):
-    """Blocks with dropout inside; counts the numbers that a forward pass saves."""
+    """Blocks with dropout and running statistics; counts the numbers that a forward pass saves."""
 
     def __init__(self):
         super().__init__()
-        parts = [nn.Linear(3, 30), nn.Tanh(), nn.Dropout(0.3), nn.Linear(30, 30), nn.Tanh()]
+        parts = [
+            nn.Linear(3, 30), nn.BatchNorm1d(30), nn.Tanh(), nn.Dropout(0.3), nn.Linear(30, 30),
+            nn.Tanh(),
+        ]  # fmt: skip
         sizes = nn.ModuleList([nn.Sequential(*parts), nn.Linear(30, 1)])
         self.model, self.saved = nn.Sequential(*sizes), 0
 
@@ -37,7 +40,7 @@ def trained(**settings):
     torch.manual_seed(0)
     task = Deep()
     config = TrainingConfig(steps=4, batch_size=12, progress=False, **settings)
-    Trainer(task, config).fit(TensorLoader(data(), 12))
+    Trainer(task, config).fit(TensorLoader(data(36), 12))
     return task
 
 
@@ -53,7 +56,6 @@ def test_the_weights_are_the_same_bits_and_less_is_kept():
     ("memory", "model", "told"),
     [
         (RECOMPUTE, nn.Linear(3, 1), "no ModuleList or Sequential"),
-        (RECOMPUTE, nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 1)), "twice a step"),
         ({**RECOMPUTE, "gradient_error": 0.1}, nn.Linear(3, 1), "does not read gradient_error"),
     ],
 )

@@ -1,5 +1,6 @@
 """Stop at a step in every way there is, resume, and compare the weights bit by bit."""
 
+import json
 import subprocess
 import sys
 
@@ -87,6 +88,24 @@ def test_exchanges_that_keep_something_resume_bit_for_bit(start, whole, strategy
     assert start(2, stop=(3, "SIGKILL"), on_rank=1, training=training)[0] == 1
     _, weights = start(2, resume=True, training=training)
     assert same(weights, whole(2, strategy, stage=stage, exchange=exchange))
+
+
+@pytest.mark.multiproc
+def test_parameters_gathered_in_bfloat16_halve_the_bytes_and_resume_bit_for_bit(start, tmp_path):
+    plain = {"strategy": "sharded", "sharding": {"group_mib": 1e-4}, "precision": "bf16",
+             "count_traffic": True}  # fmt: skip
+    mixed = {**plain, "gather_precision": "bf16"}
+    received = {}
+    for name, training in (("plain", plain), ("mixed", mixed)):
+        code, weights = start(2, name=name, result=name, training=training)
+        assert code == 0
+        (file,) = tmp_path.glob(f"{name}/*/traffic.json")
+        counts = json.loads(file.read_text())["collectives"]
+        received[name] = sum(c["bytes"] for k, c in counts.items() if k.startswith("all_gather"))
+    assert 0.45 < received["mixed"] / received["plain"] < 0.55
+    assert all(w.dtype == torch.float32 for w in weights.values())
+    assert start(2, stop=(3, "SIGKILL"), on_rank=1, training=mixed)[0] == 1
+    assert same(start(2, resume=True, training=mixed)[1], weights)
 
 
 @pytest.mark.slow
