@@ -10,10 +10,10 @@ from pathlib import Path
 
 import ase
 import ase.io
+import ase.units
 import numpy as np
 import pytest
 import torch
-from ase.md.velocitydistribution import MaxwellBoltzmannDistribution
 from ase.md.verlet import VelocityVerlet
 
 from scitoolkit.core.content import content_root
@@ -282,10 +282,13 @@ def test_dynamics_in_cpp_follow_those_of_ase(exported, tmp_path):
         rng.choice(["O", "H"], len(grid)), grid + rng.uniform(-0.2, 0.2, grid.shape),
         cell=8.0 * np.eye(3) + np.diag([0.4, 0.2], k=-1), pbc=[True, True, False],
     )  # fmt: skip
-    MaxwellBoltzmannDistribution(atoms, temperature_K=300, rng=np.random.default_rng(8))
+    spread = np.sqrt(atoms.get_masses() * 300 * ase.units.kB)[:, None]
+    atoms.set_momenta(spread * rng.normal(size=(len(atoms), 3)))
     atoms.set_array("masses", atoms.get_masses())
     columns = ["symbols", "positions", "masses", "momenta"]
-    ase.io.write(tmp_path / "start.xyz", atoms, format="extxyz", columns=columns, write_results=False)
+    ase.io.write(
+        tmp_path / "start.xyz", atoms, format="extxyz", columns=columns, write_results=False
+    )
     done = subprocess.run(
         [program, folder / WEIGHTS, "start.xyz", "end.xyz", "40", "0.5", "10", "2"],
         cwd=tmp_path, capture_output=True, text=True, check=True,
@@ -305,7 +308,9 @@ def test_dynamics_in_cpp_follow_those_of_ase(exported, tmp_path):
     assert np.abs(end.positions - start.positions).max() < 1e-7
     assert np.abs(end.get_momenta() - start.get_momenta()).max() < 1e-6
     assert 1 <= int(done.stdout.split()[-1]) < 20
-    (tmp_path / "other.xyz").write_text((tmp_path / "start.xyz").read_text().replace("O ", "Xe ", 1))
+    (tmp_path / "other.xyz").write_text(
+        (tmp_path / "start.xyz").read_text().replace("O ", "Xe ", 1)
+    )
     refused = subprocess.run(
         [program, folder / WEIGHTS, "other.xyz", "end.xyz", "1", "0.5"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
