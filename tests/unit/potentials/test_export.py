@@ -246,7 +246,7 @@ def test_kept_list_is_renewed_by_what_moves_and_gives_the_results_of_a_new_one(e
     moved = positions + rng.uniform(-0.17, 0.17, positions.shape)  # at most .295 Å of .3
     assert lists_after(positions, species, cell, pbc) == 1
     assert lists_after(moved, species, cell, pbc) == 1
-    assert lists_after(positions + [0.29, 0, 0], species, cell, pbc) == 1
+    assert lists_after(positions + np.array([0.29, 0, 0]), species, cell, pbc) == 1
     moved[7, 2] = positions[7, 2] + 0.31
     assert lists_after(moved, species, cell, pbc) == 2
     assert lists_after(moved, species, 1.001 * cell, pbc) == 3
