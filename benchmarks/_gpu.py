@@ -1,7 +1,7 @@
 """Everything that needs a GPU, one rung after the other: `make gpu`.
 
-The rungs are the tests marked `gpu`, a file each, then every benchmark that has `run_cuda`. Each runs
-in a process of its own, prints its line when it ends, and is saved at once in
+The rungs are the tests marked `gpu`, a file each, then every benchmark that has `run_cuda`. Each
+is a separate process, prints its line when it ends, and is saved at once in
 `results/gpu_DEVICE_DATE.json`; a rung that fails, or takes too long, does not stop the next.
 """
 
