@@ -220,7 +220,10 @@ def evaluate(directory: Path | str, data: Path | None = None) -> Results:
     return job.evaluate(path, data)
 
 
-def predict(directory: Path | str, source: Path, output: Path, steps: int | None = None) -> Path:
+def predict(
+    directory: Path | str, source: Path, output: Path, steps: int | None = None,
+    lead: int | None = None,
+) -> Path:  # fmt: skip
     """Apply a run or surrogate to a file; `output` opens in xarray.
 
     Args:
@@ -229,23 +232,24 @@ def predict(directory: Path | str, source: Path, output: Path, steps: int | None
         output: the file to write.
         steps: steps beyond the last sample, for surrogates that advance a state; as configured
             unless given.
+        lead: samples of a step, for surrogates that learned several leads.
 
     Raises:
-        ConfigError: `steps` for a surrogate that advances nothing, or several processes for one
-            that does not divide the work among them.
+        ConfigError: `steps` or `lead` for a surrogate that advances nothing, or several processes
+            for one that does not divide the work among them.
     """
     job, path = _job_of(directory)
     _check_processes(job, world_size())
     if not Path(source).exists():
         raise DataError("no such file", where=str(source))
-    if steps is None:
+    if steps is None and lead is None:
         job.predict(path, Path(source), Path(output))
     elif isinstance(job, Stepper):
-        job.predict_steps(path, Path(source), Path(output), steps)
+        job.predict_steps(path, Path(source), Path(output), steps, lead)
     else:
         raise ConfigError(
-            f"{steps} steps, and a surrogate that does not advance a state", where=str(directory),
-            fix="leave --steps out",
+            "steps or a lead, and a surrogate that does not advance a state", where=str(directory),
+            fix="leave --steps and --lead out",
         )  # fmt: skip
     return Path(output)
 

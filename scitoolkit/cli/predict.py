@@ -20,6 +20,9 @@ def command(
     steps: Annotated[
         int | None, typer.Option(min=0, help="Steps beyond the file's last sample.")
     ] = None,
+    lead: Annotated[
+        int | None, typer.Option(min=1, help="Samples of a step, of an emulator of several leads.")
+    ] = None,
     nproc: options.NProc = 1,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
@@ -31,7 +34,7 @@ def command(
     if nproc > 1:
         api.check_predicting_processes(directory, nproc)
         return options.relaunch(nproc)
-    path = api.predict(directory, source, output, steps)
+    path = api.predict(directory, source, output, steps, lead)
     if not options.is_main_rank():
         return None
     if as_json:

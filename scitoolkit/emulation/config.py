@@ -20,6 +20,7 @@ from scitoolkit.emulation.guards.base import AnyGuard
 from scitoolkit.emulation.models.config import AnyModel, UNetConfig
 from scitoolkit.emulation.models.padding import Padding
 from scitoolkit.emulation.spatial.strategy import EmulationTrainingConfig
+from scitoolkit.emulation.variables import LEAD
 from scitoolkit.io.campaign.split import CampaignSplit
 
 
@@ -37,6 +38,8 @@ class DataConfig(Config):
         sample_dim: the dim that counts samples: time, or the member of an ensemble. `time` also
             accepts t, step and the like.
         lead: samples from input to output along `sample_dim`; 0 maps within one sample.
+        leads: leads that one emulator learns, `lead` among them, each given to it as the input
+            `lead`; rollouts take steps of `lead`.
         history: times at which the state is given: now, and one, two, ... leads before.
         grid: the space dims; those of the variables with most dims unless stated.
         dims: names of the dims of a plain HDF5 file, which has none.
@@ -61,6 +64,7 @@ class DataConfig(Config):
     outputs: list[str] = Field(min_length=1)
     sample_dim: str = "time"
     lead: NonNegativeInt = 1
+    leads: list[PositiveInt] = Field(default_factory=list)
     history: PositiveInt = 1
     grid: list[str] | None = None
     dims: list[str] | dict[str, list[str]] | None = None
@@ -89,6 +93,16 @@ class DataConfig(Config):
             raise ValueError(f"parameters names one twice: {self.parameters}")
         if self.history > 1 and (self.lead == 0 or not set(self.inputs) & set(self.outputs)):
             raise ValueError("history needs lead >= 1 and an output that is also an input")
+        if self.leads:
+            if len(set(self.leads)) < max(len(self.leads), 2) or self.lead not in self.leads:
+                raise ValueError(
+                    f"leads {self.leads} must be two or more, each once, and lead {self.lead} one "
+                    "of them"
+                )
+            if self.history > 1:
+                raise ValueError("leads needs history: 1, whose times are one lead apart")
+            if taken := {LEAD} & {*self.inputs, *self.outputs, *self.parameters}:
+                raise ValueError(f"with leads, {taken.pop()!r} names the lead and no variable")
         if self.lead == 0 and (both := set(self.inputs) & set(self.outputs)):
             raise ValueError(f"with lead 0 no variable is both input and output: {sorted(both)}")
         return self

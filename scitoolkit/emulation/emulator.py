@@ -169,7 +169,7 @@ def conditions_of(config: EmulationConfig, layout: Layout) -> tuple[str, ...]:
     if not found:
         raise ConfigError(
             "conditioning film, and every input is a field or changes in a step",
-            where="conditioning", allowed="film with data.parameters or a forcing "
+            where="conditioning", allowed="film with data.parameters, data.leads or a forcing "
             "without grid dims", fix="conditioning=channels",
         )  # fmt: skip
     if len(found) == len(layout.inputs) and not layout.grid:

@@ -34,10 +34,11 @@ from scitoolkit.emulation.invariants import (
     training_part,
     unread_walls,
 )
+from scitoolkit.emulation.leads import offsets_of
 from scitoolkit.emulation.loading import make_loader
 from scitoolkit.emulation.prediction import predict_file
 from scitoolkit.emulation.spatial.slab_training import Slab
-from scitoolkit.emulation.statistics import Found, find_statistics
+from scitoolkit.emulation.statistics import Found, find_leads, find_statistics
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
 from scitoolkit.emulation.transfer import on_grid
@@ -177,13 +178,15 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     return results
 
 
-def predict(directory: Path, source: Path, output: Path, steps: int | None = None) -> None:
+def predict(
+    directory: Path, source: Path, output: Path, steps: int | None = None, lead: int | None = None
+) -> None:
     """Apply the emulator to every sample of a file, or roll it out from the last one."""
     model = ModelFolder(directory)
     config = model.config(EmulationConfig)
     emulator = surrogate.load(model.path, config)
     intervals = None if config.uncertainty is None else Intervals.load(model.path)
-    predict_file(emulator, config, source, output, steps, intervals)
+    predict_file(emulator, config, source, output, steps, intervals, lead)
 
 
 def export(directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
@@ -225,7 +228,7 @@ def _diagnosed(config: EmulationConfig) -> list[str]:
 
 def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> Prepared:
     lead, rollout = config.data.lead, config.rollout
-    reach = lead * (rollout.pushforward + rollout.steps)
+    reach = rollout.pushforward + rollout.steps
     index = data.campaign.index
     parts = training_part(config, data)
     require_no_leak(data.campaign, parts)
@@ -244,6 +247,7 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
         )  # fmt: skip
     statistics = find_statistics(data, parts["train"], config, cache=cache, sample=sample)
     emulator.set_statistics(statistics.statistics)
+    leads = find_leads(data, parts["train"], config, cache=cache, sample=sample)
     weights = torch.from_numpy(cell_weights(data.layout.weights(), config.wall_weight))
     modelled, box = emulator, None
     if config.training.divides_fields and world_size() > 1:
@@ -252,7 +256,7 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
         modelled = Ensemble(parts_of) if isinstance(emulator, Ensemble) else parts_of[0]
         weights, box = slab.on_grid(weights), {slab.dim: slab.cells}
     tasks = [
-        EmulationTask(member, rollout, Symmetries(config.symmetries, member.layout), weights)
+        EmulationTask(member, rollout, Symmetries(config.symmetries, member.layout), weights, leads)
         for member in members_of(modelled)
     ]
     task = EnsembleTask(modelled, tasks) if isinstance(modelled, Ensemble) else tasks[0]
@@ -261,8 +265,7 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
         if not len(parts[name]):
             continue
         steps = rollout.validation if name == "validation" else None
-        longest = lead * steps if steps else reach
-        offsets = [*range(0, longest + 1, max(lead, 1))] if lead else [0]
+        offsets = offsets_of(config.data.leads or [lead], steps or reach)
         before = config.data.samples_before
         starts = index.starts(parts[name], before + offsets[-1] + 1) + before
         if not len(starts):

@@ -20,7 +20,7 @@ from scitoolkit.core.results import (
     number,
 )
 from scitoolkit.emulation.climate import LongRollout, spectrum_factor
-from scitoolkit.emulation.evaluation import LINEAR, OWN, PERSISTENCE, Evaluation
+from scitoolkit.emulation.evaluation import LINEAR, OWN, PERSISTENCE, REPEATED, Evaluation
 from scitoolkit.emulation.intervals import IntervalScores
 from scitoolkit.emulation.motion import middle_plane
 from scitoolkit.emulation.variables import Variable
@@ -33,6 +33,8 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
     tables = [_one_step(found)]
     if found.has_rollout:
         tables += [_horizons(found), _rollout_table(found)]
+    if found.by_lead:
+        tables.append(_lead_table(found))
     if found.interval_scores is not None:
         tables.append(_interval_table(found, found.interval_scores))
     if found.long is not None:
@@ -86,6 +88,11 @@ def metrics(found: Evaluation) -> dict[str, float | int | str | None]:
                 scores[f"linear_over_persistence_{name}"] = number(ratio)
     if found.has_rollout:
         _rollout_scores(found, scores)
+    for lead, errors in found.by_lead.items():
+        for key, rival in (("persistence", PERSISTENCE), ("repeated_steps", REPEATED)):
+            if rival in errors:
+                ratios = found.ratio(errors, rival)
+                scores |= {f"lead{lead}_over_{key}_{n}": number(r) for n, r in ratios.items()}
     if found.interval_scores is not None:
         scores |= _interval_scores(found.interval_scores)
     if found.long is not None:
@@ -121,6 +128,23 @@ def _interval_table(found: Evaluation, scores: Mapping[str, IntervalScores]) -> 
                  "spread / error"],
         rows=rows,
     )  # fmt: skip
+
+
+def _lead_table(found: Evaluation) -> Table:
+    rows: list[list[Any]] = []
+    for lead, errors in found.by_lead.items():
+        for forecast in (OWN, REPEATED, PERSISTENCE):
+            if forecast in errors:
+                values = (number(errors[forecast][n]) for n in found.outputs)
+                rows.append([f"{lead}, {forecast}", *values])
+    left = [str(lead) for lead, errors in found.by_lead.items() if not errors]
+    return Table(
+        title="RMSE by lead",
+        columns=["lead, forecast", *map(_named, found.layout.outputs)],
+        rows=rows,
+        note="Leads in samples; one step of the emulator unless said otherwise."
+        + (f" The test part is too short for {', '.join(left)}." if left else ""),
+    )
 
 
 def _rollout_scores(found: Evaluation, scores: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.ensemble import Ensemble
 from scitoolkit.emulation.export import PlainEmulator, example_inputs
-from scitoolkit.emulation.variables import Layout, Variable
+from scitoolkit.emulation.variables import LEAD, Layout, Variable
 
 log: Logger = get_logger(__name__)
 MOST_FRAMES = 256
@@ -87,4 +87,6 @@ def _box(
                 high[name] = np.maximum(high.get(name, most), most)
     finally:
         data.dataset.close()
+    if layout.leads:
+        low[LEAD], high[LEAD] = (np.array(f(layout.leads), np.float32) for f in (min, max))
     return low, high

@@ -93,7 +93,8 @@ class MeshFile:
                  file[name]["triangles"][()])
                 for name in names
             ]  # fmt: skip
-        self.geometry: MeshGeometry = _joined(shapes, tuple(names), *counts.pop(), str(path))
+        flows, times = counts.pop()
+        self.geometry: MeshGeometry = _joined(shapes, tuple(names), flows, times, str(path))
 
     def rows(self, nodes: Array) -> MeshRows:
         """Return the trajectories at some nodes, in their order; other nodes are not kept.
