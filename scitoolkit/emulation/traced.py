@@ -24,6 +24,8 @@ log: Logger = get_logger(__name__)
 MOST_FRAMES = 256
 """Samples of the training part that the box is read from, evenly spread."""
 EXAMPLES = 3
+HELD_OUT = 32
+"""Samples of the validation part that the error of a compression is told on."""
 
 
 def traced(directory: Path) -> Sequence[TracedFunction]:
@@ -42,6 +44,7 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
         )  # fmt: skip
     emulator = emulator.cpu().eval()
     low, high = _box(folder, config, emulator.layout)
+    held_out = _frames(folder, config, emulator.layout, "validation", HELD_OUT)
     inputs = [replace(_spec(v), low=low.get(v.name), high=high.get(v.name))
               for v in emulator.layout.inputs]  # fmt: skip
     examples = [
@@ -50,7 +53,7 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
         for v, t in zip(emulator.layout.inputs, example_inputs(emulator, EXAMPLES), strict=True)
     ]
     outputs = [_spec(v) for v in emulator.layout.outputs]
-    return [TracedFunction(PlainEmulator(emulator), inputs, outputs, examples)]
+    return [TracedFunction(PlainEmulator(emulator), inputs, outputs, examples, held_out=held_out)]
 
 
 def _spec(variable: Variable) -> ArraySpec:
@@ -90,3 +93,26 @@ def _box(
     if layout.leads:
         low[LEAD], high[LEAD] = (np.array(f(layout.leads), np.float32) for f in (min, max))
     return low, high
+
+
+def _frames(
+    folder: ModelFolder, config: EmulationConfig, layout: Layout, part: str, most: int
+) -> list[np.ndarray]:
+    """Return inputs from a part of the samples, evenly spread; none where the data are not here."""
+    try:
+        edges = folder.record()["parts"][part]
+        data = open_data(config.data, like=layout)
+    except (DataError, KeyError):
+        return []
+    try:
+        oldest = max((v.age for v in layout.earlier), default=0) * config.data.lead
+        samples = [k for a, b in zip(edges[::2], edges[1::2], strict=True) for k in range(a, b)]
+        samples = [k for k in samples[:: -(-len(samples) // most) or 1] if k >= oldest]
+        frames = [data.inputs(k, layout, config.data.lead) for k in samples]
+        return (
+            [np.stack([np.asarray(f[v.name], np.float32) for f in frames]) for v in layout.inputs]
+            if frames
+            else []
+        )
+    finally:
+        data.dataset.close()
