@@ -8,13 +8,14 @@ PIP    := pip install --quiet --disable-pip-version-check -c constraints.txt
 # Tests of one file run in one worker, which makes their shared fixtures once.
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
-.PHONY: help install demo test test-slow test-peers lint format bench peers docs clean
+.PHONY: help install demo test test-slow test-peers gpu lint format bench peers docs clean
 
 help:
 	@echo "make demo       scitoolkit tour: every domain's small real job beside its rival (< 6 min)"
 	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
 	@echo "make test-slow  the longer campaigns"
 	@echo "make test-peers our layers inside mace-torch and nequip, in their environments"
+	@echo "make gpu        tests and benchmarks that need a GPU, each saved as it passes"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make bench      print every benchmark's figures; NAME=... for one"
 	@echo "make peers      install the packages that the benchmarks compare with"
@@ -40,6 +41,10 @@ test-slow: $(STAMP)
 test-peers: $(PEERS)/mace/.installed $(PEERS)/nequip/.installed
 	$(PEERS)/mace/bin/python -m pytest -W ignore tests/unit/ops/test_drop_in.py -k mace
 	$(PEERS)/nequip/bin/python -m pytest -W ignore tests/unit/ops/test_drop_in.py -k nequip
+
+# A torch with CUDA must be in .venv, which constraints.txt does not install.
+gpu: $(STAMP)
+	$(BIN)/python benchmarks/_gpu.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

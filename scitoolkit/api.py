@@ -22,7 +22,7 @@ from scitoolkit.core.jobs import checked_job, job_of
 from scitoolkit.core.log import get_logger, log_to_file
 from scitoolkit.core.memory import memory_errors
 from scitoolkit.core.plugins import Kind
-from scitoolkit.core.processes import current_rank
+from scitoolkit.core.processes import current_rank, world_size
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.runs import discard_failed_start, open_run, run_of_restarted_launch
@@ -243,9 +243,11 @@ def predict(
         lead: samples of a step, for surrogates that learned several leads.
 
     Raises:
-        ConfigError: `steps` or `lead` for a surrogate that advances nothing.
+        ConfigError: `steps` or `lead` for a surrogate that advances nothing, or several processes
+            for one that does not divide the work among them.
     """
     job, path = _job_of(directory)
+    _check_processes(job, world_size())
     if not Path(source).exists():
         raise DataError("no such file", where=str(source))
     if steps is None and lead is None:
@@ -369,6 +371,23 @@ def report(directory: Path | str) -> Path:
     if run.live.exists():
         _job_of(run.path)[0].evaluate(run.path)
     return write_report(run.path)
+
+
+def check_predicting_processes(directory: Path | str, number: int) -> None:
+    """Refuse a number of processes that `predict` of a run or surrogate cannot use.
+
+    Raises:
+        ConfigError: more than one, and it does not divide the work among them.
+    """
+    _check_processes(_job_of(directory)[0], number)
+
+
+def _check_processes(job: Job, number: int) -> None:
+    if number > 1 and not job.predicts_on_ranks:
+        raise ConfigError(
+            f"{number} processes for a prediction that runs in one",
+            where="--nproc, torchrun or srun", allowed="1", fix="start it without --nproc",
+        )  # fmt: skip
 
 
 def _job_of(directory: Path | str) -> tuple[Job, Path]:

@@ -85,6 +85,7 @@ class Job(ABC):
         generates: `scitoolkit generate` accepts the configuration.
         continues_from: pattern of the files of a run that a resumed training reads.
         reports_while_running: `report` evaluates first, as results grow while the run goes on.
+        predicts_on_ranks: `predict` of several processes shares the work among them.
         task: the word of `scitoolkit init` for it, "" if it writes no configurations.
         starter_name: the function behind `starter`, as `module:name`.
     """
@@ -94,6 +95,7 @@ class Job(ABC):
     generates: ClassVar[bool] = False
     continues_from: ClassVar[str] = "checkpoints/*"
     reports_while_running: ClassVar[bool] = False
+    predicts_on_ranks: ClassVar[bool] = False
     task: ClassVar[str] = ""
     starter_name: ClassVar[str] = ""
 

@@ -21,14 +21,15 @@ def interpolation(meshes: MeshSet, flows: Array, steps: int) -> Array:
     The semi-Lagrangian scheme with linear interpolation in the triangles, which spreads the
     tracer as diffusion does; where a path leaves the mesh the node keeps its value.
     """
-    out = np.empty((steps, len(flows), meshes.graph.num_nodes), np.float32)
+    shape = meshes.geometry
+    out = np.empty((steps, len(flows), shape.graph.num_nodes), np.float32)
     for number, flow in enumerate(flows):
-        for mesh in range(len(meshes.names)):
-            nodes = np.flatnonzero(meshes.mesh == mesh)
-            inside = np.isin(meshes.triangles[:, 0], nodes)
-            corners = meshes.triangles[inside] - nodes[0]
-            grid = Triangulation(meshes.positions[nodes, 0], meshes.positions[nodes, 1], corners)
-            back = meshes.positions[nodes] - meshes.velocity[flow, nodes]
+        for mesh in range(len(shape.names)):
+            nodes = np.flatnonzero(shape.mesh == mesh)
+            inside = np.isin(shape.triangles[:, 0], nodes)
+            corners = shape.triangles[inside] - nodes[0]
+            grid = Triangulation(shape.positions[nodes, 0], shape.positions[nodes, 1], corners)
+            back = shape.positions[nodes] - meshes.velocity[flow, nodes]
             state = meshes.tracer[flow, 0, nodes].astype(np.float64)
             for step in range(steps):
                 found = LinearTriInterpolator(grid, state)(*back.T)

@@ -17,7 +17,7 @@ _NAMES = ("positions", "triangles", "velocity", "tracer")
 
 
 @dataclass(frozen=True)
-class MeshSet:
+class MeshGeometry:
     """Several meshes side by side as one graph, with the same number of trajectories on each.
 
     Lengths are in mean edges of the mesh, so meshes of different size look alike to a network.
@@ -26,98 +26,193 @@ class MeshSet:
         graph: all meshes; both directions of every edge; features (boundary flag,).
         positions: in edges, shape (N, 2), float32.
         triangles: shape (M, 3), numbers of nodes of the whole.
-        velocity: in edges a step, shape (K, N, 2), float32.
-        tracer: shape (K, T + 1, N), float32.
         mesh: which mesh each node is of, shape (N,).
         names: of the meshes.
+        lengths: mean edge of each mesh, in the file's unit.
+        num_flows: trajectories K.
+        num_times: times T + 1 of each.
     """
 
     graph: Graph
     positions: Array
     triangles: Array
-    velocity: Array
-    tracer: Array
     mesh: Array
     names: tuple[str, ...]
+    lengths: tuple[float, ...]
+    num_flows: int
+    num_times: int
 
 
-def read_meshes(path: Path, only: Sequence[str] | None = None) -> MeshSet:
-    """Read meshes and trajectories.
+@dataclass(frozen=True)
+class MeshRows:
+    """Trajectories at some nodes.
+
+    Attributes:
+        velocity: in edges a step, shape (K, n, 2), float32.
+        tracer: shape (K, T + 1, n), float32.
+    """
+
+    velocity: Array
+    tracer: Array
+
+
+class MeshFile:
+    """Meshes whose trajectories stay in their file until the rows of some nodes are read.
 
     Args:
         path: HDF5, a group for each mesh with `positions` (N, 2), `triangles` (M, 3), `velocity`
             (K, N, 2) and `tracer` (K, T + 1, N).
         only: names of the groups to read; all by default.
 
+    Attributes:
+        geometry: the meshes.
+
     Raises:
         DataError: no such file or group, a missing data set, shapes that differ, NaN.
     """
-    try:
-        with h5py.File(path, "r") as file:
+
+    def __init__(self, path: Path, only: Sequence[str] | None = None) -> None:
+        self._path = path
+        with _opened(path) as file:
             names = list(file) if only is None else list(only)
             missing = sorted(set(names) - set(file))
             if missing or not names:
                 raise DataError(
                     f"no mesh {', '.join(missing)}", where=str(path), allowed=", ".join(file)
                 )
-            groups = [_read_group(file[name], f"{path}:{name}") for name in names]
+            for name in names:
+                _check_shapes(file[name], f"{path}:{name}")
+            counts = {file[name]["tracer"].shape[:2] for name in names}
+            if len(counts) > 1:
+                raise DataError(
+                    f"meshes with {sorted(counts)} trajectories and times", where=str(path),
+                    allowed="the same on every mesh",
+                )  # fmt: skip
+            shapes = [
+                (_finite(file[name]["positions"][()], path, name, "positions"),
+                 file[name]["triangles"][()])
+                for name in names
+            ]  # fmt: skip
+        flows, times = counts.pop()
+        self.geometry: MeshGeometry = _joined(shapes, tuple(names), flows, times, str(path))
+
+    def rows(self, nodes: Array) -> MeshRows:
+        """Return the trajectories at some nodes, in their order; other nodes are not kept.
+
+        One trajectory of one mesh is in memory besides what is returned.
+
+        Args:
+            nodes: numbers of nodes of the whole, shape (n,).
+
+        Raises:
+            DataError: NaN or Inf at one of these nodes.
+        """
+        known, nodes = self.geometry, np.asarray(nodes)
+        velocity = np.empty((known.num_flows, len(nodes), 2), np.float32)
+        tracer = np.empty((known.num_flows, known.num_times, len(nodes)), np.float32)
+        first = 0
+        with _opened(self._path) as file:
+            for number, name in enumerate(known.names):
+                end = first + len(file[name]["positions"])
+                at = np.flatnonzero((nodes >= first) & (nodes < end))
+                local, length = nodes[at] - first, np.float64(known.lengths[number])
+                for flow in range(known.num_flows if len(at) else 0):
+                    velocity[flow, at] = file[name]["velocity"][flow][local] / length
+                    tracer[flow][:, at] = file[name]["tracer"][flow][:, local]
+                _finite(velocity[:, at], self._path, name, "velocity")
+                _finite(tracer[:, :, at], self._path, name, "tracer")
+                first = end
+        return MeshRows(velocity, tracer)
+
+
+@dataclass(frozen=True)
+class MeshSet:
+    """Meshes with all of their trajectories in memory.
+
+    Attributes:
+        geometry: the meshes.
+        all_rows: trajectories at all nodes.
+    """
+
+    geometry: MeshGeometry
+    all_rows: MeshRows
+
+    def rows(self, nodes: Array) -> MeshRows:
+        """Return the trajectories at some nodes, in their order."""
+        return MeshRows(self.all_rows.velocity[:, nodes], self.all_rows.tracer[:, :, nodes])
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the geometry."""
+        return self.geometry.graph
+
+    @property
+    def tracer(self) -> Array:
+        """Shape (K, T + 1, N), float32."""
+        return self.all_rows.tracer
+
+    @property
+    def velocity(self) -> Array:
+        """In edges a step, shape (K, N, 2), float32."""
+        return self.all_rows.velocity
+
+
+def read_meshes(path: Path, only: Sequence[str] | None = None) -> MeshSet:
+    """Read meshes and all trajectories; arguments and errors are those of `MeshFile`."""
+    file = MeshFile(path, only)
+    return MeshSet(file.geometry, file.rows(np.arange(file.geometry.graph.num_nodes)))
+
+
+def _opened(path: Path) -> h5py.File:
+    try:
+        return h5py.File(path, "r")
     except OSError as error:
         raise DataError(f"not a readable HDF5 file ({error})", where=str(path)) from None
-    counts = {group["tracer"].shape[:2] for group in groups}
-    if len(counts) > 1:
-        raise DataError(
-            f"meshes with {sorted(counts)} trajectories and times", where=str(path),
-            allowed="the same on every mesh",
-        )  # fmt: skip
-    return _joined(groups, tuple(names), str(path))
 
 
-def _read_group(group: h5py.Group, where: str) -> dict[str, Array]:
+def _check_shapes(group: h5py.Group, where: str) -> None:
     absent = [name for name in _NAMES if name not in group]
     if absent:
         raise DataError(f"{', '.join(absent)} missing", where=where, allowed=", ".join(_NAMES))
-    found = {name: group[name][()] for name in _NAMES}
-    nodes = len(found["positions"])
-    shapes = (found["velocity"].shape[1], found["tracer"].shape[-1])
-    if (
-        shapes != (nodes, nodes)
-        or not 0 <= found["triangles"].min() <= (found["triangles"].max()) < nodes
-    ):
+    nodes, triangles = len(group["positions"]), group["triangles"][()]
+    shapes = (group["velocity"].shape[1], group["tracer"].shape[-1])
+    if shapes != (nodes, nodes) or not 0 <= triangles.min() <= triangles.max() < nodes:
         raise DataError(
             f"velocity for {shapes[0]} and tracer for {shapes[1]} nodes, triangles name node "
-            f"{found['triangles'].max()}", where=where, allowed=f"{nodes} nodes",
+            f"{triangles.max()}", where=where, allowed=f"{nodes} nodes",
         )  # fmt: skip
-    for name in ("positions", "velocity", "tracer"):
-        if not np.isfinite(found[name]).all():
-            raise DataError(f"{name} holds NaN or Inf", where=where)
-    return found
 
 
-def _joined(groups: list[dict[str, Array]], names: tuple[str, ...], where: str) -> MeshSet:
-    pairs, triangles, positions, velocity, boundary, first = [], [], [], [], [], 0
-    for group in groups:
-        edges, counts = _edges(group["triangles"])
-        length = np.linalg.norm(np.diff(group["positions"][edges], axis=1)[:, 0], axis=1).mean()
-        positions.append(group["positions"] / length)
-        velocity.append(group["velocity"] / length)
-        flag = np.zeros((len(group["positions"]), 1), np.float32)
+def _finite(values: Array, path: Path, mesh: str, name: str) -> Array:
+    if not np.isfinite(values).all():
+        raise DataError(f"{name} holds NaN or Inf", where=f"{path}:{mesh}")
+    return values
+
+
+def _joined(
+    shapes: list[tuple[Array, Array]], names: tuple[str, ...], flows: int, times: int, where: str
+) -> MeshGeometry:
+    pairs, triangles, positions, boundary, lengths, first = [], [], [], [], [], 0
+    for places, corners in shapes:
+        edges, counts = _edges(corners)
+        length = np.linalg.norm(np.diff(places[edges], axis=1)[:, 0], axis=1).mean()
+        lengths.append(float(length))
+        positions.append(places / length)
+        flag = np.zeros((len(places), 1), np.float32)
         flag[edges[counts == 1]] = 1.0
         boundary.append(flag)
         pairs.append(edges + first)
-        triangles.append(group["triangles"] + first)
-        first += len(group["positions"])
+        triangles.append(corners + first)
+        first += len(places)
     edges = np.concatenate(pairs)
     both = np.concatenate([edges, edges[:, ::-1]])
-    graph = Graph(both[:, 0], both[:, 1], first, np.concatenate(boundary), where=where)
-    return MeshSet(
-        graph,
+    return MeshGeometry(
+        Graph(both[:, 0], both[:, 1], first, np.concatenate(boundary), where=where),
         np.concatenate(positions).astype(np.float32),
         np.concatenate(triangles),
-        np.concatenate(velocity, axis=1).astype(np.float32),
-        np.concatenate([group["tracer"] for group in groups], axis=2).astype(np.float32),
-        np.repeat(np.arange(len(groups)), [len(group["positions"]) for group in groups]),
-        names,
-    )
+        np.repeat(np.arange(len(shapes)), [len(places) for places, _ in shapes]),
+        names, tuple(lengths), flows, times,
+    )  # fmt: skip
 
 
 def _edges(triangles: Array) -> tuple[Array, Array]:

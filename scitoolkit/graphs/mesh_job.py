@@ -17,6 +17,7 @@ class MeshJob(PipelineJob, TrainingJob):
 
     config_class: ClassVar[type[MeshConfig]] = MeshConfig
     pipeline_name: ClassVar[str] = "scitoolkit.graphs.mesh_pipeline"
+    predicts_on_ranks: ClassVar[bool] = True
 
     def traced(self, directory: Path) -> Sequence[TracedFunction]:
         """Return the scheme's coefficients and its step, which `deploy` writes as C."""

@@ -20,13 +20,13 @@ from scitoolkit.core.traced import TracedFunction
 from scitoolkit.graphs import mesh_baselines, mesh_traced, sharing
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.mesh_config import MeshConfig
-from scitoolkit.graphs.mesh_data import MeshSet, read_meshes
+from scitoolkit.graphs.mesh_data import MeshFile, MeshSet, read_meshes
 from scitoolkit.graphs.mesh_model import MeshTransport
 from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, best_weights, current_rank
-from scitoolkit.training.processes import on_rank_zero
+from scitoolkit.training.processes import on_rank_zero, process_group
 from scitoolkit.training.ranks.communicator import SingleProcess, join
 
 log: Logger = get_logger(__name__)
@@ -38,10 +38,11 @@ def check(config: MeshConfig) -> Mapping[str, Any]:
     meshes, flows = _data(config)
     task = _task(config, meshes, flows["train"])
     loss, _ = task.loss(next(iter(FlowLoader(flows["train"], 1))))
+    shape = meshes.geometry
     return {
-        "meshes": dict(zip(meshes.names, np.bincount(meshes.mesh).tolist(), strict=True)),
+        "meshes": dict(zip(shape.names, np.bincount(shape.mesh).tolist(), strict=True)),
         "trajectories": {name: len(numbers) for name, numbers in flows.items()},
-        "times": meshes.tracer.shape[1],
+        "times": shape.num_times,
         "parameters": sum(p.numel() for p in task.model.parameters()),
         "algorithm": str(task.part.grid),
         "first_loss": float(loss.detach()),
@@ -52,7 +53,7 @@ def train(config: MeshConfig, run: RunDirectory, *, resume: bool = False) -> Non
     """Train on all processes; save the weights of the lowest validation error in `model/`."""
     meshes, flows = _data(config)
     task = _task(config, meshes, flows["train"])
-    log.info("%d own nodes of %d", len(task.part.nodes), meshes.graph.num_nodes)
+    log.info("%d own nodes of %d", len(task.part.nodes), task.part.num_nodes)
     settings = config.training
     Trainer(task, settings, run=run).fit(
         FlowLoader(flows["train"], settings.batch_size, settings.seed),
@@ -63,7 +64,7 @@ def train(config: MeshConfig, run: RunDirectory, *, resume: bool = False) -> Non
         return
     model_folder = ModelFolder.create(run)
     model_folder.save_weights(best_weights(run.checkpoints))
-    record = {"meshes": list(meshes.names), "processes": task.part.ranks.size}
+    record = {"meshes": list(meshes.geometry.names), "processes": task.part.ranks.size}
     model_folder.finish(run, record)
 
 
@@ -76,11 +77,11 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     folder = ModelFolder(directory)
     config, record = folder.config(MeshConfig), folder.record()
     path = config.data.path if data is None else data
-    whole = read_meshes(path)
-    count = whole.tracer.shape[0]
+    whole = MeshFile(path)
+    count = whole.geometry.num_flows
     flows = np.arange(count - config.split.test if data is None else 0, count)
     found = {}
-    for name in whole.names:
+    for name in whole.geometry.names:
         meshes = read_meshes(path, [name])
         found[name] = _errors(_alone(config, folder, meshes), meshes, flows)
     results = _results(found, record["meshes"] if data is None else [], Path(path).name)
@@ -89,25 +90,41 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
 
 
 def predict(directory: Path, source: Path, output: Path) -> None:
-    """Roll out every trajectory of a file from its first state; nodes of all meshes in turn."""
+    """Roll out every trajectory of a file from its first state; nodes of all meshes in turn.
+
+    On several processes each advances its part of the meshes; rank 0 gathers and writes.
+    """
     folder = ModelFolder(directory)
     config = folder.config(MeshConfig)
-    meshes = read_meshes(source)
-    steps = meshes.tracer.shape[1] - 1
-    flows = np.arange(meshes.tracer.shape[0])
-    states = _alone(config, folder, meshes).rollout(flows, steps).numpy()
-    names = np.array(meshes.names)[meshes.mesh]
-    dataset = xr.Dataset(
-        {"tracer": (("step", "trajectory", "node"), states, {"units": "1"})},
-        coords={"step": np.arange(1, steps + 1), "mesh": ("node", names)},
-        attrs={"title": f"rollouts on the meshes of {Path(source).name}"},
-    )
-    write_fields(dataset, output)
+    with process_group(config.training):
+        meshes = MeshFile(source)
+        shape = meshes.geometry
+        task = MeshDynamics(_trained(config, folder), meshes, _rollout_part(config, meshes))
+        steps, flows = shape.num_times - 1, np.arange(shape.num_flows)
+        log.info("%d own nodes of %d", len(task.part.nodes), task.part.num_nodes)
+        states = task.whole_rollout(flows, steps)
+        if states is not None:
+            names = np.array(shape.names)[shape.mesh]
+            dims, units = ("step", "trajectory", "node"), {"units": "1"}
+            dataset = xr.Dataset(
+                {"tracer": (dims, states.numpy(), units)},
+                coords={"step": np.arange(1, steps + 1), "mesh": ("node", names)},
+                attrs={"title": f"rollouts on the meshes of {Path(source).name}"},
+            )
+            write_fields(dataset, output)
 
 
-def _data(config: MeshConfig) -> tuple[MeshSet, dict[str, np.ndarray]]:
-    meshes = read_meshes(config.data.path, config.data.meshes)
-    count = meshes.tracer.shape[0]
+def _rollout_part(config: MeshConfig, meshes: MeshFile) -> GraphPart:
+    """This process's part of meshes that need not be those of the training."""
+    ranks, graph = join(), meshes.geometry.graph
+    settings = config.graph.model_copy(update={"owner": None})
+    owner = on_rank_zero(lambda: sharing.choose_owner(graph, settings, ranks.size))
+    return GraphPart(graph, owner, Grid(ranks.size), ranks)
+
+
+def _data(config: MeshConfig) -> tuple[MeshFile, dict[str, np.ndarray]]:
+    meshes = MeshFile(config.data.path, config.data.meshes)
+    count = meshes.geometry.num_flows
     test, validation = (
         count - config.split.test,
         count - config.split.test - config.split.validation,
@@ -127,14 +144,14 @@ def _model(config: MeshConfig) -> MeshTransport:
     return MeshTransport(NODE_INPUTS, EDGE_INPUTS, m.hidden, m.rounds, m.stages)
 
 
-def _task(config: MeshConfig, meshes: MeshSet, train: np.ndarray) -> MeshDynamics:
-    ranks = join()
-    owner = on_rank_zero(lambda: sharing.choose_owner(meshes.graph, config.graph, ranks.size))
-    part = sharing.share(meshes.graph, config.graph, ranks, owner)
-    scale = float(np.diff(meshes.tracer[train], axis=1).var())
+def _task(config: MeshConfig, meshes: MeshFile, train: np.ndarray) -> MeshDynamics:
+    ranks, graph = join(), meshes.geometry.graph
+    owner = on_rank_zero(lambda: sharing.choose_owner(graph, config.graph, ranks.size))
+    part = sharing.share(graph, config.graph, ranks, owner)
     return MeshDynamics(
-        _model(config), meshes, part, scale, config.model.unrolled, config.training.seed
-    )
+        _model(config), meshes, part, unrolled=config.model.unrolled, seed=config.training.seed,
+        scaled_by=train,
+    )  # fmt: skip
 
 
 def traced(directory: Path) -> Sequence[TracedFunction]:

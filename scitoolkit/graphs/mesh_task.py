@@ -10,10 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.core.errors import CheckpointError
-from scitoolkit.graphs.mesh_data import MeshSet
+from scitoolkit.core.errors import CheckpointError, DataError
+from scitoolkit.graphs import sharing
+from scitoolkit.graphs.mesh_data import MeshFile, MeshGeometry, MeshRows, MeshSet
 from scitoolkit.graphs.mesh_model import step
 from scitoolkit.graphs.part import GraphPart
+from scitoolkit.training.processes import raise_together
+from scitoolkit.training.ranks.collectives import gather_counts, gather_on_first
 
 Array = np.ndarray
 
@@ -83,25 +86,34 @@ class MeshDynamics:
 
     Args:
         model: a `MeshTransport` with 3 node and 3 edge inputs.
-        meshes: the trajectories.
-        part: this process's part of `meshes.graph`.
-        scale: mean squared change of a training step, by which errors are divided.
+        meshes: the meshes and their trajectories, of which the rows of own nodes are read.
+        part: this process's part of the meshes' graph.
+        scale: mean squared change of a training step, by which errors are divided; of the
+            trajectories `scaled_by` if they are given.
         unrolled: steps that a training error looks ahead.
         seed: of the turns of the scene.
+        scaled_by: numbers of the trajectories whose variance of changes, over the nodes of all
+            processes, is the scale.
+
+    Raises:
+        DataError: NaN at own nodes of any process, on all of them.
     """
 
     def __init__(
-        self, model: nn.Module, meshes: MeshSet, part: GraphPart, scale: float = 1.0,
-        unrolled: int = 2, seed: int = 0,
+        self, model: nn.Module, meshes: MeshSet | MeshFile, part: GraphPart, scale: float = 1.0,
+        unrolled: int = 2, seed: int = 0, scaled_by: Array | None = None,
     ) -> None:  # fmt: skip
         self.model: nn.Module = model
         self.part: GraphPart = part
         self._scale, self._unrolled, self._seed = scale, unrolled, seed
         own = part.nodes.numpy()
-        self._tracer = torch.from_numpy(meshes.tracer[:, :, own])
-        self._velocity = torch.from_numpy(meshes.velocity[:, own])
-        self._flag = torch.from_numpy(meshes.graph.features[own])
-        self._edges = edge_features(meshes, part)
+        rows = _rows(meshes, own)
+        self._tracer, self._velocity = map(torch.from_numpy, (rows.tracer, rows.velocity))
+        self._flag = torch.from_numpy(meshes.geometry.graph.features[own])
+        self._edges = edge_features(meshes.geometry, part)
+        if scaled_by is not None:
+            _, deviation = sharing.moments([lambda: _changes(rows, scaled_by)], part.ranks)
+            self._scale = float(deviation[0] ** 2)
 
     def coefficients(self, flows: Tensor, turn: Tensor | None = None) -> Tensor:
         """Return the scheme of some trajectories' flows, shape (stages, E_own, K).
@@ -143,20 +155,54 @@ class MeshDynamics:
         return len(self.part.nodes)
 
     @torch.no_grad()
-    def rollout(self, flows: Array, steps: int) -> Tensor:
-        """Return states after 1..steps steps from each first state, (steps, K, n_own).
+    def states(self, flows: Array, steps: int) -> Iterator[Tensor]:
+        """Yield the states of own nodes after 1..steps steps from each first state, (K, n_own).
 
-        Nodes in ascending number, however the part keeps them.
+        Nodes in ascending number, however the part keeps them. Every process steps together.
         """
         ascending = self.part.nodes.argsort()
         chosen = torch.as_tensor(flows)
         coefficients = self.coefficients(chosen)
         state = self._tracer[chosen, 0].T[..., None]
-        out = []
         for _ in range(steps):
             state = step(coefficients, state, self.part)
-            out.append(state[ascending, :, 0].T)
-        return torch.stack(out)
+            yield state[ascending, :, 0].T
+
+    def rollout(self, flows: Array, steps: int) -> Tensor:
+        """Return `states` in one tensor, (steps, K, n_own)."""
+        return torch.stack(list(self.states(flows, steps)))
+
+    def whole_rollout(self, flows: Array, steps: int) -> Tensor | None:
+        """Return the rollout at all nodes, (steps, K, N), on rank 0, None elsewhere."""
+        ranks, nodes = self.part.ranks, self.part.nodes.sort().values
+        counts = gather_counts(ranks, len(nodes))
+        every = gather_on_first(nodes, ranks, counts)
+        whole = None
+        for number, own in enumerate(self.states(flows, steps)):
+            state = gather_on_first(own.T.contiguous(), ranks, counts)
+            if state is None or every is None:
+                continue
+            if whole is None:
+                whole = state.new_empty(steps, len(flows), self.part.num_nodes)
+            whole[number][:, every] = state.T
+        return whole
+
+
+def _rows(meshes: MeshSet | MeshFile, own: Array) -> MeshRows:
+    """Return the rows of own nodes, or raise on all processes what one of them found."""
+    rows, error = None, None
+    try:
+        rows = meshes.rows(own)
+    except DataError as found:
+        error = found
+    raise_together(error)
+    assert rows is not None
+    return rows
+
+
+def _changes(rows: MeshRows, flows: Array) -> Array:
+    """Changes of a step, (n, 1)."""
+    return np.diff(rows.tracer[flows], axis=1).reshape(-1, 1)
 
 
 def _random_turn(random: np.random.Generator) -> Tensor:
@@ -166,7 +212,7 @@ def _random_turn(random: np.random.Generator) -> Tensor:
     return torch.tensor([[cosine, sine], [-mirror * sine, mirror * cosine]], dtype=torch.float32)
 
 
-def edge_features(meshes: MeshSet, part: GraphPart) -> Tensor:
+def edge_features(meshes: MeshGeometry, part: GraphPart) -> Tensor:
     """Offset and length of each edge into own nodes, in mean edges, shape (E_own, 3)."""
     own = torch.from_numpy(meshes.positions)[part.nodes]
     source, target = part.edge_index

@@ -44,7 +44,9 @@ def traced(model: MeshTransport, config: MeshConfig) -> Sequence[TracedFunction]
     state = ArraySpec("tracer", ("node",), (nodes,), "1",
                       meshes.tracer[:test].min(), meshes.tracer[:test].max())  # fmt: skip
     flag = torch.from_numpy(meshes.graph.features)[part.nodes]
-    first = _Coefficients(model.eval(), _FixedMesh(part), flag, edge_features(meshes, part))
+    first = _Coefficients(
+        model.eval(), _FixedMesh(part), flag, edge_features(meshes.geometry, part)
+    )
     flows = meshes.velocity[:2]
     with torch.no_grad():
         known = first(torch.from_numpy(flows)).numpy()

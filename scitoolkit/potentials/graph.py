@@ -65,10 +65,11 @@ def neighbour_edges(
         DataError: two atoms at one place.
     """
     cell = _whole_cell(frame)
-    make = neighbours.neighbour_list if neighbours.available() else _list_by_vesin
-    *edges, (distance, one, other) = make(
-        frame.positions, types, num_types, cell, frame.pbc, cutoff
-    )
+    system = (frame.positions, types, num_types, cell, frame.pbc, cutoff)
+    *edges, (distance, one, other) = (
+        neighbours.neighbour_list(*system, threads=torch.get_num_threads())
+        if neighbours.available() else _list_by_vesin(*system)
+    )  # fmt: skip
     if distance < 1e-3:
         raise DataError(f"atoms {one} and {other} lie {distance:.1e} Å apart", where=frame.where)
     return tuple(edges)

@@ -8,11 +8,13 @@ import time
 from dataclasses import replace
 
 import ase
+import ase.units
 import numpy as np
 import pytest
 import torch
-from lammps_runs import LammpsRuns, lammps_python
+from lammps_runs import BAR, LammpsRuns, lammps_python, write_data
 
+from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import BackendError
 from scitoolkit.potentials import MaceConfig, SeE2AConfig
 from scitoolkit.potentials.calculator import Calculator
@@ -121,6 +123,55 @@ def test_energy_is_conserved_on_two_ranks(potential, lammps):
     potential_energy, total = np.array(rows)[:, 1], np.array(rows)[:, 2]
     assert np.ptp(potential_energy) > 1e-4
     assert np.ptp(total) < 0.02 * np.ptp(potential_energy)
+
+
+def frames_of(dump):
+    """Yield atoms and forces of each frame of a dump with x y z fx fy fz."""
+    lines = dump.read_text().splitlines()
+    for at in [k for k, line in enumerate(lines) if line == "ITEM: TIMESTEP"]:
+        number = int(lines[at + 3])
+        bounds = np.array([line.split() for line in lines[at + 5 : at + 8]], dtype=float)
+        rows = [line.split() for line in lines[at + 9 : at + 9 + number]]
+        table = np.array([row[2:] for row in rows], dtype=float)
+        cell = np.diag(bounds[:, 1] - bounds[:, 0])
+        symbols = [row[1] for row in rows]
+        yield ase.Atoms(symbols, table[:, :3] - bounds[:, 0], cell=cell, pbc=True), table[:, 3:]
+
+
+def test_constant_pressure_has_the_stress_of_python(lammps, tmp_path):
+    """The shipped input: the stress of every frame while the box changes, and the invariant."""
+    script = content_root("workflows") / "water_deepmd" / "lammps" / "in.npt"
+    model = CONFIGS["deep_potential"].build(["O", "H"]).eval()
+    export_library(model, CONFIGS["deep_potential"], tmp_path / "library")
+    atoms = grid_atoms((5, 4, 4), tilt=0.0)
+    write_data(tmp_path / "data", atoms, ["O", "H"])
+    variables = {"library": tmp_path / "library", "plugin": lammps.plugin, "data": "data",
+                 "steps": 40, "every": 10}  # fmt: skip
+    command = [lammps.bin / "mpiexec", "-n", "2", lammps.bin / "lmp", "-in", script, "-log", "none"]
+    for name, value in variables.items():
+        command += ["-var", name, str(value)]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=lammps.environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-1500:]
+    rows = [line.split() for line in done.stdout.splitlines()]
+    thermo = np.array([row for row in rows if len(row) == 12 and row[0].isdigit()], dtype=float)
+    frames = list(frames_of(tmp_path / "npt.dump"))
+    assert len(thermo) == len(frames) == 5
+    volumes = [frame.get_volume() for frame, _ in frames]
+    assert np.ptp(volumes) > 1e-3 * volumes[0]
+    assert np.allclose(volumes, thermo[:, 4], rtol=1e-12)
+    for row, (frame, forces) in zip(thermo, frames, strict=True):
+        frame.calc = Calculator(model, skin=0)
+        wanted = -frame.get_stress()[VOIGT] * BAR
+        assert np.abs(row[6:] - wanted).max() <= 1e-10 * np.abs(wanted).max()
+        assert abs(row[2] - frame.get_potential_energy()) <= 1e-10 * abs(row[2])
+        assert np.abs(forces - frame.get_forces()).max() <= 1e-10 * np.abs(forces).max()
+        # The pressure is that of the virial and of the atoms' motion.
+        ideal = len(frame) * ase.units.kB * row[1] / row[4] * BAR
+        assert row[3] == pytest.approx(row[6:9].mean() + ideal, rel=2e-2, abs=50)
+    kinetic = 1.5 * (len(atoms) - 1) * ase.units.kB * thermo[:, 1]
+    assert np.ptp(thermo[:, 5]) < 0.02 * np.ptp(kinetic), (thermo[:, 5], kinetic)
 
 
 def test_wrong_inputs_are_refused_with_the_fix(potential, lammps, tmp_path):

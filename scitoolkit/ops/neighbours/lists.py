@@ -34,8 +34,9 @@ def available() -> bool:
 
 
 def neighbour_list(
-    positions: Array, types: Array, num_types: int, cell: Array, pbc: Array, cutoff: float
-) -> tuple[Array, Array, Array, Array, tuple[float, int, int]]:
+    positions: Array, types: Array, num_types: int, cell: Array, pbc: Array, cutoff: float,
+    *, threads: int = 1,
+) -> tuple[Array, Array, Array, Array, tuple[float, int, int]]:  # fmt: skip
     """Return all ordered pairs closer than `cutoff`, images included.
 
     Args:
@@ -45,6 +46,7 @@ def neighbour_list(
             not periodic.
         pbc: (3,) bool.
         cutoff: Å.
+        threads: of OpenMP; the list is the same for any number.
 
     Returns:
         centre (E,), neighbour (E,), shift (E, 3) in Å such that the edge vector is
@@ -78,6 +80,7 @@ def neighbour_list(
             ctypes.c_int64(capacity),
             *(a.ctypes.data_as(ctypes.c_void_p) for a in
               (centre, neighbour, shift, segments, closest)),
+            ctypes.c_int64(threads),
         )  # fmt: skip
         if edges <= capacity:
             break

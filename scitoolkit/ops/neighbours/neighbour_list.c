@@ -3,6 +3,9 @@
 Bins are about half a cutoff wide. Along a periodic direction bins repeat, so a small cell meets
 its own images; along the others they cover the atoms' extent. Atoms of a bin are stored by type,
 and types are the outer loop, so a centre's edges come out grouped by type without sorting.
+
+Threads search the centres of a few bins at a time and keep what they find in short; when all edges
+are counted, each is written at its place. So the list is the same for any number of threads.
 */
 
 #include <stdint.h>
@@ -12,18 +15,127 @@ and types are the outer loop, so a centre's edges come out grouped by type witho
 
 typedef struct { int64_t number[3], reach[3]; double low[3], width[3]; } grid;
 
+/* What the search around a centre reads: atoms by bin and type. */
+typedef struct {
+  grid g;
+  int64_t atoms, types, around;
+  const int64_t *bin, *start, *order, *wrap, *periodic;
+  const double *x, *cell;
+  double limit;
+} sorted_atoms;
+
+/* The bins around a centre that hold atoms. */
+typedef struct { int64_t *bin, *image; double *move; } nearby;
+
+/* An edge: its neighbour's place in `x`, and which of the bins around the centre holds it. */
+typedef struct { int32_t place, near; } short_edge;
+
+enum { CENTRES = 64 }; /* of a task */
+
+/* Centres next to each other in `x`, which are searched together. */
+typedef struct {
+  int64_t number, room;
+  short_edge *edges;
+  double square; /* of the closest pair's distance */
+  int64_t one, other;
+} task;
+
 static inline int64_t floor_div(int64_t a, int64_t b) {
   return a >= 0 ? a / b : -((b - 1 - a) / b);
 }
 
-/* Returns the number of edges, of which at most `capacity` are written. `inverse` is the inverse of
-   the cell (rows are lattice vectors), `height` the distances between its opposite faces. */
+static int64_t bins_around(const sorted_atoms *s, int64_t i, nearby *near) {
+  const grid *g = &s->g;
+  const int64_t home[3] = {s->bin[i] / (g->number[1] * g->number[2]),
+                           s->bin[i] / g->number[2] % g->number[1], s->bin[i] % g->number[2]};
+  int64_t many = 0;
+  for (int64_t a = -g->reach[0]; a <= g->reach[0]; a++)
+    for (int64_t b = -g->reach[1]; b <= g->reach[1]; b++)
+      for (int64_t c = -g->reach[2]; c <= g->reach[2]; c++) {
+        int64_t off[3] = {a, b, c}, index = 0, image[3];
+        int inside = 1;
+        for (int d = 0; d < 3; d++) {
+          int64_t k = home[d] + off[d];
+          image[d] = floor_div(k, g->number[d]);
+          if (image[d] && !s->periodic[d]) inside = 0;
+          index = index * g->number[d] + (k - image[d] * g->number[d]);
+        }
+        if (!inside || s->start[index * s->types] == s->start[(index + 1) * s->types]) continue;
+        near->bin[many] = index;
+        for (int e = 0; e < 3; e++) {
+          near->image[3 * many + e] = image[e];
+          near->move[3 * many + e] =
+            image[0] * s->cell[e] + image[1] * s->cell[3 + e] + image[2] * s->cell[6 + e];
+        }
+        many++;
+      }
+  return many;
+}
+
+/* Find the edges of a task's centres; `counts` (atoms, types) gets their numbers. */
+static void search(const sorted_atoms *s, int64_t first, nearby *near, task *found,
+                   int64_t *counts) {
+  int64_t many = 0, last = first + CENTRES < s->atoms ? first + CENTRES : s->atoms;
+  for (int64_t place = first; place < last; place++) {
+    const int64_t i = s->order[place];
+    const double *own = s->x + 3 * place;
+    if (place == first || s->bin[i] != s->bin[s->order[place - 1]]) many = bins_around(s, i, near);
+    for (int64_t t = 0; t < s->types; t++) {
+      const int64_t before = found->number;
+      for (int64_t k = 0; k < many; k++) {
+        const double *move = near->move + 3 * k;
+        const int64_t *image = near->image + 3 * k, *bin = s->start + near->bin[k] * s->types + t;
+        const double ox = own[0] - move[0], oy = own[1] - move[1], oz = own[2] - move[2];
+        const int self = !image[0] && !image[1] && !image[2];
+        if (found->number + bin[1] - bin[0] > found->room) {
+          found->room = 2 * (found->number + bin[1] - bin[0]) + 32 * CENTRES;
+          found->edges = realloc(found->edges, sizeof(short_edge) * found->room);
+        }
+        for (int64_t p = bin[0]; p < bin[1]; p++) {
+          const double dx = s->x[3 * p] - ox, dy = s->x[3 * p + 1] - oy, dz = s->x[3 * p + 2] - oz;
+          const double square = dx * dx + dy * dy + dz * dz;
+          if (square >= s->limit || (self && p == place)) continue;
+          found->edges[found->number++] = (short_edge){(int32_t)p, (int32_t)k};
+          if (square < found->square || (square == found->square && i < found->one))
+            found->square = square, found->one = i, found->other = s->order[p];
+        }
+      }
+      counts[i * s->types + t] = found->number - before;
+    }
+  }
+}
+
+/* Write a task's edges where `segments` says. */
+static void expand(const sorted_atoms *s, int64_t first, nearby *near, const task *found,
+                   const int64_t *segments, int64_t *centre, int64_t *neighbour, double *shift) {
+  const short_edge *edge = found->edges;
+  const int64_t last = first + CENTRES < s->atoms ? first + CENTRES : s->atoms;
+  for (int64_t place = first; place < last; place++) {
+    const int64_t i = s->order[place];
+    if (place == first || s->bin[i] != s->bin[s->order[place - 1]]) bins_around(s, i, near);
+    for (int64_t at = segments[i * s->types]; at < segments[(i + 1) * s->types]; at++, edge++) {
+      const int64_t j = s->order[edge->place], *image = near->image + 3 * edge->near;
+      centre[at] = i;
+      neighbour[at] = j;
+      for (int e = 0; e < 3; e++) {
+        double v = 0;
+        for (int d = 0; d < 3; d++)
+          v += (image[d] + s->wrap[3 * i + d] - s->wrap[3 * j + d]) * s->cell[3 * d + e];
+        shift[3 * at + e] = v;
+      }
+    }
+  }
+}
+
+/* Returns the number of edges, which are written if they are at most `capacity`. `inverse` is the inverse of
+   the cell (rows are lattice vectors), `height` the distances between its opposite faces.
+   `closest`: distance and atoms of the closest pair. */
 int64_t neighbour_list(int64_t atoms, int64_t types, const double *positions, const int64_t *kind,
                        const double *cell, const double *inverse, const double *height,
                        const int64_t *periodic, const double *cutoff_, int64_t capacity,
                        int64_t *centre, int64_t *neighbour, double *shift, int64_t *segments,
-                       double *closest) {
-  double cutoff = *cutoff_, limit = cutoff * cutoff, least = INFINITY;
+                       double *closest, int64_t threads) {
+  double cutoff = *cutoff_;
   double *fraction = malloc(sizeof(double) * 3 * (atoms + 1));
   int64_t *wrap = malloc(sizeof(int64_t) * 3 * (atoms + 1));
   int64_t *bin = malloc(sizeof(int64_t) * (atoms + 1));
@@ -79,67 +191,47 @@ int64_t neighbour_list(int64_t atoms, int64_t types, const double *positions, co
       x[3 * at + c] = v;
     }
   }
-  /* Places of the atoms in `x`, to know a centre's own wrapped position. */
-  int64_t *place = malloc(sizeof(int64_t) * (atoms + 1));
-  for (int64_t k = 0; k < atoms; k++) place[order[k]] = k;
   int64_t around = 1;
   for (int d = 0; d < 3; d++) around *= 2 * g.reach[d] + 1;
-  int64_t *near = malloc(sizeof(int64_t) * around), *image = malloc(sizeof(int64_t) * 3 * around);
-  double *move = malloc(sizeof(double) * 3 * around);
+  const sorted_atoms sorted = {g, atoms, types, around, bin, start, order, wrap, periodic, x, cell,
+                               cutoff * cutoff};
+  const int64_t tasks = (atoms + CENTRES - 1) / CENTRES;
+  task *found = calloc(tasks + 1, sizeof(task));
   int64_t edges = 0;
-  for (int64_t i = 0; i < atoms; i++) {
-    int64_t home[3] = {bin[i] / (g.number[1] * g.number[2]), bin[i] / g.number[2] % g.number[1],
-                       bin[i] % g.number[2]}, many = 0;
-    const double *own = x + 3 * place[i];
-    for (int64_t a = -g.reach[0]; a <= g.reach[0]; a++)
-      for (int64_t b = -g.reach[1]; b <= g.reach[1]; b++)
-        for (int64_t c = -g.reach[2]; c <= g.reach[2]; c++) {
-          int64_t off[3] = {a, b, c}, index = 0, s[3];
-          int inside = 1;
-          for (int d = 0; d < 3; d++) {
-            int64_t k = home[d] + off[d];
-            s[d] = floor_div(k, g.number[d]);
-            if (s[d] && !periodic[d]) inside = 0;
-            index = index * g.number[d] + (k - s[d] * g.number[d]);
-          }
-          if (!inside || start[index * types] == start[(index + 1) * types]) continue;
-          near[many] = index;
-          for (int e = 0; e < 3; e++) {
-            image[3 * many + e] = s[e];
-            move[3 * many + e] = s[0] * cell[e] + s[1] * cell[3 + e] + s[2] * cell[6 + e];
-          }
-          many++;
-        }
-    for (int64_t t = 0; t < types; t++) {
-      segments[i * types + t] = edges;
-      for (int64_t k = 0; k < many; k++) {
-        double ox = own[0] - move[3 * k], oy = own[1] - move[3 * k + 1];
-        double oz = own[2] - move[3 * k + 2];
-        int self = !image[3 * k] && !image[3 * k + 1] && !image[3 * k + 2];
-        for (int64_t p = start[near[k] * types + t]; p < start[near[k] * types + t + 1]; p++) {
-          double dx = x[3 * p] - ox, dy = x[3 * p + 1] - oy, dz = x[3 * p + 2] - oz;
-          double r2 = dx * dx + dy * dy + dz * dz;
-          if (r2 >= limit || (self && order[p] == i)) continue;
-          if (r2 < least) { least = r2; closest[1] = i; closest[2] = order[p]; }
-          if (edges < capacity) {
-            int64_t j = order[p];
-            centre[edges] = i;
-            neighbour[edges] = j;
-            for (int e = 0; e < 3; e++) {
-              double v = 0;
-              for (int d = 0; d < 3; d++)
-                v += (image[3 * k + d] + wrap[3 * i + d] - wrap[3 * j + d]) * cell[3 * d + e];
-              shift[3 * edges + e] = v;
-            }
-          }
-          edges++;
-        }
-      }
+  #pragma omp parallel num_threads(threads) if(tasks > 1)
+  {
+    nearby near = {malloc(sizeof(int64_t) * around), malloc(sizeof(int64_t) * 3 * around),
+                   malloc(sizeof(double) * 3 * around)};
+    #pragma omp for schedule(dynamic, 1)
+    for (int64_t t = 0; t < tasks; t++) {
+      found[t].square = INFINITY;
+      search(&sorted, t * CENTRES, &near, found + t, segments);
     }
+    #pragma omp single
+    {
+      for (int64_t k = 0; k < atoms * types; k++) {
+        const int64_t number = segments[k];
+        segments[k] = edges;
+        edges += number;
+      }
+      segments[atoms * types] = edges;
+    }
+    if (edges <= capacity) {
+      #pragma omp for schedule(dynamic, 1)
+      for (int64_t t = 0; t < tasks; t++)
+        expand(&sorted, t * CENTRES, &near, found + t, segments, centre, neighbour, shift);
+    }
+    free(near.bin); free(near.image); free(near.move);
   }
-  segments[atoms * types] = edges;
-  closest[0] = sqrt(least);
+  task least = {.square = INFINITY};
+  for (int64_t t = 0; t < tasks; t++) {
+    if (found[t].square < least.square ||
+        (found[t].square == least.square && found[t].one < least.one))
+      least = found[t];
+    free(found[t].edges);
+  }
+  closest[0] = sqrt(least.square), closest[1] = least.one, closest[2] = least.other;
   free(fraction); free(wrap); free(bin); free(start); free(fill); free(order); free(x);
-  free(place); free(near); free(image); free(move);
+  free(found);
   return edges;
 }

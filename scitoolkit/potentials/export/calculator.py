@@ -9,7 +9,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.core.suggest import nearest_name
-from scitoolkit.potentials.export.library import PotentialLibrary
+from scitoolkit.potentials.export.library import MovingSystem, PotentialLibrary
 
 try:
     from ase.calculators.calculator import Calculator as _AseCalculator
@@ -24,18 +24,27 @@ class LibraryCalculator(_AseCalculator):
     Args:
         folder: written by `scitoolkit export`.
         threads: of OpenMP.
+        skin: Å by which the neighbour list reaches beyond the cutoff; it is kept until an atom has
+            moved by half of it, or the cell, the species or the boundaries change. 0 makes a list
+            every time.
+
+    Attributes:
+        library: the library.
+        system: the kept list; `system.lists_made` counts.
 
     Raises:
         CheckpointError: no library there, or a damaged one.
+        ConfigError: a negative skin.
     """
 
     implemented_properties: ClassVar[list[str]] = [  # type: ignore[misc]
         "energy", "free_energy", "energies", "forces", "stress",
     ]  # fmt: skip
 
-    def __init__(self, folder: Path | str, *, threads: int = 1) -> None:
+    def __init__(self, folder: Path | str, *, threads: int = 1, skin: float = 0.5) -> None:
         super().__init__()
         self.library: PotentialLibrary = PotentialLibrary(folder, threads=threads)
+        self.system: MovingSystem = self.library.moving(skin)
 
     def calculate(
         self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = all_changes
@@ -44,7 +53,7 @@ class LibraryCalculator(_AseCalculator):
         super().calculate(atoms, properties, system_changes)
         system: Any = self.atoms
         whole = system.cell.complete()
-        found = self.library.compute(
+        found = self.system.compute(
             system.positions, self._species(system), whole.array, system.pbc
         )
         self.results: dict[str, float | Any] = {

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from scitoolkit.core.errors import CheckpointError, DataError, NumericalError
+from scitoolkit.core.errors import CheckpointError, ConfigError, DataError, NumericalError
 from scitoolkit.potentials.export.folder import LIBRARY, WEIGHTS
 
-ABI = 1
+ABI = 2
 _P, _I32, _I64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 
 
@@ -99,6 +99,24 @@ class PotentialLibrary:
             DataError: a singular cell or an unknown species.
             NumericalError: positions or weights that are not finite.
         """
+        return self._compute(self._library.stk_compute, self._model, positions, species, cell, pbc)
+
+    def moving(self, skin: float = 0.5) -> MovingSystem:
+        """Return `compute` for one system that moves, with a kept neighbour list.
+
+        Args:
+            skin: Å by which the list reaches beyond the cutoff; it is made anew when an atom has
+                moved by half of it, or the atoms, species, cell or boundaries change.
+
+        Raises:
+            ConfigError: a negative skin.
+        """
+        return MovingSystem(self, skin)
+
+    def _compute(
+        self, function: Any, handle: Any, positions: np.ndarray, species: np.ndarray,
+        cell: np.ndarray, pbc: np.ndarray,
+    ) -> dict[str, Any]:  # fmt: skip
         atoms = len(positions)
         given: list[np.ndarray[Any, Any]] = [
             np.ascontiguousarray(positions, dtype=np.float64),
@@ -109,8 +127,8 @@ class PotentialLibrary:
         energy, atomic = np.zeros(1), np.zeros(atoms)
         forces, virial = np.zeros((atoms, 3)), np.zeros((3, 3))
         results: list[np.ndarray[Any, Any]] = [energy, atomic, forces, virial]
-        state = self._library.stk_compute(
-            self._model, atoms, *(a.ctypes.data for a in given), self.threads,
+        state = function(
+            handle, atoms, *(a.ctypes.data for a in given), self.threads,
             *(a.ctypes.data for a in results),
         )  # fmt: skip
         _check_state(state)
@@ -193,6 +211,39 @@ class PotentialLibrary:
         return energy, gradient
 
 
+class MovingSystem:
+    """One system that moves, with its neighbour list and all memory kept between calls.
+
+    Args:
+        library: of the model.
+        skin: Å, see `PotentialLibrary.moving`.
+    """
+
+    def __init__(self, library: PotentialLibrary, skin: float) -> None:
+        self._library = library  # which must outlive the list
+        self._list = library._library.stk_list_new(library._model, skin)
+        if not self._list:
+            raise ConfigError(f"a skin of {skin} Å", where="skin", allowed="0 and more")
+
+    def __del__(self) -> None:
+        """Release the list."""
+        if getattr(self, "_list", None):
+            self._library._library.stk_list_free(self._list)
+            self._list = None
+
+    @property
+    def lists_made(self) -> int:
+        """How often the neighbour list was made."""
+        return int(self._library._library.stk_list_made(self._list))
+
+    def compute(
+        self, positions: np.ndarray, species: np.ndarray, cell: np.ndarray, pbc: np.ndarray
+    ) -> dict[str, Any]:
+        """Return what `PotentialLibrary.compute` does."""
+        function = self._library._library.stk_compute_listed
+        return self._library._compute(function, self._list, positions, species, cell, pbc)
+
+
 def _open(path: Path) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
@@ -223,6 +274,10 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.stk_begin.argtypes = [_P, ctypes.POINTER(_Graph), _P, _I32, _P, _P]
     library.stk_advance.argtypes = [_P, ctypes.POINTER(_Exchange)]
     library.stk_compute.argtypes = [_P, _I64, _P, _P, _P, _P, _I32, _P, _P, _P, _P]
+    library.stk_list_new.restype, library.stk_list_new.argtypes = _P, [_P, ctypes.c_double]
+    library.stk_list_free.argtypes = [_P]
+    library.stk_list_made.restype, library.stk_list_made.argtypes = _I64, [_P]
+    library.stk_compute_listed.argtypes = library.stk_compute.argtypes
     library.stk_compute_many.argtypes = [_P, _I64, *[_P] * 5, _I32, *[_P] * 4]
     return library
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-MAGIC, VERSION = b"STKPOTW\n", 1
+MAGIC, VERSION = b"STKPOTW\n", 2
 HEAD = struct.Struct("<8s2iq2i32s")
 ENTRY = struct.Struct("<40s2q2i")
 HEADER, ALIGNMENT = 96, 64

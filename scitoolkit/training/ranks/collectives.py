@@ -8,6 +8,7 @@ derivatives are exact too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,6 +30,27 @@ def gather_counts(ranks: Communicator, count: int) -> list[int]:
     one = [1] * ranks.size
     ranks.start(torch.full((ranks.size,), count), one, receive, one)()
     return receive.tolist()
+
+
+def gather_on_first(x: Tensor, ranks: Communicator, counts: Sequence[int]) -> Tensor | None:
+    """Return the rows of all ranks, by rank, on rank 0 and None elsewhere; not differentiable.
+
+    Args:
+        x: own rows, shape (counts[rank], ...).
+        ranks: the ranks.
+        counts: rows of each rank.
+
+    Example:
+        >>> from scitoolkit.training.ranks.communicator import SingleProcess
+        >>> gather_on_first(torch.tensor([[1.0], [2.0]]), SingleProcess(), [2]).tolist()
+        [[1.0], [2.0]]
+    """
+    first, width = ranks.rank == 0, _width(x)
+    received = [n * width if first else 0 for n in counts]
+    sent = [x.numel(), *[0] * (ranks.size - 1)]
+    receive = x.new_empty(sum(received))
+    ranks.start(x.reshape(-1), sent, receive, received)()
+    return receive.view(sum(counts), *x.shape[1:]) if first else None
 
 
 class FetchHalo(Function):

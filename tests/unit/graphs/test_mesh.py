@@ -2,6 +2,8 @@
 
 import copy
 import json
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -13,7 +15,7 @@ from scitoolkit import api
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.mesh_baselines import interpolation, persistence
-from scitoolkit.graphs.mesh_data import read_meshes
+from scitoolkit.graphs.mesh_data import MeshFile, read_meshes
 from scitoolkit.graphs.mesh_model import MeshTransport
 from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
@@ -62,28 +64,78 @@ def test_a_step_is_linear_and_leaves_constants_alone(file):
     assert torch.allclose(once(a + 7.0), once(a) + 7.0, atol=1e-4)
 
 
-def test_loss_and_gradient_are_those_of_one_rank(file):
-    meshes = read_meshes(file)
-    batch = next(iter(FlowLoader(np.arange(4), 2, seed=0)))
-    model = network()
-    one = dynamics(meshes, model)
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_train_and_roll_out_as_one_does(size, file):
+    """Loss, gradients and ten steps of one mesh in parts; each rank reads its own rows alone."""
+    meshes, batch = MeshFile(file, ["circle"]), next(iter(FlowLoader(np.arange(4), 2, seed=0)))
+    model, flows = network(), np.array([1, 4])
+    graph = meshes.geometry.graph
+    part = GraphPart(graph, np.zeros(graph.num_nodes, int), Grid(1), SingleProcess())
+    one = MeshDynamics(model, read_meshes(file, ["circle"]), part, scaled_by=np.arange(4))
     loss, _ = one.loss(batch)
-    owner = np.random.default_rng(0).integers(3, size=meshes.graph.num_nodes)
+    wanted = one.rollout(flows, 10)
+    owner = np.random.default_rng(0).integers(size, size=graph.num_nodes)
 
     def work(ranks):
-        task = dynamics(meshes, copy.deepcopy(model), ranks, owner, Grid(3))
-        own, _ = task.loss(batch)
-        share = task.batch_size(batch) / meshes.graph.num_nodes
-        own.backward(torch.tensor(share))
-        return float(own.detach()) * share, [p.grad for p in task.model.parameters()]
+        own = GraphPart(graph, owner, Grid(size), ranks)
+        task = MeshDynamics(copy.deepcopy(model), meshes, own, scaled_by=np.arange(4))
+        part_of_loss, _ = task.loss(batch)
+        share = task.batch_size(batch) / graph.num_nodes
+        part_of_loss.backward(torch.tensor(share))
+        gradients = [p.grad for p in task.model.parameters()]
+        return float(part_of_loss.detach()) * share, gradients, task.whole_rollout(flows, 10)
 
-    found = run_ranks(3, work, Traffic)
+    found = run_ranks(size, work, Traffic)
     loss.backward()
-    assert sum(part for part, _ in found) == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert sum(part for part, *_ in found) == pytest.approx(float(loss.detach()), rel=1e-5)
     for number, parameter in enumerate(one.model.parameters()):
-        total = sum(gradients[number] for _, gradients in found)
+        total = sum(gradients[number] for _, gradients, _ in found)
         scale = float(parameter.grad.abs().max())
         assert torch.allclose(total, parameter.grad, atol=1e-4 * scale + 1e-9)
+    first, *others = [rollout for *_, rollout in found]
+    assert others == [None] * (size - 1)
+    assert float((wanted[9] - wanted[0]).abs().max()) > 1e-2
+    assert torch.allclose(first, wanted, rtol=0, atol=1e-5)
+
+
+def test_rows_of_some_nodes_are_those_of_the_whole_file(file):
+    whole, some = read_meshes(file), MeshFile(file)
+    nodes = np.random.default_rng(1).permutation(whole.graph.num_nodes)[:40]
+    rows = some.rows(nodes)
+    assert np.array_equal(rows.tracer, whole.tracer[:, :, nodes])
+    assert np.array_equal(rows.velocity, whole.velocity[:, nodes])
+    assert some.rows(nodes[:0]).tracer.shape == (*whole.tracer.shape[:2], 0)
+
+
+@pytest.mark.multiproc
+def test_prediction_on_two_processes_is_that_of_one(file, tmp_path):
+    import xarray as xr
+
+    path = tmp_path / "train.yaml"
+    path.write_text(json.dumps({
+        "domain": "mesh_transport", "run": {"root": str(tmp_path)},
+        "data": {"path": str(file), "meshes": ["circle"]},
+        "split": {"validation": 1, "test": 1}, "model": {"hidden": 8, "rounds": 2},
+        "training": {"epochs": 3, "batch_size": 2, "progress": False,
+                     "optimizer": {"name": "adam", "lr": 0.01}},
+    }))  # fmt: skip
+    run = api.run(path)
+    done = subprocess.run(
+        [sys.executable, "-m", "scitoolkit", "predict", str(run.path), str(file), "-o",
+         str(tmp_path / "two.nc"), "--nproc", "2"], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-1500:]
+    assert done.stdout.strip() == str(tmp_path / "two.nc")
+    one = api.predict(run.path, file, tmp_path / "one.nc")
+    with xr.open_dataset(one) as a, xr.open_dataset(tmp_path / "two.nc") as b:
+        assert a["tracer"].shape == b["tracer"].shape
+        assert float(abs(a["tracer"] - b["tracer"]).max()) < 1e-5
+        assert (a["mesh"] == b["mesh"]).all()
+
+
+def test_other_predictions_refuse_several_processes():
+    with pytest.raises(ConfigError, match="2 processes for a prediction that runs in one"):
+        api.check_predicting_processes("acac_mace", 2)
 
 
 def test_baselines(file):

@@ -49,3 +49,18 @@ def test_more_pairs_than_guessed_are_all_returned():
         positions, np.zeros(200, int), 1, np.eye(3), np.zeros(3, bool), 5.0
     )
     assert len(found[0]) == 200 * 199
+
+
+@pytest.mark.parametrize("pbc", [(True, True, True), (True, False, False)])
+def test_threads_change_nothing(pbc):
+    rng = np.random.default_rng(1)
+    positions, types = rng.uniform(-4, 16, (700, 3)), rng.integers(0, 3, 700)
+    cell = 12.0 * np.eye(3) + rng.uniform(-1, 1, (3, 3))
+    one, other = (
+        neighbours.neighbour_list(positions, types, 3, cell, np.array(pbc), 3.0, threads=threads)
+        for threads in (1, 3)
+    )
+    assert len(one[0]) > 5000
+    assert one[4] == other[4]
+    for a, b in zip(one[:4], other[:4], strict=True):
+        assert np.array_equal(a, b)

@@ -9,10 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ase
+import ase.io
+import ase.units
 import numpy as np
 import pytest
 import torch
+from ase.md.verlet import VelocityVerlet
 
+from scitoolkit.core.content import content_root
 from scitoolkit.core.errors import CheckpointError, ConfigError, DataError, NumericalError
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.ops.codegen.compile import find_compiler
@@ -225,6 +229,96 @@ def test_calculator_over_the_library_equals_ours(exported):
         assert np.abs(one - other).max() <= 1e-11 * max(1, np.abs(one).max())
 
 
+def test_kept_list_is_renewed_by_what_moves_and_gives_the_results_of_a_new_one(exported):
+    library, rng = PotentialLibrary(exported[1], threads=2), np.random.default_rng(5)
+    grid = np.stack(np.meshgrid(*[np.arange(6)] * 3, indexing="ij"), -1).reshape(-1, 3) * 2.0
+    positions, species = grid + rng.uniform(-0.2, 0.2, grid.shape), rng.integers(0, 2, len(grid))
+    cell, pbc = 12.0 * np.eye(3) + np.diag([1.0, 0.5], k=-1), np.array([True, True, False])
+    system = library.moving(0.6)
+
+    def lists_after(positions, species, cell, pbc):
+        wanted = library.compute(positions, species, cell, pbc)
+        found = system.compute(positions, species, cell, pbc)
+        for name, value in wanted.items():
+            assert np.abs(found[name] - value).max() <= 1e-12 * max(1, np.abs(value).max()), name
+        return system.lists_made
+
+    moved = positions + rng.uniform(-0.17, 0.17, positions.shape)  # at most .295 Å of .3
+    assert lists_after(positions, species, cell, pbc) == 1
+    assert lists_after(moved, species, cell, pbc) == 1
+    assert lists_after(positions + np.array([0.29, 0, 0]), species, cell, pbc) == 1
+    moved[7, 2] = positions[7, 2] + 0.31
+    assert lists_after(moved, species, cell, pbc) == 2
+    assert lists_after(moved, species, 1.001 * cell, pbc) == 3
+    assert lists_after(moved, species[::-1], 1.001 * cell, pbc) == 4
+    assert lists_after(moved, species[::-1], 1.001 * cell, np.ones(3, bool)) == 5
+    assert lists_after(moved[:-1], species[:-1], cell, pbc) == 6
+    assert system.lists_made == lists_after(moved[:-1], species[:-1], cell, pbc)
+    with pytest.raises(NumericalError, match="not finite"):
+        system.compute(moved[:-1] * np.nan, species[:-1], cell, pbc)
+    assert lists_after(moved[:-1], species[:-1], cell, pbc) == 7
+    fresh = library.moving(0.0)
+    for times in (1, 2):
+        fresh.compute(moved, species, cell, pbc)
+        assert fresh.lists_made == times
+    for skin in (-0.1, np.nan):
+        with pytest.raises(ConfigError, match="a skin of"):
+            library.moving(skin)
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+def test_dynamics_in_cpp_follow_those_of_ase(exported, tmp_path):
+    """The example program: the same trajectory as ASE's velocity Verlet, and a refused element."""
+    _, folder = exported
+    source = content_root("workflows") / "water_deepmd" / "cpp" / "molecular_dynamics.cpp"
+    program = tmp_path / "molecular_dynamics"
+    subprocess.run(
+        ["c++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", source, f"-I{folder}",
+         folder / LIBRARY, f"-Wl,-rpath,{folder}", "-o", program], check=True,
+    )  # fmt: skip
+    rng = np.random.default_rng(7)
+    grid = np.stack(np.meshgrid(*[np.arange(4)] * 3, indexing="ij"), -1).reshape(-1, 3) * 2.0
+    atoms = ase.Atoms(
+        rng.choice(["O", "H"], len(grid)), grid + rng.uniform(-0.2, 0.2, grid.shape),
+        cell=8.0 * np.eye(3) + np.diag([0.4, 0.2], k=-1), pbc=[True, True, False],
+    )  # fmt: skip
+    spread = np.sqrt(atoms.get_masses() * 300 * ase.units.kB)[:, None]
+    atoms.set_momenta(spread * rng.normal(size=(len(atoms), 3)))
+    atoms.set_array("masses", atoms.get_masses())
+    columns = ["symbols", "positions", "masses", "momenta"]
+    ase.io.write(
+        tmp_path / "start.xyz", atoms, format="extxyz", columns=columns, write_results=False
+    )
+    done = subprocess.run(
+        [program, folder / WEIGHTS, "start.xyz", "end.xyz", "40", "0.5", "10", "2"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    start = ase.io.read(tmp_path / "start.xyz")  # its positions are rounded
+    start.calc = LibraryCalculator(folder)
+    dynamics = VelocityVerlet(start, timestep=0.5 * ase.units.fs)
+    totals = []
+    for _ in range(5):
+        totals.append(start.get_total_energy())
+        if len(totals) < 5:
+            dynamics.run(10)
+    table = np.array([line.split() for line in done.stdout.splitlines()[1:-1]], dtype=float)
+    assert table[:, 0].tolist() == [0, 10, 20, 30, 40]
+    assert np.abs(table[:, 4] - totals).max() < 1e-6
+    end = ase.io.read(tmp_path / "end.xyz")
+    assert np.abs(end.positions - start.positions).max() < 1e-7
+    assert np.abs(end.get_momenta() - start.get_momenta()).max() < 1e-6
+    assert 1 <= int(done.stdout.split()[-1]) < 20
+    (tmp_path / "other.xyz").write_text(
+        (tmp_path / "start.xyz").read_text().replace("O ", "Xe ", 1)
+    )
+    refused = subprocess.run(
+        [program, folder / WEIGHTS, "other.xyz", "end.xyz", "1", "0.5"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert refused.returncode == 1
+    assert "the potential has no element Xe" in refused.stderr
+
+
 def test_library_needs_neither_python_nor_torch(exported):
     _, folder = exported
     needed = subprocess.run(["ldd", folder / LIBRARY], capture_output=True, text=True, check=True)
@@ -278,7 +372,7 @@ def test_another_abi_is_refused(exported, tmp_path):
     (tmp_path / "old.c").write_text("int stk_abi(void) { return 7; }")
     command = [*find_compiler().split(), "-shared", "-fPIC", tmp_path / "old.c"]
     subprocess.run([*command, "-o", folder / LIBRARY], check=True)
-    with pytest.raises(CheckpointError, match="ABI 7, this scitoolkit reads 1"):
+    with pytest.raises(CheckpointError, match="ABI 7, this scitoolkit reads 2"):
         PotentialLibrary(folder)
 
 

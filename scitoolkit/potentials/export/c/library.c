@@ -254,20 +254,56 @@ int64_t neighbour_list(int64_t atoms, int64_t types, const double *positions, co
                        const double *cell, const double *inverse, const double *height,
                        const int64_t *periodic, const double *cutoff, int64_t capacity,
                        int64_t *centre, int64_t *neighbour, double *shift, int64_t *segments,
-                       double *closest);
+                       double *closest, int64_t threads);
+
+/* Tasks that sum forces, each into its own array: the same bits for any number of threads. */
+enum { PARTS = 8 };
 
 typedef struct {
-  int64_t *ptr, *centre, *neighbour, *segments, *kind;
-  int32_t *sender, *species;
-  double *shift, *vector, *gradient, *energy;
-  void *workspace;
-} arrays;
+  void *data;
+  int64_t bytes;
+} block;
 
-static void release(arrays *a) {
-  free(a->ptr), free(a->centre), free(a->neighbour), free(a->segments), free(a->kind);
-  free(a->sender), free(a->species), free(a->shift), free(a->vector), free(a->gradient);
-  free(a->energy), free(a->workspace);
+struct stk_list {
+  const stk_model *model;
+  double skin;
+  int64_t atoms, made; /* atoms < 0 before the first list */
+  double cell[9];
+  int64_t periodic[3];
+  /* The kept list: edges of the cutoff and the skin by receiver, and what it was made of. */
+  block far_ptr, far_sender, far_shift, reference, kind;
+  /* The edges within the cutoff now, and results. */
+  block ptr, sender, vector, gradient, energy, parts, workspace;
+};
+
+/* Memory of at least so many bytes, kept between calls; what it held is lost. */
+static void *room(block *b, int64_t bytes) {
+  if (b->bytes < bytes) {
+    free(b->data);
+    b->bytes = STK_ROUND(bytes + bytes / 16);
+    b->data = aligned_alloc(64, b->bytes);
+  }
+  return b->data;
 }
+
+static void empty(stk_list *l) {
+  block *all[] = {&l->far_ptr, &l->far_sender, &l->far_shift, &l->reference, &l->kind, &l->ptr,
+                  &l->sender, &l->vector, &l->gradient, &l->energy, &l->parts, &l->workspace};
+  for (size_t k = 0; k < sizeof all / sizeof *all; k++) free(all[k]->data);
+}
+
+stk_list *stk_list_new(const stk_model *model, double skin) {
+  stk_list *list = isfinite(skin) && skin >= 0 ? calloc(1, sizeof *list) : NULL;
+  if (list) *list = (stk_list){.model = model, .skin = skin, .atoms = -1};
+  return list;
+}
+
+void stk_list_free(stk_list *list) {
+  if (!list) return;
+  empty(list), free(list);
+}
+
+int64_t stk_list_made(const stk_list *list) { return list->made; }
 
 /* The inverse of a cell and the distances between its opposite faces; 0 for a singular cell. */
 static int invert(const double *c, double *inverse, double *height) {
@@ -285,71 +321,175 @@ static int invert(const double *c, double *inverse, double *height) {
   return 1;
 }
 
-/* Fill the arrays of the graph; the number of edges, or < 0. */
-static int64_t list(arrays *a, int64_t atoms, const double *positions, const int32_t *species,
-                    const double *cell, const int32_t *periodic) {
-  static const double unit[9] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
-  const int64_t pbc[3] = {periodic && periodic[0], periodic && periodic[1],
-                          periodic && periodic[2]};
-  const double cutoff = STK_CUTOFF, *c = cell && (pbc[0] || pbc[1] || pbc[2]) ? cell : unit;
+/* Whether no pair within the cutoff can be missing from the kept list. */
+static int valid(const stk_list *l, int64_t atoms, const double *positions, const int32_t *species,
+                 const double *cell, const int64_t *periodic, int32_t threads) {
+  if (!(l->skin > 0) || l->atoms != atoms || memcmp(l->cell, cell, sizeof l->cell) ||
+      memcmp(l->periodic, periodic, sizeof l->periodic))
+    return 0;
+  const double *before = l->reference.data;
+  const int64_t *kind = l->kind.data;
+  int64_t changed = 0;
+  (void)threads;
+#pragma omp parallel for num_threads(threads) reduction(+ : changed)
+  for (int64_t i = 0; i < atoms; i++) {
+    double square = 0;
+    for (int k = 0; k < 3; k++) {
+      const double d = positions[3 * i + k] - before[3 * i + k];
+      square += d * d;
+    }
+    changed += !(square < 0.25 * l->skin * l->skin) || kind[i] != species[i];
+  }
+  return !changed;
+}
+
+/* Make the kept list anew; 0 or an error. */
+static int32_t make(stk_list *l, int64_t atoms, const double *positions, const int32_t *species,
+                    const double *cell, const int64_t *periodic, int32_t threads) {
   double inverse[9], height[3], closest[3];
-  if (!invert(c, inverse, height)) return STK_BAD_GRAPH;
-  a->kind = malloc(8 * (atoms + 1));
-  a->segments = malloc(8 * (atoms * STK_NUM_SPECIES + 1));
+  const double reach = STK_CUTOFF + l->skin;
+  l->atoms = -1;
+  if (atoms < 0 || !invert(cell, inverse, height)) return STK_BAD_GRAPH;
+  int64_t *kind = room(&l->kind, 8 * (atoms + 1));
   for (int64_t i = 0; i < atoms; i++) {
     if (species[i] < 0 || species[i] >= STK_NUM_SPECIES) return STK_BAD_GRAPH;
-    a->kind[i] = species[i];
+    kind[i] = species[i];
     for (int k = 0; k < 3; k++)
       if (!isfinite(positions[3 * i + k])) return STK_NOT_FINITE;
   }
-  for (int64_t room = 64 * atoms + 64, edges;; room = edges) {
-    a->centre = malloc(8 * room), a->neighbour = malloc(8 * room), a->shift = malloc(24 * room);
-    edges = neighbour_list(atoms, STK_NUM_SPECIES, positions, a->kind, c, inverse, height, pbc,
-                           &cutoff, room, a->centre, a->neighbour, a->shift, a->segments, closest);
-    if (edges <= room) return edges;
-    free(a->centre), free(a->neighbour), free(a->shift);
+  int64_t *segments = malloc(8 * (atoms * STK_NUM_SPECIES + 1)), edges = 64 * atoms + 64;
+  for (int64_t many = -1; many != edges;) {
+    if (many >= 0) edges = many;
+    int64_t *centre = malloc(8 * edges), *neighbour = malloc(8 * edges);
+    double *shift = room(&l->far_shift, 24 * edges);
+    many = neighbour_list(atoms, STK_NUM_SPECIES, positions, kind, cell, inverse, height, periodic,
+                          &reach, edges, centre, neighbour, shift, segments, closest, threads);
+    if (many <= edges) {
+      edges = many;
+      int32_t *sender = room(&l->far_sender, 4 * (edges + 1));
+      for (int64_t e = 0; e < edges; e++) sender[e] = (int32_t)neighbour[e];
+    }
+    free(centre), free(neighbour);
   }
+  int64_t *ptr = room(&l->far_ptr, 8 * (atoms + 1));
+  for (int64_t i = 0; i <= atoms; i++) ptr[i] = segments[i * STK_NUM_SPECIES];
+  free(segments);
+  memcpy(room(&l->reference, 24 * atoms + 8), positions, 24 * atoms);
+  memcpy(l->cell, cell, sizeof l->cell), memcpy(l->periodic, periodic, sizeof l->periodic);
+  l->atoms = atoms, l->made++;
+  return 0;
+}
+
+static double edge(const stk_list *l, const double *positions, int64_t i, int64_t e, double *v) {
+  const int64_t j = ((const int32_t *)l->far_sender.data)[e];
+  const double *shift = (const double *)l->far_shift.data + 3 * e;
+  for (int k = 0; k < 3; k++) v[k] = positions[3 * j + k] - positions[3 * i + k] + shift[k];
+  return v[0] * v[0] + v[1] * v[1] + v[2] * v[2];
+}
+
+/* The graph of the edges within the cutoff now. */
+static stk_graph near_edges(stk_list *l, const double *positions, const int32_t *species,
+                            int32_t threads) {
+  const int64_t atoms = l->atoms, *far_ptr = l->far_ptr.data;
+  const int32_t *far_sender = l->far_sender.data;
+  int64_t *ptr = room(&l->ptr, 8 * (atoms + 1));
+  (void)threads;
+#pragma omp parallel for num_threads(threads)
+  for (int64_t i = 0; i < atoms; i++) {
+    double v[3];
+    ptr[i + 1] = 0;
+    for (int64_t e = far_ptr[i]; e < far_ptr[i + 1]; e++)
+      ptr[i + 1] += edge(l, positions, i, e, v) < STK_CUTOFF * STK_CUTOFF;
+  }
+  ptr[0] = 0;
+  for (int64_t i = 0; i < atoms; i++) ptr[i + 1] += ptr[i];
+  int32_t *sender = room(&l->sender, 4 * (ptr[atoms] + 1));
+  double *vector = room(&l->vector, 24 * (ptr[atoms] + 1));
+#pragma omp parallel for num_threads(threads)
+  for (int64_t i = 0; i < atoms; i++) {
+    int64_t at = ptr[i];
+    for (int64_t e = far_ptr[i]; e < far_ptr[i + 1]; e++) {
+      double v[3];
+      if (!(edge(l, positions, i, e, v) < STK_CUTOFF * STK_CUTOFF)) continue;
+      memcpy(vector + 3 * at, v, sizeof v);
+      sender[at++] = far_sender[e];
+    }
+  }
+  return (stk_graph){atoms, atoms, ptr, sender, vector, species};
+}
+
+static void sums(stk_list *l, const stk_graph *g, int32_t threads, double *forces, double *virial) {
+  const int64_t atoms = g->owned, parts = atoms < 64 * PARTS ? 1 : PARTS;
+  const double *gradient = l->gradient.data;
+  double *part = room(&l->parts, 8 * parts * (3 * atoms + 9));
+  (void)threads;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (int64_t p = 0; p < parts; p++) {
+    double *f = part + p * (3 * atoms + 9), *w = f + 3 * atoms;
+    memset(f, 0, 8 * (3 * atoms + 9));
+    for (int64_t i = atoms * p / parts; i < atoms * (p + 1) / parts; i++)
+      for (int64_t e = g->ptr[i]; e < g->ptr[i + 1]; e++)
+        for (int k = 0; k < 3; k++) {
+          const double d = gradient[3 * e + k];
+          f[3 * i + k] += d;
+          f[3 * (int64_t)g->sender[e] + k] -= d;
+          for (int c = 0; c < 3; c++) w[3 * c + k] -= g->vector[3 * e + c] * d;
+        }
+  }
+#pragma omp parallel for num_threads(threads)
+  for (int64_t k = 0; k < 3 * atoms; k++) {
+    double sum = 0;
+    for (int64_t p = 0; p < parts; p++) sum += part[p * (3 * atoms + 9) + k];
+    forces[k] = sum;
+  }
+  for (int k = 0; virial && k < 9; k++) {
+    virial[k] = 0;
+    for (int64_t p = 0; p < parts; p++) virial[k] += part[p * (3 * atoms + 9) + 3 * atoms + k];
+  }
+}
+
+int32_t stk_compute_listed(stk_list *list, int64_t atoms, const double *positions,
+                           const int32_t *species, const double *cell, const int32_t *periodic,
+                           int32_t threads, double *energy, double *atomic_energy, double *forces,
+                           double *virial) {
+  static const double unit[9] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
+  const int64_t pbc[3] = {periodic && periodic[0], periodic && periodic[1],
+                          periodic && periodic[2]};
+  const double *c = cell && (pbc[0] || pbc[1] || pbc[2]) ? cell : unit;
+  threads = threads < 1 ? 1 : threads;
+  if (!valid(list, atoms, positions, species, c, pbc, threads)) {
+    const int32_t state = make(list, atoms, positions, species, c, pbc, threads);
+    if (state < 0) return state;
+  }
+  const stk_graph graph = near_edges(list, positions, species, threads);
+  const int64_t edges = graph.ptr[atoms];
+  double *each = room(&list->energy, 8 * (atoms + 1));
+  void *workspace = room(&list->workspace,
+                         stk_workspace(list->model, atoms, atoms, edges, threads));
+  stk_run *run = stk_begin(list->model, &graph, workspace, threads, each,
+                           room(&list->gradient, 24 * (edges + 1)));
+  stk_exchange none;
+  int32_t state = STK_BAD_GRAPH;
+  if (run)
+    do state = stk_advance(run, &none);
+    while (state > 0);
+  if (state < 0) return state;
+  *energy = 0;
+  for (int64_t i = 0; i < atoms; i++) *energy += each[i];
+  if (atomic_energy) memcpy(atomic_energy, each, 8 * atoms);
+  sums(list, &graph, threads, forces, virial);
+  return 0;
 }
 
 int32_t stk_compute(const stk_model *model, int64_t atoms, const double *positions,
                     const int32_t *species, const double *cell, const int32_t *periodic,
                     int32_t threads, double *energy, double *atomic_energy, double *forces,
                     double *virial) {
-  arrays a = {0};
-  const int64_t edges = list(&a, atoms, positions, species, cell, periodic);
-  if (edges < 0) return release(&a), (int32_t)edges;
-  a.ptr = malloc(8 * (atoms + 1)), a.sender = malloc(4 * (edges + 1));
-  a.vector = malloc(24 * (edges + 1)), a.gradient = malloc(24 * (edges + 1));
-  a.energy = malloc(8 * (atoms + 1));
-  for (int64_t i = 0; i <= atoms; i++) a.ptr[i] = a.segments[i * STK_NUM_SPECIES];
-  for (int64_t e = 0; e < edges; e++) {
-    const int64_t i = a.centre[e], j = a.neighbour[e];
-    a.sender[e] = (int32_t)j;
-    for (int k = 0; k < 3; k++)
-      a.vector[3 * e + k] = positions[3 * j + k] - positions[3 * i + k] + a.shift[3 * e + k];
-  }
-  a.workspace = aligned_alloc(64, STK_ROUND(stk_workspace(model, atoms, atoms, edges, threads)));
-  const stk_graph graph = {atoms, atoms, a.ptr, a.sender, a.vector, species};
-  stk_run *run = stk_begin(model, &graph, a.workspace, threads, a.energy, a.gradient);
-  stk_exchange none;
-  int32_t state = STK_BAD_GRAPH;
-  if (run)
-    do state = stk_advance(run, &none);
-    while (state > 0);
-  if (state < 0) return release(&a), state;
-  *energy = 0;
-  for (int64_t i = 0; i < atoms; i++) *energy += a.energy[i];
-  if (atomic_energy) memcpy(atomic_energy, a.energy, 8 * atoms);
-  memset(forces, 0, 24 * atoms);
-  if (virial) memset(virial, 0, 72);
-  for (int64_t e = 0; e < edges; e++)
-    for (int k = 0; k < 3; k++) {
-      const double g = a.gradient[3 * e + k];
-      forces[3 * a.centre[e] + k] += g;
-      forces[3 * (int64_t)a.sender[e] + k] -= g;
-      for (int d = 0; virial && d < 3; d++) virial[3 * d + k] -= a.vector[3 * e + d] * g;
-    }
-  return release(&a), 0;
+  stk_list list = {.model = model, .atoms = -1};
+  const int32_t state = stk_compute_listed(&list, atoms, positions, species, cell, periodic,
+                                           threads, energy, atomic_energy, forces, virial);
+  empty(&list);
+  return state;
 }
 
 int32_t stk_compute_many(const stk_model *model, int64_t systems, const int64_t *first,

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-enum { STK_ABI = 1 };
+enum { STK_ABI = 2 };
 enum { /* results of stk_advance */
   STK_DONE = 0,
   STK_FORWARD = 1,    /* copy owners' rows to their ghosts */
@@ -53,6 +53,7 @@ typedef struct {
 
 typedef struct stk_model stk_model;
 typedef struct stk_run stk_run; /* within the caller's workspace */
+typedef struct stk_list stk_list;
 
 #pragma GCC visibility push(default)
 
@@ -86,7 +87,22 @@ int32_t stk_compute(const stk_model *model, int64_t atoms, const double *positio
                     int32_t threads, double *energy, double *atomic_energy, double *forces,
                     double *virial);
 
-/* The same of many systems, each on one thread: atoms first[k]..first[k + 1] - 1 are system k.
+/* A neighbour list, and all memory, kept between calls for one system that moves. The list reaches
+   `skin` Angstrom beyond the cutoff and is made anew when an atom has moved by half of it, or the
+   atoms, species, cell or boundaries are others; results are those of a new list, up to the order
+   of sums. stk_list_new returns NULL for a skin that is negative or no
+   number. Free it before the model is closed; one call at a time. */
+stk_list *stk_list_new(const stk_model *model, double skin);
+void stk_list_free(stk_list *list);
+/* How often it was made. */
+int64_t stk_list_made(const stk_list *list);
+/* stk_compute with a kept list. */
+int32_t stk_compute_listed(stk_list *list, int64_t atoms, const double *positions,
+                           const int32_t *species, const double *cell, const int32_t *periodic,
+                           int32_t threads, double *energy, double *atomic_energy, double *forces,
+                           double *virial);
+
+/* The same as stk_compute of many systems, each on one thread: atoms first[k]..first[k + 1] - 1 are system k.
    Every number is that of stk_compute. first: (systems + 1), cells: (systems, 3, 3) or NULL,
    periodic: (systems, 3) or NULL, energies: (systems), virials: (systems, 3, 3) or NULL; the other
    arrays hold the atoms of all systems. Returns 0 or the least of the systems' errors. */
