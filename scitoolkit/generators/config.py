@@ -13,7 +13,7 @@ from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice
 from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.generators.base import Generator, generators
-from scitoolkit.generators.draw import DrawConfig
+from scitoolkit.core.draw import DrawConfig
 
 
 class GenerateConfig(SeededConfig):
