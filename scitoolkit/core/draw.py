@@ -124,8 +124,8 @@ class DrawConfig(Config):
         """Return the parameters at a point of the unit cube, one coordinate a parameter.
 
         Example:
-            >>> DrawConfig(parameters={"a": {"low": 0, "high": 4}, "b": [2.0, 3.0]}).values([0.5, 0])
-            {'a': 2.0, 'b': 2.0}
+            >>> DrawConfig(parameters={"a": {"low": 0, "high": 4}}).values([0.5])
+            {'a': 2.0}
         """
         return {
             key: float(p[min(int(u * len(p)), len(p) - 1)]) if isinstance(p, list) else p.value(u)

@@ -25,7 +25,6 @@ from scitoolkit.emulation.spatial.strategy import EmulationTrainingConfig
 from scitoolkit.emulation.stream_config import StreamConfig, refuse_generator
 from scitoolkit.io.campaign.split import CampaignSplit
 
-
 FEWEST_MEMBERS = 2
 """Members of a committee that can disagree."""
 
@@ -335,7 +334,9 @@ class EmulationConfig(SeededConfig):
             problems.append("repeats is not used with a stream: data.stream.repeats")
         members = 1 if self.uncertainty is None else self.uncertainty.members
         if data.stream.mode == "active" and members < FEWEST_MEMBERS:
-            problems.append(f"data.stream.mode active needs uncertainty.members >= {FEWEST_MEMBERS}")
+            problems.append(
+                f"data.stream.mode active needs uncertainty.members >= {FEWEST_MEMBERS}"
+            )
         return problems
 
 

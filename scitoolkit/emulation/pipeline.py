@@ -39,8 +39,8 @@ from scitoolkit.emulation.loading import make_loader
 from scitoolkit.emulation.prediction import predict_file
 from scitoolkit.emulation.spatial.slab_training import Slab
 from scitoolkit.emulation.statistics import Found, find_statistics
-from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.streaming import drawn_ranges, make_files, stream_loader, with_files
+from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
 from scitoolkit.emulation.transfer import on_grid
 from scitoolkit.io.campaign.leaks import require_no_leak

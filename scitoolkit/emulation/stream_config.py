@@ -72,7 +72,9 @@ def refuse_generator(
         ValueError: what does not go together.
     """
     if generator.suffix != FIELDS:
-        raise ValueError(f"generator {generator.name} makes no fields, but {generator.suffix} files")
+        raise ValueError(
+            f"generator {generator.name} makes no fields, but {generator.suffix} files"
+        )
     for values in draw.ends():
         try:
             generator.with_parameters(values)

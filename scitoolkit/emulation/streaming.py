@@ -156,9 +156,7 @@ def _stream(
     return stream
 
 
-def _require_same(
-    stream: SimulationStream, data: Data, read: Mapping[str, np.ndarray]
-) -> None:
+def _require_same(stream: SimulationStream, data: Data, read: Mapping[str, np.ndarray]) -> None:
     """Refuse a generator whose simulations in memory are not what a file gives.
 
     Raises:
@@ -168,7 +166,8 @@ def _require_same(
     for name, values in stream.extracted(path).items():
         if not np.array_equal(values, read[name]):
             raise DataError(
-                f"{name} of a simulation differs from what is read of its file", where=str(path),
+                f"{name} of a simulation differs from what is read of its file",
+                where=str(path),
                 fix="data.stream.mode=stored",
             )
 
@@ -176,8 +175,7 @@ def _require_same(
 def _columns(layout: Layout, offsets: Sequence[int], lead: int) -> dict[str, Column]:
     steps = tuple(int(o) for o in offsets)
     earlier = {
-        v.name: Column(v.earlier_of, tuple(o - v.age * lead for o in steps))
-        for v in layout.earlier
+        v.name: Column(v.earlier_of, tuple(o - v.age * lead for o in steps)) for v in layout.earlier
     }
     return {**{name: Column(name, steps) for name in layout.variables}, **earlier}
 

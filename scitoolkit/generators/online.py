@@ -299,5 +299,3 @@ def given_up(number: int, parameters: Mapping[str, float], error: str) -> Numeri
         f"sample {number} failed {MOST_ATTEMPTS + 1} times, the last with {dict(parameters)}: "
         f"{error}", where="generator", fix="narrower priors, or other settings of the generator",
     )  # fmt: skip
-
-
