@@ -1,4 +1,4 @@
-"""How an emulator is trained on what a generator makes: stored first, online, or chosen actively."""
+"""How an emulator is trained on what a generator makes: stored, online, or chosen actively."""
 
 from __future__ import annotations
 

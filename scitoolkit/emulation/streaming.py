@@ -134,11 +134,12 @@ def stream_loader(
 
 def drawn_ranges(config: EmulationConfig) -> dict[str, tuple[float, float]]:
     """Return the range of each parameter that is drawn, on the scale that the network is given."""
-    scales, ends = config.data.parameter_scales, config.data.draw.ends()
-    return {
-        name: tuple(float(np.log10(e[name]) if scales[name] == "log" else e[name]) for e in ends)
-        for name in config.data.draw.parameters if name in scales
-    }  # type: ignore[misc]  # fmt: skip
+    scales, (low, high) = config.data.parameter_scales, config.data.draw.ends()
+
+    def given(name: str, value: float) -> float:
+        return float(np.log10(value)) if scales[name] == "log" else value
+
+    return {n: (given(n, low[n]), given(n, high[n])) for n in low if n in scales}
 
 
 def _stream(

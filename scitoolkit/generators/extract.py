@@ -80,7 +80,7 @@ class Extract:
         """Write arrays into a block of `size` float32; return its checksum."""
         for part, name in zip(self._parts(block), self.shapes, strict=True):
             part[...] = arrays[name]
-        return zlib.crc32(block)
+        return zlib.crc32(block.data)
 
     def unpack(self, block: np.ndarray, out: Mapping[str, np.ndarray]) -> None:
         """Write a block into arrays."""

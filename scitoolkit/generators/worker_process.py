@@ -121,6 +121,6 @@ def _serve(pipe: Connection, settings: dict[str, Any], extract: Extract) -> None
             answer = make(generator, extract, pipe.recv(), block)
             pipe.send(answer)
             if not answer.error:
-                pipe.send_bytes(block)
+                pipe.send_bytes(block.data)
         except (EOFError, OSError):  # the training has ended, or was killed
             return

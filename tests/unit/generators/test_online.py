@@ -145,7 +145,7 @@ def test_other_bits_than_in_the_resumed_run_are_refused(moody, opened, tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()]
     lines[2]["made"]["checksum"] += 1
     (tmp_path / "j").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(CheckpointError, match="sample 2 .*other bits"):
+    with pytest.raises(CheckpointError, match=r"sample 2 .*other bits"):
         made(opened(moody(), [1.0], journal=tmp_path / "j"))
 
 
@@ -200,7 +200,7 @@ def test_dead_workers_are_named_and_replaced(moody, opened, caplog):
 def test_a_worker_without_an_answer_is_replaced(moody, opened, caplog):
     stream = opened(moody(delay=300.0), [1.0], workers=1, timeout=0.5)
     stream.order(0)
-    with pytest.raises((NumericalError, DataError), match="workers? died"):
+    with pytest.raises((NumericalError, DataError), match=r"workers? died"):
         taken(stream, [0])
     assert "no answer after 0.5 s" in caplog.text
 
