@@ -233,6 +233,9 @@ class EmulationConfig(SeededConfig):
             samples.
         boundary: {dim: circular | zeros | edge}; `zeros` for a wall, and unless stated.
         coordinates: dims whose position, and spacing where it varies, the network is told.
+        conditioning: how inputs that have no grid dim and that no step changes (parameters,
+            forcings) reach the network: as `channels` of one value in all cells, or by `film`,
+            which scales and shifts the channels of every block.
         residual: learn the change where an output is also an input.
         transport: {dim: cells} that a flow carries a field at most in one step; the network then
             returns displacements beside corrections. For fields that move.
@@ -258,6 +261,7 @@ class EmulationConfig(SeededConfig):
     boundary: dict[str, Padding] = Field(default_factory=dict)
     coordinates: list[str] = Field(default_factory=list)
     symmetries: SymmetryConfig = SymmetryConfig()
+    conditioning: Literal["channels", "film"] = "channels"
     residual: bool = True
     transport: dict[str, PositiveInt] | None = None
     model: AnyModel = UNetConfig()

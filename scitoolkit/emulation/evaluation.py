@@ -15,6 +15,7 @@ from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.ensemble import AnyEmulator
 from scitoolkit.emulation.intervals import Intervals, IntervalScores, roll_on_data, score
 from scitoolkit.emulation.metrics import spectrum, squared_error
+from scitoolkit.emulation.motion import Motion
 from scitoolkit.emulation.rollout import (
     Frames,
     jitter_of,
@@ -45,6 +46,7 @@ class Evaluation:
 
     Attributes:
         interval_scores: {output: scores of the intervals}, None without intervals.
+        motion: the first rollout of the field that changes most in a step; None without one.
         one_step: {forecast: {output: RMSE after one step}}.
         plain, plain_rollouts: the same as `one_step` and `rollouts` with all cells counted alike,
             for grids that are not even.
@@ -90,6 +92,7 @@ class Evaluation:
         )
         self.frames: dict[int, dict[str, Frames]] = {}
         self.one_step, self.plain, self.deviation = self._one_step()
+        self.motion: Motion | None = None
         self.plain_rollouts: dict[str, dict[str, list[float | None]]] = {}
         self.rollouts, self.starts = self._rollouts() if self.has_rollout else ({}, 0)
         self.interval_scores: dict[str, IntervalScores] | None = None
@@ -173,6 +176,11 @@ class Evaluation:
         length = min(self.config.rollout.evaluate or longest, longest, MAX_STEPS)
         possible = [(b, s) for b in self.blocks for s in b[: len(b) - self.lead]]
         chosen = np.unique(np.linspace(0, len(possible) - 1, MAX_STARTS).astype(int))
+        first = self.blocks[0]
+        fields = [v.name for v in self.layout.outputs if v.is_field]
+        shown = min(length, (len(first) - 1) // self.lead)
+        if fields and shown > 1:
+            self.motion = Motion(self.layout, max(fields, key=self._activity), shown)
         errors, plain = _Errors(), _Errors()
         for block, start in (possible[i] for i in chosen):
             self._one_rollout(errors, plain, block, start, length)
@@ -216,6 +224,12 @@ class Evaluation:
                 self._keep_spectra(f"rollout step {step}", truth, forecast)
             if is_first and step in keep:
                 self._show(step, truth, forecast)
+            if is_first and self.motion is not None:
+                self.motion.add(step, truth, forecast)
+
+    def _activity(self, name: str) -> float:
+        """Return how much of its standard deviation an output changes in a step."""
+        return self.one_step[PERSISTENCE][name] / (self.deviation[name] or np.inf)
 
     def _show(self, step: int, truth: Frames, forecast: Frames) -> None:
         blank = self.layout.blank

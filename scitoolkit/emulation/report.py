@@ -22,6 +22,7 @@ from scitoolkit.core.results import (
 from scitoolkit.emulation.climate import LongRollout, spectrum_factor
 from scitoolkit.emulation.evaluation import LINEAR, OWN, PERSISTENCE, Evaluation
 from scitoolkit.emulation.intervals import IntervalScores
+from scitoolkit.emulation.motion import middle_plane
 from scitoolkit.emulation.variables import Variable
 
 MAX_FIGURES = 6
@@ -38,6 +39,8 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
         tables.append(_climate_table(found, found.long))
     fields = _fields(found)
     figures: list[Figure] = []
+    if found.motion is not None:
+        figures.append(found.motion.figure())
     for variable in found.layout.outputs[:MAX_FIGURES]:
         if found.has_rollout:
             figures.append(_rollout_lines(found, variable))
@@ -45,6 +48,9 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
         if variable.name in found.spectra:
             figures.append(_spectrum_lines(found, variable))
     figures += _maps(found, fields) if fields is not None else _profiles(found)
+    if found.motion is not None:
+        moving = found.motion.dataset()
+        fields = moving if fields is None else fields.merge(moving)
     scores = metrics(found)
     return Results(
         title=f"{workflow}: {', '.join(found.outputs)} from "
@@ -349,7 +355,9 @@ def _fields(found: Evaluation) -> xr.Dataset | None:
         units = found.layout.variables[name].units
         parts = {}
         for kind in ("truth", OWN):
-            parts[kind] = np.stack([_plane(found.frames[s][kind][name], dims) for s in steps])
+            parts[kind] = np.stack([
+                middle_plane(found.frames[s][kind][name], len(dims)) for s in steps
+            ])  # fmt: skip
         parts["error"] = parts[OWN] - parts["truth"]
         for kind, values in parts.items():
             out[f"{name}_{kind}"] = xr.DataArray(
@@ -357,11 +365,6 @@ def _fields(found: Evaluation) -> xr.Dataset | None:
             )
     coords = {d: found.layout.coordinates[d] for d in plane if d in found.layout.coordinates}
     return xr.Dataset(out, coords={"step": steps, **coords})
-
-
-def _plane(values: np.ndarray, dims: list[str]) -> np.ndarray:
-    """Return the middle plane of a volume; a plane itself."""
-    return values if len(dims) == 2 else values[values.shape[0] // 2]
 
 
 def _maps(found: Evaluation, fields: xr.Dataset) -> list[Lines | Maps]:
