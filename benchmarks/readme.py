@@ -24,6 +24,7 @@ import _quantities_table
 import _readers_table
 import _rivals_table
 import _s_step_table
+import _scaling_table
 import _second_order_table
 import _sizes_table
 import _speed_table
@@ -34,7 +35,7 @@ TABLES = (
     _products_table, _ablation_table, _sizes_table, _readers_table, _second_order_table,
     _rivals_table, _exchange_table, _s_step_table, _speed_table, _memory_table, _wire_table,
     _batch_table,
-    _quantities_table,
+    _quantities_table, _scaling_table,
 )  # fmt: skip
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"

@@ -12,7 +12,7 @@ from logging import Logger
 from pathlib import Path
 from typing import Any
 
-from scitoolkit.core.config import Document, read_document
+from scitoolkit.core.config import Document, load_config, read_document
 from scitoolkit.core.content import content_root, find_content
 from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
 from scitoolkit.core.findings import findings, refuse_too_large
@@ -325,6 +325,28 @@ def load_surrogate(name: Path | str) -> Surrogate:
     """
     job, path = _job_of(name)
     return Surrogate(path, job)
+
+
+def bench_training(
+    settings: Sequence[str] = (), root: Path | str = "runs"
+) -> tuple[RunDirectory, dict[str, Any]]:
+    """Measure strategies of data-parallel training on this machine, and predict larger ones.
+
+    Args:
+        settings: `key=value` of `scitoolkit.scaling.config.ScalingConfig`.
+        root: folder of the runs.
+
+    Returns:
+        The run, of which `report` draws a page, and the figures.
+
+    Raises:
+        ConfigProblems: every error of the settings, a line each.
+        BackendError: the processes failed; they have said why.
+    """
+    from scitoolkit.scaling.config import ScalingConfig
+    from scitoolkit.scaling.run import bench_training as measure
+
+    return measure(load_config(ScalingConfig, None, settings), Path(root))
 
 
 def report(directory: Path | str) -> Path:

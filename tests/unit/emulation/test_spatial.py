@@ -24,7 +24,7 @@ from scitoolkit.emulation.task import EmulationTask
 from scitoolkit.emulation.variables import Layout, Variable
 from scitoolkit.io.fields import write_fields
 from scitoolkit.testing.ranks import run_ranks
-from scitoolkit.training.ranks.communicator import Traffic
+from scitoolkit.training.traffic import Traffic
 
 CELLS = 64
 FIELDS = tuple(Variable(n, ("x", "y"), (CELLS, 8), "", True) for n in "uv")
