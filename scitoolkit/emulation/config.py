@@ -14,20 +14,29 @@ from pydantic import (
     model_validator,
 )
 
-from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.config import Config, DataPath, refuse_unused
+from scitoolkit.core.draw import DrawConfig
 from scitoolkit.core.job_config import SeededConfig
+from scitoolkit.core.plugins import Choice, kind
 from scitoolkit.emulation.guards.base import AnyGuard
 from scitoolkit.emulation.models.config import AnyModel, UNetConfig
 from scitoolkit.emulation.models.padding import Padding
 from scitoolkit.emulation.spatial.strategy import EmulationTrainingConfig
+from scitoolkit.emulation.stream_config import StreamConfig, refuse_generator
 from scitoolkit.emulation.variables import LEAD
 from scitoolkit.io.campaign.split import CampaignSplit
 
+FEWEST_MEMBERS = 2
+"""Members of a committee that can disagree."""
+
 
 class DataConfig(Config):
-    """Which variables of which files become which.
+    """Which variables of which files, or of which generator's simulations, become which.
 
     Attributes:
+        generator: a solver that makes the simulations, in place of `path`.
+        draw: the parameters of its simulations; `samples` counts those of the training.
+        stream: whether they are made before the training or while it runs.
         path: a file, a directory, a pattern with `*`, or a list of files. Several files are one
             simulation each, or parts of one where their times go on; a file may hold many
             simulations too. No window crosses from one simulation into another.
@@ -58,7 +67,10 @@ class DataConfig(Config):
             never written.
     """
 
-    path: DataPath | list[DataPath]
+    path: DataPath | list[DataPath] | None = None
+    generator: Annotated[Config, Choice(kind("generator"))] | None = None
+    draw: DrawConfig = DrawConfig()
+    stream: StreamConfig = StreamConfig()
     test: DataPath | list[DataPath] | None = None
     inputs: list[str] = Field(min_length=1)
     outputs: list[str] = Field(min_length=1)
@@ -81,7 +93,24 @@ class DataConfig(Config):
         """Return the packages that reading the files needs."""
         from scitoolkit.io.campaign.files import campaign_packages
 
-        return campaign_packages(self.path)
+        return () if self.path is None else campaign_packages(self.path)
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> DataConfig:
+        if (self.path is None) == (self.generator is None):
+            raise ValueError("write either path, for files, or generator")
+        if self.generator is None:
+            refuse_unused(self, "data.path", "draw", "stream")
+            return self
+        refuse_unused(self, "data.generator", "test", "pattern", "files", "dims", "parameter_table",
+                      "on_error", "mask")  # fmt: skip
+        refuse_generator(self.generator, self.draw, self.stream, [*self.parameters])
+        return self
+
+    @property
+    def streams(self) -> bool:
+        """Whether simulations are made while the training runs."""
+        return self.generator is not None and self.stream.mode != "stored"
 
     @model_validator(mode="after")
     def _distinct(self) -> DataConfig:
@@ -306,9 +335,27 @@ class EmulationConfig(SeededConfig):
                     f"diagnostic.outputs {sorted(own)} as inputs need the other outputs as inputs "
                     "too"
                 )
+        problems += self._problems_of_a_stream()
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+    def _problems_of_a_stream(self) -> list[str]:
+        data, problems = self.data, []
+        if data.generator is None:
+            return []
+        if self.split != CampaignSplit():
+            problems.append("split is not used with data.generator: data.stream counts simulations")
+        if not data.streams:
+            return problems
+        if self.repeats != 1:
+            problems.append("repeats is not used with a stream: data.stream.repeats")
+        members = 1 if self.uncertainty is None else self.uncertainty.members
+        if data.stream.mode == "active" and members < FEWEST_MEMBERS:
+            problems.append(
+                f"data.stream.mode active needs uncertainty.members >= {FEWEST_MEMBERS}"
+            )
+        return problems
 
 
 class ExportOptions(Config):

@@ -137,6 +137,7 @@ def open_data(
     """
     own = path is None
     path = config.path if path is None else path
+    assert path is not None  # a generator's files are those of its run
     options = Options(
         config.sample_dim, config.dims, config.grid, config.files, config.pattern, config.lead,
         config.on_error,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from logging import Logger
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from scitoolkit.emulation.loading import make_loader
 from scitoolkit.emulation.prediction import predict_file
 from scitoolkit.emulation.spatial.slab_training import Slab
 from scitoolkit.emulation.statistics import Found, find_leads, find_statistics
+from scitoolkit.emulation.streaming import drawn_ranges, make_files, stream_loader, with_files
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
 from scitoolkit.emulation.transfer import on_grid
@@ -47,6 +49,7 @@ from scitoolkit.io.campaign.split import SplitRows
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import PlannedLoader
 from scitoolkit.io.loader.cursor import tensors
+from scitoolkit.io.loader.streamed import ReservoirLoader
 from scitoolkit.training import Trainer, best_weights, current_rank, world_size
 from scitoolkit.training.processes import on_rank_zero
 
@@ -63,12 +66,14 @@ class Prepared:
     parts: SplitRows
     emulator: AnyEmulator
     task: EmulationTask | EnsembleTask
-    loaders: dict[str, PlannedLoader]
+    loaders: dict[str, PlannedLoader | ReservoirLoader]
     statistics: Found
 
 
 def validate(config: EmulationConfig) -> list[Finding]:
     """Return what the data say of the guards and boundaries, and which invariants hold."""
+    if config.data.generator is not None:
+        return []  # its settings and draws were checked by the schema; there are no data yet
     data = open_data(config.data)
     try:
         if not data.layout.grid:
@@ -89,10 +94,20 @@ def check(config: EmulationConfig) -> Mapping[str, Any]:
 
     Statistics that are not kept yet are those of a few samples.
     """
-    job = prepare(config, sample=True)
+    with TemporaryDirectory() as folder:
+        return _check(config, Path(folder))
+
+
+def _check(config: EmulationConfig, folder: Path) -> Mapping[str, Any]:
+    job = prepare(config, folder, sample=True)
     loader = job.loaders["train"]
-    samples = loader.order.permutation(0)[: loader.order.batch_size]
-    loss, _ = job.task.loss(tensors(loader.files.read(samples)))
+    if isinstance(loader, ReservoirLoader):
+        batch = next(iter(loader))
+        loader.close()
+    else:
+        samples = loader.order.permutation(0)[: loader.order.batch_size]
+        batch = tensors(loader.files.read(samples))
+    loss, _ = job.task.loss(batch)
     layout = job.data.layout
     job.data.dataset.close()
     return {
@@ -113,7 +128,7 @@ def check(config: EmulationConfig) -> Mapping[str, Any]:
 def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -> None:
     """Train on the training part, keep the weights that validate best, save `model/`."""
     begin = time.process_time()
-    job = prepare(config)
+    job = prepare(config, run.path)
     if current_rank() == 0:
         text = json.dumps(job.statistics.to_json(), indent=1) + "\n"
         write_atomic(run.path / "statistics.json", text)
@@ -122,8 +137,12 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
         job.data.num_samples, len(job.data.blocks), job.data.layout.grid,
         sum(p.numel() for p in job.emulator.parameters()),
     )  # fmt: skip
-    trainer = Trainer(job.task, config.training, run=run)
-    trainer.fit(job.loaders["train"], job.loaders.get("validation"), resume=resume)
+    trainer, loader = Trainer(job.task, config.training, run=run), job.loaders["train"]
+    try:
+        trainer.fit(loader, job.loaders.get("validation"), resume=resume)
+    finally:
+        if isinstance(loader, ReservoirLoader):
+            loader.close()
     if current_rank() != 0:
         job.data.dataset.close()
         return
@@ -158,7 +177,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     is written.
     """
     model = ModelFolder(directory)
-    config = model.config(EmulationConfig)
+    config = with_files(model.config(EmulationConfig), Path(directory))
     emulator = surrogate.load(model.path, config)
     path = data if data is not None else config.data.test
     opened = open_data(config.data, path, like=emulator.layout)
@@ -203,20 +222,27 @@ def export(directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
     return write_program(emulator, Path(output), batch)
 
 
-def prepare(config: EmulationConfig, *, sample: bool = False) -> Prepared:
+def prepare(
+    config: EmulationConfig, directory: Path | None = None, *, sample: bool = False
+) -> Prepared:
     """Open the data, divide it, measure the training part, build the emulator and the loaders.
 
     Args:
         config: the job.
+        directory: where the simulations of a generator are kept; needed for one.
         sample: measure a few samples only where no statistics are kept.
     """
-    cache = config.run.root / CACHE
+    asked, cache = config, config.run.root / CACHE
+    if config.data.generator is not None:
+        assert directory is not None
+        make_files(config, directory)
+        config = with_files(config, directory)
     if world_size() > 1:
         # One rank looks at the files; the others find the index.
         on_rank_zero(lambda: open_data(config.data, cache=cache).dataset.close())
     data = open_data(config.data, cache=cache, keep=not sample)
     try:
-        return _prepare(config, data, sample, cache)
+        return _prepare(config, data, sample, cache, asked, directory)
     except BaseException:
         data.dataset.close()
         raise
@@ -226,7 +252,10 @@ def _diagnosed(config: EmulationConfig) -> list[str]:
     return config.diagnostic.outputs if config.diagnostic else []
 
 
-def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> Prepared:
+def _prepare(
+    config: EmulationConfig, data: Data, sample: bool, cache: Path, asked: EmulationConfig,
+    directory: Path | None,
+) -> Prepared:  # fmt: skip
     lead, rollout = config.data.lead, config.rollout
     reach = rollout.pushforward + rollout.steps
     index = data.campaign.index
@@ -237,6 +266,8 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
         name: (float(values[trained].min()), float(values[trained].max()))
         for name, values in data.campaign.parameters.items()
     }
+    if asked.data.generator is not None:
+        ranges |= drawn_ranges(asked)
     data.layout = replace(data.layout, parameter_ranges=ranges)
     emulator = build_any(config, data.layout)
     refuse_broken_guards(config, data, parts["train"])
@@ -260,7 +291,7 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
         for member in members_of(modelled)
     ]
     task = EnsembleTask(modelled, tasks) if isinstance(modelled, Ensemble) else tasks[0]
-    loaders = {}
+    loaders: dict[str, PlannedLoader | ReservoirLoader] = {}
     for name in ("train", "validation"):
         if not len(parts[name]):
             continue
@@ -274,5 +305,8 @@ def _prepare(config: EmulationConfig, data: Data, sample: bool, cache: Path) -> 
                 f"{before + offsets[-1] + 1}", where=data.where,
                 fix="a larger part, or fewer rollout.steps",
             )  # fmt: skip
+        if name == "train" and asked.data.streams:
+            loaders[name] = stream_loader(asked, data, emulator, offsets, directory)
+            continue
         loaders[name] = make_loader(data, config, starts, offsets, train=name == "train", box=box)
     return Prepared(data, parts, emulator, task, loaders, statistics)

@@ -12,18 +12,14 @@ if TYPE_CHECKING:
     from scitoolkit.generators.base import Generator as Generator
     from scitoolkit.generators.base import Sample as Sample
     from scitoolkit.generators.base import generators as generators
-    from scitoolkit.generators.draw import DrawConfig as DrawConfig
-    from scitoolkit.generators.draw import Prior as Prior
 
 _HOMES = {
     "Check": "base",
-    "DrawConfig": "draw",
     "Generator": "base",
-    "Prior": "draw",
     "Sample": "base",
     "generators": "base",
 }
-__all__ = ["Check", "DrawConfig", "Generator", "Prior", "Sample", "generators"]
+__all__ = ["Check", "Generator", "Sample", "generators"]
 
 __getattr__: Callable[[str], Any] = lazy_names(__name__, _HOMES)
 __dir__: Callable[[], list[str]] = public_dir(globals())

@@ -23,6 +23,9 @@ from scitoolkit.core.suggest import nearest_name
 if TYPE_CHECKING:
     import xarray as xr
 
+    from scitoolkit.core.draw import DrawConfig
+    from scitoolkit.generators.online import SampleStream
+
 ORIGIN = "scitoolkit_sample"
 """Attribute of a sample's file: generator, settings, seed and invariants, as JSON."""
 
@@ -171,6 +174,56 @@ class Generator(Config):
                 )  # fmt: skip
         return made
 
+    def first_samples(
+        self, draw: DrawConfig, seed: int, count: int, folder: Path, processes: int
+    ) -> list[Path]:
+        """Make the first samples of a draw as files, one that fails replaced by another draw.
+
+        Args:
+            draw: with as many samples as the job has in all.
+            seed: of the job.
+            count: samples to make; those that are in the folder already are kept.
+            folder: where to.
+            processes: samples that are made at a time.
+
+        Raises:
+            NumericalError: a sample and all that were to replace it failed.
+            DataError: the disk is full; finished samples are kept.
+        """
+        from scitoolkit.generators.online import Draws, first_samples
+
+        return first_samples(self, Draws(draw, seed), count, folder, processes)
+
+    def stream(
+        self, draw: DrawConfig, seed: int, *, sample_dim: str,
+        fields: Mapping[str, tuple[str, ...]], parameters: Mapping[str, str],
+        shapes: Mapping[str, tuple[int, ...]], offset: int, journal: Path | None, workers: int,
+        ahead: int, timeout: float,
+    ) -> SampleStream:  # fmt: skip
+        """Return samples of a draw that are made in the background.
+
+        Args:
+            draw: with as many samples as the job has in all.
+            seed: of the job.
+            sample_dim: the dim that counts frames.
+            fields: {variable: its other dims, in the order of the arrays}.
+            parameters: {name: `linear` or `log`}.
+            shapes: {variable or parameter: shape of its array}, frames first.
+            offset: number of the first sample of the stream within the draw.
+            journal: file of what was ordered and made, for a resumed run; None for none.
+            workers: processes; 0 for none.
+            ahead: samples that memory is held for.
+            timeout: seconds after which a worker counts as dead.
+        """
+        from scitoolkit.generators.extract import Extract
+        from scitoolkit.generators.online import Draws, SampleStream
+
+        extract = Extract(sample_dim, dict(fields), dict(parameters), dict(shapes))
+        return SampleStream(
+            self, Draws(draw, seed), extract, offset=offset, journal=journal, workers=workers,
+            ahead=ahead, timeout=timeout,
+        )  # fmt: skip
+
     def write(self, sample: Sample, origin: Origin, path: Path) -> None:
         """Write a sample and how it was made; the file has its name once it is complete.
 
@@ -180,7 +233,8 @@ class Generator(Config):
         from scitoolkit.io.fields import write_fields
 
         frames: Any = sample.frames
-        write_fields(frames.assign_attrs({ORIGIN: origin.text()}), path)
+        stated = {key: origin.settings[key] for key in self.parameters}
+        write_fields(frames.assign_attrs({**stated, ORIGIN: origin.text()}), path)
 
     @classmethod
     def read(cls, path: Path) -> tuple[Any, Origin]:

@@ -8,12 +8,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import PositiveInt, model_validator
 
 from scitoolkit.core.config import DataPath
+from scitoolkit.core.draw import DrawConfig
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice
 from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.generators.base import Generator, generators
-from scitoolkit.generators.draw import DrawConfig
 
 
 class GenerateConfig(SeededConfig):

@@ -137,7 +137,7 @@ def _until_one_dies(
     from concurrent.futures.process import BrokenProcessPool
 
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=one_thread) as pool:
         running: dict[Any, Order] = {}
         while waiting or running:
             try:
@@ -153,7 +153,7 @@ def _until_one_dies(
     return []
 
 
-def _one_thread() -> None:
+def one_thread() -> None:
     """Give each process one thread: they share the cores among themselves."""
     os.environ["OMP_NUM_THREADS"] = "1"
 

@@ -40,10 +40,15 @@ log: Logger = get_logger(__name__)
 
 
 class EarlyStopping(Config):
-    """Stop when the validation loss has not improved by `min_delta` for `patience` epochs."""
+    """Stop when the validation loss has not improved by `min_delta` for `patience` epochs.
+
+    Attributes:
+        target: validation loss at which the training is good enough and ends at once.
+    """
 
     patience: PositiveInt = 10
     min_delta: float = Field(default=0.0, ge=0)
+    target: PositiveFloat | None = None
 
 
 class CheckpointConfig(Config):

@@ -44,8 +44,12 @@ class BestLoss:
         return False
 
     def exhausted(self) -> bool:
-        """Return whether the patience is over."""
-        return self._stopping is not None and self.bad_epochs >= self._stopping.patience
+        """Return whether the patience is over, or the target reached."""
+        if self._stopping is None:
+            return False
+        target = self._stopping.target
+        reached = target is not None and self.found is not None and self.found["loss"] <= target
+        return reached or self.bad_epochs >= self._stopping.patience
 
 
 def validate(

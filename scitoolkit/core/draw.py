@@ -118,9 +118,15 @@ class DrawConfig(Config):
             >>> config.draw()[:2]
             [{'a': 0.0, 'b': 2.0}, {'a': 0.0, 'b': 3.0}]
         """
-        return [self._values(point) for point in self._points(seed)]
+        return [self.values(point) for point in self._points(seed)]
 
-    def _values(self, point: Sequence[float]) -> dict[str, float]:
+    def values(self, point: Sequence[float]) -> dict[str, float]:
+        """Return the parameters at a point of the unit cube, one coordinate a parameter.
+
+        Example:
+            >>> DrawConfig(parameters={"a": {"low": 0, "high": 4}}).values([0.5])
+            {'a': 2.0}
+        """
         return {
             key: float(p[min(int(u * len(p)), len(p) - 1)]) if isinstance(p, list) else p.value(u)
             for (key, p), u in zip(self.parameters.items(), point, strict=True)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from scitoolkit.core.draw import DrawConfig, Prior
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.generators import DrawConfig, Prior
 from scitoolkit.generators.config import GenerateConfig
 
 

@@ -1,0 +1,89 @@
+"""Active choice of parameters: where the members of an ensemble disagree most.
+
+The disagreement at a parameter set is that of the members' next states, from the states of the
+simulation in the reservoir that is nearest to it in parameters, with the parameters replaced. It
+costs no simulation. Query by committee: Seung, Opper and Sompolinsky 1992.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scitoolkit.core.draw import DrawConfig
+from scitoolkit.emulation.ensemble import Ensemble, members_of
+from scitoolkit.io.loader.reservoir import Reservoir
+
+_KEY = 0xC0
+STATES = 4
+
+
+class Committee:
+    """Chooses the parameters of the next simulation from random candidates.
+
+    Args:
+        model: the committee, in whatever state the training has brought it to.
+        reservoir: the states.
+        draw: distribution of the candidates.
+        scales: {parameter: `linear` or `log`}, as the network is given it.
+        seed: of the candidates.
+        candidates: compared for each simulation.
+    """
+
+    def __init__(
+        self, model: Ensemble, reservoir: Reservoir, draw: DrawConfig, scales: Mapping[str, str],
+        seed: int, *, candidates: int,
+    ) -> None:  # fmt: skip
+        self._model, self._reservoir, self._draw = model, reservoir, draw
+        self._scales, self._seed, self._count = scales, seed, candidates
+
+    def choose(self, number: int) -> dict[str, float]:
+        """Return the parameters of a simulation: of its candidates those of most disagreement."""
+        rng = np.random.default_rng([self._seed, _KEY, number])
+        points = rng.random((self._count, len(self._draw.parameters)))
+        sets = [self._draw.values(point.tolist()) for point in points]
+        return sets[int(np.argmax(self.disagreement(sets)))]
+
+    def disagreement(self, sets: list[dict[str, float]]) -> np.ndarray:
+        """Return the spread of the members at each parameter set, in units of a typical change."""
+        names = list(sets[0])
+        asked = np.array([[self._given(n, s[n]) for n in names] for s in sets], np.float32)
+        held = np.stack([
+            [float(self._reservoir.slot(slot)[n].flat[0]) for n in names]
+            for slot in range(self._reservoir.capacity)
+        ])  # fmt: skip
+        width = np.maximum(np.ptp(np.concatenate([held, asked]), axis=0), 1e-30)
+        apart = np.linalg.norm((asked[:, None] - held[None]) / width, axis=2)
+        windows = self._reservoir.windows
+        starts = np.unique(np.linspace(0, windows - 1, STATES).astype(int))
+        indices = (apart.argmin(1)[:, None] * windows + starts).ravel()
+        batch = {k: torch.from_numpy(v[:, 0]) for k, v in self._reservoir.read(indices).items()}
+        for column, name in enumerate(names):
+            values = torch.from_numpy(np.repeat(asked[:, column], len(starts)))
+            batch[name] = values.reshape(-1, *[1] * (batch[name].ndim - 1)).expand_as(batch[name])
+        return self._spread(batch).reshape(len(sets), -1).mean(1)
+
+    def _spread(self, batch: Mapping[str, Tensor]) -> np.ndarray:
+        """Return the variance among the members of each sample, (samples,)."""
+        members, was_training = members_of(self._model), self._model.training
+        device = next(self._model.parameters()).device
+        inputs = [batch[v.name].to(device) for v in self._model.layout.inputs]
+        self._model.eval()
+        with torch.no_grad():
+            answers = [member(*inputs) for member in members]
+        self._model.train(was_training)
+        scales = {v.name: s for v, s in zip(members[0].learned, members[0].output_scales(),
+                                            strict=True)}  # fmt: skip
+        spread = torch.zeros(len(inputs[0]), device=device)
+        for position, variable in enumerate(self._model.layout.outputs):
+            if variable.name in scales:
+                each = torch.stack([answer[position].flatten(1) for answer in answers])
+                size = scales[variable.name].mean().clamp_min(1e-30)
+                spread += (each / size).var(0).mean(1)
+        return spread.cpu().numpy()
+
+    def _given(self, name: str, value: float) -> float:
+        return float(np.log10(value)) if self._scales[name] == "log" else value

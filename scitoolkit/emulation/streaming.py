@@ -1,0 +1,199 @@
+"""Simulations of a generator as the data of an emulator: held-out files, and a stream for training.
+
+All simulations of a job have one numbering, that of `data.draw`. The first ones fill the reservoir,
+the next are for validation and test; these are files of the run directory, opened like any
+campaign, and the statistics are those of the first. All others exist in memory alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from logging import Logger
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.emulation.committee import Committee
+from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.data import Data
+from scitoolkit.emulation.ensemble import AnyEmulator, Ensemble
+from scitoolkit.emulation.variables import Layout
+from scitoolkit.io.campaign.split import CampaignSplit
+from scitoolkit.io.loader.reservoir import Column, Reservoir
+from scitoolkit.io.loader.reservoir_schedule import ReservoirSchedule
+from scitoolkit.io.loader.streamed import ReservoirLoader, SimulationStream
+from scitoolkit.training import world_size
+
+log: Logger = get_logger(__name__)
+FOLDER, JOURNAL = "simulations", "stream.jsonl"
+
+
+def with_files(config: EmulationConfig, directory: Path) -> EmulationConfig:
+    """Return the configuration that reads the files of a run; of files, the same."""
+    if config.data.generator is None:
+        return config
+    stream, trained = config.data.stream, _stored(config)
+    split = CampaignSplit(
+        by="simulation", train=trained, validation=stream.validation, test=stream.test
+    )
+    data = config.data.model_copy(update={"path": Path(directory) / FOLDER, "generator": None})
+    return config.model_copy(update={"data": data, "split": split})
+
+
+def make_files(config: EmulationConfig, directory: Path) -> None:
+    """Make the simulations that a training starts from, those that are not there yet.
+
+    Raises:
+        NumericalError: a simulation and all that were to replace it failed.
+        DataError: the disk is full; finished simulations are kept.
+    """
+    data = config.data
+    if data.generator is None:
+        return
+    if data.streams and world_size() > 1:
+        raise ConfigError(
+            f"a stream of simulations feeds one process, and there are {world_size()}",
+            where="data.stream.mode", fix="data.stream.mode=stored",
+        )  # fmt: skip
+    if world_size() > 1:
+        from scitoolkit.training.processes import on_rank_zero
+
+        on_rank_zero(lambda: _make(config, directory))
+    else:
+        _make(config, directory)
+
+
+def _make(config: EmulationConfig, directory: Path) -> None:
+    generator: Any = config.data.generator
+    count = _stored(config) + config.data.stream.held_out
+    log.info("%d simulations of %s as files", count, generator.name)
+    processes = max(1, config.data.stream.workers)
+    folder = Path(directory) / FOLDER
+    generator.first_samples(_whole_draw(config), config.seed, count, folder, processes)
+
+
+def _stored(config: EmulationConfig) -> int:
+    """Return the simulations of the training that are files."""
+    return config.data.stream.reservoir if config.data.streams else config.data.draw.samples
+
+
+def _whole_draw(config: EmulationConfig) -> Any:
+    """Return the draw of all simulations: of the training, for validation, for test."""
+    draw = config.data.draw
+    return draw.model_copy(update={"samples": draw.samples + config.data.stream.held_out})
+
+
+def stream_loader(
+    config: EmulationConfig, data: Data, emulator: AnyEmulator, offsets: Sequence[int],
+    directory: Path | None,
+) -> ReservoirLoader:  # fmt: skip
+    """Return the loader of a training on streamed simulations; close it at the end.
+
+    Args:
+        config: the job, with its generator.
+        data: the files of the run.
+        emulator: what is trained, the committee of an active training.
+        offsets: samples of a window, relative to its start.
+        directory: of the run; None to keep no journal.
+
+    Raises:
+        ConfigError: a batch does not fit into the reservoir.
+        DataError: a simulation is not what was read from its file.
+    """
+    asked, layout = config.data.stream, data.layout
+    first = _Files(data)
+    shapes = {name: array.shape for name, array in first.arrays(0).items()}
+    reservoir = Reservoir(shapes, asked.reservoir, _columns(layout, offsets, config.data.lead))
+    schedule = ReservoirSchedule(
+        asked.reservoir, reservoir.windows, config.training.batch_size,
+        seed=config.training.seed, repeats=asked.repeats, total=config.data.draw.samples,
+    )  # fmt: skip
+    stream = _stream(config, data, shapes, directory)
+    _require_same(stream, data, first.arrays(0))
+    loader = ReservoirLoader(
+        stream, reservoir, schedule, first=first.write,
+        ahead=asked.ahead,
+    )  # fmt: skip
+    if asked.mode == "active":
+        assert isinstance(emulator, Ensemble)
+        draw, scales = config.data.draw, config.data.parameter_scales
+        committee = Committee(
+            emulator, reservoir, draw, scales, config.seed, candidates=asked.candidates
+        )
+        loader.choose = committee.choose
+    told = loader.explain()
+    log.info(
+        "reservoir of %d simulations, %.1f MB, and %.1f MB ahead",
+        asked.reservoir, told["reservoir_bytes"] / 1e6, told["ahead_bytes"] / 1e6,
+    )  # fmt: skip
+    return loader
+
+
+def drawn_ranges(config: EmulationConfig) -> dict[str, tuple[float, float]]:
+    """Return the range of each parameter that is drawn, on the scale that the network is given."""
+    scales, (low, high) = config.data.parameter_scales, config.data.draw.ends()
+
+    def given(name: str, value: float) -> float:
+        return float(np.log10(value)) if scales[name] == "log" else value
+
+    return {n: (given(n, low[n]), given(n, high[n])) for n in low if n in scales}
+
+
+def _stream(
+    config: EmulationConfig, data: Data, shapes: Mapping[str, Any], directory: Path | None
+) -> SimulationStream:
+    generator: Any = config.data.generator
+    asked, scales, layout = config.data.stream, config.data.parameter_scales, data.layout
+    fields = {n: v.dims for n, v in layout.variables.items() if n not in scales}
+    stream: SimulationStream = generator.stream(
+        _whole_draw(config), config.seed, sample_dim=layout.sample_dim, fields=fields,
+        parameters=scales, shapes={n: shapes[n] for n in [*fields, *scales]},
+        offset=asked.held_out, journal=directory / JOURNAL if directory else None,
+        workers=asked.workers, ahead=asked.ahead, timeout=asked.timeout,
+    )  # fmt: skip
+    return stream
+
+
+def _require_same(stream: SimulationStream, data: Data, read: Mapping[str, np.ndarray]) -> None:
+    """Refuse a generator whose simulations in memory are not what a file gives.
+
+    Raises:
+        DataError: with the variable.
+    """
+    path = data.campaign.files[0]
+    for name, values in stream.extracted(path).items():
+        if not np.array_equal(values, read[name]):
+            raise DataError(
+                f"{name} of a simulation differs from what is read of its file",
+                where=str(path),
+                fix="data.stream.mode=stored",
+            )
+
+
+def _columns(layout: Layout, offsets: Sequence[int], lead: int) -> dict[str, Column]:
+    steps = tuple(int(o) for o in offsets)
+    earlier = {
+        v.name: Column(v.earlier_of, tuple(o - v.age * lead for o in steps)) for v in layout.earlier
+    }
+    return {**{name: Column(name, steps) for name in layout.variables}, **earlier}
+
+
+class _Files:
+    """The simulations that are files, as arrays."""
+
+    def __init__(self, data: Data) -> None:
+        self._data = data
+        self._rows = data.source(np.arange(data.num_samples), [0])
+
+    def arrays(self, number: int) -> dict[str, np.ndarray]:
+        """Return the variables of a simulation, (frames, *dims) float32 each."""
+        block = self._data.blocks[number]
+        found = self._rows.read(np.arange(block.start, block.stop))
+        return {name: values[:, 0] for name, values in found.items()}
+
+    def write(self, number: int, out: Mapping[str, np.ndarray]) -> None:
+        for name, values in self.arrays(number).items():
+            out[name][...] = values

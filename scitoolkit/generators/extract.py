@@ -1,0 +1,95 @@
+"""A sample as the arrays that a training reads, and as one block of memory that a pipe carries."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError, NumericalError
+
+if TYPE_CHECKING:
+    from scitoolkit.generators.base import Generator, Sample
+
+
+@dataclass(frozen=True)
+class Extract:
+    """What is taken of each sample.
+
+    Attributes:
+        sample_dim: the dim that counts frames.
+        fields: {variable: its other dims, in the order of the arrays}.
+        parameters: {name: `linear`, or `log` for the common logarithm}; the same in all frames.
+        shapes: {variable or parameter: shape of its array}, frames first.
+    """
+
+    sample_dim: str
+    fields: Mapping[str, tuple[str, ...]]
+    parameters: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    @property
+    def size(self) -> int:
+        """Values of all arrays."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def arrays(self, generator: Generator, sample: Sample) -> dict[str, np.ndarray]:
+        """Return the arrays of a sample, float32.
+
+        Args:
+            generator: with the sample's parameters.
+            sample: what it made.
+
+        Raises:
+            NumericalError: a value is not finite.
+            DataError: a variable is missing or has another shape than in the first sample.
+        """
+        frames = sample.frames
+        found = {}
+        for name, dims in self.fields.items():
+            try:
+                values = frames[name].transpose(self.sample_dim, *dims)  # type: ignore[call-overload]
+            except (KeyError, ValueError) as error:
+                raise DataError(
+                    f"no variable of dims {self.sample_dim}, {', '.join(dims)} ({error})",
+                    where=f"generator {generator.name}: {name}",
+                ) from None
+            found[name] = values.to_numpy().astype(np.float32)
+        for name, scale in self.parameters.items():
+            value = float(frames.attrs.get(name, getattr(generator, name, math.nan)))  # type: ignore[union-attr]
+            value = math.log10(value) if scale == "log" else value
+            found[name] = np.full(self.shapes[name], value, np.float32)
+        for name, shape in self.shapes.items():
+            if found[name].shape != shape:
+                raise DataError(
+                    f"shape {found[name].shape}", where=f"generator {generator.name}: {name}",
+                    allowed=f"{shape}, that of the first sample",
+                )  # fmt: skip
+            if not np.isfinite(found[name]).all():
+                frame = int(np.argmin(np.isfinite(found[name]).reshape(shape[0], -1).all(1)))
+                raise NumericalError(
+                    "NaN or Inf", where=f"generator {generator.name}: {name}, frame {frame}"
+                )
+        return found
+
+    def pack(self, arrays: Mapping[str, np.ndarray], block: np.ndarray) -> int:
+        """Write arrays into a block of `size` float32; return its checksum."""
+        for part, name in zip(self._parts(block), self.shapes, strict=True):
+            part[...] = arrays[name]
+        return zlib.crc32(block.data)
+
+    def unpack(self, block: np.ndarray, out: Mapping[str, np.ndarray]) -> None:
+        """Write a block into arrays."""
+        for part, name in zip(self._parts(block), self.shapes, strict=True):
+            out[name][...] = part
+
+    def _parts(self, block: np.ndarray) -> list[np.ndarray]:
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes.values()])
+        return [
+            part.reshape(shape)
+            for part, shape in zip(np.split(block, ends[:-1]), self.shapes.values(), strict=True)
+        ]

@@ -1,0 +1,113 @@
+"""What was ordered and made of a stream of samples: enough to repeat it bit for bit.
+
+One JSON line an event, appended before the training can see its effect. A process killed in the
+middle leaves at most a cut last line, of which no checkpoint knows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scitoolkit.core.errors import CheckpointError, DataError
+from scitoolkit.core.run_directory import write_atomic
+
+
+@dataclass(frozen=True)
+class Made:
+    """A sample that was made.
+
+    Attributes:
+        number: of the sample.
+        asked: parameters that were ordered.
+        parameters: parameters that it has, others after a failure.
+        seed: of the sample.
+        attempt: failures before it.
+        checksum: of its arrays.
+    """
+
+    number: int
+    asked: Mapping[str, float]
+    parameters: Mapping[str, float]
+    seed: int
+    attempt: int
+    checksum: int
+
+
+class Journal:
+    """A file of events, read at the start and appended to.
+
+    Args:
+        path: of the file; None keeps nothing.
+
+    Raises:
+        DataError: it cannot be read or written; finished samples are not concerned.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path: Path | None = path
+        self._asked: dict[int, dict[str, float]] = {}
+        self._made: dict[int, Made] = {}
+        if path is not None and path.exists():
+            whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
+            for line in whole.splitlines():
+                self._read(json.loads(line))
+            write_atomic(path, whole + "\n" if whole else "")
+
+    def asked(self, number: int) -> dict[str, float] | None:
+        """Return the parameters that were chosen for a sample, None if none were."""
+        return self._asked.get(number)
+
+    def made(self, number: int, asked: Mapping[str, float]) -> Made | None:
+        """Return what was made of an order, None if it is not finished yet."""
+        found = self._made.get(number)
+        return found if found is not None and found.asked == dict(asked) else None
+
+    def choose(self, number: int, parameters: Mapping[str, float]) -> None:
+        """Write down chosen parameters."""
+        if self._asked.get(number) != dict(parameters):
+            self._asked[number] = dict(parameters)
+            self._append({"chosen": number, "parameters": dict(parameters)})
+
+    def finish(self, made: Made) -> None:
+        """Write down a sample, or compare it with what was written before.
+
+        Raises:
+            CheckpointError: the same parameters and seed gave other bits than before.
+        """
+        before = self._made.get(made.number)
+        if before == made:
+            return
+        if before is not None and (before.parameters, before.seed) == (made.parameters, made.seed):
+            raise CheckpointError(
+                f"sample {made.number} {dict(made.parameters)} has other bits than in the run "
+                "that is resumed", where=str(self.path),
+                fix="resume on the machine and with the packages of the first run, or begin anew",
+            )  # fmt: skip
+        self._made[made.number] = made
+        self._append({"made": asdict(made)})
+
+    def _read(self, event: Mapping[str, Any]) -> None:
+        if "made" in event:
+            self._made[event["made"]["number"]] = Made(**event["made"])
+        else:
+            self._asked[event["chosen"]] = event["parameters"]
+
+    def _append(self, event: Mapping[str, object]) -> None:
+        if self.path is None:
+            return
+        text = json.dumps(event) + "\n"
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise DataError(
+                f"cannot be written ({error.strerror or error})", where=str(self.path),
+                fix="free space, then --resume: checkpoints and finished samples are kept",
+            ) from None  # fmt: skip

@@ -1,0 +1,301 @@
+"""Samples made in the background, in the order of their numbers, whatever the workers' timing.
+
+A sample is a function of (seed, number, parameters). One that fails is named and replaced by
+another draw, which is written down, so that a resumed run replaces it by the same. A worker that
+dies is replaced; its sample is made again, and given up when that kills a second worker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from logging import Logger
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scitoolkit.core.draw import DrawConfig
+from scitoolkit.core.errors import DataError, NumericalError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.resume import identity
+from scitoolkit.core.seeds import derive_seed
+from scitoolkit.generators.base import Sample
+from scitoolkit.generators.journal import Journal, Made
+from scitoolkit.generators.worker_process import Answer, WorkerProcess, make
+from scitoolkit.generators.workers import Order, finished, make_samples
+
+if TYPE_CHECKING:
+    from scitoolkit.generators.base import Generator
+    from scitoolkit.generators.extract import Extract
+
+log: Logger = get_logger(__name__)
+MOST_ATTEMPTS = 5
+DEATHS = 2
+POLL_SECONDS = 0.2
+
+
+class Draws:
+    """The parameters and seed of every sample of a job, and of what replaces one that fails.
+
+    Args:
+        draw: with as many samples as the job has in all.
+        seed: of the job.
+    """
+
+    def __init__(self, draw: DrawConfig, seed: int) -> None:
+        self._draw, self._seed = draw, seed
+        self._values = draw.draw(seed)
+
+    def order(
+        self, number: int, attempt: int = 0, parameters: Mapping[str, float] | None = None
+    ) -> Order:
+        """Return a sample's order; after failures (`attempt` > 0) an independent draw."""
+        if not attempt:
+            values = self._values[number] if parameters is None else dict(parameters)
+            return Order(number, values, derive_seed(self._seed, number))
+        rng = np.random.default_rng([self._seed, number, attempt])
+        values = self._draw.values(rng.random(len(self._draw.parameters)).tolist())
+        return Order(number, values, derive_seed(self._seed, number, attempt))
+
+
+class SampleStream:
+    """Samples of a generator by number, see `io.loader.streamed.SimulationStream`.
+
+    Args:
+        generator: with the values of the parameters that are not drawn.
+        draws: parameters and seeds.
+        extract: which arrays a sample has.
+        offset: number of sample 0 among `draws`.
+        journal: file of what was ordered and made; None for none.
+        workers: processes; 0 makes each sample in this process when it is taken.
+        ahead: samples that memory is held for, finished or under way.
+        timeout: seconds after which a worker counts as dead.
+
+    Raises:
+        DataError: the journal cannot be written, or workers cannot start.
+    """
+
+    def __init__(
+        self, generator: Generator, draws: Draws, extract: Extract, *, offset: int = 0,
+        journal: Path | None = None, workers: int = 1, ahead: int = 2, timeout: float = 3600.0,
+    ) -> None:  # fmt: skip
+        self._generator, self._draws, self._extract = generator, draws, extract
+        self._offset, self._timeout = offset, timeout
+        self._journal = Journal(journal)
+        self._settings = generator.model_dump(mode="json")
+        self._count, self._workers = workers, list[WorkerProcess]()
+        self._free = [np.empty(extract.size, np.float32) for _ in range(ahead if workers else 1)]
+        self.nbytes: int = sum(block.nbytes for block in self._free)
+        self._waiting: deque[Order] = deque()
+        self._asked: dict[int, dict[str, float]] = {}
+        self._attempts: dict[int, int] = {}
+        self._deaths: dict[int, int] = {}
+        self._under_way: dict[int, np.ndarray] = {}
+        self._finished: dict[int, np.ndarray] = {}
+        self._idle_deaths = self._made = self._replaced_workers = self._replaced_samples = 0
+        self._seconds = 0.0
+
+    def order(self, number: int, parameters: Mapping[str, float] | None = None) -> None:
+        """Ask for a sample; with parameters other than those that its number is drawn with."""
+        number += self._offset
+        if parameters is not None:
+            self._journal.choose(number, parameters)
+        asked = self._draws.order(number, 0, self._journal.asked(number)).parameters
+        known = self._journal.made(number, asked)
+        self._asked[number], self._attempts[number] = asked, known.attempt if known else 0
+        self._waiting.append(self._order(number))
+
+    def _order(self, number: int) -> Order:
+        return self._draws.order(number, self._attempts[number], self._asked[number])
+
+    def forget(self) -> None:
+        """Drop all orders and what was made of them."""
+        self._waiting.clear()
+        self._free += self._finished.values()
+        self._finished.clear()
+        self._asked.clear()
+
+    def take(self, number: int, out: Mapping[str, np.ndarray]) -> None:
+        """Write a sample that was ordered into arrays; wait for it if need be.
+
+        Raises:
+            NumericalError: it and all that were to replace it failed.
+            DataError: workers cannot start, or the disk is full.
+        """
+        number += self._offset
+        if not self._count:
+            self._make_here(number)
+        while number not in self._finished:
+            self._start()
+            self.poll()
+            if number not in self._finished:
+                wait([w.pipe for w in self._workers], POLL_SECONDS)
+        block = self._finished.pop(number)
+        self._extract.unpack(block, out)
+        self._free.append(block)
+        self.poll()
+
+    def poll(self) -> None:
+        """Receive what is finished and give the workers the next orders; does not wait."""
+        for position, worker in enumerate(self._workers):
+            if worker.order is None:
+                if not worker.process.is_alive():
+                    self._replace(position)
+            elif worker.ready():
+                self._receive(position)
+            elif time.monotonic() - worker.begun > self._timeout:
+                log.warning("worker %d has no answer after %g s", worker.number, self._timeout)
+                worker.process.kill()
+        if self._waiting and self._count:
+            self._start()
+        for worker in self._workers:
+            if worker.order is None and self._waiting and self._free:
+                order = self._waiting.popleft()
+                self._under_way[order.index] = self._free.pop()
+                worker.give(order)
+
+    def extracted(self, path: Path) -> dict[str, np.ndarray]:
+        """Return the arrays of a sample in a file, as those of the stream."""
+        frames, origin = self._generator.read(path)
+        return self._extract.arrays(
+            self._generator.with_parameters(origin.parameters), Sample(frames, {})
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the samples depend on (JSON types)."""
+        return {"generator": identity(self._generator), "offset": self._offset}
+
+    def stats(self) -> dict[str, Any]:
+        """Return what has happened: samples made, CPU seconds of it, replacements, memory."""
+        return {
+            "simulations_made": self._made, "generator_cpu_seconds": self._seconds,
+            "workers_replaced": self._replaced_workers,
+            "simulations_replaced": self._replaced_samples, "ahead_bytes": self.nbytes,
+        }  # fmt: skip
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self._workers:
+            worker.end()
+        self._workers.clear()
+        self._free += [*self._under_way.values(), *self._finished.values()]
+        self._under_way.clear()
+        self.forget()
+
+    def _start(self) -> None:
+        while len(self._workers) < self._count:
+            self._workers.append(WorkerProcess(len(self._workers), self._settings, self._extract))
+
+    def _make_here(self, number: int) -> None:
+        block = self._free[0]
+        while number not in self._finished:
+            order = next(o for o in self._waiting if o.index == number)
+            self._waiting.remove(order)
+            self._under_way[number] = self._free.pop()
+            answer = make(self._generator, self._extract, order, block)
+            self._accept(order, answer)
+
+    def _receive(self, position: int) -> None:
+        worker = self._workers[position]
+        order = worker.order
+        assert order is not None
+        answer = worker.answer(self._under_way[order.index])
+        if answer is not None:
+            self._accept(order, answer)
+            return
+        cause, count = worker.cause, self._deaths.get(order.index, 0) + 1
+        self._deaths[order.index] = count
+        log.warning(
+            "worker %d died (%s) while it made sample %d %s", worker.number, cause, order.index,
+            order.parameters,
+        )  # fmt: skip
+        self._replace(position)
+        if count < DEATHS:
+            self._again(order)
+        else:
+            self._accept(order, Answer(error=f"{count} workers died of it ({cause})"))
+
+    def _accept(self, order: Order, answer: Answer) -> None:
+        """Keep a sample, or order what replaces it."""
+        number = order.index
+        if number not in self._asked or order != self._order(number):
+            self._free.append(self._under_way.pop(number))  # forgotten meanwhile
+            return
+        if answer.fatal:
+            raise DataError(answer.error, where=f"sample {number} {order.parameters}",
+                            fix="correct it, then --resume")  # fmt: skip
+        if not answer.error:
+            self._made, self._idle_deaths = self._made + 1, 0
+            self._seconds += answer.seconds
+            self._journal.finish(Made(
+                number, self._asked[number], order.parameters, order.seed, self._attempts[number],
+                answer.checksum,
+            ))  # fmt: skip
+            self._finished[number] = self._under_way.pop(number)
+            return
+        self._attempts[number] += 1
+        self._replaced_samples += 1
+        if self._attempts[number] > MOST_ATTEMPTS:
+            raise given_up(number, order.parameters, answer.error)
+        log.warning("sample %d %s failed and is replaced by another draw: %s", number,
+                    order.parameters, answer.error)  # fmt: skip
+        self._again(self._order(number))
+
+    def _again(self, order: Order) -> None:
+        self._free.append(self._under_way.pop(order.index))
+        # Lowest first: else samples that are taken later could fill the memory before it.
+        self._waiting = deque(sorted([*self._waiting, order], key=lambda o: o.index))
+
+    def _replace(self, position: int) -> None:
+        """Start another worker in place of a dead one."""
+        old = self._workers[position]
+        self._replaced_workers += 1
+        self._idle_deaths += 1
+        if self._idle_deaths > DEATHS * (MOST_ATTEMPTS + self._count):
+            raise DataError(
+                f"{self._idle_deaths} workers died one after the other, the last by {old.cause}",
+                where=f"generator {self._generator.name}", fix="workers=0 shows why",
+            )  # fmt: skip
+        old.end()
+        self._workers[position] = WorkerProcess(old.number, self._settings, self._extract)
+
+
+def first_samples(
+    generator: Generator, draws: Draws, count: int, folder: Path, processes: int
+) -> list[Path]:
+    """Make the first samples as files, those that are not there yet; return the files by number.
+
+    Raises:
+        NumericalError: a sample and all that were to replace it failed.
+        DataError: the disk is full; finished samples are kept.
+    """
+    attempts = dict.fromkeys(range(count), 0)
+    done = {n: r for n, r in finished(folder).items() if n < count}
+    while len(done) < count:
+        orders = [draws.order(n, attempts[n]) for n in range(count) if n not in done]
+        for record in make_samples(generator, orders, folder, processes):
+            if record.fatal:
+                raise DataError(
+                    record.error, where=f"{folder}: sample {record.index}",
+                    fix="free space, then --resume: finished samples are kept",
+                )  # fmt: skip
+            if not record.error:
+                done[record.index] = record
+                continue
+            attempts[record.index] += 1
+            if attempts[record.index] > MOST_ATTEMPTS:
+                raise given_up(record.index, record.parameters, record.error)
+            log.warning("sample %d %s failed and is replaced by another draw: %s", record.index,
+                        record.parameters, record.error)  # fmt: skip
+    return [folder / done[n].file for n in range(count)]
+
+
+def given_up(number: int, parameters: Mapping[str, float], error: str) -> NumericalError:
+    """Return the error of a sample whose replacements failed as well."""
+    return NumericalError(
+        f"sample {number} failed {MOST_ATTEMPTS + 1} times, the last with {dict(parameters)}: "
+        f"{error}", where="generator", fix="narrower priors, or other settings of the generator",
+    )  # fmt: skip

@@ -1,0 +1,126 @@
+"""A process that makes samples one after the other and sends them through a pipe."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import EXIT_DATA, ScitoolkitError
+from scitoolkit.generators.base import Generator, generators
+from scitoolkit.generators.extract import Extract
+from scitoolkit.generators.workers import Order, one_thread
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of an order; its arrays follow in a message of bytes unless it failed.
+
+    Attributes:
+        seconds: CPU time.
+        error: why it failed, "" otherwise.
+        fatal: every other sample would fail too.
+    """
+
+    checksum: int = 0
+    seconds: float = 0.0
+    error: str = ""
+    fatal: bool = False
+
+
+def make(generator: Generator, extract: Extract, order: Order, block: np.ndarray) -> Answer:
+    """Make a sample and write its arrays into a block."""
+    begin = time.process_time()
+    try:
+        sample = generator.sample(order.parameters, order.seed)
+        arrays = extract.arrays(generator.with_parameters(order.parameters), sample)
+        checksum = extract.pack(arrays, block)
+    except ScitoolkitError as error:
+        return Answer(error=str(error), fatal=error.exit_code == EXIT_DATA)
+    except (MemoryError, OSError) as error:
+        return Answer(error=str(error) or "out of memory")
+    return Answer(checksum, time.process_time() - begin)
+
+
+class WorkerProcess:
+    """One process; it has at most one order.
+
+    Args:
+        number: of the worker, for messages.
+        settings: of the generator.
+        extract: what is sent of a sample.
+    """
+
+    def __init__(self, number: int, settings: Mapping[str, Any], extract: Extract) -> None:
+        self.number: int = number
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        arguments = (theirs, dict(settings), extract)
+        self.process = context.Process(target=_serve, args=arguments, daemon=True)
+        self.process.start()
+        theirs.close()
+        self.order: Order | None = None
+        self.begun = 0.0
+
+    def give(self, order: Order) -> None:
+        """Send an order; a dead process is noticed when its answer is read."""
+        self.order, self.begun = order, time.monotonic()
+        try:
+            self.pipe.send(order)
+        except OSError:
+            pass
+
+    def ready(self) -> bool:
+        """Return whether the answer, or the end of the process, can be read."""
+        return self.pipe.poll() or not self.process.is_alive()
+
+    def answer(self, block: np.ndarray) -> Answer | None:
+        """Return the answer, the arrays written into `block`; None from a dead process."""
+        try:
+            if not self.pipe.poll():
+                return None
+            answer: Answer = self.pipe.recv()
+            if not answer.error:
+                self.pipe.recv_bytes_into(block)
+        except (EOFError, OSError):
+            return None
+        self.order = None
+        return answer
+
+    def end(self) -> None:
+        """Kill the process, which holds nothing that is worth keeping."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+    @property
+    def cause(self) -> str:
+        """Why the process is dead, in words."""
+        self.process.join(1.0)
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        return f"exit code {code}"
+
+
+def _serve(pipe: Connection, settings: dict[str, Any], extract: Extract) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training ends its workers itself
+    one_thread()
+    generator = generators.get(settings["name"]).model_validate(settings)
+    block = np.empty(extract.size, np.float32)
+    parent = os.getppid()
+    while parent == os.getppid():
+        try:
+            answer = make(generator, extract, pipe.recv(), block)
+            pipe.send(answer)
+            if not answer.error:
+                pipe.send_bytes(block.data)
+        except (EOFError, OSError):  # the training has ended, or was killed
+            return

@@ -1,0 +1,97 @@
+"""Simulations in memory whose slots are written anew while a training reads windows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Column:
+    """A variable of a sample: rows of a variable of the simulation, relative to the window's start.
+
+    Attributes:
+        variable: of the simulation.
+        offsets: one row a step of the window; negative for earlier values.
+    """
+
+    variable: str
+    offsets: tuple[int, ...]
+
+
+class Reservoir:
+    """Memory for a number of simulations of one shape; a `Source` of their windows.
+
+    Args:
+        shapes: {variable: (rows, *dims)}; values are float32.
+        capacity: simulations.
+        columns: {key of a batch: what it holds}.
+
+    Attributes:
+        windows: windows of a simulation.
+        nbytes: memory of all simulations, allocated at once.
+        bytes_read: of the simulations that were written into it.
+
+    Raises:
+        ConfigError: a simulation is shorter than a window.
+
+    Example:
+        >>> held = Reservoir({"u": (4, 2)}, 3, {"u": Column("u", (0, 1))})
+        >>> held.slot(1)["u"][...] = np.arange(8).reshape(4, 2)
+        >>> held.windows, held.read(np.array([5]))["u"].tolist()
+        (3, [[[4.0, 5.0], [6.0, 7.0]]])
+    """
+
+    bytes_read: int
+
+    def __init__(
+        self, shapes: Mapping[str, Sequence[int]], capacity: int, columns: Mapping[str, Column]
+    ) -> None:
+        reach = [o for column in columns.values() for o in column.offsets]
+        self.before: int = max(0, -min(reach))
+        rows = min(shape[0] for shape in shapes.values())
+        self.windows: int = rows - self.before - max(reach)
+        if self.windows < 1:
+            raise ConfigError(
+                f"a simulation of {rows} frames, and windows of {self.before + max(reach) + 1}",
+                fix="more frames, or fewer rollout.steps",
+            )
+        self.columns: dict[str, Column] = dict(columns)
+        self.capacity: int = capacity
+        self._arrays = {n: np.zeros((capacity, *s), np.float32) for n, s in shapes.items()}
+        self.nbytes: int = sum(a.nbytes for a in self._arrays.values())
+        self.bytes_read = 0
+
+    @property
+    def simulation_nbytes(self) -> int:
+        """Bytes of one simulation."""
+        return self.nbytes // self.capacity
+
+    def slot(self, slot: int) -> dict[str, np.ndarray]:
+        """Return the variables of one simulation, (rows, *dims), to be written into."""
+        return {name: array[slot] for name, array in self._arrays.items()}
+
+    def __len__(self) -> int:
+        """Return the number of windows held."""
+        return self.capacity * self.windows
+
+    def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        """Return windows slot * windows + window, (samples, steps, *dims) each."""
+        slots, starts = np.divmod(indices, self.windows)
+        found = {}
+        for key, column in self.columns.items():
+            rows = (starts + self.before)[:, None] + np.array(column.offsets)
+            found[key] = self._arrays[column.variable][slots[:, None], rows]
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        """Return the shapes and columns (JSON types)."""
+        return {
+            "shapes": {n: list(a.shape[1:]) for n, a in self._arrays.items()},
+            "columns": {k: [c.variable, *c.offsets] for k, c in self.columns.items()},
+        }
