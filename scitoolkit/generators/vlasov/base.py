@@ -134,7 +134,7 @@ class VlasovGenerator(Generator):
     def checks(self, frames: Any) -> Sequence[Check]:
         """Return the rate of the wave beside that of linear theory; none of too short a run."""
         exact = self.exact_root()
-        if self._window(frames["step"].values, frames["field_energy"].values, exact) is None:
+        if self._window(frames["instant"].values, frames["field_energy"].values, exact) is None:
             return ()
         assert exact is not None
         found = self.measured_rate(frames)
@@ -149,13 +149,13 @@ class VlasovGenerator(Generator):
         """Return the growth rate that the field energy of a sample shows."""
         from scitoolkit.generators.vlasov.rates import growth_rate
 
-        return growth_rate(frames["step"].values, frames["field_energy"].values)
+        return growth_rate(frames["instant"].values, frames["field_energy"].values)
 
     def figures(self, frames: Any) -> Sequence[Figure]:
         """Return the field energy beside linear theory, and maps of f."""
         import numpy as np
 
-        t, energy = frames["step"].values, frames["field_energy"].values
+        t, energy = frames["instant"].values, frames["field_energy"].values
         every = max(1, t.size // 1000)
         series = [Series(label="field energy", y=energy[::every].tolist())]
         exact = self.exact_root()
@@ -214,18 +214,20 @@ class VlasovGenerator(Generator):
             "n": (("time", "x"), f"1/{LENGTH}", "density"),
             "u": (("time", "x"), SPEED, "mean velocity"),
             "T": (("time", "x"), f"({SPEED})2", "temperature over mass"),
+            "log_field_energy": (("time",), "1", "natural logarithm of the energy of the field"),
         }  # fmt: skip
         data: dict[str, Any] = {
             name: (dims, np.array([frame[name] for frame in kept]),
                    {"units": unit, "long_name": text})
             for name, (dims, unit, text) in about.items()
         }  # fmt: skip
-        data["field_energy"] = ("step", np.array(simulation.field_energies), {"units": "1"})
+        # A dim named step would be taken for the times of the frames.
+        data["field_energy"] = ("instant", np.array(simulation.field_energies), {"units": "1"})
         coordinates = {
             "time": ("time", times, {"units": TIME}),
             "x": ("x", simulation.centres_x(), {"units": LENGTH}),
             "v": ("v", simulation.centres_v(), {"units": SPEED}),
-            "step": ("step", np.array(simulation.times), {"units": TIME}),
+            "instant": ("instant", np.array(simulation.times), {"units": TIME}),
         }
         return xr.Dataset(data, coordinates)
 
@@ -270,4 +272,5 @@ def _frame(simulation: Simulation) -> dict[str, np.ndarray]:
     return {
         "f": simulation.averages().copy(), "E": simulation.field_averages().copy(), "n": density,
         "u": velocity, "T": square / density - velocity**2,
+        "log_field_energy": np.log(max(simulation.field_energy(), np.finfo(float).tiny)),
     }  # fmt: skip

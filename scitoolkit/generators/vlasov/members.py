@@ -69,7 +69,7 @@ class Landau(BeamWave):
         """Return the rate from the peaks of the field energy."""
         from scitoolkit.generators.vlasov.rates import damping_rate
 
-        return damping_rate(frames["step"].values, frames["field_energy"].values)[1]
+        return damping_rate(frames["instant"].values, frames["field_energy"].values)[1]
 
     def checks(self, frames: Any) -> Sequence[Check]:
         """Return damping rate and frequency, in the linear regime."""
@@ -78,7 +78,7 @@ class Landau(BeamWave):
         found, exact = list(super().checks(frames)), self.exact_root()
         if not found or exact is None or self.amplitude > LINEAR:
             return ()
-        frequency, _ = damping_rate(frames["step"].values, frames["field_energy"].values)
+        frequency, _ = damping_rate(frames["instant"].values, frames["field_energy"].values)
         return [*found, Check("frequency", frequency, exact.real, 1e-2, "plasma frequency")]
 
 
