@@ -36,7 +36,8 @@ class VlasovGenerator(Generator):
         basis: serendipity or tensor.
         field: Ampère or Poisson.
         flux_v: `penalised` or `central`.
-        duration: of the simulation.
+        spinup: time before the first frame; the transients of a perturbation last some 10.
+        duration: from the first frame to the last.
         frames: states that are kept, the first and the last among them.
         collision_frequency: of BGK collisions, of each species with itself; linear theory then
             has no rate to compare with.
@@ -69,6 +70,7 @@ class VlasovGenerator(Generator):
     basis: Literal["serendipity", "tensor"] = "serendipity"
     field: Literal["ampere", "poisson"] = "ampere"
     flux_v: Literal["penalised", "central"] = "penalised"
+    spinup: NonNegativeFloat = 0.0
     duration: PositiveFloat = 20.0
     frames: Annotated[int, Field(ge=2)] = 41
     collision_frequency: NonNegativeFloat = 0.0
@@ -116,7 +118,8 @@ class VlasovGenerator(Generator):
         del seed  # nothing is random
         simulation = self.simulation()
         start = _totals(simulation)
-        times = np.linspace(0, self.duration, self.frames)
+        times = self.spinup + np.linspace(0, self.duration, self.frames)
+        simulation.advance(self.spinup)
         kept = [_frame(simulation)]
         for before, after in itertools.pairwise(times):
             simulation.advance(after - before)
