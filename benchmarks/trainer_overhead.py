@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import importlib.util
-import itertools
 import json
 import logging
 import subprocess
@@ -273,6 +272,8 @@ def _metg50() -> tuple[dict[str, float | None], list[dict]]:
 
     The useful time of a step is what its arithmetic takes at the rate of the widest network.
     """
+    from scitoolkit.scaling.metg import crossing
+
     loops = {"raw": raw_loop, "ours": our_loop}
     sweep = []
     for hidden in SWEEP:
@@ -282,19 +283,11 @@ def _metg50() -> tuple[dict[str, float | None], list[dict]]:
     for row in sweep:
         for name in loops:
             row[f"{name}_efficiency"] = row["hidden"] / rate / row[f"{name}_us"]
-    return {name: _crossing(sweep, name) for name in loops}, sweep
-
-
-def _crossing(sweep: list[dict], name: str) -> float | None:
-    """Return the time of a step at which the efficiency passes 50 %, interpolated in log-log."""
-    import math
-
-    for low, high in itertools.pairwise(sweep):
-        before, after = (math.log(row[f"{name}_efficiency"] / 0.5) for row in (low, high))
-        if before < 0 <= after:
-            times = [math.log(row[f"{name}_us"]) for row in (low, high)]
-            return math.exp(times[0] - before * (times[1] - times[0]) / (after - before))
-    return None
+    metg = {
+        name: crossing([r[f"{name}_us"] for r in sweep], [r[f"{name}_efficiency"] for r in sweep])
+        for name in loops
+    }
+    return metg, sweep
 
 
 def measure() -> dict:

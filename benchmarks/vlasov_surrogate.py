@@ -3,7 +3,8 @@
 The workflow `vlasov_surrogate` is trained as it is shipped. At parameters drawn with another seed
 the surrogate is rolled out from the lowest energy at which a simulation of the training begins, so
 nothing is simulated there; the rate is read off by the function that judges simulations, and
-compared with the root of the dispersion relation. The gate: the same function finds the root in simulations.
+compared with the root of the dispersion relation. The gate: the same function finds the root in
+simulations.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from logging import Logger
 from pathlib import Path
 from typing import Any
 
-from scitoolkit.core.config import Document, read_document
+from scitoolkit.core.config import Document, load_config, read_document
 from scitoolkit.core.content import content_root, find_content
 from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
 from scitoolkit.core.findings import findings, refuse_too_large
@@ -220,7 +220,10 @@ def evaluate(directory: Path | str, data: Path | None = None) -> Results:
     return job.evaluate(path, data)
 
 
-def predict(directory: Path | str, source: Path, output: Path, steps: int | None = None) -> Path:
+def predict(
+    directory: Path | str, source: Path, output: Path, steps: int | None = None,
+    lead: int | None = None,
+) -> Path:  # fmt: skip
     """Apply a run or surrogate to a file; `output` opens in xarray.
 
     Args:
@@ -229,21 +232,22 @@ def predict(directory: Path | str, source: Path, output: Path, steps: int | None
         output: the file to write.
         steps: steps beyond the last sample, for surrogates that advance a state; as configured
             unless given.
+        lead: samples of a step, for surrogates that learned several leads.
 
     Raises:
-        ConfigError: `steps` for a surrogate that advances nothing.
+        ConfigError: `steps` or `lead` for a surrogate that advances nothing.
     """
     job, path = _job_of(directory)
     if not Path(source).exists():
         raise DataError("no such file", where=str(source))
-    if steps is None:
+    if steps is None and lead is None:
         job.predict(path, Path(source), Path(output))
     elif isinstance(job, Stepper):
-        job.predict_steps(path, Path(source), Path(output), steps)
+        job.predict_steps(path, Path(source), Path(output), steps, lead)
     else:
         raise ConfigError(
-            f"{steps} steps, and a surrogate that does not advance a state", where=str(directory),
-            fix="leave --steps out",
+            "steps or a lead, and a surrogate that does not advance a state", where=str(directory),
+            fix="leave --steps and --lead out",
         )  # fmt: skip
     return Path(output)
 
@@ -325,6 +329,28 @@ def load_surrogate(name: Path | str) -> Surrogate:
     """
     job, path = _job_of(name)
     return Surrogate(path, job)
+
+
+def bench_training(
+    settings: Sequence[str] = (), root: Path | str = "runs"
+) -> tuple[RunDirectory, dict[str, Any]]:
+    """Measure strategies of data-parallel training on this machine, and predict larger ones.
+
+    Args:
+        settings: `key=value` of `scitoolkit.scaling.config.ScalingConfig`.
+        root: folder of the runs.
+
+    Returns:
+        The run, of which `report` draws a page, and the figures.
+
+    Raises:
+        ConfigProblems: every error of the settings, a line each.
+        BackendError: the processes failed; they have said why.
+    """
+    from scitoolkit.scaling.config import ScalingConfig
+    from scitoolkit.scaling.run import bench_training as measure
+
+    return measure(load_config(ScalingConfig, None, settings), Path(root))
 
 
 def report(directory: Path | str) -> Path:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import setup_logging
 
 Overrides = Annotated[
@@ -28,6 +29,18 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log details.")]
 def print_json(value: Any) -> None:
     """Print one JSON object on stdout."""
     print(json.dumps(value, default=str))
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for output.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot be written ({error.strerror})", where=str(path)) from None
 
 
 def no_settings() -> list[str]:

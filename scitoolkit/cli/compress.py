@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,20 +16,26 @@ _QUALITY = (
     ("DSSIM", "dssim", ".5f"), ("K-S", "ks", ".2g"), ("spectrum", "spectrum", ".2%"),
     ("gradients", "gradient", ".2%"), ("extremes", "extremes", ".2%"),
 )  # fmt: skip
-Source = Annotated[Path, typer.Argument(metavar="IN", help=".npy, HDF5, NetCDF, .f32, .f64.")]
-Target = Annotated[Path, typer.Argument(metavar="OUT", help="File to write.")]
+Sources = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="IN... OUT",
+        help=".npy, HDF5, NetCDF, Zarr (a folder or .zip), .f32, .f64; what to write: a file, or "
+        "a folder for several files.",
+    ),
+]
 
 
 class Container(StrEnum):
     """What compressed variables are in the file."""
 
-    stream = "stream"
+    auto = "auto"
     filter = "filter"
+    stream = "stream"
 
 
 def compress(
-    source: Source,
-    target: Target,
+    paths: Sources,
     abs_: Annotated[float | None, typer.Option("--abs", help="Largest |x - x'|.")] = None,
     rel: Annotated[float | None, typer.Option(help="... as a share of the range.")] = None,
     pw_rel: Annotated[float | None, typer.Option(help="Largest |x - x'| / |x|.")] = None,
@@ -41,8 +48,18 @@ def compress(
         str, typer.Option("--codec", "--base", help="auto, or one of `scitoolkit ls codec`.")
     ] = "auto",
     enhancer: Annotated[
-        str, typer.Option(help="auto, none, or one of `scitoolkit ls enhancer`.")
+        str,
+        typer.Option(
+            help="auto, none, one of `scitoolkit ls enhancer`, or a folder of --train-once."
+        ),
     ] = "auto",
+    train_once: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Train enhancer networks on the first file, keep them there, use them for all.",
+        ),
+    ] = None,
     guarantee: Annotated[
         str, typer.Option("--guarantee", "--bound", help="strict, or relaxed (2 bounds).")
     ] = "strict",
@@ -66,70 +83,128 @@ def compress(
         typer.Option(help="Extents of a raw file (.f32, .f64), slowest first: 64x128x128."),
     ] = None,
     container: Annotated[
-        Container, typer.Option(help="stream, or filter: datasets that h5dump, netCDF, ... read.")
-    ] = Container.stream,
+        Container,
+        typer.Option(help="filter: datasets that h5dump, netCDF, Zarr ... read; stream; auto."),
+    ] = Container.auto,
     as_json: options.Json = False,
 ) -> None:
-    """Compress the float variables of a file; every point keeps the bound."""
+    """Compress the float variables of files; every point keeps the bound."""
     from scitoolkit.compression import Bound, Options
-    from scitoolkit.compression.files import FilePlan, compress_file
+    from scitoolkit.compression.files import FilePlan
+    from scitoolkit.compression.many import compress_files, pairs_to_write
     from scitoolkit.compression.missing import MissingValues
     from scitoolkit.compression.raw import shape_of
+    from scitoolkit.compression.series import Series
+    from scitoolkit.io.inspect import bytes_of
 
     bounds = {"abs": abs_, "rel": rel, "pw_rel": pw_rel, "psnr": psnr}
     given = not quantity or any(value is not None for value in bounds.values())
     default = Bound.choose(**bounds) if given else None
     own = dict(_variable(text) for text in variable or [])
-    chosen: dict[str, Any] = {"codec": codec, "enhancer": enhancer, "guarantee": guarantee,
-                              "objective": objective}  # fmt: skip
+    networks = Path(enhancer) if Path(enhancer).is_dir() else None
+    chosen: dict[str, Any] = {"codec": codec, "enhancer": "auto" if networks else enhancer,
+                              "guarantee": guarantee, "objective": objective}  # fmt: skip
     plan = FilePlan(default, own, Options(**chosen, train_seconds=train_seconds),
                     MissingValues.of(missing), tuple(quantity or ()),
-                    shape_of(shape) if shape else None, container.value)  # fmt: skip
-    records = compress_file(source, target, plan)
-    before, after = source.stat().st_size, target.stat().st_size
+                    shape_of(shape) if shape else None, container.value, networks)  # fmt: skip
+    pairs, folder = pairs_to_write(paths, compressing=True)
+    if folder is not None:
+        options.make_folder(folder)
+    done = []
+    for source, target, records in compress_files(pairs, plan, train_once=train_once):
+        one = {"file": str(source), "variables": records, "bytes_in": bytes_of(source),
+               "bytes_out": bytes_of(target)}  # fmt: skip
+        done.append(one)
+        if not as_json:
+            print("\n".join(map(_line, records)))
+            print(_sizes(str(source), [one]))
+    used = train_once or networks
+    account = Series(used).account() if used else None
     if as_json:
-        options.print_json({"variables": records, "bytes_in": before, "bytes_out": after})
+        told = done[0] if folder is None else {"files": done}
+        options.print_json({**told, "networks": asdict(account)} if account else told)
         return
-    for record in records:
-        print(_line(record))
-    print(f"{source}: {before} -> {after} bytes ({before / after:.1f}x)")
+    if len(done) > 1:
+        print(_sizes(f"{len(done)} files", done))
+    if account:
+        print(account.sentence)
 
 
-def decompress(source: Source, target: Target, as_json: options.Json = False) -> None:
+def decompress(paths: Sources, as_json: options.Json = False) -> None:
     """Write back what `compress` wrote, each value within its bound."""
     from scitoolkit.compression.files import decompress_file
+    from scitoolkit.compression.many import pairs_to_write
 
-    names = decompress_file(source, target)
+    pairs, folder = pairs_to_write(paths, compressing=False)
+    if folder is not None:
+        options.make_folder(folder)
+    done = []
+    for source, target in pairs:
+        done.append({"file": str(target), "variables": decompress_file(source, target)})
+        if not as_json:
+            print(f"{target}: {', '.join(done[-1]['variables'])}")
     if as_json:
-        options.print_json({"variables": names})
-    else:
-        print(f"{target}: {', '.join(names)}")
+        options.print_json(done[0] if folder is None else {"files": done})
 
 
 def verify(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="A compressed file.")],
-    original: Annotated[Path, typer.Argument(metavar="ORIGINAL", help="What it was made of.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A compressed file, or a folder of such.")
+    ],
+    original: Annotated[
+        Path, typer.Argument(metavar="ORIGINAL", help="What it was made of; a folder for a folder.")
+    ],
+    report: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write a report with pictures there.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Compare a compressed file with its original; exit code 4 when a bound does not hold."""
     from scitoolkit.compression.check import verify_file
-    from scitoolkit.core.errors import NumericalError
+    from scitoolkit.compression.many import pairs_to_verify
+    from scitoolkit.core.errors import ConfigError, NumericalError
 
-    records = verify_file(source, original, with_quality=True)
+    pairs = pairs_to_verify(source, original)
+    if report is not None and len(pairs) > 1:
+        raise ConfigError("a report of several files", where=str(source), allowed="one file")
+    files: list[dict[str, Any]] = [
+        {"file": str(one), "variables": verify_file(one, other, with_quality=True)}
+        for one, other in pairs
+    ]
+    page = None
+    if report is not None:
+        from scitoolkit.compression.report import write_verification
+
+        page = str(write_verification(*pairs[0], report))
     if as_json:
-        options.print_json({"variables": records})
+        extra = {} if page is None else {"report": page}
+        options.print_json({**(files[0] if len(files) == 1 else {"files": files}), **extra})
     else:
-        for r in records:
-            print(
-                f"  {r['name']}  max error {r['max_error']:.4g} of {r['allowed']:.4g}  "
-                + (f"PSNR {r['psnr']:.2f} dB  " if r["psnr"] < math.inf else "")
-                + ("ok" if r["holds"] else f"BROKEN {r['problem']}".rstrip())
-            )
-            if line := "  ".join(f"{n} {r[k]:{f}}" for n, k, f in _QUALITY if r.get(k) is not None):
-                print(f"    {line}")
-    broken = [r["name"] for r in records if not r["holds"]]
+        for one in files:
+            if len(files) > 1:
+                print(f"{one['file']}:")
+            _print_records(one["variables"])
+        if page:
+            print(page)
+    broken = [r["name"] for one in files for r in one["variables"] if not r["holds"]]
     if broken:
         raise NumericalError(f"the bound does not hold for {', '.join(broken)}", where=str(source))
+
+
+def _print_records(records: list[dict[str, Any]]) -> None:
+    for r in records:
+        print(
+            f"  {r['name']}  max error {r['max_error']:.4g} of {r['allowed']:.4g}  "
+            + (f"PSNR {r['psnr']:.2f} dB  " if r["psnr"] < math.inf else "")
+            + ("ok" if r["holds"] else f"BROKEN {r['problem']}".rstrip())
+        )
+        if line := "  ".join(f"{n} {r[k]:{f}}" for n, k, f in _QUALITY if r.get(k) is not None):
+            print(f"    {line}")
+
+
+def _sizes(name: str, done: list[dict[str, Any]]) -> str:
+    before, after = (sum(one[key] for one in done) for key in ("bytes_in", "bytes_out"))
+    return f"{name}: {before} -> {after} bytes ({before / after:.1f}x)"
 
 
 def _line(r: dict[str, Any]) -> str:

@@ -23,6 +23,14 @@ def command(
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the domain.")
     ] = None,
     batch: Annotated[int | None, typer.Option("--batch", help="Samples of a call.")] = None,
+    bits: Annotated[
+        int | None,
+        typer.Option("--bits", help="Of the weights in C: 8, 4 or 2 instead of float32."),
+    ] = None,
+    max_error: Annotated[
+        float | None,
+        typer.Option("--max-error", help="Of few bits, as a share of an output's range."),
+    ] = None,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -30,7 +38,8 @@ def command(
     from scitoolkit import api
 
     setup_logging(verbose=verbose)
-    given = [*(options_given or ()), *([] if batch is None else [f"batch={batch}"])]
+    named = {"batch": batch, "bits": bits, "max_error": max_error}
+    given = [*(options_given or ()), *(f"{k}={v}" for k, v in named.items() if v is not None)]
     found = dict(api.export(directory, output, given))
     if as_json:
         options.print_json(found)
@@ -40,5 +49,9 @@ def command(
             sizes = zip(entry["dims"], entry["shape"], strict=True)
             dims = ", ".join(f"{d} {n}" if n > 0 else d for d, n in sizes)
             print(f"{kind[:-1]:<7} {entry['name']:<10} ({dims}) float32 {entry['units']}".rstrip())
+    for told in found.get("differences", ()):
+        print(told["text"])
+    if found.get("dense"):
+        print(f"float32 as before: {', '.join(found['dense'])}")
     print(f"checked: differs from the surrogate by {found['largest_difference']:.1g}")
     print(found["path"])

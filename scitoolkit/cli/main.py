@@ -22,6 +22,7 @@ from typer.core import TyperGroup
 
 from scitoolkit import __version__
 from scitoolkit.cli import (
+    bench,
     codec,
     compress,
     content,
@@ -111,6 +112,7 @@ app.command(init.NAME)(init.command)
 app.command(new.NAME)(new.command)
 app.command(validate.NAME)(validate.command)
 app.command(doctor.NAME)(doctor.command)
+app.add_typer(bench.app, name="bench")
 app.add_typer(codec.app, name="codec")
 app.add_typer(graphs.app, name="graphs")
 app.add_typer(lammps.app, name="lammps")

@@ -20,6 +20,9 @@ def command(
     steps: Annotated[
         int | None, typer.Option(min=0, help="Steps beyond the file's last sample.")
     ] = None,
+    lead: Annotated[
+        int | None, typer.Option(min=1, help="Samples of a step, of an emulator of several leads.")
+    ] = None,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -27,7 +30,7 @@ def command(
     from scitoolkit import api
 
     setup_logging(verbose=verbose)
-    path = api.predict(directory, source, output, steps)
+    path = api.predict(directory, source, output, steps, lead)
     if as_json:
         options.print_json({"output": str(path)})
     else:

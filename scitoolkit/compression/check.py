@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scitoolkit.compression import filtered
 from scitoolkit.compression.bounds import Bound, max_error, psnr
-from scitoolkit.compression.compress import decompress, inspect_stream
+from scitoolkit.compression.compress import inspect_stream
 from scitoolkit.compression.files import (
     as_hdf5,
-    filtered_variables,
     holds_one_array,
-    opened,
     read_array,
-    streams,
+    refuse_folder,
+    stored_variables,
 )
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.pointwise import exceeds
 from scitoolkit.compression.quality import quality
+from scitoolkit.compression.stored import Stored
 from scitoolkit.compression.value_range import ValueRange
+from scitoolkit.compression.zarr_files import original_array
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.compressed import holds_streams, is_stream
+from scitoolkit.io.compressed import holds_streams, is_store
 
 # The range in a header is written in the shortest decimals of its dtype.
 RANGE_ROUNDING = 1e-6
@@ -34,12 +37,7 @@ def describe_streams(path: Path) -> list[dict[str, Any]]:
     path = Path(path)
     if not holds_streams(path):
         return []
-    found = [{"name": name, **inspect_stream(stream)} for name, stream in streams(path)]
-    if not is_stream(path):
-        with opened(path) as file:
-            names = filtered_variables(file)
-            found += [{"name": name, **filtered.about(file[name])} for name in names]
-    return found
+    return [{"name": one.name, **one.about} for one in stored_variables(path)]
 
 
 def verify_file(
@@ -52,84 +50,125 @@ def verify_file(
         original: the file that it was made of.
         with_quality: add the figures of `quality.quality`.
     """
-    found = list(streams(compressed))
-    if not is_stream(Path(compressed)):
-        with opened(Path(compressed)) as file:
-            behind = filtered_variables(file)
-    else:
-        behind = []
-    if not found and not behind:
-        raise DataError("nothing in it was compressed by scitoolkit", where=str(compressed))
-    original = Path(original)
-    if not original.is_file():
-        raise DataError("no such file", where=str(original))
-    if holds_one_array(original):
-        name, stream = found[0]
-        values = np.asarray(read_array(original, tuple(inspect_stream(stream)["shape"])))
-        record = verify_array(name, stream, values, with_quality=with_quality)
-        return [record, *_quantities(found, {name: values})]
-    with as_hdf5(original) as file:
-        missing = [name for name, _ in found if name not in file]
-        if missing:
-            raise DataError(f"no variable {missing[0]!r}", where=str(original))
-        records = [
-            verify_array(
-                name,
-                stream,
-                file[name][...],
-                MissingValues.of_dataset(file[name]),
-                with_quality=with_quality,
-            )
-            for name, stream in found
-        ]
-        if behind:
-            filtered.load_filter()
-            with opened(Path(compressed)) as small:
-                for name in behind:
-                    if name not in file:
-                        raise DataError(f"no variable {name!r}", where=str(original))
-                    records.append(compared(
-                        name, filtered.about(small[name]), small[name][...], file[name][...],
-                        MissingValues.of_dataset(file[name]), with_quality=with_quality,
-                    ))  # fmt: skip
-        return [*records, *_quantities(found, file)]
+    records, streams = [], []
+    for one in examine(compressed, Path(original), with_quality=with_quality):
+        records.append(one.record)
+        if one.stored.stream is not None:
+            streams.append((one.stored.name, one.stored.stream))
+    return [*records, *quantity_records(streams, Path(original))]
 
 
-def _quantities(found: list[tuple[str, bytes]], originals: Any) -> list[dict[str, Any]]:
-    if not any("quantities" in inspect_stream(stream) for _, stream in found):
+@dataclass(frozen=True)
+class Examined:
+    """A compressed variable beside its original.
+
+    Args:
+        stored: the compressed variable.
+        original: its values before.
+        decoded: its values.
+        missing: the missing values that the original's file names.
+        record: see `compared`.
+    """
+
+    stored: Stored
+    original: np.ndarray
+    decoded: np.ndarray
+    missing: MissingValues
+    record: dict[str, Any]
+
+
+def examine(
+    compressed: Path | str, original: Path, *, with_quality: bool = False
+) -> Iterator[Examined]:
+    """Yield each compressed variable of a file beside its original, one in memory at a time.
+
+    Args:
+        compressed: what `compress_file` wrote.
+        original: the file that it was made of.
+        with_quality: add the figures of `quality.quality`.
+
+    Raises:
+        DataError: nothing was compressed, or a variable that the original does not have.
+    """
+    for one, values, missing in _pairs(compressed, original):
+        decoded = one.decode()
+        record = compared(
+            one.name, one.about, decoded, values, missing, with_quality=with_quality
+        )  # fmt: skip
+        yield Examined(one, values, decoded, missing, record)
+
+
+def quantity_records(streams: list[tuple[str, bytes]], original: Path) -> list[dict[str, Any]]:
+    """Return the records of the quantities that streams name in their headers.
+
+    Args:
+        streams: name of a variable and its stream.
+        original: the file that they were made of.
+    """
+    if not any("quantities" in inspect_stream(stream) for _, stream in streams):
         return []
     from scitoolkit.compression.file_quantities import verify_quantities  # reads with sympy
 
-    return list(verify_quantities(found, originals))
+    if holds_one_array(original):
+        name, stream = streams[0]
+        values = read_array(original, tuple(inspect_stream(stream)["shape"]))
+        return list(verify_quantities(streams, {name: np.asarray(values)}))
+    with as_hdf5(original) as file:
+        return list(verify_quantities(streams, file))
+
+
+def _pairs(
+    compressed: Path | str, original: Path
+) -> Iterator[tuple[Stored, np.ndarray, MissingValues]]:
+    is_zarr = is_store(original)
+    if not is_zarr:
+        refuse_folder(original)
+    nothing = True
+    with contextlib.ExitStack() as stack:
+        single = not is_zarr and holds_one_array(original)
+        file = None if is_zarr or single else stack.enter_context(as_hdf5(original))
+        for one in stored_variables(compressed):
+            nothing = False
+            if file is not None:
+                if one.name not in file:
+                    raise DataError(f"no variable {one.name!r}", where=str(original))
+                yield one, file[one.name][...], MissingValues.of_dataset(file[one.name])
+            elif is_zarr:
+                yield one, *original_array(original, one.name)
+            else:
+                values = np.asarray(read_array(original, tuple(one.about["shape"])))
+                yield one, values, MissingValues()
+    if nothing:
+        raise DataError("nothing in it was compressed by scitoolkit", where=str(compressed))
 
 
 def verify_array(
-    name: str, stream: bytes, original: np.ndarray, missing: MissingValues | None = None, *,
-    with_quality: bool = False,
+    name: str, stream: bytes, original: np.ndarray, missing: MissingValues | None = None
+) -> dict[str, Any]:
+    """Return the errors of one stream against its original; see `compared`."""
+    one = Stored.of_stream(name, stream)
+    return compared(name, one.about, one.decode(), original, missing)
+
+
+def compared(
+    name: str, about: Mapping[str, Any], decoded: np.ndarray, original: np.ndarray,
+    missing: MissingValues | None = None, *, with_quality: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the errors of one stream against its original, and whether its bound holds.
+    """Return the errors of decoded values against their original, and whether the bound holds.
 
     Args:
         name: of the variable.
-        stream: to decode.
+        about: what the stream, dataset or array says about itself.
+        decoded: its values.
         original: the values that were compressed.
-        missing: the missing values that the original's file names; those that the stream names
-            are added. They must be restored bit for bit, and a bound that refers to the range
-            refers to that of the others.
+        missing: the missing values that the original's file names; those in `about` are added.
+            They must be restored bit for bit, and a bound that refers to the range refers to that
+            of the others.
         with_quality: add the figures of `quality.quality`.
 
     Returns:
         name, max_error, allowed, psnr, holds, and why the bound is none (`problem`), "" if it is.
     """
-    about, decoded = inspect_stream(stream), decompress(stream)
-    return compared(name, about, decoded, original, missing, with_quality=with_quality)
-
-
-def compared(
-    name: str, about: dict[str, Any], decoded: np.ndarray, original: np.ndarray,
-    missing: MissingValues | None = None, *, with_quality: bool = False,
-) -> dict[str, Any]:  # fmt: skip
-    """Return the record of `verify_array` for decoded values and what their header says."""
     if decoded.shape != original.shape or decoded.dtype != original.dtype:
         raise DataError(
             f"{name} is {original.dtype}{original.shape}, compressed was "
@@ -158,7 +197,7 @@ def compared(
     return _found(name, largest, allowed, reached, holds, problem) | figures
 
 
-def _allowed(about: dict[str, Any], valid: np.ndarray) -> tuple[float, str]:
+def _allowed(about: Mapping[str, Any], valid: np.ndarray) -> tuple[float, str]:
     """Return the bound that the valid values of the original set, and why it is none.
 
     The bound in the header may refer to a range that fill values have widened.

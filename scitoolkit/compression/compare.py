@@ -87,3 +87,15 @@ def measure(
     if not data or len(data) > budget:
         return -math.inf
     return psnr(field, codec.decode(data, field.shape, field.dtype, bound))
+
+
+def rate_and_psnr(codec: ErrorBoundedCodec, field: np.ndarray, bound: float) -> tuple[float, float]:
+    """Return bits per value and PSNR of a codec at a bound; no finite PSNR where it cannot run."""
+    try:
+        data = b"" if codec.refusal(field, bound) else codec.encode(field, bound)
+        if not data:
+            return math.inf, -math.inf
+        decoded = codec.decode(data, field.shape, field.dtype, bound)
+    except BackendError:
+        return math.inf, -math.inf
+    return 8 * len(data) / field.size, psnr(field, decoded)

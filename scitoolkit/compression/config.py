@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from scitoolkit.compression.choose import Options
+from scitoolkit.compression.plan import Container
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.job_config import JobConfig
 
@@ -16,7 +17,7 @@ class FileConfig(Config):
     """Which variables of which file.
 
     Attributes:
-        path: .npy, HDF5, NetCDF, or raw values (.f32, .f64).
+        path: .npy, HDF5, NetCDF, Zarr, or raw values (.f32, .f64).
         variables: names; all float variables that are no coordinates unless given.
         missing: values that stand for "missing", beside those that the file itself names.
         shape: of raw values, the slowest dim first.
@@ -48,6 +49,9 @@ class CompressionConfig(JobConfig, Options):
         data: what to compress.
         bound: how tightly; null where quantities say it.
         quantities: bounds on what is computed from variables, `sqrt(u^2 + v^2): abs=1e-2` say.
+        container: `filter` for datasets that other programs read through our HDF5 filter or Zarr
+            codec, `stream` for streams, `auto` for `filter` where the options above allow it.
+        networks: folder of enhancer networks that `scitoolkit compress --train-once` wrote.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {
@@ -57,3 +61,5 @@ class CompressionConfig(JobConfig, Options):
     data: FileConfig
     bound: BoundConfig | None = BoundConfig()
     quantities: list[str] = Field(default_factory=list)
+    container: Container = "auto"
+    networks: DataPath | None = None

@@ -14,17 +14,15 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import h5py
 import numpy as np
 
-from scitoolkit.compression import filtered
+from scitoolkit.compression import chunked, filtered
 from scitoolkit.compression.bounds import Bound
-from scitoolkit.compression.choose import Options
 from scitoolkit.compression.compress import decompress, inspect_stream
 from scitoolkit.compression.hdf5_copy import (
     LEFT_OUT,
@@ -36,15 +34,25 @@ from scitoolkit.compression.hdf5_copy import (
     object_key,
 )
 from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.plan import Candidate, FilePlan, wanted
 from scitoolkit.compression.raw import is_raw, open_raw, write_raw
 from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
+from scitoolkit.compression.stored import Stored, record
+from scitoolkit.compression.zarr_files import (
+    compress_store,
+    decompress_store,
+    stored_arrays,
+    wanted_arrays,
+)
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.suggest import nearest_name
-from scitoolkit.io.compressed import FILTERED, STREAM, is_stream
+from scitoolkit.io.compressed import FILTERED, STREAM, StoreFiles, is_store, is_stream
 from scitoolkit.io.formats import format_of
 
 log = get_logger(__name__)
+_AS_STREAM = "%s is written as a stream, which only scitoolkit reads: %s"
+ONE_ARRAY = "array"
+"""Name under which networks of a file of one array are kept: each snapshot has another name."""
 HEADER = "scitoolkit_header"
 """Attribute of a stream: path of the dataset without values that describes its variable."""
 NAME = "scitoolkit_name"
@@ -53,36 +61,6 @@ BYTES = "scitoolkit_bytes"
 LAYOUT = 2
 # Of files of the first layout: names of the dimension scales.
 _DIMS = "scitoolkit_dims"
-MIN_SIZE = 1024
-
-
-@dataclass(frozen=True)
-class FilePlan:
-    """What to compress, and how tightly.
-
-    Args:
-        bound: for every variable without a separate one; None where quantities bound them.
-        variables: name (or path inside the file) -> bound or None; empty means all float
-            variables of at least 1024 values that are not coordinates.
-        options: codec, enhancer, guarantee.
-        missing: values that stand for "missing", beside those that the file itself names.
-        quantities: of the variables that are bounded besides, see `quantities.text`.
-        shape: of the array of a raw file, see `raw`.
-        container: `stream`, or `filter` for datasets that other programs read, see `filtered`.
-    """
-
-    bound: Bound | None
-    variables: Mapping[str, Bound | None]
-    options: Options
-    missing: MissingValues = field(default_factory=MissingValues)
-    quantities: tuple[str, ...] = ()
-    shape: tuple[int, ...] | None = None
-    container: Literal["stream", "filter"] = "stream"
-
-    def __post_init__(self) -> None:
-        """Refuse a plan that bounds nothing."""
-        if self.bound is None and not self.quantities and not any(self.variables.values()):
-            raise ConfigError("no bound and no quantity", fix="bound: {mode: rel, value: 1e-3}")
 
 
 def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> list[dict[str, Any]]:
@@ -98,43 +76,46 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
         ConfigError: a variable that is not in the file or holds no floats.
     """
     source, target = Path(source), Path(target)
-    if not source.is_file():
-        raise DataError("no such file", where=str(source))
-    if plan.container == "filter":
-        filtered.refuse_options(plan.options)
-        if holds_one_array(source):
-            raise ConfigError("a file of one array behind the HDF5 filter", where=str(source),
-                              allowed="HDF5 or NetCDF", fix="--container stream")  # fmt: skip
+    if is_store(source):
+        return compress_store(source, target, plan)
+    refuse_folder(source)
+    if plan.container == "filter" and holds_one_array(source):
+        raise ConfigError("a file of one array behind the HDF5 filter", where=str(source),
+                          allowed="HDF5, NetCDF or Zarr", fix="--container stream")  # fmt: skip
+    if target.suffix == ".zarr":
+        raise ConfigError("only a Zarr store is written as one", where=str(target),
+                          allowed="a file name")  # fmt: skip
     if holds_one_array(source):
         return [_compress_array(source, target, plan)]
     records: list[dict[str, Any]] = []
     with as_hdf5(source) as file:
+        in_chunks = plan.in_chunks(str(source))
         numbers = itertools.count(_most_dims(file))
-        wanted = {object_key(file[name]): bound for name, bound in _wanted(file, plan).items()}
+        bounds = {object_key(file[name]): bound for name, bound in _wanted(file, plan).items()}
         together = _together(file, plan)
 
         def store(
             item: h5py.Dataset, parent: h5py.Group, name: str, copy: Hdf5Copy
         ) -> Replacement | None:
             stream = together.get(object_key(item), b"")
-            if stream and plan.container == "filter":
-                log.warning("%s is written as a stream: a quantity bounds it", item.name)
+            if stream and in_chunks:
+                log.warning(_AS_STREAM, item.name, "a quantity bounds it")
             if not stream:
-                bound = wanted.get(object_key(item))
+                bound = bounds.get(object_key(item))
                 if bound is None:
                     return None
-                if plan.container == "filter":
-                    known = plan.missing | MissingValues.of_dataset(item)
-                    why = filtered.why_not(item, bound, known)
-                    if not why:
-                        made = filtered.write(item, parent, name, copy.type_of(item), bound, known)
-                        records.append(_told(item.name.lstrip("/"), filtered.about(made)))
+                known = plan.missing | MissingValues.of_dataset(item)
+                if in_chunks:
+                    why = chunked.refusal(item, bound, known)
+                    found = None if why else chunked.survey(item, bound, known, item.name)
+                    why = why or (found.refusal if found else "")
+                    if found is not None and not why:
+                        made = filtered.write(item, parent, name, copy.type_of(item), found)
+                        records.append(record(item.name.lstrip("/"), filtered.about(made)))
                         return Replacement(made, made, item)
-                    log.warning("%s is written as a stream, which only scitoolkit reads: %s",
-                                item.name, why)  # fmt: skip
-                stream = compress_slabs(
-                    item, bound, plan.options, missing=plan.missing, where=item.name
-                )
+                    log.warning(_AS_STREAM, item.name, why)
+                options = plan.options_of(item.name.lstrip("/"))
+                stream = compress_slabs(item, bound, options, missing=plan.missing, where=item.name)
             raw = parent.create_dataset(name, data=np.frombuffer(stream, np.uint8))
             header = create_like(item, parent, _header_name(item, name), copy.type_of(item))
             raw.attrs[STREAM], raw.attrs[HEADER] = LAYOUT, header.name
@@ -156,6 +137,9 @@ def decompress_file(source: Path | str, target: Path | str) -> list[str]:
         target: .npy, .f32 or .f64 for a stream file, else HDF5 (NetCDF4 when the original was).
     """
     source, target = Path(source), Path(target)
+    if is_store(source):
+        return decompress_store(source, target)
+    refuse_folder(source)
     if is_stream(source):
         values = decompress(source.read_bytes())
         save = partial(write_raw, target=target) if is_raw(target) else _save_npy
@@ -286,37 +270,49 @@ def _header_keys(file: h5py.File) -> set[tuple[int, int]]:
     return found
 
 
-def streams(path: Path | str) -> Iterator[tuple[str, bytes]]:
-    """Yield name and stream of each compressed variable of a file."""
+def stored_variables(path: Path | str) -> Iterator[Stored]:
+    """Yield the compressed variables of a file or store; it is open in between.
+
+    Raises:
+        DataError: no such file.
+    """
     path = Path(path)
+    if is_store(path):
+        yield from stored_arrays(path)
+        return
+    refuse_folder(path)
+    if is_stream(path):
+        yield Stored.of_stream(path.name, path.read_bytes())
+        return
+    with opened(path) as file:
+        found: list[str] = []
+
+        def visit(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset) and {STREAM, FILTERED} & set(item.attrs):
+                found.append(name)
+
+        file.visititems(visit)
+        for name in found:
+            if STREAM in file[name].attrs:
+                yield Stored.of_stream(_variable_name(file[name]), file[name][...].tobytes())
+            else:
+                filtered.load_filter()
+                decode = partial(file[name].__getitem__, ...)
+                yield Stored(name, filtered.about(file[name]), decode)
+
+
+def refuse_folder(path: Path) -> None:
+    """Refuse what is no file, with the reason.
+
+    Raises:
+        DataError: nothing is there, or a folder that is no Zarr store.
+    """
+    if path.is_dir():
+        raise DataError("a folder that is no Zarr store", where=str(path),
+                        allowed="zarr.json, .zgroup or .zarray in it",
+                        fix=f"name the files: {path}/*.nc")  # fmt: skip
     if not path.is_file():
         raise DataError("no such file", where=str(path))
-    if is_stream(path):
-        yield path.name, path.read_bytes()
-        return
-    found: list[str] = []
-    with opened(path) as file:
-        file.visititems(
-            lambda name, item: (
-                found.append(name)
-                if isinstance(item, h5py.Dataset) and STREAM in item.attrs
-                else None
-            )
-        )
-        for name in found:
-            yield _variable_name(file[name]), file[name][...].tobytes()
-
-
-def filtered_variables(file: h5py.File) -> list[str]:
-    """Return the names of the variables of an open file that were compressed by the filter."""
-    found: list[str] = []
-
-    def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and FILTERED in item.attrs:
-            found.append(name)
-
-    file.visititems(visit)
-    return found
 
 
 def _compress_array(source: Path, target: Path, plan: FilePlan) -> dict[str, Any]:
@@ -332,25 +328,16 @@ def _compress_array(source: Path, target: Path, plan: FilePlan) -> dict[str, Any
         )[source.stem]  # fmt: skip
     else:
         assert plan.bound is not None
+        options = plan.options_of(ONE_ARRAY)
         stream = compress_slabs(
-            values, plan.bound, plan.options, missing=plan.missing, where=str(source)
+            values, plan.bound, options, missing=plan.missing, where=str(source)
         )
     _atomic(target, lambda path: path.write_bytes(stream))
     return _record(source.name, stream)
 
 
 def _record(name: str, stream: bytes) -> dict[str, Any]:
-    return _told(name, inspect_stream(stream))
-
-
-def _told(name: str, about: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name, "shape": about["shape"], "dtype": about["dtype"],
-        "codec": about["base"]["name"],
-        "enhancer": about.get("enhancer", {}).get("name", "none"),
-        "bytes": about["bytes"], "ratio": about["ratio"],
-        "error_bound": about.get("error_bound", 0.0), "max_error": about["max_error"],
-    }  # fmt: skip
+    return record(name, inspect_stream(stream))
 
 
 def _floats(file: h5py.File) -> dict[str, h5py.Dataset]:
@@ -381,30 +368,11 @@ def _together(file: h5py.File, plan: FilePlan) -> dict[tuple[int, int], bytes]:
 
 def _wanted(file: h5py.File, plan: FilePlan) -> dict[str, Bound]:
     """Return the full path of each variable with a bound, and the bound."""
-    floats = _floats(file)
-    if not plan.variables:
-        coordinates = _coordinates(floats)
-        return {
-            name: plan.bound
-            for name, item in floats.items()
-            if plan.bound is not None
-            and item.size >= MIN_SIZE and item.ndim and not item.is_scale
-            and name.rpartition("/")[2] not in coordinates
-        }  # fmt: skip
-    wanted = {}
-    leaves = {name.rpartition("/")[2]: name for name in floats}
-    for name, own in plan.variables.items():
-        path = name if name in floats else f"/{name}" if f"/{name}" in floats else leaves.get(name)
-        if path is None:
-            known = [n.lstrip("/") for n in floats]
-            raise ConfigError(
-                f"no float variable {name!r}", where=str(file.filename),
-                allowed=", ".join(known) or "none", fix=nearest_name(name, known) or "",
-            )  # fmt: skip
-        if (bound := own or plan.bound) is None:
-            raise ConfigError(f"no bound for {name!r}", fix=f"--variable {name}=rel:1e-3")
-        wanted[path] = bound
-    return wanted
+    candidates = {
+        name: Candidate(item.size, item.ndim, item.is_scale, item.attrs)
+        for name, item in _floats(file).items()
+    }
+    return wanted(candidates, plan, str(file.filename))
 
 
 def _is_float(item: h5py.Dataset) -> bool:
@@ -412,16 +380,6 @@ def _is_float(item: h5py.Dataset) -> bool:
     return (
         kind.get_class() == h5py.h5t.FLOAT and item.dtype.kind == "f" and item.dtype.itemsize <= 8
     )
-
-
-def _coordinates(floats: Mapping[str, h5py.Dataset]) -> set[str]:
-    """Return the names that some variable calls its coordinates or bounds (CF conventions)."""
-    named: set[str] = set()
-    for item in floats.values():
-        for key in ("coordinates", "bounds"):
-            text = item.attrs.get(key, "")
-            named |= set((text.decode() if isinstance(text, bytes) else str(text)).split())
-    return named
 
 
 def opened(path: Path) -> h5py.File:
@@ -437,6 +395,9 @@ def opened(path: Path) -> h5py.File:
 
 def wanted_variables(path: Path, plan: FilePlan) -> list[str]:
     """Return the names of what would be compressed."""
+    if is_store(path):
+        return [name or "/" for name in wanted_arrays(StoreFiles(path), plan)]
+    refuse_folder(path)
     if holds_one_array(path):
         return [path.name]
     with as_hdf5(path) as file:

@@ -1,55 +1,107 @@
-"""Figures of a compression report: a slice, its decoded values and errors, and a histogram."""
+"""Figures of a compression report: slices, histograms of errors, spectra, rate and distortion."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scitoolkit.core.results import Figure, Lines, Maps, Panel, Series
+from scitoolkit.compression.choose import middle_block
+from scitoolkit.compression.codecs import codecs
+from scitoolkit.compression.compare import plain_codecs, rate_and_psnr
+from scitoolkit.compression.mask import special_values
+from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.quality import shell_power
+from scitoolkit.core.results import Figure, Lines, Maps, Panel, Points, Series
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from scitoolkit.compression.check import Examined
+
 MOST_VARIABLES = 3
 MOST_PIXELS = 512
 BINS = 41
+OUR_CODEC = "interpolation"
+# Bounds at which codecs are drawn, as shares of the one that was kept.
+SHARES = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
 
 
-def pictures(
-    values: Mapping[str, tuple[np.ndarray, np.ndarray, float]],
-) -> tuple[list[Figure], xr.Dataset]:
+@dataclass(frozen=True)
+class Shown:
+    """One variable to draw.
+
+    Args:
+        original: its values.
+        decoded: its values after compression.
+        missing: values that stand for "missing".
+        allowed: largest error allowed, 0 or inf where none is known.
+        bound: absolute bound on the values, None where it is of another kind.
+        bits: stored bits per value.
+        psnr: in dB, of all values.
+    """
+
+    original: np.ndarray
+    decoded: np.ndarray
+    missing: MissingValues
+    allowed: float
+    bound: float | None = None
+    bits: float = 0.0
+    psnr: float = 0.0
+
+    @classmethod
+    def of(cls, one: Examined) -> Shown:
+        """Return what to draw of an examined variable."""
+        about = one.stored.about
+        absolute = about["bound"]["mode"] in ("abs", "rel") and about.get("error_bound")
+        return cls(
+            one.original, one.decoded, one.missing | MissingValues.from_header(about),
+            float(one.record["allowed"] or 0.0), float(absolute) if absolute else None,
+            8 * int(about["bytes"]) / max(one.original.size, 1), float(one.record["psnr"]),
+        )  # fmt: skip
+
+
+def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
     """Return the figures of a report, and the fields that their maps show.
 
     Args:
-        values: {variable: (original, decoded, largest error allowed)}; the first few are drawn.
+        values: variable -> what to draw; the first few are drawn.
 
     Example:
         >>> import numpy as np
         >>> a = np.linspace(0, 1, 64).reshape(8, 8)
-        >>> figures, fields = pictures({"u": (a, a + 0.01, 0.02)})
+        >>> figures, fields = pictures({"u": Shown(a, a + 0.01, MissingValues(), 0.02)})
         >>> [figure.kind for figure in figures], sorted(fields)
-        (['maps', 'lines'], ['u: decoded', 'u: error', 'u: original'])
+        (['maps', 'lines', 'lines'], ['u: decoded', 'u: error', 'u: original'])
     """
     import xarray as xr
 
     fields: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     figures: list[Figure] = []
     histograms: list[Series] = []
-    for name, (original, decoded, allowed) in list(values.items())[:MOST_VARIABLES]:
-        error = _float(decoded) - _float(original)
-        name = name.replace("/", " ")  # a path in HDF5, where no name may hold a slash
-        histograms.append(_histogram(name, error, allowed))
+    after: list[Figure] = []
+    for path, shown in list(values.items())[:MOST_VARIABLES]:
+        gone = shown.missing.where(shown.original)
+        both = (_float(shown.original), _float(shown.decoded))
+        original, decoded = (np.where(gone, np.nan, values) for values in both)
+        error = decoded - original
+        name = path.replace("/", " ")  # a path in HDF5, where no name may hold a slash
+        histograms.append(_histogram(name, error, shown.allowed))
+        if spectrum := _spectrum(name, original, decoded):
+            after.append(spectrum)
+        if rate := _rate(name, shown):
+            after.append(rate)
         if original.ndim < 2:
             continue
-        shown = {"original": _float(original), "decoded": _float(decoded), "error": error}
+        maps = {"original": original, "decoded": decoded, "error": error}
         panels = [
             Panel(variable=f"{name}: {kind}", label=kind, scale=f"{name} {kind == 'error'}",
                   diverging=kind == "error")
-            for kind in shown
+            for kind in maps
         ]  # fmt: skip
-        for kind, array in shown.items():
+        for kind, array in maps.items():
             middle = _middle(array)
             dims = tuple(f"{name} {axis}" for axis in ("row", "column"))
             fields[f"{name}: {kind}"] = (dims, middle)
@@ -61,7 +113,7 @@ def pictures(
                 y_label="share of the values", series=histograms, log_y=True,
             )
         )  # fmt: skip
-    return figures, xr.Dataset(fields)
+    return [*figures, *after], xr.Dataset(fields)
 
 
 def _float(values: np.ndarray) -> np.ndarray:
@@ -77,8 +129,62 @@ def _middle(values: np.ndarray) -> np.ndarray:
 
 def _histogram(name: str, error: np.ndarray, allowed: float) -> Series:
     finite = error[np.isfinite(error)]
-    scale = allowed if allowed > 0 else float(np.abs(finite).max(initial=0.0)) or 1.0
+    known = allowed > 0 and np.isfinite(allowed)
+    scale = allowed if known else float(np.abs(finite).max(initial=0.0)) or 1.0
     counts, edges = np.histogram(finite / scale, bins=BINS, range=(-1.0, 1.0))
     share = counts / max(1, counts.sum())
     centres = (edges[1:] + edges[:-1]) / 2
     return Series(label=name, x=centres.tolist(), y=[float(v) or None for v in share])
+
+
+def _spectrum(name: str, original: np.ndarray, decoded: np.ndarray) -> Lines | None:
+    """Return the power of original, decoded and error; None where a spectrum is not defined."""
+    if original.ndim < 2 or min(original.shape[-2:]) < 8 or not np.isfinite(original).all():
+        return None
+    shells = min(original.shape[-2:]) // 2
+    power = shell_power(original, decoded, decoded - original)[:, 1 : shells + 1]
+    numbers = np.arange(1, shells + 1, dtype=float).tolist()
+    series = [
+        Series(label=label, x=numbers, y=[float(v) or None for v in values])
+        for label, values in zip(("original", "decoded", "error"), power, strict=True)
+    ]
+    return Lines(
+        title=f"{name}: power spectrum", x=numbers, x_label="wavenumber (shell)",
+        y_label="power", series=series, log_x=True, log_y=True,
+        note="Planes of the last two dims, summed. Where the error meets the original, the "
+        "decoded field says nothing.",
+    )  # fmt: skip
+
+
+def _rate(name: str, shown: Shown) -> Points | None:
+    """Return PSNR over bits per value of our codec and the plain ones on a block of the field."""
+    if shown.bound is None or shown.original.dtype.itemsize < 4 or shown.original.ndim < 1:
+        return None
+    from scitoolkit.compression.compress import filled
+
+    block = middle_block(np.ascontiguousarray(shown.original))
+    block = np.ascontiguousarray(block, block.dtype.newbyteorder("="))
+    special = special_values(block, shown.missing, None)
+    if special is not None and special.all():
+        return None
+    field = filled(block, special)
+    if float(field.min()) == float(field.max()):
+        return None
+    tried = {"ours": codecs.get(OUR_CODEC)(), **plain_codecs()[0]}
+    series = []
+    for label, codec in tried.items():
+        found = [rate_and_psnr(codec, field, shown.bound * share) for share in SHARES]
+        known = [(rate, psnr) for rate, psnr in found if np.isfinite(psnr)]
+        if known:
+            rates, quality = zip(*known, strict=True)
+            series.append(Series(label=label if label == "ours" else label.upper(),
+                                 x=list(rates), y=list(quality)))  # fmt: skip
+    if np.isfinite(shown.psnr) and shown.bits:
+        series.append(Series(label="this file", x=[shown.bits], y=[shown.psnr]))
+    shape = " x ".join(map(str, field.shape))
+    return Points(
+        title=f"{name}: rate and distortion", x_label="bits per value", y_label="PSNR (dB)",
+        series=series, joined=[s.label for s in series if s.label != "this file"],
+        note=f"Codecs on the {shape} points in the middle, at bounds from {max(SHARES):g} to "
+        f"{min(SHARES):g} of the one that was kept; this file as a whole.",
+    )  # fmt: skip

@@ -12,6 +12,8 @@ import numpy as np
 WINDOW_SIGMA, WINDOW_RADIUS, LEVELS, STABILISER = 1.5, 5, 256, 1e-8
 SAMPLED_POINTS = 1 << 20
 Figure = float | None
+NAMES = ("dssim", "ks", "spectrum", "gradient", "extremes")
+"""Keys of `quality`."""
 
 
 def quality(original: np.ndarray, decoded: np.ndarray, masked: np.ndarray) -> dict[str, Figure]:
@@ -38,7 +40,7 @@ def quality(original: np.ndarray, decoded: np.ndarray, masked: np.ndarray) -> di
     """
     valid = ~masked
     if not valid.any():
-        return dict.fromkeys(("dssim", "ks", "spectrum", "gradient", "extremes"))
+        return dict.fromkeys(NAMES)
     x, y = original[valid], decoded[valid]
     extent = float(x.max()) - float(x.min())
     ends = max(abs(float(y.max()) - float(x.max())), abs(float(y.min()) - float(x.min())))
@@ -103,18 +105,38 @@ def _distance_of_distributions(x: np.ndarray, y: np.ndarray) -> float:
 def _change_of_spectrum(original: np.ndarray, decoded: np.ndarray) -> Figure:
     if original.ndim < 2 or min(original.shape[-2:]) < 8:
         return None
-    rows, columns = original.shape[-2:]
-    y, x = np.fft.fftfreq(rows)[:, None], np.fft.rfftfreq(columns)[None]
-    shells = min(rows, columns) // 2
-    shell = np.minimum((np.hypot(y, x) * 2 * shells).astype(int), 2 * shells)
-    power = np.zeros((2, 2 * shells + 1))
-    for planes in _planes(original, decoded):
-        for i, plane in enumerate(planes):
-            found = np.abs(np.fft.rfft2(plane.astype(np.float64))) ** 2
-            power[i] += np.bincount(shell.ravel(), found.ravel(), 2 * shells + 1)
+    power = shell_power(original, decoded)
+    shells = min(original.shape[-2:]) // 2
     before, after = power[:, 1 : shells // 2 + 1]
     seen = before > 0
     return float(np.abs(after[seen] / before[seen] - 1).max()) if seen.any() else None
+
+
+def shell_power(*arrays: np.ndarray) -> np.ndarray:
+    """Return the power spectra of arrays of one shape: planes of their last two dims, summed.
+
+    Args:
+        arrays: of at least two dims, without missing values.
+
+    Returns:
+        (arrays, shells): power of the wavenumbers within shells of equal width, of which n / 2 of
+        the shorter dim reach the highest wavenumber of that dim.
+
+    Example:
+        >>> wave = np.cos(2 * np.pi * 3 * np.arange(16) / 16) * np.ones((16, 1))
+        >>> int(shell_power(wave)[0].argmax())
+        3
+    """
+    rows, columns = arrays[0].shape[-2:]
+    y, x = np.fft.fftfreq(rows)[:, None], np.fft.rfftfreq(columns)[None]
+    shells = min(rows, columns) // 2
+    shell = np.minimum((np.hypot(y, x) * 2 * shells).astype(int), 2 * shells)
+    power = np.zeros((len(arrays), 2 * shells + 1))
+    for planes in _planes(*arrays):
+        for i, plane in enumerate(planes):
+            found = np.abs(np.fft.rfft2(plane.astype(np.float64))) ** 2
+            power[i] += np.bincount(shell.ravel(), found.ravel(), 2 * shells + 1)
+    return power
 
 
 def _error_of_gradients(original: np.ndarray, decoded: np.ndarray, masked: np.ndarray) -> Figure:

@@ -20,11 +20,12 @@ from xarray.backends.common import AbstractDataStore
 from xarray.core import indexing
 
 from scitoolkit.compression.compress import inspect_stream
-from scitoolkit.compression.files import HEADER
+from scitoolkit.compression.files import HEADER, refuse_folder
 from scitoolkit.compression.filtered import load_filter
 from scitoolkit.compression.regions import decompress_region
+from scitoolkit.compression.zarr_files import stored_arrays
 from scitoolkit.core.errors import DataError
-from scitoolkit.io.compressed import FILTERED, STREAM, is_stream
+from scitoolkit.io.compressed import FILTERED, STREAM, is_store, is_stream
 
 
 class StreamArray(BackendArray):
@@ -109,17 +110,18 @@ class CompressedEntrypoint(BackendEntrypoint):
         """Return the dataset; values are decoded when they are used.
 
         Args:
-            filename_or_obj: what `scitoolkit compress` wrote.
+            filename_or_obj: what `scitoolkit compress` wrote, a file or a Zarr store.
             drop_variables: names to leave out.
-            group: of the HDF5 file; the root unless given.
+            group: of the file or store; the root unless given.
             decoding: as for any engine, see `xarray.open_dataset`.
 
         Raises:
             DataError: no such file, or nothing in it was compressed by scitoolkit.
         """
         path = Path(filename_or_obj)
-        if not path.is_file():
-            raise DataError("no such file", where=str(path))
+        if is_store(path):
+            return _zarr_store(path, group, drop_variables=drop_variables, **decoding)
+        refuse_folder(path)
         if is_stream(path):
             return _one_array(path)
         with h5py.File(path) as file:
@@ -132,6 +134,17 @@ class CompressedEntrypoint(BackendEntrypoint):
         return StoreBackendEntrypoint().open_dataset(
             store, drop_variables=drop_variables, **decoding
         )
+
+
+def _zarr_store(path: Path, group: str | None, **decoding: Any) -> xr.Dataset:
+    """Open a Zarr store, which reads what our codec coded; streams would be bytes to it."""
+    marked = [(one.name, one.stream is not None) for one in stored_arrays(path)]
+    if not marked:
+        raise DataError("nothing in it was compressed by scitoolkit", where=str(path))
+    if streams := [name for name, stream in marked if stream]:
+        raise DataError(f"{streams[0]} is a stream in a Zarr store", where=str(path),
+                        fix=f"scitoolkit decompress {path} OUT.zarr")  # fmt: skip
+    return xr.open_dataset(path, engine="zarr", group=group, consolidated=False, **decoding)
 
 
 def _bytes_of(item: h5py.Dataset) -> np.ndarray:

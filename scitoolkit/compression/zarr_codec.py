@@ -27,19 +27,26 @@ class InterpolationSerializer(ArrayBytesCodec):
 
     Args:
         bound: largest |x - x'|, in the unit of the data.
+        fill: a value that is kept bit for bit; the fill value of the array unless given.
     """
 
     bound: float
+    fill: float | None = None
     is_fixed_size = False
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> InterpolationSerializer:
         """Return the codec of an array's metadata."""
-        return cls(float(data["configuration"]["bound"]))
+        given = data["configuration"]
+        if unknown := set(given) - {"bound", "fill"}:
+            raise ConfigError(f"{NAME} with {min(unknown)!r}", allowed="bound, fill")
+        fill = given.get("fill")
+        return cls(float(given["bound"]), None if fill is None else float(fill))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metadata of the codec."""
-        return {"name": NAME, "configuration": {"bound": self.bound}}
+        own = {} if self.fill is None else {"fill": self.fill}
+        return {"name": NAME, "configuration": {"bound": self.bound, **own}}
 
     def validate(self, *, shape: Any, dtype: Any, chunk_grid: Any) -> None:
         """Refuse other types than float32 and float64 before anything is written."""
@@ -70,5 +77,7 @@ class InterpolationSerializer(ArrayBytesCodec):
 
     def _layout(self, spec: ArraySpec) -> tuple[tuple[int, ...], np.dtype, np.ndarray]:
         dtype = spec.dtype.to_native_dtype().newbyteorder("<")
-        fill = None if spec.fill_value is None else float(np.asarray(spec.fill_value))
+        fill = self.fill
+        if fill is None and spec.fill_value is not None:
+            fill = float(np.asarray(spec.fill_value))
         return spec.shape, dtype, library.chunk_parameters(spec.shape, dtype, self.bound, fill)

@@ -223,8 +223,13 @@ class Exporter(Protocol):
 class Stepper(Protocol):
     """A job whose surrogates advance a state, so that the length of a prediction is a choice."""
 
-    def predict_steps(self, directory: Path, source: Path, output: Path, steps: int) -> None:
-        """Go `steps` steps beyond the last sample of a file; 0 maps every sample instead."""
+    def predict_steps(
+        self, directory: Path, source: Path, output: Path, steps: int | None, lead: int | None
+    ) -> None:
+        """Go `steps` steps of `lead` samples beyond the last sample of a file, each if given.
+
+        0 steps map every sample instead.
+        """
 
 
 @runtime_checkable

@@ -48,6 +48,8 @@ class TracedFunction:
         inputs, outputs: arrays in order.
         examples: typical inputs, one tensor (samples, *shape) an input; drawn from the box or from
             a normal distribution unless given.
+        held_out: inputs that the model was not fitted to, as `examples`, for the error of a
+            compression; drawn like examples unless given.
         name: suffix of the C function, "" for the only one.
     """
 
@@ -56,6 +58,7 @@ class TracedFunction:
     outputs: Sequence[ArraySpec]
     examples: Sequence[np.ndarray] = ()
     name: str = ""
+    held_out: Sequence[np.ndarray] = ()
 
 
 @runtime_checkable

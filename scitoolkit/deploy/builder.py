@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from scitoolkit.core.lazy import LazyModule
 from scitoolkit.deploy import loops
+from scitoolkit.deploy.bits.codes import Uniform
 from scitoolkit.deploy.values import (
     C_TYPES,
     Buffer,
@@ -57,6 +58,9 @@ class Builder:
         statements: (C text, buffers read or written), in order.
         tiles: kernels of products that the text calls: (dtype, rows, vectors).
         work: multiplications and additions of products, an estimate of the time of a call.
+        coded: codes of the matrices that are stored in few bits, by `matrix_key`.
+        bit_tiles: kernels of few-bit products that the text calls: (bits, rows, vectors).
+        used: keys of the coded matrices that the text multiplies by.
     """
 
     target: Target
@@ -64,6 +68,9 @@ class Builder:
     statements: list[tuple[str, set[Buffer]]] = field(default_factory=list)
     tiles: set[tuple[str, int, int]] = field(default_factory=set)
     work: int = 0
+    coded: Mapping[bytes, Uniform] = field(default_factory=dict)
+    bit_tiles: set[tuple[int, int, int]] = field(default_factory=set)
+    used: set[bytes] = field(default_factory=set)
     constants: dict[bytes, Buffer] = field(default_factory=dict)
     tables: dict[tuple[int, ...], str] = field(default_factory=dict)
     workspace: list[Buffer] = field(default_factory=list)

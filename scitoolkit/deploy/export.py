@@ -15,8 +15,11 @@ import torch
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.core.traced import TracedFunction
+from scitoolkit.deploy import interface
+from scitoolkit.deploy.bits.compress import compress
 from scitoolkit.deploy.builder import Target
 from scitoolkit.deploy.config import ExportConfig
+from scitoolkit.deploy.differences import Difference, differences
 from scitoolkit.deploy.library import CompiledSurrogate
 from scitoolkit.deploy.source import FLAGS, generate
 from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler
@@ -24,6 +27,11 @@ from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler
 SUFFIXES = (".c", ".so")
 SAMPLES = 3
 """Samples of the comparison: a block's rest is among them."""
+CALIBRATION = 256
+"""Samples drawn for rounding, and as many others for its error, where no data are given."""
+ACTIVATIONS = {8: 2e-3, 4: 5e-2, 2: 5e-2}
+"""Largest difference, relative to an output, that rounding a layer's inputs may cause, by bits of
+the weights: 16 bits of the inputs of a group of 128, otherwise 8 bits of a group of 32."""
 
 
 def export(
@@ -38,12 +46,15 @@ def export(
 
     Returns:
         `path`, `inputs` and `outputs` of the first function, `largest_difference` from the
-        modules, `functions`.
+        modules (in few bits: from modules of the same rounded weights), `functions`,
+        `weight_bytes`; in few bits also `compressed` and `dense` layers and `differences` from
+        float32 on held-out inputs.
 
     Raises:
         ConfigError: an operator that cannot be exported, by name.
         BackendError: no compiler.
-        NumericalError: what was written differs from the surrogate.
+        NumericalError: what was written differs from the surrogate, in few bits beyond
+            `max_error`.
 
     Example:
         >>> import tempfile
@@ -58,26 +69,69 @@ def export(
     """
     config = config or ExportConfig()
     path, name = Path(path), Path(path).stem
-    source = generate(name, functions, _target(config))
+    dense, small = functions, None
+    tolerance = config.tolerance
+    notes: dict[str, Any] = {}
+    if config.bits is not None:
+        small = compress(functions, [_calibration(f) for f in functions], config)
+        functions, tolerance = small.functions, max(tolerance, ACTIVATIONS[config.bits])
+    source = generate(name, functions, _target(config), small.coded if small else None)
+    header = source.header
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
         library = Path(scratch) / f"{name}.so"
         made = compile_source(find_compiler(), source.code, (*FLAGS, "-march=native", *WIDE))
         library.write_bytes(made)
         difference = _compare(functions, CompiledSurrogate(library))
-        if not difference <= config.tolerance:
+        if not difference <= tolerance:
             raise NumericalError(
                 f"the C code differs from the surrogate by {difference:.2g}", where=str(path),
-                allowed=f"tolerance={config.tolerance:g}",
+                allowed=f"tolerance={tolerance:g}",
             )  # fmt: skip
+        if small is not None:
+            found = differences(dense, CompiledSurrogate(library), [_held_out(f) for f in dense])
+            _refuse(found, config.max_error, path)
+            header = interface.with_notes(
+                header, [f"{config.bits} bits: {d.line()}" for d in found]
+            )
+            left = sorted(v for k, v in small.names.items() if k not in source.used)
+            notes = {
+                "compressed": sorted(v for k, v in small.names.items() if k in source.used),
+                "dense": [*small.dense, *left], "differences": [d.entry() for d in found],
+            }  # fmt: skip
     write_atomic(path, source.code if path.suffix == ".c" else made)
-    write_atomic(path.with_suffix(".h"), source.header)
+    write_atomic(path.with_suffix(".h"), header)
     write_atomic(path.with_suffix(".f90"), source.module)
     first = source.about["functions"][0]
     return {
         "path": str(path), "inputs": first["inputs"], "outputs": first["outputs"],
         "functions": source.about["functions"], "largest_difference": difference,
+        "weight_bytes": source.weight_bytes, **notes,
     }  # fmt: skip
+
+
+def _refuse(found: Sequence[Difference], most: float | None, path: Path) -> None:
+    worst = max(found, key=lambda d: d.relative)
+    if most is not None and not worst.relative <= most:
+        raise NumericalError(
+            worst.line(), where=str(path), allowed=f"max_error={most:g} of its range",
+            fix="more bits, a smaller group, or keep=[LAYER]",
+        )  # fmt: skip
+
+
+def _calibration(function: TracedFunction) -> list[np.ndarray]:
+    """Return the inputs that rounding is fitted to: all examples, or many from the box."""
+    own = [len(e) for e, s in zip(function.examples, function.inputs, strict=False) if not s.shared]
+    return examples(function, max(own, default=CALIBRATION), seed=1)
+
+
+def _held_out(function: TracedFunction) -> tuple[list[np.ndarray], str]:
+    """Return the inputs that a compression's error is told on, and where they are from."""
+    if function.held_out:
+        return [np.ascontiguousarray(a, np.float32) for a in function.held_out], "held-out data"
+    if function.examples:
+        return _calibration(function), "the model's own examples, not held out"
+    return examples(function, CALIBRATION, seed=2), "drawn at random inside the box"
 
 
 def _macros() -> dict[str, str]:

@@ -61,6 +61,18 @@ def header(
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "#endif", ""])
 
 
+def with_notes(text: str, notes: Sequence[str]) -> str:
+    """Return a header with comments after its first one.
+
+    Example:
+        >>> with_notes("/* model */", ["changed by at most 0.1"])
+        '/* model */\\n/* changed by at most 0.1 */'
+    """
+    first, _, rest = text.partition("*/")
+    lines = "".join(f"\n/* {note.replace('*/', '* /')} */" for note in notes)
+    return f"{first}*/{lines}{rest}"
+
+
 def prototype(name: str, function: TracedFunction) -> str:
     """Return the C prototype of a function."""
     arrays = [f"const float *{identifier(s)}" for s in function.inputs]

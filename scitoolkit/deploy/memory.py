@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from scitoolkit.deploy.builder import ALIGN, Builder
 from scitoolkit.deploy.values import Buffer
 
+BYTES = {"float32": 4, "int16": 2, "int8": 1}
+"""Bytes of an element where they are not 8."""
+
 
 def plan(builder: Builder) -> tuple[dict[Buffer, int], int]:
     """Return the byte offset of each workspace buffer in use, and the bytes of the block.
@@ -38,5 +41,5 @@ def _spans(statements: Sequence[tuple[str, set[Buffer]]]) -> dict[Buffer, tuple[
 
 
 def _bytes(buffer: Buffer) -> int:
-    size = buffer.size * (4 if buffer.dtype == "float32" else 8)
+    size = buffer.size * BYTES.get(buffer.dtype, 8)
     return -(-size // ALIGN) * ALIGN

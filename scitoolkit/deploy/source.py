@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ import torch
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import interface, memory, tiles, trace
+from scitoolkit.deploy.bits import tiles as bit_tiles
+from scitoolkit.deploy.bits.codes import Uniform
 from scitoolkit.deploy.builder import ALIGN, Builder, Target
 from scitoolkit.deploy.values import C_TYPES, Buffer, contiguous, numel
 from scitoolkit.ops.codegen.compile import read
@@ -22,6 +24,9 @@ BLOCK = 16
 """Samples that a function of few operations works on together, each weight read once for all."""
 SMALL = 2_000_000
 """Multiply-adds of a sample up to which samples are worked on in blocks."""
+READ_ONCE = 5
+"""Multiply-adds a stored number up to which a sample's time is that of reading few-bit weights, up
+to 4 in a byte, so that blocks pay at any size; both use the same weights."""
 FLAGS = ("-std=gnu11", "-O3", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno",
          "-fno-trapping-math", "-fno-semantic-interposition", "-fPIC", "-w")  # fmt: skip
 
@@ -42,6 +47,8 @@ class Source:
         about: what the library's `NAME_about` returns.
         checksum: of the weights and of the code.
         work: multiply-adds of a call of one sample.
+        weight_bytes: of all constants.
+        used: keys of the matrices that are multiplied by in few bits.
     """
 
     code: str
@@ -50,10 +57,23 @@ class Source:
     about: dict[str, Any]
     checksum: int
     work: int
+    weight_bytes: int
+    used: frozenset[bytes]
 
 
-def generate(name: str, functions: Sequence[TracedFunction], target: Target) -> Source:
+def generate(
+    name: str,
+    functions: Sequence[TracedFunction],
+    target: Target,
+    coded: Mapping[bytes, Uniform] | None = None,
+) -> Source:
     """Return the source of a surrogate.
+
+    Args:
+        name: of the C functions.
+        functions: of the surrogate.
+        target: processor.
+        coded: matrices that are stored in few bits, by `matrix_key`.
 
     Raises:
         ConfigError: an operator that cannot be exported, or a name that is no C identifier.
@@ -61,7 +81,7 @@ def generate(name: str, functions: Sequence[TracedFunction], target: Target) -> 
     if not name.isidentifier() or not name.isascii() or name in RESERVED:
         raise ConfigError(f"{name!r} is no name of a C function", allowed="letters, digits and _",
                           fix="-o model.c")  # fmt: skip
-    parts = [_function(name, f, target) for f in functions]
+    parts = [_function(name, f, target, coded or {}) for f in functions]
     blob, offsets = _weights([b for part in parts for b in part.builders])
     about: dict[str, Any] = {
         "abi": interface.ABI,
@@ -75,6 +95,7 @@ def generate(name: str, functions: Sequence[TracedFunction], target: Target) -> 
         for entries, label in b.tables.items()
     )
     kernels = sorted({t for part in parts for b in part.builders for t in b.tiles})
+    bit_kernels = sorted({t for part in parts for b in part.builders for t in b.bit_tiles})
     checksum = zlib.crc32(body.encode()) << 24 ^ zlib.adler32(blob)
     about["checksum"] = checksum
     code = "\n".join([
@@ -88,6 +109,8 @@ def generate(name: str, functions: Sequence[TracedFunction], target: Target) -> 
         '#error "the weights are little-endian"', "#endif",
         tiles.prelude(target), read(__file__, "functions.h"),
         *(tiles.tile_source(*kernel) for kernel in kernels),
+        *([read(bit_tiles.__file__, "dots.h")] if bit_kernels else []),
+        *(bit_tiles.tile_source(*kernel) for kernel in bit_kernels),
         f"#define STK_BYTES {len(blob)}",
         f"static const char stk_weights[] __attribute__((aligned({ALIGN}))) =\n{_literal(blob)};",
         *(f"#define {label} ((const {C_TYPES[str(dtype)]} *)(stk_weights + {offset}))"
@@ -98,7 +121,8 @@ def generate(name: str, functions: Sequence[TracedFunction], target: Target) -> 
     return Source(
         code, interface.header(name, functions, checksum, scratch),
         interface.module(name, functions, checksum, scratch), about, checksum,
-        max(part.builders[0].work for part in parts),
+        max(part.builders[0].work for part in parts), len(blob),
+        frozenset(key for part in parts for b in part.builders for key in b.used),
     )  # fmt: skip
 
 
@@ -109,14 +133,17 @@ class _Part:
     scratch: int
 
 
-def _function(name: str, function: TracedFunction, target: Target) -> _Part:
+def _function(
+    name: str, function: TracedFunction, target: Target, coded: Mapping[bytes, Uniform]
+) -> _Part:
     """Return the C of one function: for one sample, for a block where that pays, and the loop."""
     call = interface.symbol(name, function)
-    one = _lowered(function, target, 1, f"{call}_1")
+    one = _lowered(function, target, 1, f"{call}_1", coded)
     sizes, builders, texts, scratch = [1], [one], [], 0
-    if one.work <= SMALL:
+    stored = sum(b.size for b in one.constants.values()) if one.used else 0
+    if one.work <= max(SMALL, READ_ONCE * stored):
         sizes.append(BLOCK)
-        builders.append(_lowered(function, target, BLOCK, f"{call}_{BLOCK}"))
+        builders.append(_lowered(function, target, BLOCK, f"{call}_{BLOCK}", coded))
     for size, builder in zip(sizes, builders, strict=True):
         text, needed = _body(call, function, builder, size)
         texts.append(text)
@@ -125,8 +152,11 @@ def _function(name: str, function: TracedFunction, target: Target) -> _Part:
     return _Part("\n".join([*texts, _loop(name, function, sizes, scratch, one)]), builders, scratch)
 
 
-def _lowered(function: TracedFunction, target: Target, samples: int, prefix: str) -> Builder:
-    builder = Builder(target, f"{prefix}_")
+def _lowered(
+    function: TracedFunction, target: Target, samples: int, prefix: str,
+    coded: Mapping[bytes, Uniform],
+) -> Builder:  # fmt: skip
+    builder = Builder(target, f"{prefix}_", coded=coded)
     examples = [torch.zeros(_shape(spec, samples)) for spec in function.inputs]
     views = [
         contiguous(Buffer(f"in{k}", e.numel(), "float32", "input"), tuple(e.shape))

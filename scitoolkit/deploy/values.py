@@ -14,8 +14,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 Stride: TypeAlias = int | tuple[int, ...]
-C_TYPES = {"float32": "float", "float64": "double", "int64": "int64_t", "bool": "int64_t"}
-"""C type of each dtype that a program computes with."""
+C_TYPES = {"float32": "float", "float64": "double", "int64": "int64_t", "bool": "int64_t",
+           "int16": "int16_t", "int8": "int8_t"}  # fmt: skip
+"""C type of each dtype that a program computes with, or keeps few-bit products in."""
 
 
 @dataclass(eq=False)

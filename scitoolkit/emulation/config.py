@@ -23,6 +23,7 @@ from scitoolkit.emulation.models.config import AnyModel, UNetConfig
 from scitoolkit.emulation.models.padding import Padding
 from scitoolkit.emulation.spatial.strategy import EmulationTrainingConfig
 from scitoolkit.emulation.stream_config import StreamConfig, refuse_generator
+from scitoolkit.emulation.variables import LEAD
 from scitoolkit.io.campaign.split import CampaignSplit
 
 FEWEST_MEMBERS = 2
@@ -46,6 +47,8 @@ class DataConfig(Config):
         sample_dim: the dim that counts samples: time, or the member of an ensemble. `time` also
             accepts t, step and the like.
         lead: samples from input to output along `sample_dim`; 0 maps within one sample.
+        leads: leads that one emulator learns, `lead` among them, each given to it as the input
+            `lead`; rollouts take steps of `lead`.
         history: times at which the state is given: now, and one, two, ... leads before.
         grid: the space dims; those of the variables with most dims unless stated.
         dims: names of the dims of a plain HDF5 file, which has none.
@@ -73,6 +76,7 @@ class DataConfig(Config):
     outputs: list[str] = Field(min_length=1)
     sample_dim: str = "time"
     lead: NonNegativeInt = 1
+    leads: list[PositiveInt] = Field(default_factory=list)
     history: PositiveInt = 1
     grid: list[str] | None = None
     dims: list[str] | dict[str, list[str]] | None = None
@@ -118,6 +122,16 @@ class DataConfig(Config):
             raise ValueError(f"parameters names one twice: {self.parameters}")
         if self.history > 1 and (self.lead == 0 or not set(self.inputs) & set(self.outputs)):
             raise ValueError("history needs lead >= 1 and an output that is also an input")
+        if self.leads:
+            if len(set(self.leads)) < max(len(self.leads), 2) or self.lead not in self.leads:
+                raise ValueError(
+                    f"leads {self.leads} must be two or more, each once, and lead {self.lead} one "
+                    "of them"
+                )
+            if self.history > 1:
+                raise ValueError("leads needs history: 1, whose times are one lead apart")
+            if taken := {LEAD} & {*self.inputs, *self.outputs, *self.parameters}:
+                raise ValueError(f"with leads, {taken.pop()!r} names the lead and no variable")
         if self.lead == 0 and (both := set(self.inputs) & set(self.outputs)):
             raise ValueError(f"with lead 0 no variable is both input and output: {sorted(both)}")
         return self
@@ -233,6 +247,9 @@ class EmulationConfig(SeededConfig):
             samples.
         boundary: {dim: circular | zeros | edge}; `zeros` for a wall, and unless stated.
         coordinates: dims whose position, and spacing where it varies, the network is told.
+        conditioning: how inputs that have no grid dim and that no step changes (parameters,
+            forcings) reach the network: as `channels` of one value in all cells, or by `film`,
+            which scales and shifts the channels of every block.
         residual: learn the change where an output is also an input.
         transport: {dim: cells} that a flow carries a field at most in one step; the network then
             returns displacements beside corrections. For fields that move.
@@ -258,6 +275,7 @@ class EmulationConfig(SeededConfig):
     boundary: dict[str, Padding] = Field(default_factory=dict)
     coordinates: list[str] = Field(default_factory=list)
     symmetries: SymmetryConfig = SymmetryConfig()
+    conditioning: Literal["channels", "film"] = "channels"
     residual: bool = True
     transport: dict[str, PositiveInt] | None = None
     model: AnyModel = UNetConfig()
@@ -332,6 +350,8 @@ class EmulationConfig(SeededConfig):
             return problems
         if self.repeats != 1:
             problems.append("repeats is not used with a stream: data.stream.repeats")
+        if data.stream.mode == "active" and data.leads:
+            problems.append("stream.mode active compares one step, and data.leads has several")
         members = 1 if self.uncertainty is None else self.uncertainty.members
         if data.stream.mode == "active" and members < FEWEST_MEMBERS:
             problems.append(

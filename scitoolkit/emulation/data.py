@@ -86,9 +86,10 @@ class Data:
         Args:
             sample: at least `lead` times the largest age from the start of its simulation.
             layout: the emulator's.
-            lead: samples between two ages.
+            lead: samples between two ages, and the lead that an emulator of several is told.
         """
         found = self.frame(sample)
+        found |= {v.name: np.array(lead, np.float32) for v in layout.inputs if not v.stored}
         for age in sorted({v.age for v in layout.earlier}):
             before = self.frame(sample - age * lead)
             found |= {v.name: before[v.earlier_of] for v in layout.earlier if v.age == age}
@@ -160,7 +161,7 @@ def open_data(
     layout = read_layout(
         dataset, inputs, outputs, config.sample_dim, grid=config.grid, lead=config.lead,
         where=where,
-    ).with_history(config.history)  # fmt: skip
+    ).with_history(config.history).with_leads(config.leads)  # fmt: skip
     if campaign.mask is not None:
         valid = campaign.mask.along(tuple(layout.grid))
         assert valid is not None  # `with_mask` took the same grid

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.seeds import derive_seed
 from scitoolkit.emulation.checks import check_dims, check_guards, check_mask
 from scitoolkit.emulation.guards.axes import Grid
 from scitoolkit.emulation.models.config import FieldModelConfig
 from scitoolkit.emulation.models.padding import AnyPadding
 from scitoolkit.emulation.normalized_network import (
+    CONDITION_WIDTH,
     NormalizedNetwork,
     Statistics,
     channels_in,
@@ -134,15 +136,16 @@ def build(config: EmulationConfig, layout: Layout) -> Emulator:
     late = [*(config.diagnostic.outputs if config.diagnostic else []), *determined]
     now = tuple(v for v in layout.outputs if v.name not in late)
     advance = replace(layout, outputs=now)
+    conditions = conditions_of(config, layout)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.seed, 0))
-        first = network_of(config, advance, config.model, config.transport)
+        first = network_of(config, advance, config.model, config.transport, conditions=conditions)
         if config.diagnostic is None:
             return Emulator(layout, first, None, guards, determined)
         rest = tuple(v for v in layout.inputs if v.name not in layout.recurrent)
         diagnosed = tuple(v for v in layout.outputs if v.name in config.diagnostic.outputs)
         diagnose = replace(layout, inputs=(*now, *rest), outputs=diagnosed)
-        second = network_of(config, diagnose, config.diagnostic.model, None)
+        second = network_of(config, diagnose, config.diagnostic.model, None, conditions=conditions)
         return Emulator(layout, first, second, guards, determined)
 
 
@@ -152,10 +155,44 @@ def grid_of(config: EmulationConfig, layout: Layout) -> Grid:
     return Grid(layout.grid, layout.coordinates, periodic, layout.weights())
 
 
+def conditions_of(config: EmulationConfig, layout: Layout) -> tuple[str, ...]:
+    """Return the inputs that condition the networks by scaling and shifting their channels.
+
+    Parameters and whatever else has no grid dim and no step changes.
+
+    Raises:
+        ConfigError: there are none, nothing else is left, or a model that cannot be conditioned.
+    """
+    if config.conditioning == "channels":
+        return ()
+    found = [v.name for v in layout.inputs if not v.is_field and v.name not in layout.recurrent]
+    if not found:
+        raise ConfigError(
+            "conditioning film, and every input is a field or changes in a step",
+            where="conditioning", allowed="film with data.parameters, data.leads or a forcing "
+            "without grid dims", fix="conditioning=channels",
+        )  # fmt: skip
+    if len(found) == len(layout.inputs) and not layout.grid:
+        raise ConfigError(
+            f"conditioning film leaves nothing that {', '.join(found)} could condition",
+            where="conditioning", fix="conditioning=channels",
+        )  # fmt: skip
+    models = {"model": config.model}
+    if config.diagnostic is not None:
+        models["diagnostic.model"] = config.diagnostic.model
+    for key, model in models.items():
+        if not model.conditioned:
+            raise ConfigError(
+                f"{key} {model.name} takes no condition", where="conditioning",
+                fix="conditioning=channels, or `conditioned = True` in the model's section",
+            )  # fmt: skip
+    return tuple(found)
+
+
 def network_of(
     config: EmulationConfig, layout: Layout, model: FieldModelConfig,
     carried: dict[str, int] | None, *, padding: Sequence[AnyPadding] | None = None,
-    local: Layout | None = None,
+    local: Layout | None = None, conditions: Sequence[str] = (),
 ) -> NormalizedNetwork:  # fmt: skip
     """Return an untrained network between the variables of a layout.
 
@@ -166,12 +203,17 @@ def network_of(
         carried: {dim: cells} of the transport, None for none.
         padding: one entry per grid dim; that of `config.boundary` unless given.
         local: the layout of the slab that a process holds.
+        conditions: names of inputs that scale and shift channels.
     """
     if padding is None:
         padding = [config.boundary.get(dim, "zeros") for dim in layout.grid]
     outputs = channels_out(layout, residual=config.residual, transports=carried is not None)
-    network = model.build(channels_in(layout, config.coordinates), outputs, padding)
+    channels = channels_in(layout, config.coordinates, conditions)
+    if conditions:
+        network = model.build(channels, outputs, padding, CONDITION_WIDTH)
+    else:
+        network = model.build(channels, outputs, padding)
     return NormalizedNetwork(
         local or layout, network, coordinates=config.coordinates, residual=config.residual,
-        carried=carried, padding=padding,
+        carried=carried, padding=padding, conditions=conditions,
     )  # fmt: skip

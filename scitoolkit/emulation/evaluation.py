@@ -15,6 +15,7 @@ from scitoolkit.emulation.data import Data
 from scitoolkit.emulation.ensemble import AnyEmulator
 from scitoolkit.emulation.intervals import Intervals, IntervalScores, roll_on_data, score
 from scitoolkit.emulation.metrics import spectrum, squared_error
+from scitoolkit.emulation.motion import Motion
 from scitoolkit.emulation.rollout import (
     Frames,
     jitter_of,
@@ -27,6 +28,7 @@ from scitoolkit.emulation.variables import Layout
 
 OWN, PERSISTENCE, LINEAR = "emulator", "persistence", "linear extrapolation"
 MATCHED = "emulator, where linear extrapolation has a frame before it"
+REPEATED = "emulator, in steps of data.lead"
 MAX_STARTS, MAX_STEPS, SPECTRA = 16, 64, 8
 
 
@@ -45,6 +47,8 @@ class Evaluation:
 
     Attributes:
         interval_scores: {output: scores of the intervals}, None without intervals.
+        by_lead: {lead: {forecast: {output: RMSE}}}, of an emulator of several leads.
+        motion: the first rollout of the field that changes most in a step; None without one.
         one_step: {forecast: {output: RMSE after one step}}.
         plain, plain_rollouts: the same as `one_step` and `rollouts` with all cells counted alike,
             for grids that are not even.
@@ -90,12 +94,16 @@ class Evaluation:
         )
         self.frames: dict[int, dict[str, Frames]] = {}
         self.one_step, self.plain, self.deviation = self._one_step()
+        self.motion: Motion | None = None
         self.plain_rollouts: dict[str, dict[str, list[float | None]]] = {}
         self.rollouts, self.starts = self._rollouts() if self.has_rollout else ({}, 0)
         self.interval_scores: dict[str, IntervalScores] | None = None
         if intervals is not None:
             pairs = roll_on_data(emulator, data, blocks, config)
             self.interval_scores = score(intervals, pairs)
+        self.by_lead: dict[int, dict[str, dict[str, float]]] = {
+            lead: self._at_lead(lead) for lead in self.layout.leads
+        }
         self.truth_climate: Climate = self._climate()
         self.long: LongRollout | None = self._long_rollout() if self.goes_on else None
 
@@ -109,6 +117,7 @@ class Evaluation:
         """Whether a rollout can go past the data: its other inputs are constant in time."""
         steps = self.config.rollout.long
         known = {*self.layout.recurrent, *self.data.constant}
+        known |= {v.name for v in self.layout.inputs if not v.stored}
         return self.has_rollout and steps > 0 and known >= {v.name for v in self.layout.inputs}
 
     def _climate(self) -> Climate:
@@ -173,11 +182,41 @@ class Evaluation:
         length = min(self.config.rollout.evaluate or longest, longest, MAX_STEPS)
         possible = [(b, s) for b in self.blocks for s in b[: len(b) - self.lead]]
         chosen = np.unique(np.linspace(0, len(possible) - 1, MAX_STARTS).astype(int))
+        first = self.blocks[0]
+        fields = [v.name for v in self.layout.outputs if v.is_field]
+        shown = min(length, (len(first) - 1) // self.lead)
+        if fields and shown > 1:
+            self.motion = Motion(self.layout, max(fields, key=self._activity), shown)
         errors, plain = _Errors(), _Errors()
         for block, start in (possible[i] for i in chosen):
             self._one_rollout(errors, plain, block, start, length)
         self.plain_rollouts = self._series(plain, length)
         return self._series(errors, length), len(chosen)
+
+    def _at_lead(self, lead: int) -> dict[str, dict[str, float]]:
+        """Return the errors of a step of one lead, and of as many steps as it takes otherwise."""
+        errors, usual = _Errors(), self.lead
+        starts = [s for b in self.blocks for s in b[: max(len(b) - lead, 0)]]
+        if not starts:
+            return {}
+        chosen = np.unique(np.linspace(0, len(starts) - 1, MAX_STARTS).astype(int))
+        for start in (starts[i] for i in chosen):
+            now, truth = self.frame(start), self.frame(start + lead)
+            own = step_once(self.emulator, self.data.inputs(start, self.layout, lead))
+            forecasts: dict[str, Frames] = {OWN: own, PERSISTENCE: now}
+            if self.layout.state and lead > usual and lead % usual == 0:
+                *_, last = rollout(
+                    self.emulator, self.inputs(start), lead // usual,
+                    jitter=jitter_of(self.config, self.layout),
+                    forcing=self.data.forcing(start, usual),
+                )  # fmt: skip
+                forecasts[REPEATED] = last
+            for forecast, frames in forecasts.items():
+                for name in self.outputs:
+                    weights = self.weights[name]
+                    squared = squared_error(truth[name], frames[name], weights)
+                    errors.add(forecast, name, 0, squared)
+        return errors.first()
 
     def _series(self, errors: _Errors, length: int) -> dict[str, dict[str, list[float | None]]]:
         return {
@@ -216,6 +255,12 @@ class Evaluation:
                 self._keep_spectra(f"rollout step {step}", truth, forecast)
             if is_first and step in keep:
                 self._show(step, truth, forecast)
+            if is_first and self.motion is not None:
+                self.motion.add(step, truth, forecast)
+
+    def _activity(self, name: str) -> float:
+        """Return how much of its standard deviation an output changes in a step."""
+        return self.one_step[PERSISTENCE][name] / (self.deviation[name] or np.inf)
 
     def _show(self, step: int, truth: Frames, forecast: Frames) -> None:
         blank = self.layout.blank

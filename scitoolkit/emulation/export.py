@@ -79,7 +79,8 @@ def describe(emulator: Emulator, batch: int = 1) -> dict[str, Any]:
     return {
         "inputs": [entry(v) for v in layout.inputs],
         "outputs": [entry(v) for v in layout.outputs],
-        "step": layout.step,
+        "step": None if layout.leads else layout.step,
+        **({"leads": list(layout.leads)} if layout.leads else {}),
         **({} if layout.valid is None else {"valid_cells": int(layout.valid.sum())}),
     }
 

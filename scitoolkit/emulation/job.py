@@ -27,11 +27,13 @@ class EmulationJob(PipelineJob, TrainingJob):
 
         return [*super().validate(config), *pipeline.validate(config)]
 
-    def predict_steps(self, directory: Path, source: Path, output: Path, steps: int) -> None:
+    def predict_steps(
+        self, directory: Path, source: Path, output: Path, steps: int | None, lead: int | None
+    ) -> None:
         """Go `steps` steps beyond the last sample of a file; 0 maps every sample instead."""
         from scitoolkit.emulation import pipeline
 
-        pipeline.predict(directory, source, output, steps)
+        pipeline.predict(directory, source, output, steps, lead)
 
     def export(self, directory: Path, output: Path, options: ExportOptions) -> Mapping[str, Any]:
         """Write a compiled `.pt2`, or `.onnx`, and compare it with the emulator."""

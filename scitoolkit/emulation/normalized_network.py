@@ -16,10 +16,13 @@ from torch import Tensor, nn
 from scitoolkit.emulation.models.padding import AnyPadding as Padding
 from scitoolkit.emulation.models.padding import SharedDim
 from scitoolkit.emulation.models.transport import transport
-from scitoolkit.emulation.variables import Layout, Variable, cell_widths
+from scitoolkit.emulation.variables import Layout, cell_widths
 
 VECTOR_CHANNELS = 32
 """Vector inputs longer than this are projected to so many channels."""
+
+CONDITION_WIDTH = 64
+"""Values of the condition that `Film` layers see, made of the inputs that condition a network."""
 
 MEASURED = ("mean", "scale", "out_mean", "out_scale")
 """Buffers of what normalises; the others follow from the grid."""
@@ -46,12 +49,15 @@ class NormalizedNetwork(nn.Module):
 
     Args:
         layout: variables and grid.
-        network: made for `channels_in(layout)` and `channels_out(layout)` channels.
+        network: made for `channels_in(layout)` and `channels_out(layout)` channels, and for
+            CONDITION_WIDTH values of a condition where there are `conditions`.
         coordinates: grid dims whose position the networks are told.
         residual: whether an output that is also an input is learned as a change of it.
         carried: {dim: cells} that a field may be carried in a step, for outputs that are also
             inputs; the networks then return displacements too. None for no transport.
         padding: one entry per grid dim, for the transport.
+        conditions: names of vector inputs that scale and shift channels of the network (`Film`);
+            the other vector inputs are channels of one value each.
 
     Buffers `mean`, `scale` (one value per input channel) and `out_mean`, `out_scale` (one per
     output channel) are set by `set_statistics`, from the training part alone.
@@ -75,6 +81,7 @@ class NormalizedNetwork(nn.Module):
         residual: bool = True,
         carried: Mapping[str, int] | None = None,
         padding: Sequence[Padding] = (),
+        conditions: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.layout: Layout = layout
@@ -82,10 +89,14 @@ class NormalizedNetwork(nn.Module):
         self.network = network
         self.space: int = len(layout.grid)
         self.fields_in: list[int] = [i for i, v in enumerate(layout.inputs) if v.is_field]
-        self.vectors_in: list[int] = [i for i, v in enumerate(layout.inputs) if not v.is_field]
+        self.conditions: tuple[str, ...] = tuple(conditions)
+        names = [v.name for v in layout.inputs]
+        self.conditions_in: list[int] = [names.index(name) for name in conditions]
+        self.vectors_in: list[int] = [
+            i for i, v in enumerate(layout.inputs) if not v.is_field and v.name not in conditions
+        ]
         self.fields_out: list[int] = [i for i, v in enumerate(layout.outputs) if v.is_field]
         self.vectors_out: list[int] = [i for i, v in enumerate(layout.outputs) if not v.is_field]
-        names = [v.name for v in layout.inputs]
         self.source: list[int] = [
             names.index(v.name) if residual and v.name in names else -1 for v in layout.outputs
         ]
@@ -107,6 +118,8 @@ class NormalizedNetwork(nn.Module):
         self.embed = (
             nn.Linear(length, VECTOR_CHANNELS) if length > VECTOR_CHANNELS else nn.Identity()
         )
+        values = sum(layout.inputs[i].size for i in self.conditions_in)
+        self.condition: nn.Module | None = _condition_network(values) if values else None
         vector = sum(layout.outputs[i].size for i in self.vectors_out)
         self.pool: nn.Linear | None = (
             nn.Linear(2 * POOL_CHANNELS, vector) if vector and self.space else None
@@ -130,7 +143,10 @@ class NormalizedNetwork(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs (B, *dims) of the layout, in their units, from its inputs."""
         x = self._channels_in(inputs)
-        return self._outputs(inputs, self.network(x))
+        if self.condition is None:
+            return self._outputs(inputs, self.network(x))
+        condition = self.condition(self._normalized_vectors(inputs, self.conditions_in))
+        return self._outputs(inputs, self.network(x, condition))
 
     def hide(self, fields: Tensor) -> Tensor:
         """Return fields, (..., *grid), that are 0 outside of the mask."""
@@ -143,14 +159,11 @@ class NormalizedNetwork(nn.Module):
         parts: list[Tensor] = []
         if self.fields_in:
             fields = torch.stack([inputs[i] for i in self.fields_in], 1)
-            mean, scale = (self._select(t, True, self.layout.inputs).view(1, *shape[1:])
+            mean, scale = (self._select(t, self.fields_in).view(1, *shape[1:])
                            for t in (self.mean, self.scale))  # fmt: skip
             parts.append(self.hide((fields - mean) / scale))
         if self.vectors_in:
-            flat = torch.cat([inputs[i].reshape(batch, -1) for i in self.vectors_in], 1)
-            mean, scale = (self._select(t, False, self.layout.inputs)
-                           for t in (self.mean, self.scale))  # fmt: skip
-            channels = self.embed((flat - mean) / scale)
+            channels = self.embed(self._normalized_vectors(inputs, self.vectors_in))
             grid = tuple(self.layout.grid.values())
             parts.append(channels.reshape(batch, -1, *shape[2:]).expand(-1, -1, *grid))
         if self.position.shape[0]:
@@ -203,11 +216,23 @@ class NormalizedNetwork(nn.Module):
         mean, square = means.chunk(2, 1)
         return torch.cat([mean, square.add(1e-12).sqrt()], 1)
 
-    @staticmethod
-    def _select(values: Tensor, fields: bool, variables: Sequence[Variable]) -> Tensor:
-        """Return the entries of the fields, or of the vectors."""
-        parts = values.split([v.size for v in variables])
-        return torch.cat([p for p, v in zip(parts, variables, strict=True) if v.is_field == fields])
+    def _normalized_vectors(self, inputs: Sequence[Tensor], which: Sequence[int]) -> Tensor:
+        """Return (B, values) of some vector inputs."""
+        flat = torch.cat([inputs[i].reshape(inputs[i].shape[0], -1) for i in which], 1)
+        return (flat - self._select(self.mean, which)) / self._select(self.scale, which)
+
+    def _select(self, values: Tensor, which: Sequence[int]) -> Tensor:
+        """Return the entries of some inputs."""
+        parts = values.split([v.size for v in self.layout.inputs])
+        return torch.cat([parts[i] for i in which])
+
+
+def _condition_network(values: int) -> nn.Sequential:
+    """Return what makes a condition of the normalised inputs that are one."""
+    return nn.Sequential(
+        nn.Linear(values, CONDITION_WIDTH), nn.GELU(approximate="tanh"),
+        nn.Linear(CONDITION_WIDTH, CONDITION_WIDTH), nn.GELU(approximate="tanh"),
+    )  # fmt: skip
 
 
 def channels_out(layout: Layout, *, residual: bool, transports: bool) -> int:
@@ -219,10 +244,10 @@ def channels_out(layout: Layout, *, residual: bool, transports: bool) -> int:
     return len(fields) + moved * len(layout.grid) + pooled
 
 
-def channels_in(layout: Layout, coordinates: Sequence[str]) -> int:
-    """Return the channels that the network is given."""
+def channels_in(layout: Layout, coordinates: Sequence[str], conditions: Sequence[str] = ()) -> int:
+    """Return the channels that the network is given, those of `conditions` left out."""
     fields = sum(1 for v in layout.inputs if v.is_field)
-    vectors = sum(v.size for v in layout.inputs if not v.is_field)
+    vectors = sum(v.size for v in layout.inputs if not v.is_field and v.name not in conditions)
     return fields + min(vectors, VECTOR_CHANNELS) + position_channels(layout, coordinates).shape[0]
 
 

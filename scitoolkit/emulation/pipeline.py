@@ -35,10 +35,11 @@ from scitoolkit.emulation.invariants import (
     training_part,
     unread_walls,
 )
+from scitoolkit.emulation.leads import offsets_of
 from scitoolkit.emulation.loading import make_loader
 from scitoolkit.emulation.prediction import predict_file
 from scitoolkit.emulation.spatial.slab_training import Slab
-from scitoolkit.emulation.statistics import Found, find_statistics
+from scitoolkit.emulation.statistics import Found, find_leads, find_statistics
 from scitoolkit.emulation.streaming import drawn_ranges, make_files, stream_loader, with_files
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
@@ -196,13 +197,15 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     return results
 
 
-def predict(directory: Path, source: Path, output: Path, steps: int | None = None) -> None:
+def predict(
+    directory: Path, source: Path, output: Path, steps: int | None = None, lead: int | None = None
+) -> None:
     """Apply the emulator to every sample of a file, or roll it out from the last one."""
     model = ModelFolder(directory)
     config = model.config(EmulationConfig)
     emulator = surrogate.load(model.path, config)
     intervals = None if config.uncertainty is None else Intervals.load(model.path)
-    predict_file(emulator, config, source, output, steps, intervals)
+    predict_file(emulator, config, source, output, steps, intervals, lead)
 
 
 def export(directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
@@ -254,7 +257,7 @@ def _prepare(
     directory: Path | None,
 ) -> Prepared:  # fmt: skip
     lead, rollout = config.data.lead, config.rollout
-    reach = lead * (rollout.pushforward + rollout.steps)
+    reach = rollout.pushforward + rollout.steps
     index = data.campaign.index
     parts = training_part(config, data)
     require_no_leak(data.campaign, parts)
@@ -275,6 +278,7 @@ def _prepare(
         )  # fmt: skip
     statistics = find_statistics(data, parts["train"], config, cache=cache, sample=sample)
     emulator.set_statistics(statistics.statistics)
+    leads = find_leads(data, parts["train"], config, cache=cache, sample=sample)
     weights = torch.from_numpy(cell_weights(data.layout.weights(), config.wall_weight))
     modelled, box = emulator, None
     if config.training.divides_fields and world_size() > 1:
@@ -283,7 +287,7 @@ def _prepare(
         modelled = Ensemble(parts_of) if isinstance(emulator, Ensemble) else parts_of[0]
         weights, box = slab.on_grid(weights), {slab.dim: slab.cells}
     tasks = [
-        EmulationTask(member, rollout, Symmetries(config.symmetries, member.layout), weights)
+        EmulationTask(member, rollout, Symmetries(config.symmetries, member.layout), weights, leads)
         for member in members_of(modelled)
     ]
     task = EnsembleTask(modelled, tasks) if isinstance(modelled, Ensemble) else tasks[0]
@@ -292,8 +296,7 @@ def _prepare(
         if not len(parts[name]):
             continue
         steps = rollout.validation if name == "validation" else None
-        longest = lead * steps if steps else reach
-        offsets = [*range(0, longest + 1, max(lead, 1))] if lead else [0]
+        offsets = offsets_of(config.data.leads or [lead], steps or reach)
         before = config.data.samples_before
         starts = index.starts(parts[name], before + offsets[-1] + 1) + before
         if not len(starts):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.errors import DataError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
 from scitoolkit.emulation.data import Data, open_data
@@ -30,6 +30,7 @@ def predict_file(
     output: Path,
     steps: int | None = None,
     intervals: Intervals | None = None,
+    lead: int | None = None,
 ) -> Path:
     """Apply the emulator to a file.
 
@@ -43,11 +44,15 @@ def predict_file(
         output: the file to write.
         steps: instead of `rollout.predict`.
         intervals: written as NAME_low and NAME_high; NaN after the steps that are calibrated.
+        lead: samples of a step, of an emulator that learned several leads; `data.lead` unless
+            given.
 
     Raises:
+        ConfigError: a lead that the emulator did not learn.
         DataError: the file is not on the emulator's grid, or the output cannot be written.
         NumericalError: the rollout is not finite.
     """
+    lead = _checked_lead(emulator.layout, config, lead, intervals)
     data = open_data(_inputs_only(config), source, like=_inputs_layout(emulator))
     if len(data.blocks) > 1:
         raise DataError(
@@ -65,11 +70,11 @@ def predict_file(
     try:
         emulator = on_grid(emulator, config, data.layout, data.where)
         if rolled:
-            samples = _rolled(emulator, config, data, steps, intervals)
-            times = _future(data, steps, config.data.lead)
+            samples = _rolled(emulator, config, data, steps, intervals, lead)
+            times = _future(data, steps, lead)
         else:
-            samples = _mapped(emulator, data, config.data)
-            times = _valid(data, config.data.lead)[config.data.samples_before :]
+            samples = _mapped(emulator, data, config.data, lead)
+            times = _valid(data, lead)[config.data.samples_before :]
         variables = {
             v.name: StreamedVariable(
                 v.dims, v.shape,
@@ -85,6 +90,33 @@ def predict_file(
                              emulator.layout.sample_dim, output)  # fmt: skip
     finally:
         data.dataset.close()
+
+
+def _checked_lead(
+    layout: Layout, config: EmulationConfig, lead: int | None, intervals: Intervals | None
+) -> int:
+    """Return the lead of a prediction: that of the configuration unless one is wanted."""
+    usual = config.data.lead
+    if lead is None or lead == usual:
+        return usual
+    if not layout.leads:
+        raise ConfigError(
+            f"a lead of {lead} samples", where="predict --lead", allowed=str(usual),
+            fix="train with data.leads=[...] for an emulator of several leads",
+        )  # fmt: skip
+    low, high = min(layout.leads), max(layout.leads)
+    if not low <= lead <= high:
+        raise ConfigError(
+            f"a lead of {lead} samples", where="predict --lead", allowed=f"{low} to {high}",
+        )  # fmt: skip
+    if intervals is not None:
+        raise ConfigError(
+            f"intervals are calibrated in steps of {usual} samples, not of {lead}",
+            where="predict --lead", fix=f"--lead {usual}",
+        )  # fmt: skip
+    if lead not in layout.leads:
+        log.warning("the emulator learned leads %s: %d is interpolated", list(layout.leads), lead)
+    return lead
 
 
 def _bounds_of(
@@ -113,9 +145,9 @@ def _inputs_layout(emulator: AnyEmulator) -> Layout:
 
 def _rolled(
     emulator: AnyEmulator, config: EmulationConfig, data: Data, steps: int,
-    intervals: Intervals | None,
+    intervals: Intervals | None, lead: int,
 ) -> Iterator[Frames]:  # fmt: skip
-    first = data.inputs(data.num_samples - 1, emulator.layout, config.data.lead)
+    first = data.inputs(data.num_samples - 1, emulator.layout, lead)
     if intervals is None:
         yield from rollout(emulator, first, steps, jitter=jitter_of(config, emulator.layout))
         return
@@ -136,9 +168,9 @@ def _rolled(
         yield out
 
 
-def _mapped(emulator: AnyEmulator, data: Data, config: DataConfig) -> Iterator[Frames]:
+def _mapped(emulator: AnyEmulator, data: Data, config: DataConfig, lead: int) -> Iterator[Frames]:
     for i in range(config.samples_before, data.num_samples):
-        yield step_once(emulator, data.inputs(i, emulator.layout, config.lead))
+        yield step_once(emulator, data.inputs(i, emulator.layout, lead))
 
 
 def _future(data: Data, steps: int, lead: int) -> np.ndarray:

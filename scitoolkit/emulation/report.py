@@ -20,8 +20,9 @@ from scitoolkit.core.results import (
     number,
 )
 from scitoolkit.emulation.climate import LongRollout, spectrum_factor
-from scitoolkit.emulation.evaluation import LINEAR, OWN, PERSISTENCE, Evaluation
+from scitoolkit.emulation.evaluation import LINEAR, OWN, PERSISTENCE, REPEATED, Evaluation
 from scitoolkit.emulation.intervals import IntervalScores
+from scitoolkit.emulation.motion import middle_plane
 from scitoolkit.emulation.variables import Variable
 
 MAX_FIGURES = 6
@@ -32,12 +33,16 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
     tables = [_one_step(found)]
     if found.has_rollout:
         tables += [_horizons(found), _rollout_table(found)]
+    if found.by_lead:
+        tables.append(_lead_table(found))
     if found.interval_scores is not None:
         tables.append(_interval_table(found, found.interval_scores))
     if found.long is not None:
         tables.append(_climate_table(found, found.long))
     fields = _fields(found)
     figures: list[Figure] = []
+    if found.motion is not None:
+        figures.append(found.motion.figure())
     for variable in found.layout.outputs[:MAX_FIGURES]:
         if found.has_rollout:
             figures.append(_rollout_lines(found, variable))
@@ -45,6 +50,9 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
         if variable.name in found.spectra:
             figures.append(_spectrum_lines(found, variable))
     figures += _maps(found, fields) if fields is not None else _profiles(found)
+    if found.motion is not None:
+        moving = found.motion.dataset()
+        fields = moving if fields is None else fields.merge(moving)
     scores = metrics(found)
     return Results(
         title=f"{workflow}: {', '.join(found.outputs)} from "
@@ -80,6 +88,11 @@ def metrics(found: Evaluation) -> dict[str, float | int | str | None]:
                 scores[f"linear_over_persistence_{name}"] = number(ratio)
     if found.has_rollout:
         _rollout_scores(found, scores)
+    for lead, errors in found.by_lead.items():
+        for key, rival in (("persistence", PERSISTENCE), ("repeated_steps", REPEATED)):
+            if rival in errors:
+                ratios = found.ratio(errors, rival)
+                scores |= {f"lead{lead}_over_{key}_{n}": number(r) for n, r in ratios.items()}
     if found.interval_scores is not None:
         scores |= _interval_scores(found.interval_scores)
     if found.long is not None:
@@ -115,6 +128,23 @@ def _interval_table(found: Evaluation, scores: Mapping[str, IntervalScores]) -> 
                  "spread / error"],
         rows=rows,
     )  # fmt: skip
+
+
+def _lead_table(found: Evaluation) -> Table:
+    rows: list[list[Any]] = []
+    for lead, errors in found.by_lead.items():
+        for forecast in (OWN, REPEATED, PERSISTENCE):
+            if forecast in errors:
+                values = (number(errors[forecast][n]) for n in found.outputs)
+                rows.append([f"{lead}, {forecast}", *values])
+    left = [str(lead) for lead, errors in found.by_lead.items() if not errors]
+    return Table(
+        title="RMSE by lead",
+        columns=["lead, forecast", *map(_named, found.layout.outputs)],
+        rows=rows,
+        note="Leads in samples; one step of the emulator unless said otherwise."
+        + (f" The test part is too short for {', '.join(left)}." if left else ""),
+    )
 
 
 def _rollout_scores(found: Evaluation, scores: dict[str, Any]) -> None:
@@ -349,7 +379,9 @@ def _fields(found: Evaluation) -> xr.Dataset | None:
         units = found.layout.variables[name].units
         parts = {}
         for kind in ("truth", OWN):
-            parts[kind] = np.stack([_plane(found.frames[s][kind][name], dims) for s in steps])
+            parts[kind] = np.stack([
+                middle_plane(found.frames[s][kind][name], len(dims)) for s in steps
+            ])  # fmt: skip
         parts["error"] = parts[OWN] - parts["truth"]
         for kind, values in parts.items():
             out[f"{name}_{kind}"] = xr.DataArray(
@@ -357,11 +389,6 @@ def _fields(found: Evaluation) -> xr.Dataset | None:
             )
     coords = {d: found.layout.coordinates[d] for d in plane if d in found.layout.coordinates}
     return xr.Dataset(out, coords={"step": steps, **coords})
-
-
-def _plane(values: np.ndarray, dims: list[str]) -> np.ndarray:
-    """Return the middle plane of a volume; a plane itself."""
-    return values if len(dims) == 2 else values[values.shape[0] // 2]
 
 
 def _maps(found: Evaluation, fields: xr.Dataset) -> list[Lines | Maps]:

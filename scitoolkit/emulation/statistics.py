@@ -13,7 +13,9 @@ import torch
 from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
+from scitoolkit.emulation.leads import Leads
 from scitoolkit.emulation.normalized_network import Statistics
+from scitoolkit.emulation.variables import LEAD
 from scitoolkit.io.campaign.kept import Ranks, training_moments
 from scitoolkit.io.campaign.measure import Measured, Question, split_hash
 from scitoolkit.io.campaign.saved import well_statistics
@@ -66,12 +68,42 @@ def find_statistics(
     state = data.layout.state if config.residual else ()
     known = well_statistics(data.campaign) if config.data.lead == 1 else None
     if known is not None:
-        return Found(_of_well(known, state), "stats.yaml", split)
+        return Found(_with_lead(_of_well(known, state), data), "stats.yaml", split)
     found, source = training_moments(
         data.campaign, data.rows, blocks, _question(data, config), cache=cache, sample=sample,
         ranks=Ranks(share_work, on_rank_zero),
     )  # fmt: skip
-    return Found(_statistics(data, found, state), source, split)
+    return Found(_with_lead(_statistics(data, found, state), data), source, split)
+
+
+def find_leads(
+    data: Data, blocks: Sequence[range], config: EmulationConfig, *, cache: Path | None = None,
+    sample: bool = False,
+) -> Leads | None:  # fmt: skip
+    """Return the leads that the emulator learns with the growth of changes, None for one lead.
+
+    Args:
+        data: see `find_statistics`, as the following.
+        blocks: of the training part.
+        config: the job.
+        cache: folder where statistics are kept.
+        sample: measure a few rows only.
+    """
+    if not config.data.leads:
+        return None
+    changes = {}
+    for lead in config.data.leads:
+        section = config.data.model_copy(update={"lead": lead})
+        settings = config.model_copy(update={"data": section})
+        found = find_statistics(data, blocks, settings, cache=cache, sample=sample)
+        changes[lead] = {n: float(c.square().mean().sqrt()) for n, c in
+                         found.statistics.changes.items()}  # fmt: skip
+    base = changes[config.data.lead]
+    growth = {
+        lead: {n: size / base[n] for n, size in each.items() if size and base[n]}
+        for lead, each in changes.items()
+    }
+    return Leads(tuple(config.data.leads), growth)
 
 
 def measure(data: Data, blocks: Sequence[range], config: EmulationConfig) -> Statistics:
@@ -96,6 +128,15 @@ def _statistics(data: Data, found: Measured, state: Sequence[str]) -> Statistics
         {n: _tensor(found.changes[n].root_mean_square()) if n in found.changes
          else torch.ones(len(results[n][1])) for n in state},
     )  # fmt: skip
+
+
+def _with_lead(statistics: Statistics, data: Data) -> Statistics:
+    """Return statistics that hold the mean and spread of the leads, where there are several."""
+    leads = data.layout.leads
+    if not leads:
+        return statistics
+    told = {LEAD: (_tensor(np.mean([leads], 1)), _tensor(np.std([leads], 1)))}
+    return Statistics({**statistics.values, **told}, statistics.changes)
 
 
 def _of_well(known: dict[str, tuple[float, float, float]], state: Sequence[str]) -> Statistics:

@@ -12,6 +12,7 @@ from torch import Tensor
 from scitoolkit.core.contracts import Batch, Progress
 from scitoolkit.emulation.config import RolloutConfig
 from scitoolkit.emulation.emulator import Emulator
+from scitoolkit.emulation.leads import Leads
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.variables import Layout
 
@@ -27,9 +28,12 @@ class EmulationTask:
         rollout: steps in a row, pushforward, noise.
         symmetries: drawn anew for every training batch; None for none.
         weights: (*grid) weights of cells of mean 1; None for equal ones.
+        leads: those of an emulator of several: one is drawn for each training batch, and the
+            metrics are means over all; None for one lead.
 
     Batches hold every variable of the layout as (B, step, *dims): step 0 is the first input, step
-    k the output after k steps. With lead 0 there is a single step.
+    k the output after k steps. With lead 0 there is a single step, with `leads` the samples of
+    every lead's steps.
     """
 
     layout: Layout
@@ -40,12 +44,14 @@ class EmulationTask:
         rollout: RolloutConfig | None = None,
         symmetries: Symmetries | None = None,
         weights: Tensor | None = None,
+        leads: Leads | None = None,
     ) -> None:
         self.model: Emulator = model
         self.layout = model.layout
         self.rollout: RolloutConfig | Any = rollout or RolloutConfig()
         self.symmetries = symmetries
         self.weights: Tensor = torch.ones(()) if weights is None else weights.float()
+        self.leads = leads
         self._share_done = 0.0
 
     def at(self, progress: Progress) -> None:
@@ -54,6 +60,10 @@ class EmulationTask:
 
     def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Return the mean normalised squared error over outputs and steps."""
+        growth: Mapping[str, float] = {}
+        if self.leads is not None:
+            lead = self.leads.draw()
+            batch, growth = self.leads.of(batch, lead), self.leads.growth[lead]
         if self.symmetries is not None:
             batch = self.symmetries.draw(batch)
         available = batch[self.layout.outputs[0].name].shape[1] - 1
@@ -70,18 +80,32 @@ class EmulationTask:
             target = step + 1 if available else 0
             known = self._truth(batch, target) if self._share_done < self.rollout.begin else None
             answer = self.model(*self._inputs(batch, state, step), known=known)
-            errors.append(self._errors(batch, answer, target).mean())
+            errors.append(self._errors(batch, answer, target, growth).mean())
             state = self._advance(state, answer)
         return torch.stack(errors).mean(), {}
 
     def metrics(self, batch: Batch) -> Mapping[str, Tensor | float]:
-        """Return `loss`, the mean over all steps that the batch holds, and one per output."""
+        """Return `loss`, the mean over all steps that the batch holds, and one per output.
+
+        With several leads all are means over them, and there is a `loss_leadN` for each.
+        """
+        if self.leads is None:
+            return self._metrics(batch, {})
+        each = {
+            lead: self._metrics(self.leads.of(batch, lead), self.leads.growth[lead])
+            for lead in self.leads.values
+        }
+        first = each[self.leads.values[0]]
+        means = {n: torch.stack([found[n] for found in each.values()]).mean() for n in first}
+        return {**means, **{f"loss_lead{lead}": found["loss"] for lead, found in each.items()}}
+
+    def _metrics(self, batch: Batch, growth: Mapping[str, float]) -> dict[str, Tensor]:
         available = batch[self.layout.outputs[0].name].shape[1] - 1
         state = self._start(batch)
         errors = []
         for step in range(max(available, 1)):
             answer = self.model(*self._inputs(batch, state, step))
-            errors.append(self._errors(batch, answer, step + 1 if available else 0))
+            errors.append(self._errors(batch, answer, step + 1 if available else 0, growth))
             state = self._advance(state, answer)
         mean = torch.stack(errors).mean(0)
         each = {f"mse_{v.name}": mean[i] for i, v in enumerate(self.model.learned)}
@@ -122,12 +146,21 @@ class EmulationTask:
         new = {v.name: value for v, value in zip(self.layout.outputs, answer, strict=True)}
         return self.layout.advanced(state, new)
 
-    def _errors(self, batch: Batch, answer: tuple[Tensor, ...], step: int) -> Tensor:
-        """Return (learned output,) mean squared errors in units of each output's scale."""
+    def _errors(
+        self, batch: Batch, answer: tuple[Tensor, ...], step: int, growth: Mapping[str, float]
+    ) -> Tensor:
+        """Return (learned output,) mean squared errors in units of each output's scale.
+
+        Args:
+            batch: the truth.
+            answer: the outputs.
+            step: of the truth.
+            growth: {output: factor of its scale}, 1 where not named.
+        """
         out = []
         values = {v.name: a for v, a in zip(self.layout.outputs, answer, strict=True)}
         for scale, variable in zip(self.model.output_scales(), self.model.learned, strict=True):
-            value = values[variable.name]
+            value, scale = values[variable.name], scale * growth.get(variable.name, 1.0)
             error = value - batch[variable.name][:, step]
             if variable.is_field:
                 out.append(((error / scale) ** 2 * self.weights.to(error.device)).mean())

@@ -18,12 +18,14 @@ from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.ensemble import Ensemble
 from scitoolkit.emulation.export import PlainEmulator, example_inputs
-from scitoolkit.emulation.variables import Layout, Variable
+from scitoolkit.emulation.variables import LEAD, Layout, Variable
 
 log: Logger = get_logger(__name__)
 MOST_FRAMES = 256
 """Samples of the training part that the box is read from, evenly spread."""
 EXAMPLES = 3
+HELD_OUT = 32
+"""Samples of the validation part that the error of a compression is told on."""
 
 
 def traced(directory: Path) -> Sequence[TracedFunction]:
@@ -42,11 +44,16 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
         )  # fmt: skip
     emulator = emulator.cpu().eval()
     low, high = _box(folder, config, emulator.layout)
+    held_out = _frames(folder, config, emulator.layout, "validation", HELD_OUT)
     inputs = [replace(_spec(v), low=low.get(v.name), high=high.get(v.name))
               for v in emulator.layout.inputs]  # fmt: skip
-    examples = [t.numpy() for t in example_inputs(emulator, EXAMPLES)]
+    examples = [
+        # Normal deviates of many cells have a tail, which ranges such as a wall's |b| <= 1/2 cut.
+        np.clip(t.numpy(), low.get(v.name), high.get(v.name)) if v.name in low else t.numpy()
+        for v, t in zip(emulator.layout.inputs, example_inputs(emulator, EXAMPLES), strict=True)
+    ]
     outputs = [_spec(v) for v in emulator.layout.outputs]
-    return [TracedFunction(PlainEmulator(emulator), inputs, outputs, examples)]
+    return [TracedFunction(PlainEmulator(emulator), inputs, outputs, examples, held_out=held_out)]
 
 
 def _spec(variable: Variable) -> ArraySpec:
@@ -83,4 +90,29 @@ def _box(
                 high[name] = np.maximum(high.get(name, most), most)
     finally:
         data.dataset.close()
+    if layout.leads:
+        low[LEAD], high[LEAD] = (np.array(f(layout.leads), np.float32) for f in (min, max))
     return low, high
+
+
+def _frames(
+    folder: ModelFolder, config: EmulationConfig, layout: Layout, part: str, most: int
+) -> list[np.ndarray]:
+    """Return inputs from a part of the samples, evenly spread; none where the data are not here."""
+    try:
+        edges = folder.record()["parts"][part]
+        data = open_data(config.data, like=layout)
+    except (DataError, KeyError):
+        return []
+    try:
+        oldest = max((v.age for v in layout.earlier), default=0) * config.data.lead
+        samples = [k for a, b in zip(edges[::2], edges[1::2], strict=True) for k in range(a, b)]
+        samples = [k for k in samples[:: -(-len(samples) // most) or 1] if k >= oldest]
+        frames = [data.inputs(k, layout, config.data.lead) for k in samples]
+        return (
+            [np.stack([np.asarray(f[v.name], np.float32) for f in frames]) for v in layout.inputs]
+            if frames
+            else []
+        )
+    finally:
+        data.dataset.close()

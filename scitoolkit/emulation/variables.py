@@ -18,6 +18,8 @@ from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io.campaign.mask import unpack
 
 MAX_GRID_DIMS = 3
+LEAD = "lead"
+"""Name of the input that tells an emulator of several leads which one is wanted, in samples."""
 T = TypeVar("T")
 
 
@@ -34,6 +36,7 @@ class Variable:
         long_name: for titles; "" when the file states none.
         earlier_of: the variable that this is an earlier value of; "" for one of the files.
         age: by how many leads it is earlier than the input.
+        stored: whether files hold it; the lead is told by whoever calls.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Variable:
     long_name: str = ""
     earlier_of: str = ""
     age: int = 0
+    stored: bool = True
 
     @property
     def stored_as(self) -> str:
@@ -69,6 +73,7 @@ class Layout:
         step: difference of `sample_dim` between input and output where it is even, else None.
         mask: the valid cells as a text, "" where all are.
         parameter_ranges: {parameter: its least and largest value in the training part}.
+        leads: those that the emulator learns, in samples, where there are several.
     """
 
     inputs: tuple[Variable, ...]
@@ -79,6 +84,7 @@ class Layout:
     step: float | None = None
     mask: str = ""
     parameter_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    leads: tuple[int, ...] = ()
 
     @property
     def state(self) -> tuple[str, ...]:
@@ -89,7 +95,7 @@ class Layout:
     @property
     def variables(self) -> dict[str, Variable]:
         """All variables of the files by name, inputs first."""
-        return {v.name: v for v in (*self.inputs, *self.outputs) if not v.age}
+        return {v.name: v for v in (*self.inputs, *self.outputs) if v.stored and not v.age}
 
     @property
     def earlier(self) -> tuple[Variable, ...]:
@@ -116,6 +122,20 @@ class Layout:
             for age in range(1, frames) for name in self.state
         ]  # fmt: skip
         return replace(self, inputs=(*self.inputs, *added))
+
+    def with_leads(self, leads: Sequence[int]) -> Layout:
+        """Return the layout whose last input is the lead, one of several; itself without leads.
+
+        Example:
+            >>> u = Variable("u", ("x",), (4,), "m/s", True)
+            >>> layout = Layout((u,), (u,), {"x": 4}, {}, "t").with_leads([1, 4])
+            >>> [v.name for v in layout.inputs], list(layout.variables)
+            (['u', 'lead'], ['u'])
+        """
+        if not leads:
+            return self
+        told = Variable(LEAD, (), (), "", False, "samples from input to output", stored=False)
+        return replace(self, inputs=(*self.inputs, told), leads=tuple(leads))
 
     def advanced(self, given: Mapping[str, T], new: Mapping[str, T]) -> dict[str, T]:
         """Return the recurrent inputs of the next step.
@@ -176,7 +196,7 @@ class Layout:
             return Variable(**lists)
 
         parts = {k: tuple(variable(e) for e in values[k]) for k in ("inputs", "outputs")}
-        return cls(**{**values, **parts})
+        return cls(**{**values, **parts, "leads": tuple(values.get("leads", ()))})
 
 
 def earlier_name(name: str, age: int) -> str:

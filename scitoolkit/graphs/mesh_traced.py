@@ -49,7 +49,8 @@ def traced(model: MeshTransport, config: MeshConfig) -> Sequence[TracedFunction]
     with torch.no_grad():
         known = first(torch.from_numpy(flows)).numpy()
     return [
-        TracedFunction(first, [velocity], [scheme], [flows], "coefficients"),
+        TracedFunction(first, [velocity], [scheme], [flows], "coefficients",
+                       [meshes.velocity[test - config.split.validation : test]]),
         TracedFunction(_Step(_FixedMesh(part)), [scheme, state],
                        [ArraySpec("tracer", ("node",), (nodes,), "1")],
                        [known, meshes.tracer[:2, 0]], "step"),

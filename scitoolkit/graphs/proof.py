@@ -29,8 +29,9 @@ from scitoolkit.graphs.graph import Graph, GraphInputs
 from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart, Part
 from scitoolkit.training.ranks.collectives import gather_counts
-from scitoolkit.training.ranks.communicator import Communicator, SingleProcess, Traffic
+from scitoolkit.training.ranks.communicator import Communicator, SingleProcess
 from scitoolkit.training.ranks.simulated import run_ranks
+from scitoolkit.training.traffic import Traffic
 
 log: Logger = get_logger(__name__)
 

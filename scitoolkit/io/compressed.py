@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import zipfile
+from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 
 import h5py
@@ -14,6 +19,76 @@ FILTERED = "scitoolkit_filtered"
 """Attribute of an HDF5 dataset whose values were compressed by our filter."""
 
 
+STORE_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+"""Names of which a Zarr store has one at its root."""
+
+
+class StoreFiles:
+    """The files of a Zarr store in a folder or in a zip file.
+
+    Args:
+        path: of the store.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.zipped = Path(path), not Path(path).is_dir()
+
+    @cached_property
+    def _sizes(self) -> dict[str, int]:
+        if self.zipped:
+            with zipfile.ZipFile(self.path) as archive:
+                return {f.filename: f.file_size for f in archive.infolist() if not f.is_dir()}
+        files = (p for p in self.path.rglob("*") if p.is_file())
+        return {p.relative_to(self.path).as_posix(): p.stat().st_size for p in sorted(files)}
+
+    def names(self) -> list[str]:
+        """Return the names of all files, relative to the root of the store."""
+        return list(self._sizes)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is a file of a name."""
+        return name in self._sizes if self.zipped else (self.path / name).is_file()
+
+    def size(self, name: str) -> int:
+        """Return the size of a file in bytes."""
+        return self._sizes[name]
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a file."""
+        if not self.zipped:
+            return (self.path / name).read_bytes()
+        with zipfile.ZipFile(self.path) as archive:
+            return archive.read(name)
+
+    def copy(self, names: Iterable[str], folder: Path) -> None:
+        """Write files into a folder, under their names."""
+        with contextlib.ExitStack() as stack:
+            archive = stack.enter_context(zipfile.ZipFile(self.path)) if self.zipped else None
+            for name in names:
+                target = folder / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if archive is None:
+                    shutil.copyfile(self.path / name, target)
+                    continue
+                with archive.open(name) as source, target.open("wb") as out:
+                    shutil.copyfileobj(source, out)
+
+
+def is_store(path: Path) -> bool:
+    """Return whether a folder or a zip file is a Zarr store.
+
+    Example:
+        >>> is_store(Path("no_such_store.zarr"))
+        False
+    """
+    if path.is_dir():
+        return any((path / name).is_file() for name in STORE_FILES)
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return not set(STORE_FILES).isdisjoint(archive.namelist())
+
+
 def is_stream(path: Path) -> bool:
     """Return whether a file is one stream."""
     with path.open("rb") as file:
@@ -21,7 +96,12 @@ def is_stream(path: Path) -> bool:
 
 
 def holds_streams(path: Path) -> bool:
-    """Return whether a file is a stream, or an HDF5 file with one."""
+    """Return whether a file is a stream, or holds compressed variables (HDF5, Zarr)."""
+    if is_store(path):
+        files = StoreFiles(path)
+        quoted = [f'"{mark}"'.encode() for mark in (STREAM, FILTERED)]
+        described = (files.read(n) for n in files.names() if n.endswith(("zarr.json", ".zattrs")))
+        return any(name in text for text in described for name in quoted)
     if not path.is_file():
         return False
     if is_stream(path):

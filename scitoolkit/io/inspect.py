@@ -40,12 +40,18 @@ def describe(path: Path | str) -> dict[str, Any]:
     return _described(found, path, variables)
 
 
+def bytes_of(path: Path) -> int:
+    """Return the size of a file, or of all files of a folder."""
+    if path.is_dir():
+        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return path.stat().st_size
+
+
 def _described(kind: type[Format], path: Path, variables: list[Variable]) -> dict[str, Any]:
-    size = sum(p.stat().st_size for p in path.rglob("*")) if path.is_dir() else path.stat().st_size
     return {
         "path": str(path),
         "format": kind.name,
-        "bytes": size,
+        "bytes": bytes_of(path),
         "variables": [
             {
                 **asdict(v),

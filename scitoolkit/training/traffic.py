@@ -1,4 +1,4 @@
-"""Bytes and messages of a training, by collective: what a rank receives.
+"""What a rank receives from others: numbers, bytes and messages, and the time it is blocked.
 
 A collective is counted by what its bandwidth-optimal form moves: an all-reduce of n numbers on P
 ranks as 2 n (P - 1) / P in 2 (P - 1) messages, as on a ring, where nodes / P of the links are
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch.distributed as dist
@@ -20,30 +21,69 @@ from scitoolkit.core.processes import node_size
 
 
 @dataclass
-class CollectiveTraffic:
-    """What this rank has received.
+class Traffic:
+    """What a rank has received from other ranks; what it gives itself does not count.
 
     Attributes:
-        bytes: from other ranks.
-        bytes_between_nodes: of these, from other nodes.
-        messages: from other ranks.
-        calls: of the collective.
+        words: numbers of any type.
+        bytes: of these numbers.
+        bytes_between_nodes: of these bytes, from other nodes.
+        messages: that brought them.
+        calls: of collectives.
+        seconds: for which this process was blocked in them, where that is measured.
+
+    Example:
+        >>> traffic = Traffic()
+        >>> traffic.count(0, [5, 3, 0], 4)
+        >>> traffic.words, traffic.bytes, traffic.messages, traffic.calls
+        (3, 12, 1, 1)
     """
 
-    bytes: float = 0.0
-    bytes_between_nodes: float = 0.0
+    words: float = 0
+    bytes: float = 0
+    bytes_between_nodes: float = 0
     messages: int = 0
     calls: int = 0
+    seconds: float = 0.0
 
-    def add(self, received: Sequence[float], ranks: Sequence[int], node: int) -> None:
-        """Count a call in which `received[i]` bytes came from rank `ranks[i]`."""
-        me = dist.get_rank()
+    def count(
+        self, rank: int, received: Sequence[float], item_bytes: float, *,
+        ranks: Sequence[int] | None = None, node: int | None = None,
+    ) -> None:  # fmt: skip
+        """Add one exchange.
+
+        Args:
+            rank: this process.
+            received: numbers from each of `ranks`.
+            item_bytes: of a number.
+            ranks: of the group; None for 0, 1, ...
+            node: processes of a node; None to take all on one node.
+        """
         self.calls += 1
-        for size, rank in zip(received, ranks, strict=True):
-            if rank != me and size:
-                self.bytes += size
+        for size, other in zip(received, ranks or range(len(received)), strict=True):
+            if other != rank and size:
+                self.words += size
+                self.bytes += size * item_bytes
                 self.messages += 1
-                self.bytes_between_nodes += size * (rank // node != me // node)
+                if node is not None and other // node != rank // node:
+                    self.bytes_between_nodes += size * item_bytes
+
+    def count_ring(
+        self, words: float, item_bytes: float, rounds: int, ranks: Sequence[int], node: int
+    ) -> None:
+        """Add a reduction of `words` numbers that go around a ring `rounds` times."""
+        size, nodes = len(ranks), len({rank // node for rank in ranks})
+        moved = rounds * words * (size - 1) / size
+        self.calls += 1
+        self.words += moved
+        self.bytes += moved * item_bytes
+        self.messages += rounds * (size - 1)
+        self.bytes_between_nodes += moved * item_bytes * (nodes / size if nodes > 1 else 0)
+
+    def __add__(self, other: Traffic) -> Traffic:
+        """Return the sum of two."""
+        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return Traffic(*(one + two for one, two in pairs))
 
 
 class TrafficCounter:
@@ -57,110 +97,138 @@ class TrafficCounter:
 
     Attributes:
         by_collective: traffic by the collective's name.
+        blocked: seconds of each call, in their order, in the call and in waiting for its result.
     """
 
-    by_collective: dict[str, CollectiveTraffic]
+    by_collective: dict[str, Traffic]
+    blocked: list[float]
 
     def __init__(self, processes_per_node: int | None = None) -> None:
         self._node = processes_per_node or node_size()
-        self.by_collective = {}
+        self.by_collective, self.blocked = {}, []
+        self._inside = False
+        self._waiting: dict[Any, tuple[int, Traffic]] = {}
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[TrafficCounter]:
         """Within it calls are counted."""
         kept = {name: getattr(dist, name) for name in _RECEIVED if hasattr(dist, name)}
+        wait = dist.Work.wait
         for name, function in kept.items():
             setattr(dist, name, self._counted(name, function))
+        dist.Work.wait = self._timed(wait)  # type: ignore[method-assign]
         try:
             yield self
         finally:
+            dist.Work.wait = wait  # type: ignore[method-assign]
             for name, function in kept.items():
                 setattr(dist, name, function)
 
-    def total(self) -> CollectiveTraffic:
+    def total(self) -> Traffic:
         """Return the sum over the collectives."""
-        parts = self.by_collective.values()
-        return CollectiveTraffic(
-            *(sum(getattr(t, f) for t in parts) for f in asdict(CollectiveTraffic()))
-        )
+        return sum(self.by_collective.values(), Traffic())
 
     def as_dict(self) -> dict[str, dict[str, float]]:
         """Return the counts as JSON types."""
         return {name: asdict(traffic) for name, traffic in sorted(self.by_collective.items())}
 
     def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        signature, inside = inspect.signature(function), False
+        signature = inspect.signature(function)
 
         def call(*arguments: Any, **options: Any) -> Any:
-            nonlocal inside
-            if inside:  # some collectives are written in terms of others
+            if self._inside:  # some collectives are written in terms of others
                 return function(*arguments, **options)
             given = signature.bind(*arguments, **options).arguments
             ranks = dist.get_process_group_ranks(given.get("group") or dist.group.WORLD)
             received = _RECEIVED[name](given, ranks)
-            traffic = self.by_collective.setdefault(name, CollectiveTraffic())
-            if isinstance(received, _Ring):
-                self._add_ring(traffic, received, ranks)
+            traffic = self.by_collective.setdefault(name, Traffic())
+            item = received.tensor.element_size()
+            if received.rounds:
+                traffic.count_ring(
+                    received.tensor.numel(), item, received.rounds, ranks, self._node
+                )
             else:
-                traffic.add(received, ranks, self._node)
-            inside = True
+                rows = received.words
+                traffic.count(dist.get_rank(), rows, item, ranks=ranks, node=self._node)
+            number = len(self.blocked)
+            self.blocked.append(0.0)
+            self._inside = True
+            started = time.perf_counter()
             try:
-                return function(*arguments, **options)
+                work = function(*arguments, **options)
             finally:
-                inside = False
+                self._inside = False
+                self._add(number, traffic, started)
+            if given.get("async_op"):
+                self._waiting[work] = number, traffic
+            return work
 
         return call
 
-    def _add_ring(self, traffic: CollectiveTraffic, ring: _Ring, ranks: Sequence[int]) -> None:
-        size = len(ranks)
-        nodes = len({rank // self._node for rank in ranks})
-        moved = ring.rounds * ring.size * (size - 1) / size
-        traffic.calls += 1
-        traffic.bytes += moved
-        traffic.messages += ring.rounds * (size - 1)
-        traffic.bytes_between_nodes += moved * (nodes / size if nodes > 1 else 0)
+    def _timed(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        def waited(work: Any, *arguments: Any, **options: Any) -> Any:
+            number, traffic = self._waiting.pop(work, (None, None))
+            if number is None or traffic is None:  # within a call that is timed as a whole
+                return wait(work, *arguments, **options)
+            started = time.perf_counter()
+            try:
+                return wait(work, *arguments, **options)
+            finally:
+                self._add(number, traffic, started)
+
+        return waited
+
+    def _add(self, number: int, traffic: Traffic, started: float) -> None:
+        seconds = time.perf_counter() - started
+        self.blocked[number] += seconds
+        traffic.seconds += seconds
 
 
 @dataclass
-class _Ring:
-    """A reduction: bytes of the tensor, and how often it goes around."""
+class _Received:
+    """What a call brings: numbers of a tensor's type by rank, or a tensor around a ring."""
 
-    size: float
-    rounds: int
-
-
-Received = Callable[[dict[str, Any], Sequence[int]], "list[float] | _Ring"]
+    tensor: Tensor
+    words: list[float]
+    rounds: int = 0
 
 
-def _size(tensor: Tensor) -> float:
-    return float(tensor.numel() * tensor.element_size())
+Received = Callable[[dict[str, Any], Sequence[int]], _Received]
 
 
-def _from_source(given: dict[str, Any], ranks: Sequence[int]) -> list[float]:
+def _ring(name: str, rounds: int) -> Received:
+    return lambda given, ranks: _Received(given[name], [], rounds)
+
+
+def _from_source(given: dict[str, Any], ranks: Sequence[int]) -> _Received:
     source = given.get("src", 0) if given.get("group_src") is None else ranks[given["group_src"]]
-    return [_size(given["tensor"]) * (rank == source) for rank in ranks]
+    tensor = given["tensor"]
+    return _Received(tensor, [tensor.numel() * (rank == source) for rank in ranks])
 
 
-def _all_to_all(given: dict[str, Any], ranks: Sequence[int]) -> list[float]:
+def _all_to_all(given: dict[str, Any], ranks: Sequence[int]) -> _Received:
     output, splits = given["output"], given.get("output_split_sizes")
-    if not splits:
-        return [_size(output) / len(ranks)] * len(ranks)
-    row = _size(output) / max(1, sum(splits))
-    return [row * split for split in splits]
+    row = output.numel() / (max(1, sum(splits)) if splits else len(ranks))
+    return _Received(output, [row * split for split in splits or [1] * len(ranks)])
 
 
-def _gathered(given: dict[str, Any], ranks: Sequence[int]) -> list[float]:
+def _gathered(given: dict[str, Any], ranks: Sequence[int]) -> _Received:
     output = next(iter(given.values()))  # the first argument, under one of two names
-    return [_size(output) / len(ranks)] * len(ranks)
+    return _Received(output, [output.numel() / len(ranks)] * len(ranks))
+
+
+def _gathered_list(given: dict[str, Any], ranks: Sequence[int]) -> _Received:
+    tensors = given["tensor_list"]
+    return _Received(tensors[0], [t.numel() for t in tensors])
 
 
 _RECEIVED: dict[str, Received] = {
-    "all_reduce": lambda given, ranks: _Ring(_size(given["tensor"]), 2),
-    "reduce_scatter_single": lambda given, ranks: _Ring(_size(given["input"]), 1),
-    "reduce_scatter_tensor": lambda given, ranks: _Ring(_size(given["input"]), 1),
+    "all_reduce": _ring("tensor", 2),
+    "reduce_scatter_single": _ring("input", 1),
+    "reduce_scatter_tensor": _ring("input", 1),
     "all_gather_into_tensor": _gathered,
     "all_gather_single": _gathered,
-    "all_gather": lambda given, ranks: [_size(t) for t in given["tensor_list"]],
+    "all_gather": _gathered_list,
     "all_to_all_single": _all_to_all,
     "broadcast": _from_source,
 }

@@ -28,8 +28,11 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.ops.codegen import load_library
 
 NUM_TAPS, _WIDE = 10, 12
-TAP_UNIT = 2.0**-13
+# Taps are integers in units of 2^-e with the smallest e that keeps so much of the gain.
+EXPONENTS, KEPT_GAIN = range(7, 14), 0.999
 MAX_CLASSES = 16
+# Kinds up to 1 have taps of 16 bits in units of 2^-13, those from 2 on their exponent and width.
+_PACKED = 2
 _SAMPLE = 1 << 16
 # Rows used for the normal equations of a large field; ten unknowns a class need no more.
 _FIT_POINTS = 1 << 17
@@ -66,19 +69,21 @@ class Linear(Enhancer):
 
 @dataclass(frozen=True)
 class LinearTaps:
-    """Taps of each class, in units of 2^-13, and the limits between classes.
+    """Taps of each class, in units of a power of two, and the limits between classes.
 
     Attributes:
         activity: classes by local activity instead of by value.
         scale: reciprocal of the error bound; differences are taken in units of the bound.
         limits: (G - 1,) ascending, float32.
         taps: (G, 10) int16.
+        exponent: e of the unit 2^-e of the taps.
     """
 
     activity: bool
     scale: float
     limits: np.ndarray
     taps: np.ndarray
+    exponent: int = EXPONENTS[-1]
 
     def apply(self, decoded: np.ndarray, clip: float) -> np.ndarray:
         """Return the enhanced field; no point moves by more than `clip`."""
@@ -95,27 +100,43 @@ class LinearTaps:
         return out
 
     def to_bytes(self) -> bytes:
-        """Return the little-endian form: classes, kind, limits, taps."""
-        head = struct.pack("<BB", len(self.taps), self.activity)
-        return head + self.limits.astype("<f4").tobytes() + self.taps.astype("<i2").tobytes()
+        """Return the little-endian form: classes, kind, exponent, bits a tap, limits, taps."""
+        width = max(int(np.abs(self.taps.astype(np.int32)).max(initial=0)).bit_length() + 1, 2)
+        head = struct.pack("<BBBB", len(self.taps), _PACKED + self.activity, self.exponent, width)
+        bits = (self.taps.reshape(-1, 1).astype(np.int64) + (1 << width - 1)) >> np.arange(width)
+        packed = np.packbits((bits & 1).astype(np.uint8), bitorder="little")
+        return head + self.limits.astype("<f4").tobytes() + packed.tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, scale: float) -> LinearTaps:
-        """Return the enhancer that `to_bytes` wrote.
+        """Return the enhancer that `to_bytes` wrote, now or when taps had 16 bits.
 
         Raises:
-            DataError: the data does not have the length that its first byte says.
+            DataError: the data does not have the length that its first bytes say.
         """
         data = bytes(data)
-        num = data[0] if data else 0
-        if not 1 <= num <= MAX_CLASSES or len(data) != 2 + 4 * (num - 1) + 2 * NUM_TAPS * num:
+        num, kind = (data[0], data[1]) if len(data) > 3 else (0, 0)
+        packed = kind >= _PACKED
+        exponent, width = (data[2], data[3]) if packed else (EXPONENTS[-1], 16)
+        start = 4 if packed else 2
+        size = start + 4 * (num - 1) + -(-NUM_TAPS * num * width // 8)
+        fits = kind < 2 * _PACKED and exponent <= EXPONENTS[-1] and 2 <= width <= 16
+        if not (1 <= num <= MAX_CLASSES and fits and len(data) == size):
             raise DataError("damaged stream: the linear enhancer has another length")
-        limits = np.frombuffer(data, "<f4", num - 1, 2)
-        taps = np.frombuffer(data, "<i2", NUM_TAPS * num, 2 + 4 * (num - 1))
-        return cls(bool(data[1]), scale, limits, taps.reshape(num, NUM_TAPS))
+        limits = np.frombuffer(data, "<f4", num - 1, start)
+        rest = data[start + 4 * (num - 1) :]
+        if packed:
+            bits = np.unpackbits(
+                np.frombuffer(rest, np.uint8), count=NUM_TAPS * num * width, bitorder="little"
+            )
+            found = bits.reshape(-1, width).astype(np.int64) << np.arange(width)
+            taps = (found.sum(axis=1) - (1 << width - 1)).astype(np.int16)
+        else:
+            taps = np.frombuffer(rest, "<i2")
+        return cls(bool(kind % 2), scale, limits, taps.reshape(num, NUM_TAPS), exponent)
 
     def _in(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        taps = (self.taps * TAP_UNIT).astype(dtype)
+        taps = (self.taps * 2.0**-self.exponent).astype(dtype)
         return self.limits.astype(dtype), np.ascontiguousarray(taps)
 
 
@@ -165,18 +186,26 @@ def _fit_kind(
     if status:
         raise MemoryError
     gram, target = sums[:, :, :NUM_TAPS], sums[:, :, NUM_TAPS]
-    taps = np.zeros((len(sums), NUM_TAPS), np.int16)
-    gain = 0.0
+    rounded = [_rounded(gram, target, exponent) for exponent in EXPONENTS]
+    best = max(gain for _, gain in rounded)
+    pairs = zip(EXPONENTS, rounded, strict=True)
+    exponent, (taps, gain) = next(pair for pair in pairs if pair[1][1] >= KEPT_GAIN * best)
+    return LinearTaps(activity, scale, limits, taps, exponent), -gain
+
+
+def _rounded(gram: np.ndarray, target: np.ndarray, exponent: int) -> tuple[np.ndarray, float]:
+    """Return taps in units of 2^-exponent, and by how much they lower the sum of squares."""
+    taps, gain, unit = np.zeros(target.shape, np.int16), 0.0, 2.0**-exponent
     for k, (a, b) in enumerate(zip(gram, target, strict=True)):
         if not (np.isfinite(a).all() and np.isfinite(b).all()) or not a.any():
             continue
         ridge = 1e-6 * np.trace(a) / NUM_TAPS * np.eye(NUM_TAPS)
-        solved = np.clip(np.rint(np.linalg.solve(a + ridge, b) / TAP_UNIT), -32767, 32767)
-        rounded = solved * TAP_UNIT
+        solved = np.clip(np.rint(np.linalg.solve(a + ridge, b) / unit), -32767, 32767)
+        rounded = solved * unit
         won = 2 * rounded @ b - rounded @ a @ rounded
         if won > 0:
             taps[k], gain = solved, gain + won
-    return LinearTaps(activity, scale, limits, taps), -gain
+    return taps, gain
 
 
 def _limits(decoded: np.ndarray, scale: float, activity: bool, num_classes: int) -> np.ndarray:

@@ -21,15 +21,23 @@ import numpy as np
 from scitoolkit.compression.enhancers.base import Enhancer
 from scitoolkit.compression.enhancers.group_weights import GroupWeights
 from scitoolkit.compression.native.library import unavailable
+from scitoolkit.core.config import DataPath
+from scitoolkit.core.errors import DataError
 
 # (groups, hidden width) by number of points: small fields cannot carry large networks.
 SIZES = ((1 << 16, ((1, 4),)), (1 << 20, ((1, 8), (2, 12))), (1 << 62, ((2, 12),)))
 
 
 class Network(Enhancer):
-    """One light network a value range of the decoded field, trained on the field itself."""
+    """One light network a value range of the decoded field, trained on the field itself.
+
+    Attributes:
+        weights: file of networks that were trained on another field, a snapshot before this one
+            say; nothing is trained then.
+    """
 
     name: Literal["network"] = "network"
+    weights: DataPath | None = None
     trained: ClassVar[bool] = True
 
     @classmethod
@@ -39,6 +47,8 @@ class Network(Enhancer):
 
     def sizes(self, num_points: int) -> Sequence[tuple[int, int]]:
         """Return (groups, hidden width)."""
+        if self.weights is not None:
+            return (self._trained().bias.shape,)
         return next(sizes for limit, sizes in SIZES if num_points <= limit)
 
     def fit(
@@ -46,6 +56,8 @@ class Network(Enhancer):
         seconds: float,
     ) -> bytes | None:  # fmt: skip
         """Return trained and quantised weights, None when training diverged."""
+        if self.weights is not None:
+            return self._trained().to_bytes()
         from scitoolkit.compression.enhancers.network_training import train
 
         groups, hidden = cast(tuple[int, int], size)
@@ -57,3 +69,13 @@ class Network(Enhancer):
     ) -> np.ndarray:
         """Return the field with each point's predicted error taken off."""
         return GroupWeights.from_bytes(data).apply(decoded, error_bound, clip)
+
+    def _trained(self) -> GroupWeights:
+        assert self.weights is not None
+        try:
+            return GroupWeights.from_bytes(self.weights.read_bytes())
+        except OSError as error:
+            what = f"cannot be read ({error.strerror})"
+            raise DataError(what, where=str(self.weights)) from None
+        except DataError as error:
+            raise DataError(str(error), where=str(self.weights)) from None

@@ -9,6 +9,8 @@ import numpy as np
 
 from scitoolkit.core.lazy import LazyModule
 from scitoolkit.deploy import tiles
+from scitoolkit.deploy.bits.codes import matrix_key
+from scitoolkit.deploy.bits.product import few_bits
 from scitoolkit.deploy.builder import Builder
 from scitoolkit.deploy.kinds import Lowering
 from scitoolkit.deploy.lowering.reductions import reduced
@@ -50,9 +52,14 @@ def _matrices(builder: Builder, a: Any, b: Any) -> View:
 
 def _constant(builder: Builder, a: View, b: torch.Tensor, bias: np.ndarray | None) -> View:
     """Return a (..., M, K) times constant b (K, N) or (..., K, N)."""
-    a = plain(builder, a)
     if b.ndim == 3 and (b.stride(0) == 0 or b.shape[0] == 1):
         b = b[0]
+    if builder.coded and b.ndim == 2:
+        key = matrix_key(b.T)
+        if key in builder.coded:
+            builder.used.add(key)
+            return few_bits(builder, a, builder.coded[key], bias)
+    a = plain(builder, a)
     rows = numel(a.shape[:-1]) if b.ndim == 2 else a.shape[-2]
     weights = tiles.constant_weights(builder, b.numpy(), bias, rows)
     return _product(builder, a, weights)

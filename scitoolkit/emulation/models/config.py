@@ -24,16 +24,30 @@ class FieldModelConfig(Config):
         network: the class as `module:name`, whose keyword arguments are the section's keys.
         tied_to_cells: whether it learns of neighbouring cells, so that their width is fixed.
         tied_to_box: whether it learns of waves in the box, so that its length is fixed.
+        conditioned: whether `network` takes `conditioning`, the values of a condition, which it is
+            then called with after the fields.
     """
 
     network: ClassVar[str] = ""
     tied_to_cells: ClassVar[bool] = True
     tied_to_box: ClassVar[bool] = True
+    conditioned: ClassVar[bool] = False
     name: str
 
-    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
-        """Return the network for channels and boundaries; a member without `network` overrides."""
+    def build(
+        self, inputs: int, outputs: int, padding: Sequence[Padding], conditioning: int = 0
+    ) -> nn.Module:
+        """Return the network for channels and boundaries; a member without `network` overrides.
+
+        Args:
+            inputs: channels in.
+            outputs: channels out.
+            padding: one entry per space dim.
+            conditioning: values of the condition; 0 unless `conditioned`.
+        """
         settings = {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
+        if conditioning:
+            settings["conditioning"] = conditioning
         made: nn.Module = load_name(self.network)(inputs, outputs, padding, **settings)
         return made
 
@@ -50,6 +64,7 @@ class UNetConfig(FieldModelConfig):
     """A U-Net; see `scitoolkit.emulation.models.unet.UNet`."""
 
     network: ClassVar[str] = "scitoolkit.emulation.models.unet:UNet"
+    conditioned: ClassVar[bool] = True
     tied_to_box: ClassVar[bool] = False
     name: Literal["unet"] = "unet"
     widths: list[PositiveInt] = Field(default=[32, 64, 96, 128], min_length=1)
@@ -65,6 +80,7 @@ class ResNetConfig(FieldModelConfig):
     """Residual blocks at full resolution; see `scitoolkit.emulation.models.resnet.ResNet`."""
 
     network: ClassVar[str] = "scitoolkit.emulation.models.resnet:ResNet"
+    conditioned: ClassVar[bool] = True
     tied_to_box: ClassVar[bool] = False
     name: Literal["resnet"] = "resnet"
     width: PositiveInt = 32
@@ -81,6 +97,7 @@ class FNOConfig(FieldModelConfig):
     """A Fourier neural operator; see `scitoolkit.emulation.models.fno.FNO`."""
 
     network: ClassVar[str] = "scitoolkit.emulation.models.fno:FNO"
+    conditioned: ClassVar[bool] = True
     tied_to_cells: ClassVar[bool] = False
     name: Literal["fno"] = "fno"
     width: PositiveInt = 32
@@ -95,6 +112,7 @@ class FactorisedFNOConfig(FieldModelConfig):
     """
 
     network: ClassVar[str] = "scitoolkit.emulation.models.factorised_fno:FactorisedFNO"
+    conditioned: ClassVar[bool] = True
     tied_to_cells: ClassVar[bool] = False
     name: Literal["factorised_fno"] = "factorised_fno"
     width: PositiveInt = 64
@@ -106,6 +124,7 @@ class ConvNeXtUNetConfig(FieldModelConfig):
     """A U-Net of ConvNeXt blocks; see `scitoolkit.emulation.models.convnext.ConvNeXtUNet`."""
 
     network: ClassVar[str] = "scitoolkit.emulation.models.convnext:ConvNeXtUNet"
+    conditioned: ClassVar[bool] = True
     tied_to_box: ClassVar[bool] = False
     name: Literal["convnext_unet"] = "convnext_unet"
     widths: list[PositiveInt] = Field(default=[32, 64, 96], min_length=1)
@@ -122,6 +141,7 @@ class EllipticConfig(FieldModelConfig):
     """Local sources and a global operator; see `scitoolkit.emulation.models.elliptic.Elliptic`."""
 
     network: ClassVar[str] = "scitoolkit.emulation.models.elliptic:Elliptic"
+    conditioned: ClassVar[bool] = True
     name: Literal["elliptic"] = "elliptic"
     products: PositiveInt = 16
     sources: PositiveInt = 6
@@ -132,12 +152,15 @@ class EllipticConfig(FieldModelConfig):
 class MLPConfig(FieldModelConfig):
     """A multilayer perceptron, for vectors; see `scitoolkit.emulation.models.mlp.MLP`."""
 
+    conditioned: ClassVar[bool] = True
     name: Literal["mlp"] = "mlp"
     width: PositiveInt = 64
     layers: PositiveInt = 2
 
-    def build(self, inputs: int, outputs: int, padding: Sequence[Padding]) -> nn.Module:
+    def build(
+        self, inputs: int, outputs: int, padding: Sequence[Padding], conditioning: int = 0
+    ) -> nn.Module:
         """Return the network for numbers of values."""
         from scitoolkit.emulation.models.mlp import MLP
 
-        return MLP(inputs, outputs, width=self.width, layers=self.layers)
+        return MLP(inputs, outputs, width=self.width, layers=self.layers, conditioning=conditioning)

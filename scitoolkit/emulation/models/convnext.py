@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from scitoolkit.emulation.models.film import Film, Stack
 from scitoolkit.emulation.models.layers import (
     Conv,
     Padding,
@@ -27,24 +28,28 @@ class ConvNeXtBlock(nn.Module):
         padding: one entry per space dim.
         kernel: of the depthwise convolution, odd.
         expansion: width inside over `channels`.
+        conditioning: values of the condition that scales and shifts channels; 0 for none.
     """
 
     act: nn.GELU
 
     def __init__(
-        self, channels: int, padding: Sequence[Padding], kernel: int = 7, expansion: int = 4
-    ) -> None:
+        self, channels: int, padding: Sequence[Padding], kernel: int = 7, expansion: int = 4,
+        conditioning: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.depthwise: Conv = Conv(channels, channels, padding, kernel, groups=channels)
         self.widen: Conv = Conv(channels, expansion * channels, padding, 1)
+        self.film: Film = Film(conditioning, channels)
         self.act = nn.GELU(approximate="tanh")
         self.narrow: Conv = Conv(expansion * channels, channels, padding, 1)
         nn.init.zeros_(self.narrow.conv.weight)
         nn.init.zeros_(self.narrow.conv.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
         """Return (B, channels, *space)."""
-        return x + self.narrow(self.act(self.widen(self.depthwise(x))))
+        near = self.film(self.depthwise(x), condition)
+        return x + self.narrow(self.act(self.widen(near)))
 
 
 class ConvNeXtUNet(Pyramid):
@@ -58,6 +63,7 @@ class ConvNeXtUNet(Pyramid):
         blocks: blocks on each level, on the way down and again on the way up.
         kernel: of the depthwise convolutions.
         patch: cells per dim that become channels at the entrance.
+        conditioning: values of the condition that scales and shifts channels; 0 for none.
 
     Example:
         >>> import torch
@@ -69,14 +75,18 @@ class ConvNeXtUNet(Pyramid):
     def __init__(
         self, inputs: int, outputs: int, padding: Sequence[Padding], *,
         widths: Sequence[int] = (32, 64, 96), blocks: int = 2, kernel: int = 7, patch: int = 1,
+        conditioning: int = 0,
     ) -> None:  # fmt: skip
-        def level(width: int) -> nn.Module:
-            return nn.Sequential(*(ConvNeXtBlock(width, padding, kernel) for _ in range(blocks)))
+        def level(width: int) -> Stack:
+            return Stack(
+                ConvNeXtBlock(width, padding, kernel, conditioning=conditioning)
+                for _ in range(blocks)
+            )
 
         super().__init__(inputs, padding, widths, patch, level)
         self.head: Conv = Conv(widths[0], outputs * patch ** len(padding), padding)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return (B, outputs, *space) from (B, inputs, *space)."""
-        h = self.act(self.features(to_whole_patches(x, self.patch)))
+    def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
+        """Return (B, outputs, *space) from (B, inputs, *space) and (B, conditioning)."""
+        h = self.act(self.features(to_whole_patches(x, self.patch), condition))
         return resize(channels_to_space(self.head(h), self.patch), x.shape[2:])

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from scitoolkit.emulation.models.film import Film
 from scitoolkit.emulation.models.layers import Conv, Padding
 from scitoolkit.emulation.models.spectral import SpectralMixing, modes_per_dim
 
@@ -27,6 +28,7 @@ class Elliptic(nn.Module):
         sources: channels that the spectral operator acts on.
         modes: modes of it per dim; one value stands for all.
         width: channels of the local correction.
+        conditioning: values of the condition that scales and shifts channels; 0 for none.
 
     Example:
         >>> Elliptic(3, 1, ["circular", "zeros"], modes=[4])(torch.zeros(2, 3, 16, 12)).shape
@@ -38,6 +40,7 @@ class Elliptic(nn.Module):
     def __init__(
         self, inputs: int, outputs: int, padding: Sequence[Padding], *, products: int = 16,
         sources: int = 6, modes: Sequence[int] = (24,), width: int = 32,
+        conditioning: int = 0,
     ) -> None:  # fmt: skip
         super().__init__()
         kept = modes_per_dim(modes, len(padding))
@@ -50,11 +53,15 @@ class Elliptic(nn.Module):
             Conv(inputs + products + 2 * sources, width, padding), self.act,
             Conv(width, width, padding), self.act,
         )  # fmt: skip
+        self.film: nn.ModuleList = nn.ModuleList(
+            [Film(conditioning, sources), Film(conditioning, width)]
+        )
         self.head: Conv = Conv(width + sources, outputs, padding, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return (B, outputs, *space) from (B, inputs, *space)."""
+    def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
+        """Return (B, outputs, *space) from (B, inputs, *space) and (B, conditioning)."""
         near = torch.cat([x, self.first(x) * self.second(x)], 1)
-        source = self.select(near)
+        source = self.film[0](self.select(near), condition)
         far = self.operator(source)
-        return self.head(torch.cat([self.local(torch.cat([near, source, far], 1)), far], 1))
+        local = self.film[1](self.local(torch.cat([near, source, far], 1)), condition)
+        return self.head(torch.cat([local, far], 1))

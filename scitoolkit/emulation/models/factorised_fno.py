@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from scitoolkit.emulation.models.film import Film
 from scitoolkit.emulation.models.layers import Conv, Padding, cellwise
 from scitoolkit.emulation.models.spectral import AxisMixing, modes_per_dim
 
@@ -25,6 +26,7 @@ class FactorisedFNO(nn.Module):
         width: channels inside.
         layers: residual layers, each a mixing along all dims and a small network in every cell.
         modes: modes kept per dim; one value stands for all.
+        conditioning: values of the condition that scales and shifts channels; 0 for none.
 
     Example:
         >>> net = FactorisedFNO(3, 1, ["circular", "zeros", "circular"], width=8, modes=[4])
@@ -34,7 +36,7 @@ class FactorisedFNO(nn.Module):
 
     def __init__(
         self, inputs: int, outputs: int, padding: Sequence[Padding], *, width: int = 64,
-        layers: int = 4, modes: Sequence[int] = (16,),
+        layers: int = 4, modes: Sequence[int] = (16,), conditioning: int = 0,
     ) -> None:  # fmt: skip
         super().__init__()
         kept = modes_per_dim(modes, len(padding))
@@ -45,11 +47,12 @@ class FactorisedFNO(nn.Module):
         self.mix: nn.ModuleList = nn.ModuleList(
             cellwise(width, 2 * width, width, padding) for _ in range(layers)
         )
+        self.film: nn.ModuleList = nn.ModuleList(Film(conditioning, width) for _ in range(layers))
         self.project: nn.Sequential = cellwise(width + inputs, 2 * width, outputs, padding)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return (B, outputs, *space) from (B, inputs, *space)."""
+    def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
+        """Return (B, outputs, *space) from (B, inputs, *space) and (B, conditioning)."""
         h = self.lift(x)
-        for spectral, mix in zip(self.spectral, self.mix, strict=True):
-            h = h + mix(spectral(h))
+        for spectral, film, mix in zip(self.spectral, self.film, self.mix, strict=True):
+            h = h + mix(film(spectral(h), condition))
         return self.project(torch.cat([h, x], 1))

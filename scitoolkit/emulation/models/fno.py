@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from scitoolkit.emulation.models.film import Film
 from scitoolkit.emulation.models.layers import Conv, Padding, cellwise
 from scitoolkit.emulation.models.spectral import SpectralMixing, modes_per_dim
 
@@ -21,6 +22,7 @@ class FNO(nn.Module):
         width: channels inside.
         layers: layers, each a spectral mixing beside a 1-cell convolution.
         modes: modes kept per dim; one value stands for all.
+        conditioning: values of the condition that scales and shifts channels; 0 for none.
 
     Example:
         >>> FNO(3, 1, ["circular", "zeros"], width=8, modes=[4])(torch.zeros(2, 3, 16, 12)).shape
@@ -31,7 +33,7 @@ class FNO(nn.Module):
 
     def __init__(
         self, inputs: int, outputs: int, padding: Sequence[Padding], *, width: int = 32,
-        layers: int = 4, modes: Sequence[int] = (16,),
+        layers: int = 4, modes: Sequence[int] = (16,), conditioning: int = 0,
     ) -> None:  # fmt: skip
         super().__init__()
         kept = modes_per_dim(modes, len(padding))
@@ -46,11 +48,13 @@ class FNO(nn.Module):
         self.mix: nn.ModuleList = nn.ModuleList(
             cellwise(width, 2 * width, width, padding) for _ in range(layers)
         )
+        self.film: nn.ModuleList = nn.ModuleList(Film(conditioning, width) for _ in range(layers))
         self.project: nn.Sequential = cellwise(width + inputs, 2 * width, outputs, padding)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return (B, outputs, *space) from (B, inputs, *space)."""
+    def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
+        """Return (B, outputs, *space) from (B, inputs, *space) and (B, conditioning)."""
         h = self.lift(x)
-        for spectral, local, mix in zip(self.spectral, self.local, self.mix, strict=True):
-            h = h + mix(self.act(spectral(h) + local(h)))
+        parts = zip(self.spectral, self.local, self.film, self.mix, strict=True)
+        for spectral, local, film, mix in parts:
+            h = h + mix(self.act(film(spectral(h) + local(h), condition)))
         return self.project(torch.cat([h, x], 1))

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from scitoolkit.emulation.models.film import Film
 from scitoolkit.emulation.models.padding import AnyPadding as Padding
 from scitoolkit.emulation.models.padding import SharedDim
 
@@ -104,17 +105,20 @@ class Block(nn.Module):
 
     act: nn.GELU
 
-    def __init__(self, channels: int, padding: Sequence[Padding], kernel: int = 3) -> None:
+    def __init__(
+        self, channels: int, padding: Sequence[Padding], kernel: int = 3, conditioning: int = 0
+    ) -> None:
         super().__init__()
         self.first: Conv = Conv(channels, channels, padding, kernel)
         self.second: Conv = Conv(channels, channels, padding, kernel)
+        self.film: Film = Film(conditioning, channels)
         self.act = nn.GELU(approximate="tanh")
         nn.init.zeros_(self.second.conv.weight)
         nn.init.zeros_(self.second.conv.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
         """Return (B, channels, *space)."""
-        return x + self.second(self.act(self.first(self.act(x))))
+        return x + self.second(self.act(self.film(self.first(self.act(x)), condition)))
 
 
 def cellwise(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
+from scitoolkit.emulation.models.film import Stack
 from scitoolkit.emulation.models.layers import (
     Conv,
     Padding,
@@ -31,7 +32,7 @@ class Pyramid(nn.Module):
 
     def __init__(
         self, inputs: int, padding: Sequence[Padding], widths: Sequence[int], patch: int,
-        level: Callable[[int], nn.Module],
+        level: Callable[[int], Stack],
     ) -> None:  # fmt: skip
         super().__init__()
         self.patch: int = patch
@@ -47,16 +48,17 @@ class Pyramid(nn.Module):
         )
         self.decoders: nn.ModuleList = nn.ModuleList(level(w) for w in widths[:-1])
 
-    def features(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
         """Return (B, widths[0], *space / patch) from (B, inputs, *space), whole patches."""
         h = self.stem(space_to_channels(x, self.patch))
         skips: list[Tensor] = []
         for i, encoder in enumerate(self.encoders):
-            h = encoder(h)
+            h = encoder(h, condition)
             if i < len(self.widen):
                 skips.append(h)
                 h = self.widen[i](down(h))
         for i in reversed(range(len(self.decoders))):
             skip = skips[i]
-            h = self.decoders[i](skip + resize(self.narrow[i](h), skip.shape[2:], self.padding))
+            coarse = resize(self.narrow[i](h), skip.shape[2:], self.padding)
+            h = self.decoders[i](skip + coarse, condition)
         return h

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from scitoolkit.emulation.models.film import Stack
 from scitoolkit.emulation.models.layers import (
     Block,
     Conv,
@@ -28,6 +29,7 @@ class ResNet(nn.Module):
         blocks: number of blocks; each sees `kernel - 1` cells further, times `patch`.
         kernel: cells along each dim, odd.
         patch: cells per dim that become channels.
+        conditioning: values of the condition that scales and shifts channels; 0 for none.
 
     Example:
         >>> import torch
@@ -39,21 +41,19 @@ class ResNet(nn.Module):
 
     def __init__(
         self, inputs: int, outputs: int, padding: Sequence[Padding], *, width: int = 32,
-        blocks: int = 8, kernel: int = 3, patch: int = 1,
+        blocks: int = 8, kernel: int = 3, patch: int = 1, conditioning: int = 0,
     ) -> None:  # fmt: skip
         super().__init__()
         cells = patch ** len(padding)
         self.patch = patch
         self.stem: Conv = Conv(inputs * cells, width, padding)
-        self.body: nn.Sequential = nn.Sequential(
-            *(Block(width, padding, kernel) for _ in range(blocks))
-        )
+        self.body: Stack = Stack(Block(width, padding, kernel, conditioning) for _ in range(blocks))
         self.act = nn.GELU(approximate="tanh")
         self.head: Conv = Conv(width, outputs * cells, padding)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return (B, outputs, *space) from (B, inputs, *space)."""
+    def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
+        """Return (B, outputs, *space) from (B, inputs, *space) and (B, conditioning)."""
         size = x.shape[2:]
         whole = to_whole_patches(x, self.patch)
-        h = self.body(self.stem(space_to_channels(whole, self.patch)))
+        h = self.body(self.stem(space_to_channels(whole, self.patch)), condition)
         return resize(channels_to_space(self.head(self.act(h)), self.patch), size)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from scitoolkit.emulation.models.film import Film, Stack
 from scitoolkit.emulation.models.layers import (
     Block,
     Conv,
@@ -29,6 +30,7 @@ class UNet(Pyramid):
         blocks: residual blocks on each level, on the way down and again on the way up.
         patch: cells per dim that become channels at the entrance: 2 makes every level 4 x
             cheaper in two dims and leaves the finest detail to the last layers.
+        conditioning: values of the condition that scales and shifts channels; 0 for none.
 
     Sizes need not be powers of two. On a periodic dim the wrap is exact as long as the size can
     be halved at every level.
@@ -42,19 +44,21 @@ class UNet(Pyramid):
     def __init__(
         self, inputs: int, outputs: int, padding: Sequence[Padding], *,
         widths: Sequence[int] = (32, 64, 96, 128), blocks: int = 1, patch: int = 1,
+        conditioning: int = 0,
     ) -> None:  # fmt: skip
-        def level(width: int) -> nn.Module:
-            return nn.Sequential(*(Block(width, padding) for _ in range(blocks)))
+        def level(width: int) -> Stack:
+            return Stack(Block(width, padding, conditioning=conditioning) for _ in range(blocks))
 
         super().__init__(inputs, padding, widths, patch, level)
         fine = widths[0] // patch ** len(padding)
         detail = max(16, fine)
         self.detail: Conv = Conv(fine + inputs, detail, padding)
+        self.film: Film = Film(conditioning, detail)
         self.head: Conv = Conv(detail, outputs, padding)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return (B, outputs, *space) from (B, inputs, *space)."""
+    def forward(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
+        """Return (B, outputs, *space) from (B, inputs, *space) and (B, conditioning)."""
         fine = to_whole_patches(x, self.patch)
-        h = channels_to_space(self.features(fine), self.patch)
-        h = self.act(self.detail(torch.cat([h, fine], 1)))
+        h = channels_to_space(self.features(fine, condition), self.patch)
+        h = self.act(self.film(self.detail(torch.cat([h, fine], 1)), condition))
         return resize(self.head(self.act(h)), x.shape[2:])

@@ -140,7 +140,10 @@ def distribute(
             model = config.diagnostic.model
         local = slab_layout(of.layout, dim, slabs)
         carried = None if diagnoses else config.transport
-        made = network_of(config, of.layout, model, carried, padding=padding, local=local)
+        made = network_of(
+            config, of.layout, model, carried, padding=padding, local=local,
+            conditions=of.conditions,
+        )  # fmt: skip
         made.to(of.position.dtype)
         position = slabs.own(of.position, 1 + place).clone()
         del made.position

@@ -14,6 +14,8 @@ activation_stores: Kind[Any] = Kind(
     "activation store", "keeps activations for the backward pass", imports_torch=True
 )
 
+_NOT_BUILT = ("offload", "disk", "host")
+
 
 class MemoryConfig(Config):
     """How the activations that the backward pass needs are kept.
@@ -32,6 +34,11 @@ class MemoryConfig(Config):
     @classmethod
     def _known(cls, name: str) -> str:
         known = activation_stores.names()
+        if name not in known and name in _NOT_BUILT:
+            raise ValueError(
+                f"store {name!r}: activations are not moved to host memory or disk; known: "
+                f"{', '.join(known)}"
+            )
         if name not in known:
             raise ValueError(f"unknown store {name!r}; known: {', '.join(known) or 'none'}")
         return name

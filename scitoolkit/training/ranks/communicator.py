@@ -10,23 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from scitoolkit.training.traffic import Traffic
+
 Wait = Callable[[], None]
-
-
-@dataclass
-class Traffic:
-    """What a rank has received: numbers, bytes and messages; its own rows do not count."""
-
-    words: int = 0
-    bytes: int = 0
-    messages: int = 0
-
-    def count(self, rank: int, received: Sequence[int], item_bytes: int) -> None:
-        """Add one exchange in which `received[r]` numbers came from rank r."""
-        words = sum(n for other, n in enumerate(received) if other != rank)
-        self.words += words
-        self.bytes += words * item_bytes
-        self.messages += sum(1 for other, n in enumerate(received) if n and other != rank)
 
 
 class Communicator(Protocol):

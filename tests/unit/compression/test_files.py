@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -119,9 +120,8 @@ def test_raw_values_have_a_shape_from_the_command_line(tmp_path, capsys):
 
 def test_variables_behind_the_filter_are_read_by_others_and_come_back(tmp_path, capsys):
     small, back = tmp_path / "c.nc", tmp_path / "d.nc"
-    assert (
-        run_cli(["compress", str(NEMO), str(small), "--abs", ".01", "--container", "filter"]) == 0
-    )
+    assert run_cli(["compress", str(NEMO), str(small), "--abs", ".01"]) == 0
+    assert "stream" not in capsys.readouterr().err
     assert run_cli(["verify", str(small), str(NEMO)]) == 0
     with h5py.File(NEMO) as a, h5py.File(small) as b:
         assert b["tos"].dtype == a["tos"].dtype
@@ -171,3 +171,76 @@ def test_what_the_filter_cannot_keep_is_a_stream_or_refused(tmp_path, capsys):
         assert "--container stream" in capsys.readouterr().err
     np.save(tmp_path / "x.npy", x)
     assert run_cli(["compress", str(tmp_path / "x.npy"), *given[2:]]) > 0
+
+
+def test_what_chunks_cannot_follow_is_a_stream_and_said_in_one_line(tmp_path, caplog):
+    small = tmp_path / "c.nc"
+    given = ["compress", str(NEMO), str(small), "--abs", "0.01"]
+    assert run_cli([*given, "--for", "quality"]) == 0
+    assert [r.message for r in caplog.records if "streams" in r.message] == [
+        f"{NEMO}: objective=quality needs streams, which only scitoolkit reads"
+    ]
+    with h5py.File(small) as file:
+        assert "tos.header" in file
+    caplog.clear()
+    assert run_cli([*given, "--container", "stream"]) == 0
+    with h5py.File(small) as file:
+        assert "tos.header" in file
+    assert not caplog.records
+
+
+def test_many_files_keep_their_names_in_a_folder(tmp_path, capsys):
+    x = np.sin(np.linspace(0, 9, 6000, dtype="f4")).reshape(60, 100)
+    originals, small, back = tmp_path / "in", tmp_path / "small", tmp_path / "back"
+    originals.mkdir()
+    for number in range(2):
+        with h5py.File(originals / f"snapshot_{number}.h5", "w") as file:
+            file["t"] = x + number
+    np.save(originals / "x.npy", x)
+    sources = [str(path) for path in sorted(originals.iterdir())]
+    assert run_cli(["compress", *sources, str(small), "--abs", "1e-3", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["file"] for one in told["files"]] == sources
+    assert [path.name for path in sorted(small.iterdir())] == [
+        "snapshot_0.h5", "snapshot_1.h5", "x.npy.sci"]  # fmt: skip
+    assert run_cli(["verify", str(small), str(originals)]) == 0
+    assert capsys.readouterr().out.count(" ok") == 3
+    assert run_cli(["decompress", *map(str, sorted(small.iterdir())), str(back)]) == 0
+    assert np.abs(np.load(back / "x.npy") - x).max() <= 1e-3
+    assert sorted(p.name for p in back.iterdir()) == sorted(p.name for p in originals.iterdir())
+    (originals / "other").mkdir()
+    np.save(originals / "other" / "x.npy", x)
+    for arguments, said in (
+        (["compress", *sources, str(originals / "other" / "x.npy"), str(small), "--abs", "1"],
+         "two files would be written as x.npy.sci"),
+        (["compress", *sources, sources[0], "--abs", "1"], "files into one"),
+        (["compress", sources[0], "--abs", "1"], "at least one IN and an OUT"),
+        (["compress", str(originals), str(small), "--abs", "1"], "a folder that is no Zarr store"),
+        (["compress", str(tmp_path / "no.h5"), *sources, str(small), "--abs", "1"], "no such file"),
+        (["verify", str(small), sources[0]], "two files or two folders"),
+        (["verify", str(small), str(originals), "--report", str(tmp_path / "r")], "one file"),
+    ):  # fmt: skip
+        capsys.readouterr()
+        assert run_cli(arguments) in (2, 3), said
+        assert said in capsys.readouterr().err
+    (originals / "x.npy").unlink()
+    assert run_cli(["verify", str(small), str(originals)]) == 3
+
+
+def test_verify_draws_a_report(tmp_path, capsys):
+    x = np.cumsum(np.random.default_rng(0).normal(size=(12, 30, 40)), 2).astype("f4")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["t"], file["flat"] = x, np.ones(3000, "f4")
+    small, page = tmp_path / "b.h5", tmp_path / "report"
+    assert run_cli(["compress", str(tmp_path / "a.h5"), str(small), "--rel", "1e-2"]) == 0
+    capsys.readouterr()
+    given = ["verify", str(small), str(tmp_path / "a.h5"), "--report", str(page)]
+    assert run_cli([*given, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    text = Path(told["report"]).read_text(encoding="utf-8")
+    for words in ("middle slice", "power spectrum", "rate and distortion", "DSSIM",
+                  "Errors over the bound"):  # fmt: skip
+        assert words in text
+    (tmp_path / "file").write_text("")
+    assert run_cli([*given[:-1], str(tmp_path / "file")]) == 2
+    assert "cannot be written" in capsys.readouterr().err

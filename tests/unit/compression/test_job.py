@@ -6,6 +6,7 @@ import sys
 
 import h5py
 import numpy as np
+import pytest
 
 from scitoolkit import api
 from scitoolkit.core.content import content_root
@@ -18,6 +19,18 @@ def test_the_workflow_verifies_and_compares(tmp_path):
     assert results.metrics["broken"] == 0
     assert results.metrics["largest_error_over_bound"] <= 1
     assert results.metrics["gain_db_min"] > 0.8
+    assert [(f.kind, f.title.partition(": ")[2]) for f in results.figures] == [
+        ("maps", "middle slice"), ("lines", ""), ("lines", "power spectrum"),
+        ("points", "rate and distortion"),
+    ]  # fmt: skip
+    original, decoded, error = results.figures[2].series
+    assert original.y[0] == pytest.approx(decoded.y[0], rel=0.1)
+    assert error.y[0] < 0.1 * original.y[0]
+    ours, *rivals, this = results.figures[3].series
+    assert (ours.label, this.label) == ("ours", "this file")
+    assert len(rivals) == 3
+    assert sorted(ours.x) == ours.x
+    assert sorted(ours.y) == ours.y
     assert (run.path / "report" / "index.html").is_file()
 
 
@@ -38,7 +51,8 @@ def test_the_report_names_the_codecs_that_were_not_run(tmp_path, monkeypatch):
     run = api.train(config, settings)
     monkeypatch.setitem(sys.modules, "pysz", None)
     monkeypatch.setitem(sys.modules, "zfpy", None)
-    (table,) = api.evaluate(run.path).tables
+    table, quality = api.evaluate(run.path).tables
+    assert quality.rows[0][1] > 0.99  # DSSIM
     assert "Not run: sz3 (pysz is not installed), zfp (zfpy is not installed)." in table.note
     assert "SPERR (dB)" in table.columns
     assert "SZ3 (dB)" not in table.columns

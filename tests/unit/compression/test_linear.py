@@ -37,7 +37,7 @@ def reference(field: np.ndarray, enhancer: linear.LinearTaps, clip: float) -> np
     ) * enhancer.scale  # fmt: skip
     steer = np.abs(features[:3]).sum(0) if enhancer.activity else field
     classes = np.searchsorted(enhancer.limits, steer, side="right")
-    taps = enhancer.taps[classes] * linear.TAP_UNIT
+    taps = enhancer.taps[classes] * 2.0**-enhancer.exponent
     correction = np.clip(
         (np.moveaxis(features, 0, -1) * taps).sum(-1) / enhancer.scale, -clip, clip
     )
@@ -69,9 +69,30 @@ def test_bytes_are_few_and_come_back():
     x, y = noisy()
     enhancer, _ = linear.fit(x, y, 0.1, 4)
     data = enhancer.to_bytes()
-    assert len(data) == 94
+    assert len(data) < 80
     again = linear.LinearTaps.from_bytes(data, enhancer.scale)
+    assert (again.taps == enhancer.taps).all()
     assert (again.apply(y, 0.1) == enhancer.apply(y, 0.1)).all()
-    for broken in (b"", data[:-1], data + b"x", b"\xff" + data[1:]):
+    for broken in (b"", data[:-1], data + b"x", b"\xff" + data[1:], data[:1] + b"\x04" + data[2:],
+                   data[:2] + b"\x20" + data[3:], data[:3] + b"\x11" + data[4:]):  # fmt: skip
         with pytest.raises(DataError):
             linear.LinearTaps.from_bytes(broken, enhancer.scale)
+
+
+def test_taps_of_16_bits_are_read_as_they_were_written_before():
+    taps = np.arange(-20, 20, dtype="<i2").reshape(4, 10) * 1000
+    limits = np.array([1, 2, 4], "<f4")
+    data = bytes([4, 1]) + limits.tobytes() + taps.tobytes()
+    found = linear.LinearTaps.from_bytes(data, 2.0)
+    assert (found.taps == taps).all()
+    assert (found.limits == limits).all()
+    assert (found.activity, found.exponent) == (True, 13)
+
+
+def test_coarser_taps_keep_the_gain():
+    x, y = noisy()
+    found, change = linear.fit(x, y, 0.1, 4)
+    assert found.exponent < linear.EXPONENTS[-1]
+    before = float(((x - y).astype("f8") ** 2).sum())
+    after = float(((x - found.apply(y, np.inf)).astype("f8") ** 2).sum())
+    assert before - after == pytest.approx(-change * 0.1**2, rel=0.02)

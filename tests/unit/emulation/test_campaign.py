@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import h5py
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import xarray as xr
 from scitoolkit import api
 from scitoolkit.core.config import load_config
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.deploy import CompiledSurrogate
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.pipeline import prepare
 from scitoolkit.io.fields import write_fields
@@ -157,7 +160,7 @@ def test_an_emulator_of_a_campaign_is_trained_and_evaluated(tmp_path, job):
         api.predict(run.path, tmp_path / "all", tmp_path / "out.nc")
 
 
-@pytest.mark.parametrize("way", ["table", "attribute"])
+@pytest.mark.parametrize("way", ["table", "attribute", "film"])
 def test_a_parameter_of_each_simulation_is_an_input(tmp_path, job, way, caplog):
     """The change in a step is the parameter, drawn anew for each simulation."""
     rng, rates = np.random.default_rng(0), np.linspace(0.01, 0.1, 8)
@@ -165,7 +168,7 @@ def test_a_parameter_of_each_simulation_is_an_input(tmp_path, job, way, caplog):
         start = rng.standard_normal(CELLS)
         u = (start + rate * np.arange(ROWS)[:, None]).astype("f4")
         data = xr.Dataset({"u": (("time", "x"), u)})
-        data.attrs = {"rate": rate} if way == "attribute" else {}
+        data.attrs = {"rate": rate} if way != "table" else {}
         write_fields(data, tmp_path / f"run{i}.nc")
     table = tmp_path / "runs.csv"
     table.write_text("run,rate\n" + "".join(f"run{i},{r}\n" for i, r in enumerate(rates)))
@@ -175,6 +178,7 @@ def test_a_parameter_of_each_simulation_is_an_input(tmp_path, job, way, caplog):
     split = {"by": "parameter", "parameter": "rate", "test_range": [0.03, 0.05], "validation": 1}
     split["train"] = 5
     path = job(section, split=split, model={"name": "unet", "widths": [4]},
+               conditioning="film" if way == "film" else "channels",
                training={"epochs": 20, "batch_size": 8, "optimizer": {"name": "adam", "lr": 0.02}},
                )  # fmt: skip
     config = load_config(EmulationConfig, path)
@@ -191,6 +195,15 @@ def test_a_parameter_of_each_simulation_is_an_input(tmp_path, job, way, caplog):
     api.predict(trained, tmp_path / "run3.nc", tmp_path / "next.nc")
     with xr.open_dataset(tmp_path / "next.nc") as found:
         assert float((found["u"][1] - found["u"][0]).mean()) == pytest.approx(rates[3], rel=0.1)
+    if way == "film" and shutil.which("gcc"):
+        library = tmp_path / "model.so"
+        found = api.export(trained, library)
+        assert found["largest_difference"] < 1e-4
+        low, high = found["inputs"][1]["box"]
+        assert [low[0], high[1]] == pytest.approx([rates[0], rates[-2]])
+        fields = np.zeros((2, CELLS), np.float32)
+        inside = np.array([rates[1], 0.5], np.float32)
+        assert CompiledSurrogate(library)(fields, inside)[1].tolist() == [0, 1]
     caplog.clear()
     with xr.open_dataset(tmp_path / "run3.nc") as known:
         write_fields(known.load().assign_attrs(rate=0.5), tmp_path / "run9.nc")

@@ -12,6 +12,7 @@ from scitoolkit.emulation.config import EmulationConfig, SymmetryConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.emulator import build
 from scitoolkit.emulation.metrics import spectrum, vrmse
+from scitoolkit.emulation.models.config import FieldModelConfig
 from scitoolkit.emulation.normalized_network import Statistics
 from scitoolkit.emulation.rollout import linear_extrapolation, rollout
 from scitoolkit.emulation.symmetries import Symmetries
@@ -279,3 +280,29 @@ def test_the_spectrum_obeys_parseval_with_weights():
     weights = np.broadcast_to(np.array([0.5, 1.0, 2.0, 1.0, 0.5]), (16, 5))
     assert spectrum(field, 0, weights).sum() == pytest.approx((field**2 * weights).mean(), rel=1e-9)
     assert vrmse(field, np.full_like(field, field.mean())) == pytest.approx(1.0)
+
+
+class _Plain(FieldModelConfig):
+    """A network of another package, which takes no condition."""
+
+    network = "scitoolkit.emulation.models.resnet:ResNet"
+    name: str = "plain"
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({}, "every input is a field"),
+        ({"model": _Plain(), "inputs": ["u", "f"]}, "model plain takes no condition"),
+    ],
+)
+def test_a_condition_that_cannot_be_is_refused(sections, message):
+    sections = dict(sections)
+    inputs = sections.pop("inputs", ["u"])
+    known = {"u": Variable("u", ("x",), (8,), "", True), "f": Variable("f", (), (), "", False)}
+    layout = Layout(tuple(known[n] for n in inputs), (known["u"],), {"x": 8}, {}, "t")
+    config = EmulationConfig.model_validate(
+        {"data": {"path": "none.nc", "inputs": inputs, "outputs": ["u"]}, "conditioning": "film"}
+    ).model_copy(update=sections)
+    with pytest.raises(ConfigError, match=message):
+        build(config, layout)

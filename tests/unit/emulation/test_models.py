@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from scitoolkit.emulation.models.config import models
 from scitoolkit.emulation.models.convnext import ConvNeXtUNet
 from scitoolkit.emulation.models.elliptic import Elliptic
 from scitoolkit.emulation.models.factorised_fno import FactorisedFNO
@@ -58,6 +59,33 @@ def test_walls_do_not_wrap(name):
     net = _awake(NETS[name](["circular", "zeros"]))
     x = torch.randn(1, 2, 16, 8, dtype=torch.float64)
     assert not torch.allclose(net(torch.roll(x, 4, 3)), torch.roll(net(x), 4, 3), atol=1e-7)
+
+
+SMALL = {"widths": [4, 6], "width": 4, "layers": 2, "blocks": 1, "modes": [3], "products": 3}
+
+
+@pytest.mark.parametrize("name", list(models.names()))
+def test_every_model_is_conditioned_sample_by_sample(name):
+    """A network begins as without a condition; then each sample follows its own, and learns it."""
+    section = models.get(name)
+    settings = {k: v for k, v in SMALL.items() if k in section.model_fields}
+    padding, size = (["circular", "zeros"], (12, 8)) if name != "mlp" else ([], ())
+    make = section(name=name, **settings).build
+    torch.manual_seed(0)
+    x, plain = torch.randn(2, 2, *size), make(2, 3, padding)
+    net = make(2, 3, padding, 5)
+    net.load_state_dict({**net.state_dict(), **plain.state_dict()})
+    condition = torch.randn(2, 5)
+    assert torch.equal(net(x, condition), plain(x))
+    net, x = _awake(net), x.double()
+    condition = condition.double().requires_grad_()
+    both = net(x, condition)
+    assert torch.allclose(both[:1], net(x[:1], condition[:1]), atol=1e-12)
+    other = net(x, condition.detach().flip(0))
+    assert (both - other).abs().amax() > 1e-4
+    both[0].square().sum().backward()
+    assert condition.grad[0].abs().min() > 0
+    assert condition.grad[1].abs().max() == 0
 
 
 @pytest.mark.parametrize("padding", ["circular", "edge", "zeros"])

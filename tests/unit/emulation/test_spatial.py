@@ -24,7 +24,7 @@ from scitoolkit.emulation.task import EmulationTask
 from scitoolkit.emulation.variables import Layout, Variable
 from scitoolkit.io.fields import write_fields
 from scitoolkit.testing.ranks import run_ranks
-from scitoolkit.training.ranks.communicator import Traffic
+from scitoolkit.training.traffic import Traffic
 
 CELLS = 64
 FIELDS = tuple(Variable(n, ("x", "y"), (CELLS, 8), "", True) for n in "uv")
@@ -60,6 +60,11 @@ CASES = {
     "fno": {"model": {"name": "fno", "width": 6, "modes": [4, 3]}, "boundary": {"x": "circular"}},
     "fno, walls": {"model": {"name": "fno", "width": 6, "modes": [4, 3]}},
     "factorised_fno": {"model": {"name": "factorised_fno", "width": 6, "modes": [4]}},
+    "unet, film": {"model": UNET, "conditioning": "film"},
+    "convnext_unet, film": {
+        "model": {"name": "convnext_unet", "widths": [6, 8]}, "conditioning": "film",
+    },
+    "fno, film": {"model": {"name": "fno", "width": 6, "modes": [4, 3]}, "conditioning": "film"},
     "resnet, guards": {
         "model": {"name": "resnet", "width": 6, "blocks": 1}, "boundary": {"x": "circular"},
         "guards": [{"name": "spectral_filter"}, {"name": "value_range", "ranges": {"u": [-2, 2]}},

@@ -13,7 +13,8 @@ from scitoolkit.graphs.grid import Grid
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.proof import attach, prove
 from scitoolkit.testing.ranks import run_ranks
-from scitoolkit.training.ranks.communicator import SingleProcess, Traffic
+from scitoolkit.training.ranks.communicator import SingleProcess
+from scitoolkit.training.traffic import Traffic
 
 pyg = pytest.importorskip("torch_geometric.nn", exc_type=ImportError)
 

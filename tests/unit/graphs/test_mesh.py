@@ -18,7 +18,8 @@ from scitoolkit.graphs.mesh_model import MeshTransport
 from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.testing.ranks import run_ranks
-from scitoolkit.training.ranks.communicator import SingleProcess, Traffic
+from scitoolkit.training.ranks.communicator import SingleProcess
+from scitoolkit.training.traffic import Traffic
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from scitoolkit.graphs.part import GraphPart
 from scitoolkit.graphs.partitioned import PartitionedGraph
 from scitoolkit.graphs.partitioner import partition_edges
 from scitoolkit.graphs.stored_part import StoredPart, whole_graph
-from scitoolkit.training.ranks.communicator import Traffic
 from scitoolkit.training.ranks.simulated import run_ranks
+from scitoolkit.training.traffic import Traffic
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from scitoolkit.graphs.layout import LayoutBuilder
 from scitoolkit.graphs.plan import forecast
 from scitoolkit.graphs.product import Product
 from scitoolkit.testing.ranks import run_ranks
-from scitoolkit.training.ranks.communicator import Traffic
+from scitoolkit.training.traffic import Traffic
 
 
 def random_matrix(nodes, nnz, seed):

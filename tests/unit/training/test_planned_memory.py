@@ -149,3 +149,10 @@ def test_plans_trade_seconds_for_bytes(net):
     assert found[0].peak <= uniform(parts, PACK, Packing(10.0, 1e-9)).peak * 1.000001
     assert found[-1].seconds == 0
     assert set(found[-1].choices.values()) == {SAVE}
+
+
+@pytest.mark.parametrize(("name", "said"), [("offload", "not moved to host memory"),
+                                            ("commet", "unknown store 'commet'")])  # fmt: skip
+def test_stores_that_are_not_built_are_refused_by_name(name, said):
+    with pytest.raises(ValueError, match=said):
+        MemoryConfig(activations=name)

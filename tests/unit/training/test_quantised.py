@@ -93,12 +93,15 @@ def test_traffic_is_what_comes_from_other_ranks(lone_group, monkeypatch):
     with counter.counting():
         dist.all_reduce(x)
         dist.broadcast(x, src=0)
-        dist.all_to_all_single(x.clone(), x)
+        dist.all_to_all_single(x.clone(), x, async_op=True).wait()
     dist.all_reduce(x)  # not counted
     found = counter.as_dict()
+    times = [traffic.pop("seconds") for traffic in found.values()]
     assert found["all_reduce"] == {
-        "bytes": 48.0, "bytes_between_nodes": 24.0, "messages": 6, "calls": 1,
+        "words": 12.0, "bytes": 48.0, "bytes_between_nodes": 24.0, "messages": 6, "calls": 1,
     }  # fmt: skip
+    assert min(counter.blocked) > 0
+    assert sum(counter.blocked) == pytest.approx(sum(times))
     assert found["broadcast"]["bytes"] == 0
     assert found["all_to_all_single"]["bytes"] == 24.0
     assert found["all_to_all_single"]["bytes_between_nodes"] == 16.0

@@ -1,0 +1,152 @@
+"""A peer of the emulators, trained within CPU seconds: neuraloperator's FNO, the Well's U-Nets.
+
+`python _emulation_peer.py NAME PROBLEM.npz RATE SECONDS OUTPUT.npz` runs in the peers' environment.
+As the Well trains (AdamW, weight decay 1e-4, warm-up and cosine, mean squared error, normalised
+fields), except that the change in a step is learned, which is the easier target.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+import types
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+WARM_UP, WEIGHT_DECAY, CHECKS = 0.05, 1e-4, 8
+
+
+def network(name: str, channels: int, grid: tuple[int, ...]) -> nn.Module:
+    """Return a peer of 1 to 2 million parameters for a grid of one or two dims."""
+    flat = len(grid) == 1
+    if name in ("fno", "tfno"):
+        from neuralop.models import FNO, TFNO
+
+        if name == "fno":
+            modes, width = ((32,), 96) if flat else ((16, 16), 32)
+            return FNO(n_modes=modes, in_channels=channels, out_channels=channels,
+                       hidden_channels=width, n_layers=4)  # fmt: skip
+        modes, width = ((32,), 208) if flat else ((32, 16), 64)
+        return TFNO(
+            n_modes=modes, in_channels=channels, out_channels=channels, hidden_channels=width,
+            n_layers=4, factorization="tucker", rank=0.1,
+        )  # fmt: skip
+    _without_timm()
+    from the_well.benchmark.models import UNetClassic, UNetConvNext
+
+    if name == "unet_classic":
+        return UNetClassic(channels, channels, len(grid), grid, init_features=26 if flat else 16)
+    return UNetConvNext(channels, channels, len(grid), grid, blocks_per_stage=1, init_features=16)
+
+
+def _without_timm() -> None:
+    """Put `DropPath` where the Well's models look for it: timm needs torchvision on CPU torch."""
+    for module in ("timm", "timm.layers", "timm.models", "timm.models.layers"):
+        stub = types.ModuleType(module)
+        stub.DropPath = nn.Identity
+        stub.trunc_normal_ = nn.init.trunc_normal_
+        sys.modules.setdefault(module, stub)
+
+
+class Residual(nn.Module):
+    """Normalised state to the next state, by the normalised change."""
+
+    def __init__(self, net: nn.Module, train: Tensor) -> None:
+        super().__init__()
+        shape = (1, -1, *([1] * (train.ndim - 3)))
+        dims = [d for d in range(train.ndim) if d != 2]
+        change = train[:, 1:] - train[:, :-1]
+        self.net = net
+        self.register_buffer("mean", train.mean(dims).view(shape))
+        self.register_buffer("scale", train.std(dims).view(shape))
+        self.register_buffer("step", change.square().mean(dims).sqrt().view(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.step * self.net((x - self.mean) / self.scale)
+
+
+def fit(model: Residual, problem: dict, rate: float, seconds: float) -> tuple[int, float]:
+    """Train for so many CPU seconds; keep the weights that validate best. Return steps and loss."""
+    train, validation = (torch.from_numpy(problem[n]) for n in ("train", "validation"))
+    batch = int(problem["batch"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=WEIGHT_DECAY)
+    generator = torch.Generator().manual_seed(0)
+    best, kept, steps, checks = math.inf, model.state_dict(), 0, 0
+    begin = time.process_time()
+    while (share := (time.process_time() - begin) / seconds) < 1:
+        for group in optimizer.param_groups:
+            cosine = 0.5 * (1 + math.cos(math.pi * share))
+            group["lr"] = rate * (share / WARM_UP if share < WARM_UP else cosine)
+        which = torch.randint(len(train), (batch,), generator=generator)
+        when = torch.randint(train.shape[1] - 1, (batch,), generator=generator)
+        x, y = train[which, when], train[which, when + 1]
+        model.train()
+        optimizer.zero_grad(set_to_none=True)
+        loss = ((model(x) - y) / model.step).square().mean()
+        loss.backward()
+        optimizer.step()
+        steps += 1
+        if share * CHECKS > checks + 1:
+            checks += 1
+            found = validate(model, validation, batch)
+            if found < best:
+                best = found
+                kept = {n: t.clone() for n, t in model.state_dict().items()}
+    found = validate(model, validation, batch)
+    if found > best:
+        model.load_state_dict(kept)
+    return steps, min(found, best)
+
+
+def validate(model: Residual, data: Tensor, batch: int) -> float:
+    """Return the mean squared one-step error over the typical change."""
+    model.eval()
+    pairs = [(data[i, :-1], data[i, 1:]) for i in range(len(data))]
+    with torch.no_grad():
+        errors = [
+            ((model(x) - y) / model.step).square().mean()
+            for first, second in pairs
+            for x, y in zip(first.split(4 * batch), second.split(4 * batch), strict=True)
+        ]
+    found = float(torch.stack(errors).mean())
+    return found if math.isfinite(found) else math.inf
+
+
+def forecasts(model: Residual, test: Tensor, steps: int) -> dict[str, np.ndarray]:
+    """Return one step from every frame, and a rollout from the first one of every trajectory."""
+    model.eval()
+    with torch.no_grad():
+        one = torch.stack([torch.cat([model(x) for x in run[:-1].split(8)]) for run in test])
+        state, frames = test[:, 0], []
+        for _ in range(steps):
+            state = model(state)
+            frames.append(state)
+    return {"one_step": one.numpy(), "rollout": torch.stack(frames, 1).numpy()}
+
+
+def main(name: str, source: str, rate: str, seconds: str, output: str) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    with np.load(source) as file:
+        problem = dict(file)
+    grid = problem["train"].shape[3:]
+    net = network(name, problem["train"].shape[2], grid)
+    model = Residual(net, torch.from_numpy(problem["train"]))
+    begin = time.process_time()
+    steps, loss = fit(model, problem, float(rate), float(seconds))
+    record = {
+        "validation": loss, "steps": steps, "cpu_seconds": time.process_time() - begin,
+        "parameters": sum(p.numel() * (1 + p.is_complex()) for p in net.parameters()),
+    }  # fmt: skip
+    found = forecasts(model, torch.from_numpy(problem["test"]), int(problem["steps"]))
+    np.savez(Path(output), **found)
+    print(json.dumps(record))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,86 @@
+"""Two containers for the same bound: files behind the HDF5 filter, and files of streams.
+
+Each field of `compression_size` becomes an HDF5 file of one variable, which `compress_file` writes
+with `container="filter"`, the default, and with `container="stream"`. `filter_over_stream_*` are
+ratios of the bytes of what holds the values: chunks on one side, the stream on the other;
+`*_file_*` those of whole files. `*_cpu` are medians over fields and bounds of ratios of CPU time,
+each the median of three alternate runs with as many threads as $OMP_NUM_THREADS says.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+RELS = (1e-2, 1e-3, 1e-4)
+CONTAINERS = ("filter", "stream")
+ROUNDS = 3
+
+
+def compared(field: np.ndarray, rel: float, folder: Path) -> dict[str, float]:
+    """Return bytes and CPU seconds of both containers for one field at one bound."""
+    from _measure import alternate, medians
+
+    from scitoolkit.compression import Bound, Options
+    from scitoolkit.compression.check import verify_file
+    from scitoolkit.compression.files import FilePlan, compress_file, decompress_file
+
+    source = folder / "field.h5"
+    with h5py.File(source, "w") as file:
+        file["field"] = field
+    targets = {name: folder / f"{name}.h5" for name in CONTAINERS}
+    records: dict[str, list[dict[str, float]]] = {}
+
+    def compress(name: str) -> None:
+        plan = FilePlan(Bound("rel", rel), {"field": None}, Options(), container=name)
+        records[name] = compress_file(source, targets[name], plan)
+
+    came = medians(alternate({n: lambda n=n: compress(n) for n in CONTAINERS}, ROUNDS))
+    if not all(r["holds"] for n in CONTAINERS for r in verify_file(targets[n], source)):
+        raise AssertionError("the bound is broken")
+    back = folder / "back.h5"
+    went = medians(
+        alternate({n: lambda n=n: decompress_file(targets[n], back) for n in CONTAINERS}, ROUNDS)
+    )
+    found: dict[str, float] = {}
+    for name in CONTAINERS:
+        found |= {
+            f"{name}_bytes": records[name][0]["bytes"],
+            f"{name}_file": targets[name].stat().st_size,
+            f"{name}_in": came[name], f"{name}_out": went[name],
+        }  # fmt: skip
+    return found
+
+
+def run() -> dict:
+    """Return all figures; see the module docstring."""
+    from _measure import machine
+    from compression_size import fresh, lines, shipped
+
+    kinds: dict[str, dict[str, dict[str, float]]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for kind, fields in (("shipped", shipped), ("fresh", fresh), ("lines", lines)):
+            kinds[kind] = {
+                f"{name} {rel:g}": compared(field, rel, Path(scratch))
+                for name, field in fields() for rel in RELS
+            }  # fmt: skip
+
+    def ratios(what: str, *names: str) -> list[float]:
+        rows = [row for name in names for row in kinds[name].values()]
+        return [row[f"filter_{what}"] / row[f"stream_{what}"] for row in rows]
+
+    figures: dict[str, object] = {}
+    for kind in kinds:
+        figures[f"filter_over_stream_{kind}_median"] = statistics.median(ratios("bytes", kind))
+        figures[f"filter_over_stream_{kind}_worst"] = max(ratios("bytes", kind))
+    return {
+        **figures,
+        "filter_over_stream_file_median": statistics.median(ratios("file", *kinds)),
+        "filter_over_stream_in_cpu": statistics.median(ratios("in", *kinds)),
+        "filter_over_stream_out_cpu": statistics.median(ratios("out", *kinds)),
+        **kinds, "machine": machine(),
+    }  # fmt: skip

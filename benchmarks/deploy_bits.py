@@ -1,0 +1,265 @@
+"""Layers in 8, 4 and 2 bits against onnxruntime and torch at equal bits: one thread, n x n.
+
+Ours is a whole exported surrogate called and timed in C, its checks of inputs and outputs
+included. Peers run chains of layers inside their own executors: what is reported is the time of
+one more layer, so no Python and no session is in it. Groups of 32 inputs share a scale in 4 and 2
+bits on both sides. Nothing is timed before products agree with those of the codes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+import torch
+from _measure import machine
+from deploy_latency import CLOCK
+from torch import nn
+
+from scitoolkit.core.traced import ArraySpec, TracedFunction
+from scitoolkit.deploy import CompiledSurrogate, ExportConfig
+from scitoolkit.deploy.bits.codes import rounded
+from scitoolkit.deploy.export import export
+from scitoolkit.ops.codegen import load_library
+
+SIZES = (256, 512, 1024, 2048, 4096)
+BITS = (8, 4, 2)
+ROUNDS, SECONDS = 7, 0.05
+PEERS = {8: ("torch_int8", "onnxruntime_int8", "onnxruntime_8bits"), 4: ("onnxruntime_4bits",),
+         2: ("onnxruntime_2bits",)}  # fmt: skip
+ALLOWED = {8: 2e-4, 4: 2e-2, 2: 2e-2}
+"""Error of a product from rounding its inputs, in the 2-norm, relative to the product."""
+
+
+def run() -> dict:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    table: dict[str, dict] = {}
+    for n in SIZES:
+        with tempfile.TemporaryDirectory() as scratch:
+            table[str(n)] = measured(n, Path(scratch))
+        print(n, table[str(n)], file=sys.stderr, flush=True)
+    gains = {
+        f"bits{bits}_speedup_batch1": {n: peer(t["batch1"], bits) / t["batch1"][f"ours_{bits}bits"]
+                                       for n, t in table.items()}
+        for bits in BITS
+    }  # fmt: skip
+    wide = {n: t["batch32"]["ours_8bits"] / t["batch32"]["torch_int8"] for n, t in table.items()}
+    least = min(min(gains[f"bits{bits}_speedup_batch1"].values()) for bits in (8, 4))
+    return {
+        "bits_speedup_batch1_min": least, "bits_over_int8_batch32": max(wide.values()), **gains,
+        "bits2_over_float32_batch1": {
+            n: t["batch1"]["ours_2bits"] / t["batch1"]["torch_float32"] for n, t in table.items()
+        },
+        "over_int8_batch32": wide, "microseconds": table, "matrix_error": matrix_errors(),
+        **machine(),
+    }  # fmt: skip
+
+
+def peer(times: dict[str, float], bits: int) -> float:
+    return min(times[name] for name in PEERS[bits])
+
+
+def matrix_errors() -> dict[str, float]:
+    matrix = np.random.default_rng(0).normal(size=(512, 512)).astype(np.float32)
+    return {str(b): float(np.linalg.norm(rounded(matrix, b).matrix() - matrix)
+                          / np.linalg.norm(matrix)) for b in BITS}  # fmt: skip
+
+
+def measured(n: int, folder: Path) -> dict[str, dict]:
+    torch.manual_seed(0)
+    layer = nn.Linear(n, n).eval()
+    ours = {bits: Ours(layer, bits, folder / f"bits{bits}.so") for bits in BITS}
+    depth = 9 if n < 2048 else 3
+    out: dict[str, dict] = {"product_error": {str(b): own.error for b, own in ours.items()}}
+    for batch in (1, 32):
+        x = torch.randn(batch, n)
+        calls: dict[str, Callable[[], float]] = {
+            f"ours_{bits}bits": own.clock(x.numpy()) for bits, own in ours.items()
+        }
+        calls |= {k: per_layer(make, depth) for k, make in peers(layer, x).items()}
+        best = dict.fromkeys(calls, float("inf"))
+        for _ in range(ROUNDS):
+            for name, call in calls.items():
+                best[name] = min(best[name], call())
+        out[f"batch{batch}"] = {k: 1e6 * v for k, v in best.items()}
+    return out
+
+
+def peers(layer: nn.Linear, x: torch.Tensor) -> dict[str, Callable[[int], Callable]]:
+    """Return makers of chains of so many layers, by name."""
+    small = int8(layer)
+    return {
+        "torch_float32": lambda depth: torch_chain(layer, depth, x),
+        "torch_int8": lambda depth: torch_chain(small, depth, x),
+        "onnxruntime_int8": lambda depth: session(dynamic_int8(layer, depth), x),
+        **{
+            f"onnxruntime_{bits}bits": lambda depth, bits=bits: session(
+                block_bits(layer, bits, depth), x
+            )
+            for bits in BITS
+        },
+    }
+
+
+class Ours:
+    """A layer exported in some bits, compared with its codes before it is timed."""
+
+    def __init__(self, layer: nn.Linear, bits: int, path: Path) -> None:
+        n = layer.in_features
+        spec = ArraySpec("x", ("feature",), (n,), low=-8.0, high=8.0)
+        typical = [torch.randn(12, n).numpy()]
+        export([TracedFunction(layer, [spec], [spec], typical)], path,
+               ExportConfig(bits=bits, rounding="nearest"))  # fmt: skip
+        self.library = CompiledSurrogate(path)
+        self.clocked = load_library(CLOCK).shortest
+        self.clocked.restype = ctypes.c_double
+        self.clocked.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3,
+                                 ctypes.c_int64, ctypes.c_int]  # fmt: skip
+        x = torch.randn(19, n).numpy()
+        (found,), _ = self.library(x)
+        matrix = rounded(layer.weight.detach().numpy(), bits).matrix()
+        wanted = x @ matrix.T
+        found = found - layer.bias.detach().numpy()
+        self.error = float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+        if not self.error < ALLOWED[bits]:
+            raise RuntimeError(
+                f"{bits} bits: products differ from those of the codes: {self.error}"
+            )
+
+    def clock(self, x: np.ndarray) -> Callable[[], float]:
+        """Return a call that returns the seconds of the shortest of many."""
+        self.arrays = x, np.empty_like(x)
+        work, size = self.library.workspace()
+        function = ctypes.cast(self.library.pointer(), ctypes.c_void_p)
+        given = (function, len(x), x.ctypes.data, self.arrays[1].ctypes.data, work, size)
+        start = time.perf_counter()
+        self.clocked(*given, 3)
+        calls = max(3, int(3 * SECONDS / (time.perf_counter() - start)))
+        return lambda: self.clocked(*given, calls)
+
+
+def per_layer(make: Callable[[int], Callable[[], object]], depth: int) -> Callable[[], float]:
+    """Return a call that returns the seconds of one more layer: of `depth` less those of one."""
+    short, long = make(1), make(depth)
+
+    def shortest(call: Callable[[], object]) -> float:
+        best, begin = float("inf"), time.perf_counter()
+        while time.perf_counter() - begin < SECONDS or best == float("inf"):
+            start = time.perf_counter()
+            call()
+            best = min(best, time.perf_counter() - start)
+        return best
+
+    known = [float("inf")] * 2
+
+    def once() -> float:
+        known[0] = min(known[0], shortest(short))
+        known[1] = min(known[1], shortest(long))
+        return (known[1] - known[0]) / (depth - 1)
+
+    return once
+
+
+def int8(layer: nn.Linear) -> nn.Module:
+    made = torch.ao.quantization.quantize_dynamic(nn.Sequential(layer), {nn.Linear}, torch.qint8)
+    return made[0]
+
+
+def torch_chain(layer: nn.Module, depth: int, x: torch.Tensor) -> Callable[[], object]:
+    """Return a call of a frozen chain, which torch's interpreter runs without Python."""
+    chain = torch.jit.freeze(torch.jit.script(nn.Sequential(*[layer] * depth).eval()))
+
+    def call() -> object:
+        with torch.inference_mode():
+            return chain(x)
+
+    return call
+
+
+def _model(n: int, depth: int, stored: list, nodes_of: Callable) -> bytes:
+    from onnx import TensorProto, helper
+
+    nodes = [node for k in range(depth) for node in nodes_of(k)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", n])
+            for name in ("x0", f"x{depth}")]  # fmt: skip
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:], stored)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def dynamic_int8(layer: nn.Linear, depth: int) -> bytes:
+    """Return a chain as `quantize_dynamic` of onnxruntime writes it: int8 weights, one scale."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = layer.weight.detach().numpy().T
+    scale = np.float32(np.abs(weight).max() / 127)
+    codes = np.rint(weight / scale).astype(np.int8)
+    stored = [
+        numpy_helper.from_array(a, k)
+        for k, a in (
+            ("w", codes),
+            ("s", scale),
+            ("z", np.int8(0)),
+            ("b", layer.bias.detach().numpy()),
+        )
+    ]
+
+    def nodes(k: int) -> list:
+        make = helper.make_node
+        return [
+            make("DynamicQuantizeLinear", [f"x{k}"], [f"q{k}", f"t{k}", f"u{k}"]),
+            make("MatMulInteger", [f"q{k}", "w", f"u{k}", "z"], [f"m{k}"]),
+            make("Cast", [f"m{k}"], [f"f{k}"], to=TensorProto.FLOAT),
+            make("Mul", [f"t{k}", "s"], [f"v{k}"]), make("Mul", [f"f{k}", f"v{k}"], [f"p{k}"]),
+            make("Add", [f"p{k}", "b"], [f"x{k + 1}"]),
+        ]  # fmt: skip
+
+    return _model(layer.in_features, depth, stored, nodes)
+
+
+def block_bits(layer: nn.Linear, bits: int, depth: int, block: int = 32) -> bytes:
+    """Return a chain of MatMulNBits with inputs rounded to 8 bits (accuracy_level 4)."""
+    from onnx import helper, numpy_helper
+
+    n = layer.in_features
+    parts = layer.weight.detach().numpy().reshape(n, n // block, block)
+    scales = np.abs(parts).max(2) / (2 ** (bits - 1) - 0.5)
+    codes = np.clip(np.rint(parts / scales[..., None]) + 2 ** (bits - 1), 0, 2**bits - 1)
+    codes = codes.astype(np.uint8).reshape(n, n // block, -1, 8 // bits)
+    packed = sum((codes[..., k] << bits * k) for k in range(8 // bits)).astype(np.uint8)
+    stored = [numpy_helper.from_array(packed, "w"),
+              numpy_helper.from_array(scales.astype(np.float32).ravel(), "s"),
+              numpy_helper.from_array(layer.bias.detach().numpy(), "b")]  # fmt: skip
+
+    def nodes(k: int) -> list:
+        made = helper.make_node("MatMulNBits", [f"x{k}", "w", "s", "", "", "b"], [f"x{k + 1}"],
+                                domain="com.microsoft", K=n, N=n, bits=bits, block_size=block,
+                                accuracy_level=4)  # fmt: skip
+        return [made]
+
+    return _model(n, depth, stored, nodes)
+
+
+def session(model: bytes, x: torch.Tensor) -> Callable[[], object]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    made = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    binding = made.io_binding()
+    name, out = made.get_inputs()[0].name, made.get_outputs()[0].name
+    binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(x.numpy()))
+    value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(list(x.shape), np.float32)
+    binding.bind_ortvalue_output(out, value)
+    return lambda: made.run_with_iobinding(binding)

@@ -1,0 +1,263 @@
+"""Emulators within equal CPU seconds: ours, neuraloperator's FNO and TFNO, the Well's U-Nets.
+
+Kuramoto-Sivashinsky (one dim), Gray-Scott and Rayleigh-Bénard convection, from the shipped
+generators: the same trajectories for all, one frame in, the next out, models of 1 to 2 million
+parameters. Each gets three learning rates in short runs, chosen by the one-step error on
+validation trajectories, and then one long run at the best. All are scored by one code: VRMSE by the
+Well's definition (over cells of each frame and field), after one step from every test frame and as
+the mean over steps 13 to 30 of rollouts from the first.
+
+`python benchmarks/emulation_peers.py --fit 20 --trial 5 --problems kuramoto_sivashinsky` runs a
+part of it within other budgets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from _measure import machine
+
+from scitoolkit.core.config import load_config
+from scitoolkit.core.errors import NumericalError
+from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.emulation import surrogate
+from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.emulator import Emulator
+from scitoolkit.emulation.metrics import vrmse
+from scitoolkit.emulation.pipeline import train
+from scitoolkit.emulation.rollout import rollout, step_once
+from scitoolkit.generators.base import Generator
+from scitoolkit.generators.gray_scott import GrayScott
+from scitoolkit.generators.kuramoto_sivashinsky import KuramotoSivashinsky
+from scitoolkit.generators.rayleigh_benard import RayleighBenard
+from scitoolkit.io.fields import write_fields
+
+HERE = Path(__file__).resolve().parent
+PYTHON = HERE.parent / ".venv-peers" / "well" / "bin" / "python"
+FIT, TRIAL = 300.0, 60.0
+STEPS, LATE, WORST = 30, slice(12, 30), 10.0
+"""Steps of rollouts, those of the Well's window 13:30, and what an error is cut at."""
+OUR_RATES, PEER_RATES = (1e-3, 3e-3, 9e-3), (5e-4, 2e-3, 8e-3)
+ALL = ("fno", "tfno", "unet_classic", "unet_convnext")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Trajectories of a generator, and the sections of our configuration.
+
+    Attributes:
+        generator: with settings.
+        seeds: trajectories to learn from, to validate on and to test on.
+        batch: samples of a step, of all models.
+        peers: those that work in its dims.
+        sections: what is known of the equations, and the network.
+    """
+
+    generator: Generator
+    seeds: tuple[int, int, int]
+    batch: int
+    peers: Sequence[str]
+    sections: Sequence[str]
+
+
+PROBLEMS = {
+    "kuramoto_sivashinsky": Problem(
+        KuramotoSivashinsky(length=64.0, cells=128, frames=64), (32, 4, 8), 16, ALL[:3],
+        ["boundary={x: circular}", "symmetries.shift=[x]", "symmetries.mirror={x: [u]}",
+         "model={name: convnext_unet, widths: [64, 128, 192], blocks: 2, kernel: 7}",
+         "guards=[{name: spectral_filter}, {name: fixed_mean, values: {u: 0.0}}]"],
+    ),
+    "gray_scott": Problem(
+        GrayScott(spinup=100, frames=40), (8, 2, 4), 4, ALL,
+        ["boundary={x: circular, y: circular}", "symmetries.shift=[x, y]",
+         "symmetries.mirror={x: [], y: []}",
+         "model={name: unet, widths: [56, 112, 160], blocks: 1}"],
+    ),
+    "rayleigh_benard": Problem(
+        RayleighBenard(levels=64, frames=40), (8, 2, 4), 4, ALL,
+        ["boundary={x: circular}", "coordinates=[z]", "transport={x: 10, z: 12}",
+         "symmetries.shift=[x]", "symmetries.mirror={x: [u], z: [b, w]}",
+         "model={name: unet, widths: [48, 96, 128, 128], blocks: 1, patch: 2}",
+         "guards=[{name: divergence_free, velocity: {x: u, z: w}}, "
+         "{name: fixed_mean, values: {w: 0.0}, over: [x]}, "
+         "{name: wall_values, values: {b: [0.5, -0.5]}, dim: z}]"],
+    ),
+}  # fmt: skip
+
+
+def run(fit: float = FIT, trial: float = TRIAL, problems: Sequence[str] = tuple(PROBLEMS)) -> dict:
+    """Return the figures.
+
+    Args:
+        fit: CPU seconds of a long run.
+        trial: CPU seconds of a run that a learning rate is chosen by.
+        problems: names of those that are run.
+    """
+    torch.set_num_threads(1)
+    found = {}
+    for name in problems:
+        with tempfile.TemporaryDirectory() as folder:
+            found[name] = _problem(PROBLEMS[name], Path(folder), fit, trial)
+        print(json.dumps({name: found[name]}), file=sys.stderr)
+    return {
+        "one_step_ratio_max": max(each["one_step_ratio"] for each in found.values()),
+        "rollout_ratio_max": max(each["rollout_ratio"] for each in found.values()),
+        "fit_cpu_seconds": fit, "trial_cpu_seconds": trial, **found, "machine": machine(),
+    }  # fmt: skip
+
+
+def _problem(problem: Problem, folder: Path, fit: float, trial: float) -> dict[str, Any]:
+    frames = _files(problem, folder)
+    bounds = np.cumsum([0, *problem.seeds])
+    parts = {n: frames[a:b] for n, a, b in zip(("train", "validation", "test"), bounds[:-1],
+                                               bounds[1:], strict=True)}  # fmt: skip
+    np.savez(folder / "problem.npz", batch=problem.batch, steps=STEPS, **parts)
+    scores = {"scitoolkit": _ours(problem, folder, parts["test"], fit, trial)}
+    for peer in problem.peers:
+        scores[peer] = _peer(peer, folder, parts["test"], fit, trial)
+    rivals = [scores[peer] for peer in problem.peers]
+    own = scores["scitoolkit"]
+    return {
+        "one_step_ratio": own["one_step"] / min(r["one_step"] for r in rivals),
+        "rollout_ratio": own["rollout"] / min(r["rollout"] for r in rivals),
+        "persistence": _scored(_persistence(parts["test"]), parts["test"]), "models": scores,
+    }  # fmt: skip
+
+
+def _files(problem: Problem, folder: Path) -> np.ndarray:
+    """Write a file a seed; return all frames, (seed, time, variable, *grid) float32."""
+    out = []
+    for seed in range(sum(problem.seeds)):
+        data = problem.generator.generate(seed).frames
+        write_fields(data, folder / f"seed{seed:03d}.nc")
+        out.append(np.stack([data[n].values for n in data.data_vars], 1).astype(np.float32))
+    return np.stack(out)
+
+
+def _peer(name: str, folder: Path, test: np.ndarray, fit: float, trial: float) -> dict[str, Any]:
+    def train_peer(rate: float, seconds: float) -> tuple[dict, dict]:
+        output = folder / f"{name}.npz"
+        command = [str(PYTHON), str(HERE / "_emulation_peer.py"), name,
+                   str(folder / "problem.npz"), str(rate), str(seconds), str(output)]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{name} failed:\n{done.stderr[-3000:]}")
+        with np.load(output) as file:
+            return json.loads(done.stdout.splitlines()[-1]), dict(file)
+
+    trials = {rate: train_peer(rate, trial)[0]["validation"] for rate in PEER_RATES}
+    best = min(trials, key=lambda rate: trials[rate])
+    record, forecasts = train_peer(best, fit)
+    return {**_scored(forecasts, test), "rate": best, "trials": list(trials.values()), **record}
+
+
+def _ours(
+    problem: Problem, folder: Path, test: np.ndarray, fit: float, trial: float
+) -> dict[str, Any]:
+    def train_ours(rate: float, steps: int) -> tuple[dict, EmulationConfig, RunDirectory]:
+        config = load_config(EmulationConfig, None, _settings(problem, folder, rate, steps))
+        directory = RunDirectory.create(config.run.root, f"rate{rate}steps{steps}", config)
+        train(config, directory)
+        record = json.loads((directory.path / "model" / "fit.json").read_text())
+        return record, config, directory
+
+    # The trainer counts steps: two short runs tell what one costs, and what begins a run.
+    short, longer = (train_ours(OUR_RATES[1], n)[0]["cpu_seconds"] for n in (6, 30))
+    each = max((longer - short) / 24, 1e-4)
+
+    def steps_in(seconds: float) -> int:
+        return max(int((seconds - short) / each), 10)
+
+    trials = {}
+    for rate in OUR_RATES:
+        record, _, _ = train_ours(rate, steps_in(trial))
+        trials[rate] = record["best"]["loss"]
+    best = min(trials, key=lambda rate: trials[rate])
+    # Rollouts in training make later steps dearer: what the trial took corrects the count.
+    overrun = record["cpu_seconds"] / trial
+    record, config, directory = train_ours(best, int(steps_in(fit) / max(overrun, 1.0)))
+    emulator = surrogate.load(directory.path / "model", config)
+    assert isinstance(emulator, Emulator)
+    return {
+        **_scored(_forecasts(emulator, test), test), "rate": best, "trials": list(trials.values()),
+        "validation": record["best"]["loss"], "steps": record["steps"],
+        "cpu_seconds": record["cpu_seconds"],
+        "parameters": sum(p.numel() for p in emulator.parameters()),
+    }  # fmt: skip
+
+
+def _settings(problem: Problem, folder: Path, rate: float, steps: int) -> list[str]:
+    names = {"kuramoto_sivashinsky": "u", "gray_scott": "a, b", "rayleigh_benard": "p, b, u, w"}
+    variables = names[problem.generator.name]
+    learning, validation, test = problem.seeds
+    return [
+        "domain=emulation", f"data.path={folder}/seed*.nc", f"data.inputs=[{variables}]",
+        f"data.outputs=[{variables}]", f"split.train={learning}",
+        f"split.validation={validation}", f"split.test={test}", "rollout={steps: 2, begin: 0.7}",
+        f"training={{steps: {steps}, batch_size: {problem.batch}, ema_decay: 0.99, clip_norm: 1.0, "
+        f"optimizer: {{name: muon, lr: {rate}}}, progress: false, "
+        f"schedule: {{name: cosine, warmup_steps: {max(steps // 20, 1)}}}}}",
+        f"run.root={folder}/runs", *problem.sections,
+    ]  # fmt: skip
+
+
+def _forecasts(emulator: Emulator, test: np.ndarray) -> dict[str, np.ndarray]:
+    """Return what `_emulation_peer.forecasts` does, of ours; NaN after the end of a rollout."""
+    names = [v.name for v in emulator.layout.outputs]
+
+    def named(values: np.ndarray) -> dict[str, np.ndarray]:
+        return dict(zip(names, values, strict=True))
+
+    def joined(frame: dict[str, np.ndarray]) -> np.ndarray:
+        return np.stack([frame[n] for n in names])
+
+    one = [[joined(step_once(emulator, named(x))) for x in series[:-1]] for series in test]
+    rolled = np.full((len(test), STEPS, *test.shape[2:]), np.nan, np.float32)
+    for number, series in enumerate(test):
+        try:
+            for step, frame in enumerate(rollout(emulator, named(series[0]), STEPS)):
+                rolled[number, step] = joined(frame)
+        except NumericalError as error:
+            print(error, file=sys.stderr)
+    return {"one_step": np.array(one), "rollout": rolled}
+
+
+def _persistence(test: np.ndarray) -> dict[str, np.ndarray]:
+    return {"one_step": test[:, :-1], "rollout": np.repeat(test[:, :1], STEPS, axis=1)}
+
+
+def _scored(forecasts: dict[str, np.ndarray], test: np.ndarray) -> dict[str, float]:
+    """Return the mean VRMSE after one step and over the late steps of rollouts."""
+    rolled = forecasts["rollout"][:, LATE]
+    truth = test[:, 1 + LATE.start : 1 + LATE.stop]
+    return {
+        "one_step": _mean_vrmse(test[:, 1:], forecasts["one_step"]),
+        "rollout": _mean_vrmse(truth, rolled),
+    }
+
+
+def _mean_vrmse(truth: np.ndarray, forecast: np.ndarray) -> float:
+    """Return the mean over trajectories, times and fields; what is not finite counts as WORST."""
+    rows, size = (-1, *truth.shape[3:]), truth.shape[:3]
+    pairs = zip(truth.reshape(rows), forecast.reshape(rows), strict=True)
+    found = np.array([vrmse(a.astype(float), b) for a, b in pairs]).reshape(size)
+    return float(np.minimum(np.nan_to_num(found, nan=WORST, posinf=WORST), WORST).mean())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fit", type=float, default=FIT, help="CPU seconds of a long run")
+    parser.add_argument("--trial", type=float, default=TRIAL, help="CPU seconds of a rate's run")
+    parser.add_argument("--problems", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
+    given = parser.parse_args()
+    print(json.dumps(run(given.fit, given.trial, given.problems), indent=1))

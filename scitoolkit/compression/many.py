@@ -1,0 +1,156 @@
+"""Many files at once: where each is written, and which original a compressed one belongs to."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from scitoolkit.compression.enhancers.network import Network
+from scitoolkit.compression.files import (
+    ONE_ARRAY,
+    compress_file,
+    holds_one_array,
+    refuse_folder,
+    stored_variables,
+)
+from scitoolkit.compression.plan import FilePlan
+from scitoolkit.compression.raw import is_raw
+from scitoolkit.compression.series import Series
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.io.compressed import is_store, is_stream
+
+STREAM_SUFFIX = ".sci"
+
+
+def pairs_to_write(
+    paths: Sequence[Path], *, compressing: bool
+) -> tuple[list[tuple[Path, Path]], Path | None]:
+    """Return source and target of each file, and the folder of the targets if they share one.
+
+    One source and a target that is no folder are taken as they are; else the last path is a folder,
+    made when it is not there, in which each file keeps its name. A file of one array becomes a
+    stream, NAME.sci, and NAME again.
+
+    Args:
+        paths: sources and one target.
+        compressing: whether streams are written, or read.
+
+    Raises:
+        ConfigError: fewer than two paths, or two sources of one name.
+        DataError: a source is not there.
+
+    Example:
+        >>> pairs_to_write([Path("a.nc"), Path("b.nc")], compressing=True)
+        ([(PosixPath('a.nc'), PosixPath('b.nc'))], None)
+    """
+    if len(paths) < 2:
+        raise ConfigError("one path", allowed="at least one IN and an OUT", fix="IN OUT")
+    *sources, target = paths
+    if len(sources) == 1 and (not target.is_dir() or is_store(target)):
+        return [(sources[0], target)], None
+    if target.exists() and (not target.is_dir() or is_store(target)):
+        raise ConfigError(f"{len(sources)} files into one", where=str(target), allowed="a folder")
+    names: dict[str, Path] = {}
+    for source in sources:
+        if not is_store(source):
+            refuse_folder(source)
+        name = _name(source, compressing=compressing)
+        if name in names:
+            raise ConfigError(f"two files would be written as {name}", where=str(source),
+                              allowed=f"another name than {names[name]} has")  # fmt: skip
+        names[name] = source
+    return [(source, target / name) for name, source in names.items()], target
+
+
+def compress_files(
+    pairs: Sequence[tuple[Path, Path]], plan: FilePlan, *, train_once: Path | None = None
+) -> Iterator[tuple[Path, Path, list[dict[str, Any]]]]:
+    """Compress files one after the other and yield source, target and the records of each.
+
+    Args:
+        pairs: sources and targets.
+        plan: for all of them.
+        train_once: folder for the enhancer networks of the first file, which the others then use.
+
+    Raises:
+        ConfigError: no network gained on the first file, or the folder has networks already.
+    """
+    if train_once is not None:
+        plan = with_training(plan, train_once)
+    seconds = []
+    for number, (source, target) in enumerate(pairs):
+        started = time.perf_counter()
+        records = compress_file(source, target, plan)
+        seconds.append(time.perf_counter() - started)
+        if number == 0 and train_once is not None:
+            single = not is_store(target) and is_stream(target)
+            found = [replace(one, name=ONE_ARRAY) if single else one
+                     for one in stored_variables(target)]  # fmt: skip
+            if not Series(train_once).keep(found, source.name):
+                raise ConfigError("no network gains on it", where=str(source),
+                                  fix="--for quality, or a longer --train-seconds")  # fmt: skip
+            plan = replace(plan, networks=train_once)
+        yield source, target, records
+    if plan.networks is not None:
+        others = seconds[1:] if train_once is not None else seconds
+        known = train_once is not None and others
+        training = max(seconds[0] - statistics.median(others), 0.0) if known else None
+        Series(plan.networks).account(len(others), training)
+
+
+def with_training(plan: FilePlan, folder: Path) -> FilePlan:
+    """Return the plan of a file on which networks are trained for others.
+
+    Raises:
+        ConfigError: another enhancer, or the folder has networks already.
+    """
+    if Series(folder).exists:
+        raise ConfigError("it has networks already", where=str(folder),
+                          fix=f"--enhancer {folder} to use them")  # fmt: skip
+    enhancer = plan.options.enhancer
+    if isinstance(enhancer, str) and enhancer == "auto":
+        return replace(plan, options=plan.options.model_copy(update={"enhancer": Network()}))
+    if not isinstance(enhancer, Network):
+        name = enhancer if isinstance(enhancer, str) else enhancer.name
+        raise ConfigError(f"networks trained once, and enhancer {name}", allowed="network, auto")
+    return plan
+
+
+def pairs_to_verify(compressed: Path, original: Path) -> list[tuple[Path, Path]]:
+    """Return each compressed file with its original: two files, or two folders of such.
+
+    Raises:
+        DataError: a folder and a file, or a compressed file without an original of its name.
+    """
+    folders = [path.is_dir() and not is_store(path) for path in (compressed, original)]
+    if folders == [False, False]:
+        return [(compressed, original)]
+    if folders != [True, True]:
+        raise DataError("a folder of files and a file", where=f"{compressed}, {original}",
+                        allowed="two files or two folders")  # fmt: skip
+    files = [path for path in sorted(compressed.iterdir()) if is_store(path) or path.is_file()]
+    found = [(path, original / _original_name(path)) for path in files]
+    for path, other in found:
+        if not other.exists():
+            raise DataError(f"no original of {path.name}", where=str(other))
+    if not found:
+        raise DataError("no file in it", where=str(compressed))
+    return found
+
+
+def _name(source: Path, *, compressing: bool) -> str:
+    if compressing:
+        single = not is_store(source) and holds_one_array(source)
+        return source.name + STREAM_SUFFIX if single else source.name
+    return _original_name(source)
+
+
+def _original_name(compressed: Path) -> str:
+    if is_store(compressed) or not is_stream(compressed):
+        return compressed.name
+    name = compressed.name.removesuffix(STREAM_SUFFIX)
+    return name if is_raw(Path(name)) or name.endswith(".npy") else f"{name}.npy"

@@ -1,0 +1,153 @@
+"""The report of a compressed file: figures of each variable, plain codecs beside it, pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scitoolkit.compression.check import Examined, examine, quantity_records
+from scitoolkit.compression.compare import codecs_at_size, plain_codecs
+from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.pictures import MOST_VARIABLES, Shown, pictures
+from scitoolkit.compression.quality import NAMES
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.results import FIELDS_NAME, Results, Table, Verdict, number
+from scitoolkit.io.fields import write_fields
+from scitoolkit.io.inspect import bytes_of
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+OURS = "scitoolkit"
+Row = list[float | int | str | None]
+
+
+def results_of(
+    compressed: Path, original: Path, asked: str = "", *, pictured: bool = True
+) -> tuple[Results, xr.Dataset]:
+    """Return the results of comparing a compressed file with its original, and what its maps show.
+
+    Args:
+        compressed: what `compress_file` wrote.
+        original: what it was made of.
+        asked: the bounds in words, for the title.
+        pictured: draw the first variables.
+    """
+    runnable, not_run = plain_codecs()
+    rows: list[Row] = []
+    figures_of: list[Row] = []
+    gains: list[float] = []
+    verdicts: list[Verdict | None] = []
+    shown: dict[str, Shown] = {}
+    records, streams = [], []
+    for one in examine(compressed, original, with_quality=True):
+        name, stored = one.stored.name, int(one.stored.about["bytes"])
+        records.append(one.record)
+        if one.stored.stream is not None:
+            streams.append((name, one.stored.stream))
+        if pictured and len(shown) < MOST_VARIABLES and one.original.dtype.kind == "f":
+            shown[name] = Shown.of(one)
+        peers = _peers(one, stored)
+        if peers:
+            gains.append(one.record["psnr"] - max(peers.values()))
+            verdicts.append(_verdict(name, one.record["psnr"], peers))
+        allowed = one.record["allowed"]
+        rows.append([
+            name, one.original.nbytes / stored, stored, number(one.record["psnr"]),
+            one.record["max_error"] / allowed if allowed else None,
+            *map(number, peers.values()), number(gains[-1]) if peers else None,
+        ])  # fmt: skip
+        figures_of.append([name, *(one.record.get(key) for key in NAMES)])
+    records += quantity_records(streams, original)
+    share = max((r["max_error"] / r["allowed"] for r in records if r["allowed"]), default=0.0)
+    ratio = bytes_of(original) / bytes_of(compressed)
+    metrics: dict[str, float | int | str | None] = {
+        "ratio": ratio, "largest_error_over_bound": share,
+        "gain_db_min": number(min(gains)) if gains else None,
+        "variables": len(rows), "broken": sum(not r["holds"] for r in records),
+    }  # fmt: skip
+    table = Table(
+        title="Each variable, and the plain codecs at the same number of bytes",
+        columns=["variable", "ratio", "bytes", "PSNR (dB)", "max error / bound",
+                 *(f"{peer.upper()} (dB)" for peer in runnable), "gain over the best (dB)"],
+        rows=rows, note=_note(runnable, not_run),
+    )  # fmt: skip
+    figures, fields = pictures(shown)
+    return Results(
+        title=f"Compression of {original.name}{', ' * bool(asked)}{asked}",
+        verdict=verdicts[int(np.argmin(gains))] if gains else None,
+        summary=[
+            f"{len(rows)} variables; the file is {ratio:.1f} times smaller.",
+            f"The largest error is {share:.3f} of the bound, measured on every point.",
+        ],
+        metrics=metrics, units={"gain_db_min": "dB"}, tables=[table, _quality(figures_of)],
+        figures=figures,
+    ), fields  # fmt: skip
+
+
+def write_verification(compressed: Path, original: Path, folder: Path) -> Path:
+    """Write the report of a compressed file into a folder and return the path of its page.
+
+    Args:
+        compressed: what `compress_file` wrote.
+        original: what it was made of.
+        folder: made if it is not there.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    from scitoolkit.reporting import write_report
+
+    results, fields = results_of(compressed, original)
+    paths = {"compressed": str(compressed), "original": str(original)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.yaml").write_text(json.dumps(paths, indent=1) + "\n", encoding="utf-8")
+        write_fields(fields, folder / FIELDS_NAME)
+        results.write(folder)
+    except OSError as error:
+        raise ConfigError(f"cannot be written ({error.strerror})", where=str(folder)) from None
+    return write_report(folder)
+
+
+def _peers(one: Examined, stored: int) -> dict[str, float]:
+    if one.original.dtype.kind != "f" or one.original.dtype.itemsize < 4 or not one.original.ndim:
+        return {}
+    missing = one.missing | MissingValues.from_header(one.stored.about)
+    return codecs_at_size(one.original, stored, missing=missing)
+
+
+def _verdict(name: str, ours: float, peers: Mapping[str, float]) -> Verdict | None:
+    named = {OURS: ours, **{peer.upper(): value for peer, value in peers.items()}}
+    return Verdict.among(
+        {peer: number(value) for peer, value in named.items()}, OURS,
+        f"PSNR of {name} at equal bytes", unit="dB", better="max", rate=False,
+    )  # fmt: skip
+
+
+def _quality(rows: list[Row]) -> Table:
+    return Table(
+        title="What the bound does not say",
+        columns=["variable", "DSSIM", "K-S distance", "change of the spectrum",
+                 "error of gradients", "change of extremes"],
+        rows=rows,
+        note="DSSIM: data SSIM of the worst plane, 1 for equal ones (at least 0.9995 is the limit "
+        "of Baker et al. 2022). K-S: largest distance of the distribution functions. Spectrum: "
+        "largest change of the power of a shell up to half of the highest wavenumber. Gradients: "
+        "rms error over rms. Extremes: over the range. No value: not defined, as with missing "
+        "points or fewer than two dims.",
+    )  # fmt: skip
+
+
+def _note(runnable: Iterable[str], not_run: Mapping[str, str]) -> str:
+    """Return the sentence below the table: how codecs were run, and which could not be."""
+    parts = ["Codecs at their best over a grid of bounds; no value: none fits in that many bytes."]
+    if not list(runnable):
+        parts = ["No other codec is installed to compare with."]
+    if not_run:
+        parts.append("Not run: " + ", ".join(f"{n} ({why})" for n, why in not_run.items()) + ".")
+    return " ".join(parts)

@@ -1,0 +1,147 @@
+"""Enhancer networks that are trained on one file of a series and used for all of them.
+
+Training takes most of the time of a compression with networks, and neighbouring snapshots differ
+little. The networks of a file are kept in a folder, one file a variable; later files are enhanced
+by them at the cost of applying them. The streams carry their weights all the same (a few hundred
+bytes), so that each can be read alone, and networks that do not gain on a file are left out of it.
+
+Source: Jia et al. 2024, arXiv:2404.13470 (group-wise enhancers).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from scitoolkit.compression.container import unpack
+from scitoolkit.compression.enhancers.network import Network
+from scitoolkit.compression.stored import Stored
+from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.run_directory import write_atomic
+
+SUFFIX = ".network"
+ACCOUNT = "series.json"
+
+
+@dataclass
+class Account:
+    """What the networks of a series cost.
+
+    Args:
+        trained_on: the file they were trained on.
+        training_seconds: what training added to its compression; None if no other file was
+            compressed with it, to compare.
+        files: compressed with them so far, the first included.
+    """
+
+    trained_on: str
+    training_seconds: float | None = None
+    files: int = 1
+
+    @property
+    def sentence(self) -> str:
+        """The cost in words."""
+        if self.training_seconds is None:
+            return f"Networks trained on {self.trained_on}, used for {self.files} files."
+        return (
+            f"Networks trained on {self.trained_on} in {self.training_seconds:.3g} s, used for "
+            f"{self.files} files: {self.training_seconds / self.files:.3g} s a file."
+        )
+
+
+class Series:
+    """A folder of trained networks.
+
+    Args:
+        folder: with one file a variable and the account.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+
+    @classmethod
+    def open(cls, folder: Path) -> Series:
+        """Return the networks of a folder.
+
+        Raises:
+            ConfigError: there are none.
+        """
+        series = cls(folder)
+        if not series.exists:
+            raise ConfigError("no networks in it", where=str(folder),
+                              allowed="a folder that --train-once wrote")  # fmt: skip
+        return series
+
+    @property
+    def exists(self) -> bool:
+        """Whether networks were kept in the folder."""
+        return (self.folder / ACCOUNT).is_file()
+
+    def enhancer(self, variable: str) -> Network | None:
+        """Return the trained network of a variable; None if none gained on it."""
+        path = self._path(variable)
+        return Network(weights=path) if path.is_file() else None
+
+    def keep(self, found: list[Stored], trained_on: str) -> list[str]:
+        """Write the networks of the streams of one file and return the names of their variables.
+
+        Args:
+            found: variables of a compressed file.
+            trained_on: the name of its original.
+
+        Raises:
+            ConfigError: the folder cannot be written.
+        """
+        kept = []
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for one in found:
+                weights = None if one.stream is None else network_of(one.stream)
+                if weights is not None:
+                    write_atomic(self._path(one.name), weights)
+                    kept.append(one.name)
+        except OSError as error:
+            what = f"cannot be written ({error.strerror})"
+            raise ConfigError(what, where=str(self.folder)) from None
+        self._write(Account(trained_on))
+        return kept
+
+    def account(self, files: int = 0, training_seconds: float | None = None) -> Account:
+        """Return what the networks cost, after counting further files.
+
+        Args:
+            files: compressed with the networks since the last call.
+            training_seconds: replaces the one that is known, if it is given.
+
+        Raises:
+            DataError: the account is damaged.
+        """
+        path = self.folder / ACCOUNT
+        try:
+            account = Account(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise DataError(f"cannot be read ({error})", where=str(path)) from None
+        account.files += files
+        if training_seconds is not None:
+            account.training_seconds = training_seconds
+        if files or training_seconds is not None:
+            self._write(account)
+        return account
+
+    def _write(self, account: Account) -> None:
+        write_atomic(self.folder / ACCOUNT, json.dumps(asdict(account), indent=1) + "\n")
+
+    def _path(self, variable: str) -> Path:
+        return self.folder / (quote(variable, safe="") + SUFFIX)
+
+
+def network_of(stream: bytes | memoryview) -> bytes | None:
+    """Return the trained weights in a stream, of its first slab; None if it has none."""
+    header, sections = unpack(stream)
+    if "slabs" in header:
+        return network_of(next(iter(sections.values())))
+    if header.get("enhancer", {}).get("name") != Network().name:
+        return None
+    return bytes(sections["enhancer"])

@@ -1,0 +1,511 @@
+"""Whole Zarr stores, versions 2 and 3, in a folder or a zip file.
+
+A compressed store is a copy of the original, byte for byte but for the float arrays: their metadata
+name our codec instead of the original ones, so that Zarr reads them with scitoolkit installed. What
+the codec cannot keep becomes an array of bytes, a stream. The attributes of either have the
+metadata that are needed to write the original array again.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import shutil
+import struct
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scitoolkit.compression import chunked
+from scitoolkit.compression.bounds import Bound
+from scitoolkit.compression.missing import MissingValues
+from scitoolkit.compression.plan import Candidate, FilePlan, wanted
+from scitoolkit.compression.slabs import compress_slabs, iterate_slabs
+from scitoolkit.compression.stored import Stored, about_chunks, record
+from scitoolkit.core.errors import ConfigError, DataError, missing_extra
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.io.compressed import FILTERED, STREAM, StoreFiles, is_store
+
+if TYPE_CHECKING:
+    import zarr
+
+log = get_logger(__name__)
+CODEC = "scitoolkit.interpolation"
+ORIGINAL = "scitoolkit_original"
+"""Attribute of a stream: metadata of the array that it was made of."""
+LAYOUT = 1
+# Of chunks with fewer points, each coded alone, too many bytes are tables; larger ones cost memory.
+LEAST_CHUNK, LARGEST_CHUNK = 1 << 15, 1 << 24
+# Others may be lossy, and would break the bound of values that are written through them.
+LOSSLESS = frozenset(
+    "bytes transpose gzip zstd blosc crc32c zlib lz4 bz2 lzma shuffle crc32 adler32 fletcher32 "
+    "jenkins_lookup3 pcodec".split()
+)
+
+
+@dataclass(frozen=True)
+class ArrayMetadata:
+    """The metadata of one array.
+
+    Args:
+        version: of the Zarr format, 2 or 3.
+        fields: of `.zarray` or `zarr.json`.
+        attributes: of the array.
+    """
+
+    version: int
+    fields: Mapping[str, Any]
+    attributes: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, files: StoreFiles, path: str) -> ArrayMetadata | None:
+        """Return the metadata at a path of a store; None if a group or nothing is there."""
+        if (found := _json(files, path, "zarr.json")) is not None:
+            array = found.get("node_type") == "array"
+            return cls(3, found, found.get("attributes") or {}) if array else None
+        if (found := _json(files, path, ".zarray")) is None:
+            return None
+        return cls(2, found, _json(files, path, ".zattrs") or {})
+
+    def write(self, folder: Path) -> None:
+        """Write the metadata of an array into its folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.version == 3:
+            fields = {**self.fields, "attributes": dict(self.attributes)}
+            (folder / "zarr.json").write_text(json.dumps(fields, indent=2))
+            return
+        (folder / ".zarray").write_text(json.dumps(dict(self.fields), indent=4))
+        (folder / ".zattrs").write_text(json.dumps(dict(self.attributes), indent=4))
+
+    def coded(
+        self, array: zarr.Array[Any], found: chunked.Survey, attributes: Mapping[str, Any]
+    ) -> ArrayMetadata:
+        """Return the metadata of the array behind our codec.
+
+        Args:
+            array: the original.
+            found: what `chunked.survey` found in it.
+            attributes: to add.
+        """
+        chunks, shards = _chunks(array)
+        # A fill value of 0 is Zarr's own default: it is kept bit for bit unless a missing value is.
+        fill = found.fill
+        fields = dict(self.fields)
+        if self.version == 2:
+            fill = fill if fill is not None else _number(array.fill_value)
+            codec = {"id": CODEC, "bound": found.absolute, "fill": fill}
+            fields |= {"chunks": list(chunks), "filters": [codec], "compressor": None,
+                       "order": "C", "dtype": "<" + str(fields["dtype"])[1:]}  # fmt: skip
+            return ArrayMetadata(2, fields, {**self.attributes, **attributes})
+        own = {} if fill is None else {"fill": fill}
+        codecs = [{"name": CODEC, "configuration": {"bound": found.absolute, **own}}]
+        if shards:
+            (outer,) = (c for c in fields["codecs"] if c["name"] == "sharding_indexed")
+            inner = {**outer["configuration"], "codecs": codecs}
+            codecs = [{**outer, "configuration": inner}]
+        grid = {"chunk_shape": list(shards or chunks)}
+        fields |= {"codecs": codecs, "chunk_grid": {"name": "regular", "configuration": grid}}
+        return ArrayMetadata(3, fields, {**self.attributes, **attributes})
+
+    def as_bytes(self, size: int, attributes: Mapping[str, Any]) -> ArrayMetadata:
+        """Return the metadata of one chunk of bytes in the place of the array."""
+        if self.version == 2:
+            fields: dict[str, Any] = {
+                "zarr_format": 2, "shape": [size], "chunks": [size], "dtype": "|u1",
+                "compressor": None, "filters": None, "fill_value": 0, "order": "C",
+            }  # fmt: skip
+            return ArrayMetadata(2, fields, attributes)
+        fields = {
+            "zarr_format": 3, "node_type": "array", "shape": [size], "data_type": "uint8",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [size]}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "codecs": [{"name": "bytes"}], "fill_value": 0,
+        }  # fmt: skip
+        return ArrayMetadata(3, fields, attributes)
+
+    def storage(self) -> dict[str, Any]:
+        """Return the fields that `coded` replaces."""
+        keys = ("codecs", "chunk_grid") if self.version == 3 else (
+            "chunks", "filters", "compressor", "order", "dtype")  # fmt: skip
+        return {key: self.fields.get(key) for key in keys}
+
+    def restored(self, where: str) -> ArrayMetadata:
+        """Return the metadata of the original; lossy codecs are left out of them.
+
+        Raises:
+            DataError: the array was not compressed, or its attribute is damaged.
+        """
+        attributes = dict(self.attributes)
+        try:
+            if STREAM in attributes:
+                kept = attributes[ORIGINAL]
+                found = ArrayMetadata(self.version, dict(kept["fields"]), dict(kept["attributes"]))
+            else:
+                storage = attributes.pop(FILTERED)["storage"]
+                found = ArrayMetadata(self.version, {**self.fields, **storage}, attributes)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"its attributes are damaged: {error!r}", where=where) from None
+        return _without_lossy(found, where)
+
+
+def compress_store(source: Path, target: Path, plan: FilePlan) -> list[dict[str, Any]]:
+    """Write the compressed copy of a Zarr store; see `files.compress_file`.
+
+    Args:
+        source: folder or zip file.
+        target: folder, or zip file if its name ends with .zip; replaced if it is a store.
+        plan: what to compress and how.
+
+    Raises:
+        ConfigError: quantities, a variable that is not there, a target of another kind.
+        DataError: the store holds compressed arrays already.
+    """
+    if plan.quantities:
+        raise ConfigError("quantities of a Zarr store", where=str(source), allowed="HDF5, NetCDF",
+                          fix="bound each array, or write it as NetCDF first")  # fmt: skip
+    files = StoreFiles(source)
+    bounds = wanted_arrays(files, plan)
+    in_chunks = plan.in_chunks(str(source))
+    records: list[dict[str, Any]] = []
+    with _Copy(files, target, without=bounds) as copy:
+        for path, bound in bounds.items():
+            original = ArrayMetadata.read(files, path)
+            assert original is not None
+            if {STREAM, FILTERED} & original.attributes.keys():
+                raise DataError("it was compressed before", where=f"{source}: {_name(path)}",
+                                fix=f"scitoolkit decompress {source} ...")  # fmt: skip
+            array = _open(files, path)
+            made = _written(array, original, bound, plan, copy.folder / path, in_chunks=in_chunks)
+            records.append(record(_name(path), made))
+    return records
+
+
+def decompress_store(source: Path, target: Path) -> list[str]:
+    """Write the original store again and return the names of what was decompressed."""
+    files = StoreFiles(source)
+    found = {path: meta for path, meta in arrays(files) if {STREAM, FILTERED} & {*meta.attributes}}
+    if not found:
+        raise DataError("nothing in it was compressed by scitoolkit", where=str(source))
+    with _Copy(files, target, without=found) as copy:
+        for path, meta in found.items():
+            coded = _open(files, path)
+            meta.restored(f"{source}: {_name(path)}").write(copy.folder / path)
+            restored = _open(StoreFiles(copy.folder), path, mode="r+")
+            stream = STREAM in meta.attributes
+            parts = (
+                iterate_slabs(np.asarray(coded[...]).tobytes())
+                if stream
+                else _slabs(coded, restored)
+            )
+            _fill(restored, parts)
+    return [_name(path) for path in found]
+
+
+def stored_arrays(source: Path) -> Iterator[Stored]:
+    """Yield the compressed arrays of a store."""
+    files = StoreFiles(source)
+    for path, meta in arrays(files):
+        array = None
+        if STREAM in meta.attributes:
+            yield Stored.of_stream(_name(path), np.asarray(_open(files, path)[...]).tobytes())
+        elif FILTERED in meta.attributes:
+            array = _open(files, path)
+            original = _original_dtype(meta)
+            about = about_chunks(meta.attributes[FILTERED], array, "interpolation (Zarr codec)",
+                                 _stored_bytes(files, path), f"{source}: {path}")  # fmt: skip
+            about["dtype"] = original.str
+            yield Stored(_name(path), about, _decoder(array, original))
+
+
+def original_array(source: Path, name: str) -> tuple[np.ndarray, MissingValues]:
+    """Return the values of an array of a store that was not compressed, and what is missing.
+
+    Raises:
+        DataError: there is no such array.
+    """
+    files = StoreFiles(source)
+    path = "" if name == "/" else name
+    if (meta := ArrayMetadata.read(files, path)) is None:
+        raise DataError(f"no variable {name!r}", where=str(source))
+    array = _open(files, path)
+    return np.asarray(array[...]), missing_of(array, meta)
+
+
+def wanted_arrays(files: StoreFiles, plan: FilePlan) -> dict[str, Bound]:
+    """Return the path of each array with a bound, and the bound."""
+    candidates = {}
+    for path, meta in arrays(files):
+        array = _open(files, path)
+        if array.dtype.kind == "f" and array.dtype.itemsize <= 8:
+            names = _dims(meta)
+            coordinate = bool(path) and path.rpartition("/")[2] in names
+            candidates[path] = Candidate(array.size, array.ndim, coordinate, meta.attributes)
+    return wanted(candidates, plan, str(files.path))
+
+
+def arrays(files: StoreFiles) -> Iterator[tuple[str, ArrayMetadata]]:
+    """Yield path and metadata of the arrays of a store."""
+    for name in files.names():
+        folder, _, leaf = name.rpartition("/")
+        if leaf in ("zarr.json", ".zarray"):
+            meta = ArrayMetadata.read(files, folder)
+            if meta is not None and (leaf == "zarr.json") == (meta.version == 3):
+                yield folder, meta
+
+
+def missing_of(array: zarr.Array[Any], meta: ArrayMetadata) -> MissingValues:
+    """Return the missing values of an array: its attributes, its fill value, netCDF's fill.
+
+    A fill value of 0 is Zarr's own default and no missing value. xarray writes `_FillValue` of
+    version 3 in base 64.
+    """
+    attributes = dict(meta.attributes)
+    if isinstance(text := attributes.get("_FillValue"), str):
+        attributes["_FillValue"] = _from_base64(text)
+    found = MissingValues.from_attributes(attributes, array.dtype) | MissingValues(
+        (chunked.NETCDF_FILL,)
+    )
+    fill = _number(array.fill_value)
+    return found | MissingValues.of(fill) if fill else found
+
+
+class _Copy:
+    """The copy of a store without some arrays, under a temporary name until all is written."""
+
+    def __init__(self, files: StoreFiles, target: Path, without: Mapping[str, Any]) -> None:
+        if target.suffix not in (".zarr", ".zip"):
+            raise ConfigError("a Zarr store is written as one", where=str(target),
+                              allowed="a name that ends with .zarr or .zip")  # fmt: skip
+        if target.is_dir() and any(target.iterdir()) and not is_store(target):
+            raise ConfigError("a folder that is no Zarr store", where=str(target),
+                              fix="choose another name")  # fmt: skip
+        if target.resolve() == files.path.resolve():
+            raise ConfigError("a store cannot be written onto itself", where=str(target))
+        if not target.parent.is_dir():
+            raise ConfigError("cannot be written (no such folder)", where=str(target))
+        self.files, self.target, self.without = files, target, without
+        self.folder = temporary_name(target)
+
+    def __enter__(self) -> _Copy:
+        try:
+            self.folder.mkdir()
+        except OSError as error:
+            what = f"cannot be written ({error.strerror})"
+            raise ConfigError(what, where=str(self.target)) from None
+        left_out = tuple(f"{path}/" if path else "" for path in self.without)
+        kept = [name for name in self.files.names() if not name.startswith(left_out)]
+        self.files.copy(kept, self.folder)
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        try:
+            if kind is None:
+                self._consolidate()
+                self._rename()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _consolidate(self) -> None:
+        """Renew consolidated metadata where the original has them, the innermost first."""
+        import zarr
+
+        groups = sorted(_consolidated(self.files), key=lambda path: -path.count("/"))
+        for path in groups:
+            old = (self.folder / path / ".zmetadata").exists()
+            with warnings.catch_warnings():
+                # Of version 3 they are no part of the specification yet; the original has them.
+                warnings.simplefilter("ignore")
+                zarr.consolidate_metadata(str(self.folder / path), zarr_format=2 if old else 3)
+
+    def _rename(self) -> None:
+        made: Path = self.folder
+        if self.target.suffix == ".zip":
+            made = temporary_name(self.target.with_name(f"{self.target.name}.zip"))
+            with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as out:
+                for file in sorted(p for p in self.folder.rglob("*") if p.is_file()):
+                    out.write(file, file.relative_to(self.folder).as_posix())
+        if self.target.is_dir():
+            shutil.rmtree(self.target)
+        elif self.target.exists() and made.is_dir():
+            self.target.unlink()
+        made.replace(self.target)
+
+
+def _written(
+    array: zarr.Array[Any], original: ArrayMetadata, bound: Bound, plan: FilePlan, folder: Path,
+    *, in_chunks: bool,
+) -> Mapping[str, Any]:  # fmt: skip
+    """Write a compressed array into a folder and return what it says about itself."""
+    known, where = plan.missing | missing_of(array, original), f"/{array.path}"
+    why = chunked.refusal(array, bound, known) if in_chunks else "the container"
+    found = None if why else chunked.survey(array, bound, known, where)
+    why = why or (found.refusal if found else "")
+    if found is not None and not why:
+        kept = {**found.header(), "storage": original.storage()}
+        meta = original.coded(array, found, {FILTERED: kept})
+        meta.write(folder)
+        made = _open(StoreFiles(folder), "", mode="r+")
+        _fill(made, _slabs(array, made))
+        size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+        return about_chunks(kept, array, "interpolation (Zarr codec)", size, where)
+    if in_chunks:
+        log.warning("%s is written as a stream, which only scitoolkit reads: %s", where, why)
+    options = plan.options_of(_name(array.path))
+    stream = compress_slabs(array, bound, options, missing=known, where=where)
+    kept = {"fields": dict(original.fields), "attributes": dict(original.attributes)}
+    meta = original.as_bytes(len(stream), {STREAM: LAYOUT, ORIGINAL: kept})
+    meta.write(folder)
+    _fill(_open(StoreFiles(folder), "", mode="r+"), iter([np.frombuffer(stream, np.uint8)]))
+    return Stored.of_stream(array.path, stream).about
+
+
+def _open(files: StoreFiles, path: str, mode: Any = "r") -> zarr.Array[Any]:
+    try:
+        import zarr
+    except ImportError:
+        raise missing_extra("zarr", "zarr", "compressing Zarr stores") from None
+    try:
+        if files.zipped:
+            store = zarr.storage.ZipStore(files.path, mode="r")
+            return zarr.open_array(store, path=path, mode="r")
+        return zarr.open_array(str(files.path), path=path, mode=mode)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise DataError(
+            f"the array cannot be opened ({error})", where=f"{files.path}: {_name(path)}"
+        ) from None
+
+
+def _chunks(array: zarr.Array[Any]) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Return the chunks and shards of the compressed array: the original ones where they suit."""
+    for chunks, shards in ((array.chunks, array.shards), (array.shards, None)):
+        if chunks and LEAST_CHUNK <= math.prod(chunks) <= LARGEST_CHUNK:
+            return chunks, shards
+    return chunked.chunk_shape(array.shape), None
+
+
+def _slabs(source: zarr.Array[Any], made: zarr.Array[Any]) -> Iterator[np.ndarray]:
+    rows = chunked.slab_rows(source, (made.shards or made.chunks)[0]) if source.ndim else 0
+    if not rows:
+        yield np.asarray(source[...])
+    for start in range(0, source.shape[0], rows) if rows else ():
+        yield np.asarray(source[start : start + rows])
+
+
+def _fill(made: zarr.Array[Any], parts: Iterator[np.ndarray]) -> None:
+    start = 0
+    for part in parts:
+        if not made.ndim:
+            made[...] = part
+        elif part.size:
+            made[start : start + len(part)] = part
+            start += len(part)
+
+
+def _decoder(array: zarr.Array[Any], original: np.dtype) -> Any:
+    return lambda: np.asarray(array[...]).astype(original, copy=False)
+
+
+def _original_dtype(meta: ArrayMetadata) -> np.dtype:
+    if meta.version == 2:
+        return np.dtype(str(meta.attributes[FILTERED]["storage"]["dtype"]))
+    return np.dtype(str(meta.fields["data_type"]))
+
+
+def _stored_bytes(files: StoreFiles, path: str) -> int:
+    prefix = f"{path}/" if path else ""
+    return sum(files.size(name) for name in files.names() if name.startswith(prefix))
+
+
+def _without_lossy(meta: ArrayMetadata, where: str) -> ArrayMetadata:
+    """Return metadata without codecs that may be lossy; zarr's default ones if nothing is left."""
+
+    def usable(codec: Mapping[str, Any] | None, key: str) -> bool:
+        if codec is None:
+            return False
+        name = str(codec.get(key)).removeprefix("numcodecs.")
+        if name in LOSSLESS:
+            return True
+        log.warning("%s: the codec %s may be lossy; left out", where, name)
+        return False
+
+    fields = dict(meta.fields)
+    if meta.version == 2:
+        filters = [c for c in fields.get("filters") or () if usable(c, "id")]
+        compressor = fields.get("compressor")
+        fields["compressor"] = compressor if compressor and usable(compressor, "id") else None
+        fields["filters"] = filters or None
+        return replace(meta, fields=fields)
+
+    def lossless(codecs: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        out: list[Mapping[str, Any]] = []
+        for codec in codecs:
+            if codec["name"] == "sharding_indexed":
+                inner = codec["configuration"]
+                inner = {**inner, "codecs": lossless(inner["codecs"])}
+                out.append({**codec, "configuration": inner})
+            elif usable(codec, "name"):
+                out.append(codec)
+        if {"bytes", "sharding_indexed"} & {str(c["name"]) for c in out}:
+            return out
+        of_arrays = [c for c in out if c["name"] == "transpose"]
+        serializer = {"name": "bytes", "configuration": {"endian": "little"}}
+        return [*of_arrays, serializer, *(c for c in out if c not in of_arrays)]
+
+    return replace(meta, fields={**fields, "codecs": lossless(fields["codecs"])})
+
+
+def _consolidated(files: StoreFiles) -> list[str]:
+    """Return the paths of groups with consolidated metadata."""
+    found = []
+    for name in files.names():
+        folder, _, leaf = name.rpartition("/")
+        if leaf == ".zmetadata" or (
+            leaf == "zarr.json" and json.loads(files.read(name)).get("consolidated_metadata")
+        ):
+            found.append(folder)
+    return found
+
+
+def _dims(meta: ArrayMetadata) -> list[str]:
+    named = meta.fields.get("dimension_names") or meta.attributes.get("_ARRAY_DIMENSIONS") or ()
+    return [str(name) for name in named]
+
+
+def _json(files: StoreFiles, path: str, leaf: str) -> dict[str, Any] | None:
+    name = f"{path}/{leaf}" if path else leaf
+    if name not in files:
+        return None
+    try:
+        found = json.loads(files.read(name))
+    except ValueError as error:
+        raise DataError(f"no JSON: {error}", where=f"{files.path}: {name}") from None
+    if not isinstance(found, dict):
+        raise DataError("no JSON object", where=f"{files.path}: {name}")
+    return found
+
+
+def _number(value: Any) -> float | None:
+    """Return a fill value as a number; None where it is none or not finite."""
+    if value is None:
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _from_base64(text: str) -> Any:
+    try:
+        (value,) = struct.unpack("<d", base64.standard_b64decode(text))
+    except (ValueError, struct.error):
+        return text
+    return value
+
+
+def _name(path: str) -> str:
+    return path or "/"

@@ -1,0 +1,1 @@
+"""Weights of 8, 4 and 2 bits: codes, rounding, kernels."""

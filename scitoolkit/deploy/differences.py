@@ -1,0 +1,120 @@
+"""What a compression changed: compiled and float32 outputs on held-out inputs, and a bound.
+
+The bound is split-conformal (Vovk et al. 2005; Lei et al. 2018, doi:10.1080/01621459.2017.1307116):
+of n held-out samples, the k-th smallest of their largest changes with k = ceil((n + 1) LEVEL) is
+not exceeded by a further sample with probability LEVEL, if samples are exchangeable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from scitoolkit.core.traced import TracedFunction
+from scitoolkit.deploy.library import CompiledSurrogate
+
+LEVEL = 0.9
+"""Probability that a further sample's largest change is within the bound."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """|compressed - float32| of one output over held-out samples, in the output's units.
+
+    Attributes:
+        output: its name, after the function's where there are several.
+        units: of all figures.
+        samples: held-out samples.
+        maximum: over samples and elements.
+        quantile999: .999 quantile over samples and elements.
+        bound: split-conformal bound on a sample's largest change; None for too few samples.
+        level: of the bound.
+        range: largest minus least float32 output over the samples.
+        source: where the samples are from.
+    """
+
+    output: str
+    units: str
+    samples: int
+    maximum: float
+    quantile999: float
+    bound: float | None
+    level: float
+    range: float
+    source: str
+
+    @property
+    def relative(self) -> float:
+        """Return the maximum over the range of the output."""
+        return self.maximum / max(self.range, 1e-30)
+
+    def line(self) -> str:
+        """Return the figures as a line of text."""
+        bound = (
+            f"no bound from {self.samples} samples" if self.bound is None
+            else f"{self.level:.0%} of samples within {self.bound:.3g}"
+        )  # fmt: skip
+        return (
+            f"{self.output}: changed by at most {self.maximum:.3g} {self.units}".rstrip()
+            + f" ({self.relative:.2%} of its range), .999 quantile {self.quantile999:.3g}, "
+            f"{bound}; {self.samples} samples, {self.source}"
+        )
+
+    def entry(self) -> dict[str, Any]:
+        """Return all figures."""
+        return {**asdict(self), "relative": self.relative, "text": self.line()}
+
+
+def conformal_bound(scores: np.ndarray, level: float = LEVEL) -> float | None:
+    """Return the split-conformal bound of exchangeable scores, None for too few.
+
+    Example:
+        >>> conformal_bound(np.arange(1.0, 20.0)), conformal_bound(np.arange(5.0))
+        (18.0, None)
+    """
+    place = math.ceil((len(scores) + 1) * level)
+    return float(np.sort(scores)[place - 1]) if place <= len(scores) else None
+
+
+def differences(
+    functions: Sequence[TracedFunction], library: CompiledSurrogate, inputs: Sequence[Any]
+) -> list[Difference]:
+    """Return the differences of all outputs of a compiled surrogate from float32 modules.
+
+    Args:
+        functions: float32.
+        library: compressed.
+        inputs: of each function: arrays, and where they are from.
+    """
+    out = []
+    for function, (given, source) in zip(functions, inputs, strict=True):
+        found, _ = library(*given, function=function.name)
+        samples = len(found[0])
+        wanted = _float32(function, given, samples)
+        for spec, own, dense in zip(function.outputs, found, wanted, strict=True):
+            change = np.abs(own.astype(np.float64) - dense).reshape(samples, -1)
+            name = f"{function.name}.{spec.name}" if function.name else spec.name
+            out.append(Difference(
+                name, spec.units, samples, float(change.max()),
+                float(np.quantile(change, 0.999)), conformal_bound(change.max(1)), LEVEL,
+                float(dense.max() - dense.min()), source,
+            ))  # fmt: skip
+    return out
+
+
+def _float32(function: TracedFunction, given: Sequence[np.ndarray], samples: int) -> list:
+    """Return the module's outputs, a sample at a time: large fields fit memory one by one."""
+    parts = []
+    with torch.no_grad():
+        for k in range(samples):
+            result = function.module(*(
+                torch.from_numpy(a if s.shared else a[k : k + 1])
+                for a, s in zip(given, function.inputs, strict=True)
+            ))  # fmt: skip
+            parts.append((result,) if isinstance(result, torch.Tensor) else tuple(result))
+    return [torch.cat(each).numpy() for each in zip(*parts, strict=True)]

@@ -1,0 +1,110 @@
+"""The rollout that a report begins with: truth, forecast and error of one field in motion.
+
+A field of two dims, or the middle plane of one of three, is animated; a field of one dim is drawn
+over position and step. Frames and cells are bounded, whatever the length of the rollout and the
+size of the grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import xarray as xr
+
+from scitoolkit.core.results import Maps, Panel
+from scitoolkit.emulation.variables import Layout
+
+FRAMES = 16
+"""Frames of an animation, evenly chosen from the steps."""
+MOST_CELLS = 256
+"""Cells along a dim: of finer fields every second, third, ... cell is shown."""
+DIM = "rollout_step"
+KINDS = ("truth", "emulator", "error")
+
+
+class Motion:
+    """Planes of one field over a rollout.
+
+    Args:
+        layout: grid of the field.
+        name: of the field.
+        steps: of the rollout.
+
+    Example:
+        >>> from scitoolkit.emulation.variables import Variable
+        >>> field = Variable("b", ("x", "z"), (600, 4), "", True)
+        >>> motion = Motion(Layout((), (field,), {"x": 600, "z": 4}, {}, "t"), "b", 100)
+        >>> len(motion.steps), motion.stride
+        (16, (3, 1))
+    """
+
+    def __init__(self, layout: Layout, name: str, steps: int) -> None:
+        self.layout, self.name = layout, name
+        self.dims: list[str] = list(layout.grid)[-2:]
+        chosen = np.arange(1, steps + 1)
+        if len(self.dims) > 1 and steps > FRAMES:
+            chosen = np.unique(np.linspace(1, steps, FRAMES).round().astype(int))
+        self.steps: list[int] = chosen.tolist()
+        self.stride: tuple[int, ...] = tuple(-(-layout.grid[d] // MOST_CELLS) for d in self.dims)
+        self.planes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def add(
+        self, step: int, truth: Mapping[str, np.ndarray], forecast: Mapping[str, np.ndarray]
+    ) -> None:
+        """Keep the planes of a step of the rollout, if it is one of those that are shown."""
+        if step in self.steps:
+            first, second = (self._shown(frame) for frame in (truth, forecast))
+            self.planes[step] = (first, second)
+
+    def _shown(self, frame: Mapping[str, np.ndarray]) -> np.ndarray:
+        values = self.layout.blank({self.name: frame[self.name]})[self.name]
+        shown = middle_plane(values, len(self.layout.grid))
+        return shown[tuple(slice(None, None, step) for step in self.stride)].astype(np.float32)
+
+    def dataset(self) -> xr.Dataset:
+        """Return truth, forecast and error, (rollout_step, *dims) float32 each."""
+        steps = sorted(self.planes)
+        units = {v.name: v.units for v in self.layout.outputs}[self.name]
+        truth, forecast = (np.stack([self.planes[s][k] for s in steps]) for k in (0, 1))
+        coordinates = {
+            self._dim(d): self.layout.coordinates[d][::stride]
+            for d, stride in zip(self.dims, self.stride, strict=True)
+            if d in self.layout.coordinates
+        }
+        values = dict(zip(KINDS, (truth, forecast, forecast - truth), strict=True))
+        dims, attrs = (DIM, *map(self._dim, self.dims)), {"units": units} if units else {}
+        variables = {self._variable(kind): (dims, array, attrs) for kind, array in values.items()}
+        return xr.Dataset(variables, coords={DIM: steps, **coordinates})
+
+    def figure(self) -> Maps:
+        """Return the animation, or the maps of position and step of a field of one dim."""
+        panels = [
+            Panel(variable=self._variable(kind), label=kind,
+                  scale="error" if kind == "error" else "field", diverging=kind == "error")
+            for kind in KINDS
+        ]  # fmt: skip
+        every = max(self.stride)
+        note = "The first rollout of the test part."
+        if every > 1:
+            note += f" Along long dims one cell in up to {every} is shown."
+        units = {v.name: v.units for v in self.layout.outputs}[self.name]
+        moves = len(self.dims) > 1
+        return Maps(
+            title=f"{self.name} in motion" if moves else f"{self.name} over the rollout",
+            panels=panels, unit=units if units != "1" else "", note=note,
+            animate=DIM if moves else "",
+        )  # fmt: skip
+
+    def _variable(self, kind: str) -> str:
+        return f"{self.name}_motion_{kind}"
+
+    def _dim(self, dim: str) -> str:
+        """Return the dim of the shown cells, another one than that of all cells."""
+        stride = self.stride[self.dims.index(dim)]
+        return dim if stride == 1 else f"{dim}_shown"
+
+
+def middle_plane(values: np.ndarray, num_dims: int) -> np.ndarray:
+    """Return the middle plane of a volume; a plane or a line itself."""
+    return values if num_dims < 3 else values[values.shape[0] // 2]

@@ -1,0 +1,1 @@
+"""How a training scales on this machine: what `scitoolkit bench training` measures and predicts."""

@@ -1,0 +1,149 @@
+"""The results of `scitoolkit bench training` as tables and figures of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scitoolkit.core.results import Bars, Figure, Lines, Results, Series, Table, Verdict
+from scitoolkit.scaling.config import ScalingConfig
+
+PARTS = ("compute", "exchange", "waiting", "optimizer", "data", "other")
+
+
+def results_of(config: ScalingConfig, figures: Mapping[str, Any]) -> Results:
+    """Return tables and figures of what `scaling.run.figures_of` put together."""
+    most = config.processes
+    steps = {case: figures["cases"][case]["step_seconds"] for case in config.strategies}
+    best = min(steps, key=lambda case: steps[case])
+    errors = [abs(e) for by_ranks in figures["prediction"]["error"].values()
+              for e in by_ranks.values()]  # fmt: skip
+    load = figures["machine"]["load"]
+    return Results(
+        title=f"Training on {most} processes",
+        verdict=Verdict.among(
+            {case: 1e3 * seconds for case, seconds in steps.items()}, best,
+            f"step of {best}", unit="ms",
+        ),
+        summary=[
+            f"{figures['parameters']} parameters in {config.depth} layers, {config.samples} samples"
+            f" a rank and step, {most} processes on {figures['machine']['cores']} cores, load"
+            f" {load:.1f} when it began.",
+            f"Predicted steps differ from measured ones by {100 * max(errors):.0f} % at most.",
+        ],
+        metrics={"largest error of the prediction": max(errors)},
+        tables=[
+            _split(figures), _memory(figures), _traffic(figures), _metg(figures), _errors(figures),
+            _rates(figures),
+        ],
+        figures=_figures(figures),
+    )  # fmt: skip
+
+
+def _split(figures: Mapping[str, Any]) -> Table:
+    return Table(
+        title="Where the time of a step goes",
+        columns=["strategy", "step (ms)", *(f"{part} (ms)" for part in PARTS)],
+        rows=[
+            [case, 1e3 * found["step_seconds"], *(1e3 * found["split"][part] for part in PARTS)]
+            for case, found in figures["cases"].items()
+        ],
+        note="The step is the median over steps of the slowest rank's, the parts are means over "
+        "steps and ranks. Exchange is the shortest time of all ranks in a collective; what others "
+        "take longer is waiting. Other: copies at the end of a step and the trainer's loop.",
+    )
+
+
+def _memory(figures: Mapping[str, Any]) -> Table:
+    names = list(next(iter(figures["cases"].values()))["memory"])
+    return Table(
+        title="Memory of a rank between steps",
+        columns=["strategy", *(f"{name} (MiB)" for name in names), "activations (MiB)"],
+        rows=[
+            [case, *(found["memory"][name] / 2**20 for name in names),
+             figures["activation_bytes"] / 2**20]
+            for case, found in figures["cases"].items()
+        ],
+        note="Tensors that are alive, of the rank that has most; other: buckets of the exchange and"
+        " the batch. Activations are kept during the step.",
+    )  # fmt: skip
+
+
+def _traffic(figures: Mapping[str, Any]) -> Table:
+    return Table(
+        title="What a rank receives in a step",
+        columns=["strategy", "collective", "bytes (KiB)", "messages", "calls", "blocked (ms)"],
+        rows=[
+            [case, name, found["bytes"] / 1024, found["messages"], found["calls"],
+             1e3 * found["seconds"]]
+            for case, one in figures["cases"].items()
+            for name, found in one["traffic"].items()
+        ],
+        note="By what the collective's bandwidth-optimal form moves; rank 0.",
+    )  # fmt: skip
+
+
+def _metg(figures: Mapping[str, Any]) -> Table:
+    patterns = list(next(iter(figures["metg"].values())))
+    return Table(
+        title="METG(50 %): the shortest step that is half useful",
+        columns=["strategy", *(f"{pattern} (ms)" for pattern in patterns)],
+        rows=[
+            [case, *(_milliseconds(found[p]["metg50_seconds"]) for p in patterns)]
+            for case, found in figures["metg"].items()
+        ],
+        note="Useful is the arithmetic of forward and backward pass at the rate of large batches "
+        "with all ranks at work. Between steps a row goes to the ranks that the pattern of Task "
+        "Bench names. Empty: no step that was tried is half useful.",
+        best="min",
+    )
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else 1e3 * seconds
+
+
+def _errors(figures: Mapping[str, Any]) -> Table:
+    errors = figures["prediction"]["error"]
+    ranks = list(next(iter(errors.values())))
+    return Table(
+        title="Predicted over measured step, less one",
+        columns=["strategy", *(f"{number} processes (%)" for number in ranks)],
+        rows=[[case, *(100 * found[n] for n in ranks)] for case, found in errors.items()],
+        note="From latency, bandwidth and arithmetic measured by themselves; no step of a training "
+        "enters.",
+    )
+
+
+def _rates(figures: Mapping[str, Any]) -> Table:
+    rows: list[list[float | int | str | None]] = []
+    for ranks, rates in figures["rates"].items():
+        network = rates["network"]
+        rows.append([
+            ranks, rates["flops_per_sample"] / rates["sample_seconds"] / 1e9,
+            1e3 * rates["optimizer_seconds"],
+            1e6 * network["latency"] if network else None,
+            1e-9 / network["seconds_per_byte"] if network and network["seconds_per_byte"] else None,
+        ])  # fmt: skip
+    return Table(
+        title="The machine with so many processes at work",
+        columns=["processes", "arithmetic (GFLOP/s)", "AdamW (ms)", "latency (µs)",
+                 "bandwidth (GB/s)"],
+        rows=rows,
+    )  # fmt: skip
+
+
+def _figures(figures: Mapping[str, Any]) -> list[Figure]:
+    efficiency = figures["prediction"]["efficiency"]
+    ranks = [float(n) for n in next(iter(efficiency.values()))]
+    lines = Lines(
+        title="Predicted efficiency, samples of a rank fixed", x=ranks, x_label="processes",
+        y_label="one process's step over theirs", log_x=True, log_y=True,
+        series=[Series(label=case, y=list(found.values())) for case, found in efficiency.items()],
+    )  # fmt: skip
+    cases = figures["cases"]
+    bars = Bars(
+        title="A step", labels=list(cases), x_label="ms",
+        values=[1e3 * found["step_seconds"] for found in cases.values()],
+    )  # fmt: skip
+    return [lines, bars]

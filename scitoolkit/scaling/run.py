@@ -1,0 +1,119 @@
+"""`scitoolkit bench training`: starts the ranks, puts their figures together, writes a run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scitoolkit.core.errors import BackendError, ConfigError
+from scitoolkit.core.processes import world_size
+from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.scaling.config import ScalingConfig
+from scitoolkit.scaling.prediction import predicted
+from scitoolkit.scaling.report import results_of
+from scitoolkit.training.launch import launch
+
+FIGURES = "figures.json"
+
+
+def bench_training(config: ScalingConfig, root: Path) -> tuple[RunDirectory, dict[str, Any]]:
+    """Measure on 1, 2, ... processes and write figures.json and results.json into a new run.
+
+    Args:
+        config: what to measure.
+        root: of the run directories.
+
+    Returns:
+        The run and its figures.
+
+    Raises:
+        ConfigError: one process, or this is one of several ranks.
+        BackendError: the ranks failed; they have said why.
+    """
+    if world_size() > 1:
+        raise ConfigError(
+            "bench training starts its processes itself", where="torchrun or srun",
+            fix="scitoolkit bench training --nproc N, in one process",
+        )  # fmt: skip
+    if config.processes < 2:
+        raise ConfigError(
+            "one process exchanges nothing", where="--nproc", allowed="2 and more", fix="--nproc 4"
+        )
+    load = os.getloadavg()[0]
+    run = RunDirectory.create(root, "bench_training", config)
+    for ranks in config.counts:
+        code = launch(ranks, [str(run.path)], module="scitoolkit.scaling.measure")
+        if code:
+            raise BackendError(
+                f"the ranks of {ranks} processes ended with exit code {code}", where=str(run.path)
+            )
+    figures = figures_of(config, run.path, load)
+    write_atomic(run.path / FIGURES, json.dumps(figures, indent=1))
+    results_of(config, figures).write(run.path)
+    return run, figures
+
+
+def figures_of(config: ScalingConfig, folder: Path, load: float) -> dict[str, Any]:
+    """Return all figures of the files that the ranks wrote.
+
+    Args:
+        config: what was measured.
+        folder: of the files.
+        load: of the machine before.
+    """
+    files = {n: json.loads((folder / f"{n}.json").read_text()) for n in config.counts}
+    most = files[config.processes]
+    rates = {str(n): file["rates"] for n, file in files.items()}
+    cases = {"single": files[1]["cases"]["single"], **most["cases"]}
+    return {
+        "processes": config.processes,
+        "parameters": most["parameters"],
+        "activation_bytes": most["rates"]["activation_bytes"] * config.samples,
+        "machine": {"cores": os.cpu_count(), "load": load},
+        "metg": {**_with(files[1]["metg"], config), **most["metg"]},
+        "cases": cases,
+        "rates": rates,
+        "prediction": predicted(config, files),
+    }
+
+
+def _with(lone: dict[str, Any], config: ScalingConfig) -> dict[str, Any]:
+    """Return METG of one process, to which only the pattern without messages applies."""
+    none: dict[str, Any] = {"metg50_seconds": None, "samples": [], "seconds": [], "efficiency": []}
+    return {
+        case: {pattern: found.get(pattern, none) for pattern in config.patterns}
+        for case, found in lone.items()
+    }
+
+
+def summary(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a run under the names that scripts read, microseconds and bytes."""
+    cases = figures["cases"]
+    return {
+        "processes": figures["processes"],
+        "metg50_us": {
+            case: {p: _microseconds(one["metg50_seconds"]) for p, one in found.items()}
+            for case, found in figures["metg"].items()
+        },
+        "memory_bytes_per_rank": {case: found["memory"] for case, found in cases.items()},
+        "bytes_per_step": {
+            case: {name: traffic["bytes"] for name, traffic in found["traffic"].items()}
+            for case, found in cases.items()
+        },
+        "time_split_us": {
+            case: {part: 1e6 * seconds for part, seconds in found["split"].items()}
+            for case, found in cases.items()
+        },
+        "step_us": {case: 1e6 * found["step_seconds"] for case, found in cases.items()},
+        "rates": figures["rates"],
+        "predicted_seconds": figures["prediction"]["seconds"],
+        "prediction_error": figures["prediction"]["error"],
+        "machine": figures["machine"],
+    }
+
+
+def _microseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else 1e6 * seconds
