@@ -350,6 +350,8 @@ class EmulationConfig(SeededConfig):
             return problems
         if self.repeats != 1:
             problems.append("repeats is not used with a stream: data.stream.repeats")
+        if data.stream.mode == "active" and data.leads:
+            problems.append("stream.mode active compares one step, and data.leads has several")
         members = 1 if self.uncertainty is None else self.uncertainty.members
         if data.stream.mode == "active" and members < FEWEST_MEMBERS:
             problems.append(

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Figure, Lines, Maps, Panel, Series
@@ -36,8 +36,11 @@ class VlasovGenerator(Generator):
         basis: serendipity or tensor.
         field: Ampère or Poisson.
         flux_v: `penalised` or `central`.
-        duration: of the simulation.
+        spinup: time before the first frame; the transients of a perturbation last some 10.
+        duration: from the first frame to the last.
         frames: states that are kept, the first and the last among them.
+        collision_frequency: of BGK collisions, of each species with itself; linear theory then
+            has no rate to compare with.
         cfl: share of the largest stable time step.
         threads: of one simulation.
     """
@@ -67,8 +70,10 @@ class VlasovGenerator(Generator):
     basis: Literal["serendipity", "tensor"] = "serendipity"
     field: Literal["ampere", "poisson"] = "ampere"
     flux_v: Literal["penalised", "central"] = "penalised"
+    spinup: NonNegativeFloat = 0.0
     duration: PositiveFloat = 20.0
     frames: Annotated[int, Field(ge=2)] = 41
+    collision_frequency: NonNegativeFloat = 0.0
     cfl: Annotated[PositiveFloat, Field(le=1)] = 0.9
     threads: Annotated[PositiveInt, FREE_ON_RESUME] = 1
 
@@ -79,6 +84,10 @@ class VlasovGenerator(Generator):
     def exact_root(self) -> complex | None:
         """Return the frequency and growth rate of the wave, None where theory has none."""
         return None
+
+    def linear_root(self) -> complex | None:
+        """Return `exact_root` where it holds: without collisions."""
+        return None if self.collision_frequency else self.exact_root()
 
     def length(self) -> float:
         """Return the length of the box."""
@@ -109,7 +118,8 @@ class VlasovGenerator(Generator):
         del seed  # nothing is random
         simulation = self.simulation()
         start = _totals(simulation)
-        times = np.linspace(0, self.duration, self.frames)
+        times = self.spinup + np.linspace(0, self.duration, self.frames)
+        simulation.advance(self.spinup)
         kept = [_frame(simulation)]
         for before, after in itertools.pairwise(times):
             simulation.advance(after - before)
@@ -133,8 +143,8 @@ class VlasovGenerator(Generator):
 
     def checks(self, frames: Any) -> Sequence[Check]:
         """Return the rate of the wave beside that of linear theory; none of too short a run."""
-        exact = self.exact_root()
-        if self._window(frames["step"].values, frames["field_energy"].values, exact) is None:
+        exact = self.linear_root()
+        if self._window(frames["instant"].values, frames["field_energy"].values, exact) is None:
             return ()
         assert exact is not None
         found = self.measured_rate(frames)
@@ -149,16 +159,16 @@ class VlasovGenerator(Generator):
         """Return the growth rate that the field energy of a sample shows."""
         from scitoolkit.generators.vlasov.rates import growth_rate
 
-        return growth_rate(frames["step"].values, frames["field_energy"].values)
+        return growth_rate(frames["instant"].values, frames["field_energy"].values)
 
     def figures(self, frames: Any) -> Sequence[Figure]:
         """Return the field energy beside linear theory, and maps of f."""
         import numpy as np
 
-        t, energy = frames["step"].values, frames["field_energy"].values
+        t, energy = frames["instant"].values, frames["field_energy"].values
         every = max(1, t.size // 1000)
         series = [Series(label="field energy", y=energy[::every].tolist())]
-        exact = self.exact_root()
+        exact = self.linear_root()
         chosen = self._window(t, energy, exact)
         if exact is not None and chosen is not None:
             offset = np.median(np.log(energy[chosen]) - 2 * exact.imag * t[chosen])
@@ -214,18 +224,20 @@ class VlasovGenerator(Generator):
             "n": (("time", "x"), f"1/{LENGTH}", "density"),
             "u": (("time", "x"), SPEED, "mean velocity"),
             "T": (("time", "x"), f"({SPEED})2", "temperature over mass"),
+            "log_field_energy": (("time",), "1", "natural logarithm of the energy of the field"),
         }  # fmt: skip
         data: dict[str, Any] = {
             name: (dims, np.array([frame[name] for frame in kept]),
                    {"units": unit, "long_name": text})
             for name, (dims, unit, text) in about.items()
         }  # fmt: skip
-        data["field_energy"] = ("step", np.array(simulation.field_energies), {"units": "1"})
+        # A dim named step would be taken for the times of the frames.
+        data["field_energy"] = ("instant", np.array(simulation.field_energies), {"units": "1"})
         coordinates = {
             "time": ("time", times, {"units": TIME}),
             "x": ("x", simulation.centres_x(), {"units": LENGTH}),
             "v": ("v", simulation.centres_v(), {"units": SPEED}),
-            "step": ("step", np.array(simulation.times), {"units": TIME}),
+            "instant": ("instant", np.array(simulation.times), {"units": TIME}),
         }
         return xr.Dataset(data, coordinates)
 
@@ -270,4 +282,5 @@ def _frame(simulation: Simulation) -> dict[str, np.ndarray]:
     return {
         "f": simulation.averages().copy(), "E": simulation.field_averages().copy(), "n": density,
         "u": velocity, "T": square / density - velocity**2,
+        "log_field_energy": np.log(max(simulation.field_energy(), np.finfo(float).tiny)),
     }  # fmt: skip

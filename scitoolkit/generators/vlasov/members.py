@@ -34,7 +34,8 @@ class BeamWave(VlasovGenerator):
         def distribution(v: Any) -> Any:
             return sum(b.strength * maxwellian(v, b.drift, b.thermal) for b in self.beams())
 
-        return [Species(perturbed(distribution, self.wavenumber, self.amplitude), self.v_max)]
+        initial = perturbed(distribution, self.wavenumber, self.amplitude)
+        return [Species(initial, self.v_max, collision_frequency=self.collision_frequency)]
 
     def exact_root(self) -> complex | None:
         """Return the root of largest growth."""
@@ -69,16 +70,16 @@ class Landau(BeamWave):
         """Return the rate from the peaks of the field energy."""
         from scitoolkit.generators.vlasov.rates import damping_rate
 
-        return damping_rate(frames["step"].values, frames["field_energy"].values)[1]
+        return damping_rate(frames["instant"].values, frames["field_energy"].values)[1]
 
     def checks(self, frames: Any) -> Sequence[Check]:
         """Return damping rate and frequency, in the linear regime."""
         from scitoolkit.generators.vlasov.rates import damping_rate
 
-        found, exact = list(super().checks(frames)), self.exact_root()
+        found, exact = list(super().checks(frames)), self.linear_root()
         if not found or exact is None or self.amplitude > LINEAR:
             return ()
-        frequency, _ = damping_rate(frames["step"].values, frames["field_energy"].values)
+        frequency, _ = damping_rate(frames["instant"].values, frames["field_energy"].values)
         return [*found, Check("frequency", frequency, exact.real, 1e-2, "plasma frequency")]
 
 
@@ -170,10 +171,11 @@ class Sheath(VlasovGenerator):
         from scitoolkit.generators.vlasov.simulation import Species
 
         slow = (self.ion_temperature / self.mass_ratio) ** 0.5
+        often = self.collision_frequency
         return [
-            Species(lambda x, v: maxwellian(v) + 0 * x, self.v_max),
+            Species(lambda x, v: maxwellian(v) + 0 * x, self.v_max, collision_frequency=often),
             Species(lambda x, v: maxwellian(v, 0.0, slow) + 0 * x, self.v_max * slow,
-                    charge=1.0, mass=self.mass_ratio),
+                    charge=1.0, mass=self.mass_ratio, collision_frequency=often),
         ]  # fmt: skip
 
     def length(self) -> float:

@@ -26,6 +26,7 @@ import numpy as np
 
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.generators.vlasov.basis import Kind, evaluate, integrals
+from scitoolkit.generators.vlasov.collisions import BGK
 from scitoolkit.generators.vlasov.source import PAD, generate
 from scitoolkit.ops.codegen import load_generated
 
@@ -48,12 +49,21 @@ class Species:
         v_max: velocities are cut off at -v_max and v_max, where nothing flows out.
         charge: of a particle.
         mass: of a particle.
+        collision_frequency: of BGK collisions of the species with itself; 0 for none.
     """
 
     initial: Callable[[np.ndarray, np.ndarray], np.ndarray]
     v_max: float
     charge: float = -1.0
     mass: float = 1.0
+    collision_frequency: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse collisions that are none."""
+        if not 0 <= self.collision_frequency < math.inf:
+            raise ConfigError(
+                f"collision_frequency {self.collision_frequency:g}", allowed="0 or more, finite"
+            )
 
 
 @dataclass(frozen=True)
@@ -138,6 +148,10 @@ class Simulation:
             [[self.half_v(s), k.charge / k.mass, k.charge, k.v_max]
              for s, k in enumerate(self.species)]
         )  # fmt: skip
+        self._collisions = {
+            s: BGK(grid.degree, grid.basis, self._centres[s], self.half_v(s), k.collision_frequency)
+            for s, k in enumerate(self.species) if k.collision_frequency
+        }  # fmt: skip
         for s in range(len(self.species)):
             self.modes(s)[...] = self.project(self.species[s].initial, s)
         self.solve_poisson()
@@ -185,7 +199,7 @@ class Simulation:
             ConfigError: `time_step` violates the stability limit.
             NumericalError: f or E is not finite.
         """
-        end = self.time + duration
+        end, owed = self.time + duration, 0.0
         while end - self.time > 1e-12 * max(1.0, abs(end)):
             limit = self.stable_step()
             if time_step is not None and time_step > limit * HEADROOM:
@@ -196,7 +210,18 @@ class Simulation:
             left = end - self.time
             wanted = time_step or self.cfl * limit / HEADROOM
             steps = math.ceil(left / wanted - 1e-9)
-            self._steps(left / steps, min(steps, MOST_STEPS))
+            if not self._collisions:
+                self._steps(left / steps, min(steps, MOST_STEPS))
+                continue
+            # Strang splitting; two halves in a row are one.
+            self._collide(owed + left / steps / 2)
+            self._steps(left / steps, 1)
+            owed = left / steps / 2
+        self._collide(owed)
+
+    def _collide(self, duration: float) -> None:
+        for s, collisions in self._collisions.items():
+            collisions.relax(self.modes(s), duration)
 
     def stable_step(self) -> float:
         """Return the largest stable time step in the present field."""

@@ -42,7 +42,7 @@ class ReservoirSchedule:
 
     Example:
         >>> schedule = ReservoirSchedule(2, 3, 2, total=4)
-        >>> for _ in range(5):
+        >>> for _ in range(6):
         ...     entering, batch = schedule.feed(), schedule.draw()
         >>> schedule.slots, schedule.entered
         ([2, 3], 4)

@@ -88,3 +88,24 @@ def test_too_small_a_box_of_velocities_is_told_with_the_share():
 def test_settings_out_of_validity_are_refused(settings):
     with pytest.raises(ConfigError):
         Landau(**settings)
+
+
+def test_frames_begin_after_the_spinup_and_a_campaign_opens(tmp_path):
+    from scitoolkit.generators.base import Origin
+    from scitoolkit.io.campaign import open_campaign
+    from scitoolkit.io.campaign.parameters import parameter_values
+
+    whole = Landau(cells_x=4, cells_v=16, v_max=6.0, duration=1.5, frames=4)
+    late = whole.model_copy(update={"spinup": 0.5, "duration": 1.0, "frames": 3})
+    first, second = whole.generate(0).frames, late.generate(0).frames
+    assert second["time"].values.tolist() == [0.5, 1.0, 1.5]
+    assert np.allclose(first["f"].values[1:], second["f"].values, atol=1e-9)
+    energy = np.log(second["field_energy"].values[-1])
+    assert second["log_field_energy"].values[-1] == pytest.approx(energy)
+    for n, k in enumerate((0.4, 0.5)):
+        made = whole.with_parameters({"wavenumber": k})
+        origin = Origin(made.model_dump(mode="json"), 0, {"wavenumber": k})
+        made.write(made.generate(0), origin, tmp_path / f"sample_{n}.nc")
+    campaign = open_campaign(tmp_path, ["f", "log_field_energy"])
+    assert campaign.index.bounds.tolist() == [0, 4, 8]
+    assert parameter_values(campaign, "wavenumber").tolist() == [0.4, 0.5]
