@@ -6,7 +6,8 @@ A domain is found by the `domain:` key of a configuration, through the entry-poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from logging import Logger
 from pathlib import Path
@@ -16,13 +17,13 @@ from scitoolkit.core.config import Document, read_document
 from scitoolkit.core.content import content_root, find_content
 from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
 from scitoolkit.core.findings import findings, refuse_too_large
-from scitoolkit.core.job import Exporter, Finding, Job, Stepper
+from scitoolkit.core.job import Divisible, Exporter, Finding, Job, Stepper
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.jobs import checked_job, job_of
 from scitoolkit.core.log import get_logger, log_to_file
 from scitoolkit.core.memory import memory_errors
 from scitoolkit.core.plugins import Kind
-from scitoolkit.core.processes import current_rank
+from scitoolkit.core.processes import current_rank, world_size
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.core.runs import discard_failed_start, open_run
@@ -218,6 +219,31 @@ def evaluate(directory: Path | str, data: Path | None = None) -> Results:
     """
     job, path = _job_of(directory)
     return job.evaluate(path, data)
+
+
+@contextlib.contextmanager
+def together(directory: Path | str) -> Iterator[None]:
+    """Evaluate and predict with all processes of this job, as torchrun, srun or --nproc started it.
+
+    In a job of one process it does nothing.
+
+    Args:
+        directory: the run or surrogate that all processes evaluate or apply in it.
+
+    Raises:
+        ConfigError: it works in one process only.
+    """
+    if world_size() == 1:
+        yield
+        return
+    job, path = _job_of(directory)
+    if not isinstance(job, Divisible):
+        raise ConfigError(
+            f"{world_size()} processes, and a surrogate that one evaluates", where=str(directory),
+            fix="leave --nproc out",
+        )  # fmt: skip
+    with job.joined(path):
+        yield
 
 
 def predict(

@@ -23,15 +23,22 @@ def command(
     lead: Annotated[
         int | None, typer.Option(min=1, help="Samples of a step, of an emulator of several leads.")
     ] = None,
+    nproc: options.NProc = 1,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
-) -> None:
+) -> int | None:
     """Apply a run or a shipped surrogate to a file; the output opens in xarray."""
     from scitoolkit import api
 
     setup_logging(verbose=verbose)
-    path = api.predict(directory, source, output, steps, lead)
+    if nproc > 1:
+        return options.relaunch(nproc)
+    with api.together(directory):
+        path = api.predict(directory, source, output, steps, lead)
+    if not options.is_main_rank():
+        return None
     if as_json:
         options.print_json({"output": str(path)})
     else:
         print(path)
+    return None

@@ -233,6 +233,18 @@ class Stepper(Protocol):
 
 
 @runtime_checkable
+class Divisible(Protocol):
+    """A job whose surrogates can be evaluated and applied by several processes together."""
+
+    def joined(self, directory: Path) -> AbstractContextManager[None]:
+        """Join the other processes for an evaluation or a prediction.
+
+        Raises:
+            ConfigError: this surrogate works in one process only.
+        """
+
+
+@runtime_checkable
 class Searchable(Protocol):
     """What a `Job` may offer to make a search of its configuration cheap and fair.
 
