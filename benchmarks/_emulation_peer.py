@@ -76,7 +76,7 @@ def fit(model: Residual, problem: dict, rate: float, seconds: float) -> tuple[in
     batch = int(problem["batch"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=WEIGHT_DECAY)
     generator = torch.Generator().manual_seed(0)
-    best, kept, steps, checks = math.inf, model.state_dict(), 0, 0
+    best, kept, steps, checks = math.inf, tensors(model), 0, 0
     begin = time.process_time()
     while (share := (time.process_time() - begin) / seconds) < 1:
         for group in optimizer.param_groups:
@@ -96,11 +96,16 @@ def fit(model: Residual, problem: dict, rate: float, seconds: float) -> tuple[in
             found = validate(model, validation, batch)
             if found < best:
                 best = found
-                kept = {n: t.clone() for n, t in model.state_dict().items()}
+                kept = tensors(model)
     found = validate(model, validation, batch)
     if found > best:
         model.load_state_dict(kept)
     return steps, min(found, best)
+
+
+def tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return a copy of the weights and buffers; neuraloperator's state holds a dict beside them."""
+    return {n: t.clone() for n, t in model.state_dict().items() if isinstance(t, Tensor)}
 
 
 def validate(model: Residual, data: Tensor, batch: int) -> float:

@@ -171,12 +171,14 @@ def _ours(
         record = json.loads((directory.path / "model" / "fit.json").read_text())
         return record, config, directory
 
-    # The trainer counts steps: two short runs tell what one costs, and what begins a run.
-    short, longer = (train_ours(OUR_RATES[1], n)[0]["cpu_seconds"] for n in (6, 30))
-    each = max((longer - short) / 24, 1e-4)
+    # The trainer counts steps: two short runs tell what one costs, and what comes before the first,
+    # the reading of the files, which no peer is charged for either.
+    short, longer = (train_ours(OUR_RATES[1], n)[0]["cpu_seconds"] for n in (10, 40))
+    each = max((longer - short) / 30, 1e-4)
+    before = max(short - 10 * each, 0.0)
 
     def steps_in(seconds: float) -> int:
-        return max(int((seconds - short) / each), 10)
+        return max(int(seconds / each), 10)
 
     trials = {}
     for rate in OUR_RATES:
@@ -184,14 +186,14 @@ def _ours(
         trials[rate] = record["best"]["loss"]
     best = min(trials, key=lambda rate: trials[rate])
     # Rollouts in training make later steps dearer: what the trial took corrects the count.
-    overrun = record["cpu_seconds"] / trial
+    overrun = (record["cpu_seconds"] - before) / trial
     record, config, directory = train_ours(best, int(steps_in(fit) / max(overrun, 1.0)))
     emulator = surrogate.load(directory.path / "model", config)
     assert isinstance(emulator, Emulator)
     return {
         **_scored(_forecasts(emulator, test), test), "rate": best, "trials": list(trials.values()),
         "validation": record["best"]["loss"], "steps": record["steps"],
-        "cpu_seconds": record["cpu_seconds"],
+        "cpu_seconds": record["cpu_seconds"] - before,
         "parameters": sum(p.numel() for p in emulator.parameters()),
     }  # fmt: skip
 

@@ -6,7 +6,8 @@ A domain is found by the `domain:` key of a configuration, through the entry-poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from logging import Logger
 from pathlib import Path
@@ -16,7 +17,7 @@ from scitoolkit.core.config import Document, load_config, read_document
 from scitoolkit.core.content import content_root, find_content
 from scitoolkit.core.errors import EXIT_OK, ConfigError, DataError
 from scitoolkit.core.findings import findings, refuse_too_large
-from scitoolkit.core.job import Exporter, Finding, Job, Stepper
+from scitoolkit.core.job import Divisible, Exporter, Finding, Job, Stepper
 from scitoolkit.core.job_config import JobConfig
 from scitoolkit.core.jobs import checked_job, job_of
 from scitoolkit.core.log import get_logger, log_to_file
@@ -225,7 +226,8 @@ def evaluate(directory: Path | str, data: Path | None = None) -> Results:
             returned but not written.
     """
     job, path = _job_of(directory)
-    return job.evaluate(path, data)
+    with _together(job, path, "evaluate"):
+        return job.evaluate(path, data)
 
 
 def predict(
@@ -247,18 +249,18 @@ def predict(
             for one that does not divide the work among them.
     """
     job, path = _job_of(directory)
-    _check_processes(job, world_size())
     if not Path(source).exists():
         raise DataError("no such file", where=str(source))
-    if steps is None and lead is None:
-        job.predict(path, Path(source), Path(output))
-    elif isinstance(job, Stepper):
-        job.predict_steps(path, Path(source), Path(output), steps, lead)
-    else:
-        raise ConfigError(
-            "steps or a lead, and a surrogate that does not advance a state", where=str(directory),
-            fix="leave --steps and --lead out",
-        )  # fmt: skip
+    with _together(job, path, "predict"):
+        if steps is None and lead is None:
+            job.predict(path, Path(source), Path(output))
+        elif isinstance(job, Stepper):
+            job.predict_steps(path, Path(source), Path(output), steps, lead)
+        else:
+            raise ConfigError(
+                "steps or a lead, and a surrogate that does not advance a state",
+                where=str(directory), fix="leave --steps and --lead out",
+            )  # fmt: skip
     return Path(output)
 
 
@@ -373,21 +375,41 @@ def report(directory: Path | str) -> Path:
     return write_report(run.path)
 
 
-def check_predicting_processes(directory: Path | str, number: int) -> None:
-    """Refuse a number of processes that `predict` of a run or surrogate cannot use.
+def check_processes(directory: Path | str, number: int, command: str) -> None:
+    """Refuse a number of processes that cannot share the work of a command.
+
+    Args:
+        directory: a run or surrogate.
+        number: of processes.
+        command: evaluate or predict.
 
     Raises:
-        ConfigError: more than one, and it does not divide the work among them.
+        ConfigError: more than one, and it does not divide that work among them.
     """
-    _check_processes(_job_of(directory)[0], number)
+    _check_processes(*_job_of(directory), number, command)
 
 
-def _check_processes(job: Job, number: int) -> None:
-    if number > 1 and not job.predicts_on_ranks:
+def _check_processes(job: Job, path: Path, number: int, command: str) -> None:
+    if number == 1:
+        return
+    if not isinstance(job, Divisible):
         raise ConfigError(
-            f"{number} processes for a prediction that runs in one",
-            where="--nproc, torchrun or srun", allowed="1", fix="start it without --nproc",
+            f"{number} processes, and {command} runs in one for this surrogate", where=str(path),
+            allowed="1", fix="start it without --nproc, torchrun or srun",
         )  # fmt: skip
+    job.check_divisible(path, command)
+
+
+@contextlib.contextmanager
+def _together(job: Job, path: Path, command: str) -> Iterator[None]:
+    """Share a command's work with the other processes that it was started in, if there are any."""
+    _check_processes(job, path, world_size(), command)
+    if world_size() == 1:
+        yield
+        return
+    assert isinstance(job, Divisible)
+    with job.joined(path):
+        yield
 
 
 def _job_of(directory: Path | str) -> tuple[Job, Path]:

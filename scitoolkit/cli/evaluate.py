@@ -17,15 +17,22 @@ NAME = "evaluate"
 def command(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or surrogates/NAME.")],
     data: Annotated[Path | None, typer.Option("--data", help="Another file to test on.")] = None,
+    nproc: options.NProc = 1,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
-) -> None:
+) -> int | None:
     """Evaluate a run or a shipped surrogate."""
     from scitoolkit import api
 
     setup_logging(verbose=verbose)
+    if nproc > 1:
+        api.check_processes(directory, nproc, "evaluate")
+        return options.relaunch(nproc)
     results = api.evaluate(directory, data)
+    if not options.is_main_rank():
+        return None
     if as_json:
         options.print_json(results.model_dump(mode="json", exclude={"figures"}))
     else:
         print_results(results)
+    return None

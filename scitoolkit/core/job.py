@@ -85,7 +85,6 @@ class Job(ABC):
         generates: `scitoolkit generate` accepts the configuration.
         continues_from: pattern of the files of a run that a resumed training reads.
         reports_while_running: `report` evaluates first, as results grow while the run goes on.
-        predicts_on_ranks: `predict` of several processes shares the work among them.
         task: the word of `scitoolkit init` for it, "" if it writes no configurations.
         starter_name: the function behind `starter`, as `module:name`.
     """
@@ -95,7 +94,6 @@ class Job(ABC):
     generates: ClassVar[bool] = False
     continues_from: ClassVar[str] = "checkpoints/*"
     reports_while_running: ClassVar[bool] = False
-    predicts_on_ranks: ClassVar[bool] = False
     task: ClassVar[str] = ""
     starter_name: ClassVar[str] = ""
 
@@ -232,6 +230,21 @@ class Stepper(Protocol):
 
         0 steps map every sample instead.
         """
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """A job whose surrogates can be evaluated or applied by several processes together."""
+
+    def check_divisible(self, directory: Path, command: str) -> None:
+        """Refuse a surrogate whose `command`, evaluate or predict, runs in one process only.
+
+        Raises:
+            ConfigError: with what would let several processes take part.
+        """
+
+    def joined(self, directory: Path) -> AbstractContextManager[None]:
+        """Join the other processes for an evaluation or a prediction."""
 
 
 @runtime_checkable

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, PipelineJob
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.emulation.config import EmulationConfig, ExportOptions
 from scitoolkit.training import TrainingJob
@@ -34,6 +37,24 @@ class EmulationJob(PipelineJob, TrainingJob):
         from scitoolkit.emulation import pipeline
 
         pipeline.predict(directory, source, output, steps, lead)
+
+    def check_divisible(self, directory: Path, command: str) -> None:
+        """Refuse emulators of any other strategy than `spatial`."""
+        config = ModelFolder(directory).config(self.config_class)
+        if not config.training.divides_fields:
+            raise ConfigError(
+                f"{command} by several processes, and training.strategy {config.training.strategy}",
+                where=str(directory), allowed="spatial, which divides fields",
+                fix="one process: leave --nproc out",
+            )  # fmt: skip
+
+    @contextlib.contextmanager
+    def joined(self, directory: Path) -> Iterator[None]:
+        """Join the other processes, each of which then computes slabs of the fields."""
+        from scitoolkit.training.processes import process_group
+
+        with process_group(ModelFolder(directory).config(self.config_class).training):
+            yield
 
     def export(self, directory: Path, output: Path, options: ExportOptions) -> Mapping[str, Any]:
         """Write a compiled `.pt2`, or `.onnx`, and compare it with the emulator."""

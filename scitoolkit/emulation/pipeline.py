@@ -38,6 +38,7 @@ from scitoolkit.emulation.invariants import (
 from scitoolkit.emulation.leads import offsets_of
 from scitoolkit.emulation.loading import make_loader
 from scitoolkit.emulation.prediction import predict_file
+from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.spatial.slab_training import Slab
 from scitoolkit.emulation.statistics import Found, find_leads, find_statistics
 from scitoolkit.emulation.streaming import drawn_ranges, make_files, stream_loader, with_files
@@ -186,13 +187,13 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
         edges = model.record()["parts"]["test"]
         blocks = [range(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
     try:
-        emulator = on_grid(emulator, config, opened.layout, opened.where)
+        emulator = over_processes(on_grid(emulator, config, opened.layout, opened.where), config)
         intervals = None if config.uncertainty is None else Intervals.load(model.path)
         found = Evaluation(emulator, opened, blocks, config, intervals)
         results, fields = report.make(found, config.workflow)
     finally:
         opened.dataset.close()
-    if model.write_results(results, data) and fields is not None:
+    if current_rank() == 0 and model.write_results(results, data) and fields is not None:
         write_fields(fields, Path(directory) / "results.nc")
     return results
 

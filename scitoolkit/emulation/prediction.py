@@ -16,9 +16,11 @@ from scitoolkit.emulation.data import Data, open_data
 from scitoolkit.emulation.ensemble import AnyEmulator
 from scitoolkit.emulation.intervals import Intervals, member_statistics
 from scitoolkit.emulation.rollout import Frames, jitter_of, rollout, rollout_members, step_once
+from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.transfer import on_grid
 from scitoolkit.emulation.variables import Layout
 from scitoolkit.io.stream import StreamedVariable, stream_fields
+from scitoolkit.training import current_rank
 
 log = get_logger(__name__)
 
@@ -68,7 +70,7 @@ def predict_file(
     steps = config.rollout.predict if steps is None else steps
     rolled = bool(emulator.layout.state) and config.data.lead > 0 and steps > 0
     try:
-        emulator = on_grid(emulator, config, data.layout, data.where)
+        emulator = over_processes(on_grid(emulator, config, data.layout, data.where), config)
         if rolled:
             samples = _rolled(emulator, config, data, steps, intervals, lead)
             times = _future(data, steps, lead)
@@ -86,6 +88,10 @@ def predict_file(
         if rolled and intervals is not None:
             variables |= _bounds_of(variables, intervals)
         samples = map(emulator.layout.blank, samples)
+        if current_rank() > 0:
+            for _ in samples:
+                pass  # this process computes its slabs, and the first one writes
+            return Path(output)
         return stream_fields(samples, variables, _coordinates(emulator, data, times),
                              emulator.layout.sample_dim, output)  # fmt: skip
     finally:

@@ -26,7 +26,7 @@ from scitoolkit.graphs.mesh_task import FlowLoader, MeshDynamics
 from scitoolkit.graphs.part import GraphPart
 from scitoolkit.io.fields import write_fields
 from scitoolkit.training import Trainer, best_weights, current_rank
-from scitoolkit.training.processes import on_rank_zero, process_group
+from scitoolkit.training.processes import on_rank_zero
 from scitoolkit.training.ranks.communicator import SingleProcess, join
 
 log: Logger = get_logger(__name__)
@@ -96,22 +96,21 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     """
     folder = ModelFolder(directory)
     config = folder.config(MeshConfig)
-    with process_group(config.training):
-        meshes = MeshFile(source)
-        shape = meshes.geometry
-        task = MeshDynamics(_trained(config, folder), meshes, _rollout_part(config, meshes))
-        steps, flows = shape.num_times - 1, np.arange(shape.num_flows)
-        log.info("%d own nodes of %d", len(task.part.nodes), task.part.num_nodes)
-        states = task.whole_rollout(flows, steps)
-        if states is not None:
-            names = np.array(shape.names)[shape.mesh]
-            dims, units = ("step", "trajectory", "node"), {"units": "1"}
-            dataset = xr.Dataset(
-                {"tracer": (dims, states.numpy(), units)},
-                coords={"step": np.arange(1, steps + 1), "mesh": ("node", names)},
-                attrs={"title": f"rollouts on the meshes of {Path(source).name}"},
-            )
-            write_fields(dataset, output)
+    meshes = MeshFile(source)
+    shape = meshes.geometry
+    task = MeshDynamics(_trained(config, folder), meshes, _rollout_part(config, meshes))
+    steps, flows = shape.num_times - 1, np.arange(shape.num_flows)
+    log.info("%d own nodes of %d", len(task.part.nodes), task.part.num_nodes)
+    states = task.whole_rollout(flows, steps)
+    if states is not None:
+        names = np.array(shape.names)[shape.mesh]
+        dims, units = ("step", "trajectory", "node"), {"units": "1"}
+        dataset = xr.Dataset(
+            {"tracer": (dims, states.numpy(), units)},
+            coords={"step": np.arange(1, steps + 1), "mesh": ("node", names)},
+            attrs={"title": f"rollouts on the meshes of {Path(source).name}"},
+        )
+        write_fields(dataset, output)
 
 
 def _rollout_part(config: MeshConfig, meshes: MeshFile) -> GraphPart:

@@ -17,6 +17,7 @@ from scitoolkit.core.errors import ConfigError
 from scitoolkit.emulation.config import DataConfig, EmulationConfig
 from scitoolkit.emulation.data import open_data
 from scitoolkit.emulation.emulator import build
+from scitoolkit.emulation.spatial.joined import JoinedEmulator
 from scitoolkit.emulation.spatial.slab_training import Slab
 from scitoolkit.emulation.spatial.volume import forward_bytes
 from scitoolkit.emulation.surrogate import load
@@ -121,6 +122,24 @@ def test_slabs_equal_the_whole(sections):
                 torch.testing.assert_close(sum(parts) / size, gradient, rtol=1e-10, atol=atol)
 
 
+@pytest.mark.parametrize("name", ["unet, transport, walls", "fno, film", "resnet, guards"])
+def test_a_joined_emulator_returns_the_whole_fields_on_all_processes(name):
+    settings = config(**CASES[name])
+    whole = made(settings)
+    state = [torch.randn(2, CELLS, 8, dtype=torch.float64) for _ in "uv"]
+    state.append(torch.randn(2, dtype=torch.float64))
+
+    def work(ranks):
+        with torch.no_grad():
+            return JoinedEmulator(made(settings), settings, ranks)(*state)
+
+    with torch.no_grad():
+        expected = whole(*state)
+    for found in run_ranks(4, work, Traffic):
+        for one, other in zip(expected, found, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
+
+
 @pytest.mark.parametrize(
     "model",
     [UNET, {"name": "convnext_unet", "widths": [4, 6], "blocks": 1}, {"name": "resnet"}],
@@ -178,7 +197,7 @@ def test_two_processes_train_as_one(job, tmp_path):
                   "optimizer": {"name": "sgd", "lr": 0.1}},
     )  # fmt: skip
     settings = load_config(EmulationConfig, path)
-    models, losses = [], []
+    models, losses, outcomes = [], [], []
     for count in (1, 2):
         root = tmp_path / str(count)
         strategy = "single" if count == 1 else "spatial"
@@ -189,10 +208,37 @@ def test_two_processes_train_as_one(job, tmp_path):
         models.append(load(run / "model", settings))
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         losses.append([r["value"] for r in rows if r["name"] in ("train/loss", "validation/loss")])
+        outcomes.append(_evaluated(run, section["path"], count))
     assert len(losses[0]) > 3
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    scores, forecasts = zip(*outcomes, strict=True)
+    assert scores[0].keys() == scores[1].keys()
+    for name, value in scores[0].items():
+        if isinstance(value, float) and "seconds" not in name:
+            assert scores[1][name] == pytest.approx(value, rel=1e-3), name
+    assert np.allclose(forecasts[0], forecasts[1], atol=1e-4)
     for one, two in zip(*(m.state_dict().values() for m in models), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+
+
+def _evaluated(run: Path, source: str, count: int):
+    """Return the metrics of an evaluation and a forecast, both by so many processes."""
+    processes = ["--nproc", str(count)]
+    command = [sys.executable, "-m", "scitoolkit", "evaluate", run, "--json", *processes]
+    done = subprocess.run(command, check=True, capture_output=True)
+    output = run / "forecast.nc"
+    command[3:] = ["predict", run, source, "-o", output, "--steps", "3", *processes]
+    subprocess.run(command, check=True, capture_output=True)
+    with xr.open_dataset(output) as found:
+        return json.loads(done.stdout)["metrics"], found["u"].values
+
+
+@pytest.mark.multiproc
+def test_several_processes_for_a_surrogate_of_one_are_refused(trained):
+    command = [sys.executable, "-m", "scitoolkit", "evaluate", trained, "--nproc", "2"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "spatial, which divides fields" in done.stderr
 
 
 def test_a_process_reads_its_slab_alone(tmp_path):

@@ -134,8 +134,10 @@ def test_prediction_on_two_processes_is_that_of_one(file, tmp_path):
 
 
 def test_other_predictions_refuse_several_processes():
-    with pytest.raises(ConfigError, match="2 processes for a prediction that runs in one"):
-        api.check_predicting_processes("acac_mace", 2)
+    with pytest.raises(
+        ConfigError, match="2 processes, and predict runs in one for this surrogate"
+    ):
+        api.check_processes("acac_mace", 2, "predict")
 
 
 def test_baselines(file):
