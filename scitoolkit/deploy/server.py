@@ -215,11 +215,16 @@ def _json(
 ) -> Response:
     """Return an answer in JSON, which has no NaN: numbers that are not finite are null."""
     named = {
-        spec["name"]: np.where(np.isfinite(o), o, None).tolist() if not np.isfinite(o).all()
-        else o.tolist()
+        spec["name"]: (o if (finite := np.isfinite(o)).all() else _nulls(o, finite)).tolist()
         for spec, o in zip(specs, outputs, strict=True)
     }  # fmt: skip
     return Response(json.dumps({"outputs": named, "status": status.tolist()}), media_type=JSON)
+
+
+def _nulls(values: np.ndarray, finite: np.ndarray) -> np.ndarray:
+    out = values.astype(object)
+    out[~finite] = None
+    return out
 
 
 def prometheus(statistics: Mapping[str, int], answers: Mapping[int, int]) -> str:

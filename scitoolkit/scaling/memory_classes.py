@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor, UntypedStorage, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.optim import Optimizer
 
 from scitoolkit.training.sharding import local
@@ -71,5 +73,10 @@ def _memory(tensors: Iterable[Tensor]) -> Iterator[tuple[int, UntypedStorage]]:
         if part.device.type == "meta" or part.layout is not torch.strided:
             continue
         storage = part.untyped_storage()
-        if storage.nbytes():
+        if storage.nbytes() and not _is_traced(part):
             yield storage.data_ptr(), storage
+
+
+def _is_traced(tensor: Tensor) -> bool:
+    """Whether a tensor stands for another in torch.compile or export, and has no memory."""
+    return isinstance(tensor, FakeTensor | FunctionalTensor)

@@ -136,6 +136,18 @@ def test_memory_by_class_is_the_formula():
     }  # fmt: skip
 
 
+def test_tensors_that_a_tracer_left_have_no_memory():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        left = torch.zeros(2, 5)
+    real = torch.zeros(3)
+    found = live_storages()
+    assert real.data_ptr() in found
+    assert all(storage.nbytes() < 2**40 for storage in found.values())
+    del left
+
+
 @pytest.mark.parametrize("case", ["single", "sharded-1", "sharded-3"])
 def test_a_case_is_measured_whole(case):
     config = ScalingConfig(**SMALL)
