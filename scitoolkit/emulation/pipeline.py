@@ -73,8 +73,6 @@ class Prepared:
 
 def validate(config: EmulationConfig) -> list[Finding]:
     """Return what the data say of the guards and boundaries, and which invariants hold."""
-    if config.data.generator is not None:
-        return []  # its settings and draws were checked by the schema; there are no data yet
     data = open_data(config.data)
     try:
         if not data.layout.grid:
