@@ -1,7 +1,7 @@
 """A pool of surrogates over HTTP: requests of many clients, answered together where possible.
 
-The server itself is Starlette's and uvicorn's, FastAPI writes the OpenAPI document; here are the forms
-of requests and answers. Nothing is unpickled.
+The server itself is Starlette's and uvicorn's, FastAPI writes the OpenAPI document; here are
+the forms of requests and answers. Nothing is unpickled.
 """
 
 from __future__ import annotations
