@@ -26,7 +26,7 @@ MOST_FRAMES = 256
 """Samples of the training part that the box is read from, evenly spread."""
 EXAMPLES = 3
 TYPICAL = 16
-"""Samples of the training part that are given as examples, where the data are here."""
+"""Samples of the training part that a compression is fitted to."""
 TYPICAL_BYTES = 64 << 20
 """Bytes of them at most, but for the least number."""
 HELD_OUT = 32
@@ -54,13 +54,15 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
               for v in emulator.layout.inputs]  # fmt: skip
     each = sum(4 * math.prod(v.shape) for v in emulator.layout.inputs)
     number = max(EXAMPLES, min(TYPICAL, TYPICAL_BYTES // each))
-    examples = _frames(folder, config, emulator.layout, "train", number) or [
+    typical = _frames(folder, config, emulator.layout, "train", number)
+    examples = [
         # Normal deviates of many cells have a tail, which ranges such as a wall's |b| <= 1/2 cut.
         np.clip(t.numpy(), low.get(v.name), high.get(v.name)) if v.name in low else t.numpy()
         for v, t in zip(emulator.layout.inputs, example_inputs(emulator, EXAMPLES), strict=True)
     ]
     outputs = [_spec(v) for v in emulator.layout.outputs]
-    return [TracedFunction(PlainEmulator(emulator), inputs, outputs, examples, held_out=held_out)]
+    return [TracedFunction(PlainEmulator(emulator), inputs, outputs, examples, held_out=held_out,
+                           typical=typical)]  # fmt: skip
 
 
 def _spec(variable: Variable) -> ArraySpec:

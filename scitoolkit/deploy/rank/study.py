@@ -20,8 +20,8 @@ from scitoolkit.core.suggest import nearest_name
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy.builder import Target
 from scitoolkit.deploy.rank.knapsack import least_cost
-from scitoolkit.deploy.rank.table import FRACTIONS, Ranks, Shape, Use, candidate_ranks, measured
-from scitoolkit.ops.low_rank import Moments, empty_factors, factors, full_ranks, layers_of, replaced
+from scitoolkit.deploy.rank.table import Ranks, Shape, Use, candidate_ranks, measured
+from scitoolkit.ops.low_rank import Moments, factors, full_ranks, layers_of, replaced
 
 SCORED = 3
 """Samples that changes are measured on."""
@@ -89,7 +89,9 @@ class Study:
                 allowed=f"{self.least_share():.2f} and more, by the table of this machine",
                 fix=f"time_share={np.ceil(100 * self.least_share() + 1) / 100:g}",
             )  # fmt: skip
-        return {l.name: l.options[k] for l, k in zip(self.layers, places, strict=True)}
+        return {
+            layer.name: layer.options[k] for layer, k in zip(self.layers, places, strict=True)
+        }
 
     def least_share(self) -> float:
         """Return the least share of the layers' seconds that any choice takes."""
@@ -98,7 +100,9 @@ class Study:
 
     def gain(self, chosen: Mapping[str, Option]) -> float:
         """Return the seconds that a choice takes less than the layers as they are."""
-        return sum(l.options[0].seconds - chosen[l.name].seconds for l in self.layers)
+        return sum(
+            layer.options[0].seconds - chosen[layer.name].seconds for layer in self.layers
+        )
 
     def share(self, chosen: Mapping[str, Option]) -> float:
         """Return the seconds of a choice over those of the layers as they are."""
@@ -169,25 +173,6 @@ def study(
             options.append(Option(own, seconds[use.name][own], cost, _weights(made)))
         layers.append(Layer(use.name, full_ranks(use.layer), tuple(options)))
     return Study(functions, layers, moments)
-
-
-def uniform(layers: Study, fraction: float) -> dict[str, Option]:
-    """Return the options of one fraction of all full ranks, for comparison.
-
-    Layers without that option, as it is not faster, stay as they are.
-    """
-    place = FRACTIONS.index(fraction)
-    out = {}
-    for layer in layers.layers:
-        wanted = [min(n, max(1, FRACTIONS[place] * n)) for n in layer.full]
-        near = [o for o in layer.options[1:] if o.ranks is not None and all(
-            abs(r - w) <= 0.13 * n for r, w, n in zip(o.ranks, wanted, layer.full, strict=True)
-        )]  # fmt: skip
-        out[layer.name] = min(
-            near or layer.options[:1],
-            key=lambda o: sum(abs(r - w) for r, w in zip(o.ranks or wanted, wanted, strict=True)),
-        )
-    return out
 
 
 def _worth(seconds: Mapping[Ranks | None, float]) -> list[Ranks]:
