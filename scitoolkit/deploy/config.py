@@ -22,7 +22,7 @@ class ExportConfig(Config):
         rounding: `nearest`, or `compensated`: each input's rounding errors corrected by the
             inputs after it, where that changes outputs less; compensated for 4 and 2 bits
             unless given.
-        keep: names of layers that stay as they are, as `model.head`; a name stands for all below it.
+        keep: names of layers that stay as they are, as `model.head`, each for all below it.
         time_share: of the measured time of linear layers and convolutions that is left: they are
             replaced by layers of lower rank, chosen by a table of times on this machine.
         max_error: largest difference from the float32 surrogate on held-out inputs, relative to

@@ -163,12 +163,12 @@ def _low_rank(functions: Sequence[TracedFunction], config: ExportConfig) -> Lowe
 
 
 def _seconds(
-    folder: Path, dense: Sequence[TracedFunction], functions: Sequence[TracedFunction],
+    folder: Path, dense: Sequence[TracedFunction], low: Sequence[TracedFunction],
     config: ExportConfig,
 ) -> list[float]:  # fmt: skip
-    """Return the seconds of a call of the surrogate as it was and as it is, in turn."""
+    """Return the seconds of a call of the surrogate as it was and in low rank, in turn."""
     paths = []
-    for name, own in (("dense", dense), ("lowered", functions)):
+    for name, own in (("as_it_was", dense), ("in_low_rank", low)):
         source = generate(name, own, _target(config))
         paths.append(folder / f"{name}.so")
         paths[-1].write_bytes(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,12 @@ FLOOR = 1e-6
 """Least second moment of an input, of their mean: what is never seen is not free to change."""
 
 
+def _weight(layer: nn.Module) -> Tensor:
+    weight = layer.weight
+    assert isinstance(weight, Tensor)
+    return weight.detach()
+
+
 def factorable(layer: nn.Module) -> bool:
     """Whether a layer has factors: linear, or a convolution without groups, no subclass of these.
 
@@ -33,7 +40,7 @@ def factorable(layer: nn.Module) -> bool:
     """
     if type(layer) is nn.Linear:
         return True
-    return type(layer) in CONVOLUTIONS and layer.groups == 1
+    return isinstance(layer, CONVOLUTIONS) and type(layer) in CONVOLUTIONS and layer.groups == 1
 
 
 def full_ranks(layer: nn.Module) -> tuple[int, ...]:
@@ -43,7 +50,7 @@ def full_ranks(layer: nn.Module) -> tuple[int, ...]:
         >>> full_ranks(nn.Linear(5, 3)), full_ranks(nn.Conv2d(5, 7, 3))
         ((3,), (5, 7))
     """
-    outputs, inputs = layer.weight.shape[:2]  # type: ignore[union-attr,misc]
+    outputs, inputs = _weight(layer).shape[:2]
     return (inputs, outputs) if _has_window(layer) else (min(inputs, outputs),)
 
 
@@ -59,26 +66,26 @@ def empty_factors(layer: nn.Module, ranks: Sequence[int]) -> nn.Sequential:
     if len(ranks) != len(full) or any(not 1 <= r <= f for r, f in zip(ranks, full, strict=True)):
         raise ConfigError(f"ranks {list(ranks)} of {layer}", where="ranks",
                           allowed=f"{len(full)} from 1 to {list(full)}")  # fmt: skip
-    outputs, inputs = layer.weight.shape[:2]  # type: ignore[union-attr,misc]
+    outputs, inputs = _weight(layer).shape[:2]
     bias = layer.bias is not None
     if isinstance(layer, nn.Linear):
         return nn.Sequential(nn.Linear(inputs, ranks[0], bias=False),
                              nn.Linear(ranks[0], outputs, bias=bias))  # fmt: skip
-    kind = type(layer)
+    kind: Any = type(layer)
     assert isinstance(layer, CONVOLUTIONS)
-    same = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation,
-            "padding_mode": layer.padding_mode}  # fmt: skip
+    same = {k: getattr(layer, k) for k in ("stride", "padding", "dilation", "padding_mode")}
     if len(ranks) == 1:
-        return nn.Sequential(kind(inputs, ranks[0], 1, bias=False),  # type: ignore[arg-type]
-                             kind(ranks[0], outputs, 1, bias=bias, **same))  # type: ignore
+        return nn.Sequential(
+            kind(inputs, ranks[0], 1, bias=False), kind(ranks[0], outputs, 1, bias=bias, **same)
+        )
     first, last = ranks
     parts: list[nn.Module] = []
     if first < inputs:
-        parts.append(kind(inputs, first, 1, bias=False))  # type: ignore[arg-type]
+        parts.append(kind(inputs, first, 1, bias=False))
     ends = last == outputs
-    parts.append(kind(first, last, layer.kernel_size, bias=bias and ends, **same))  # type: ignore
+    parts.append(kind(first, last, layer.kernel_size, bias=bias and ends, **same))
     if not ends:
-        parts.append(kind(last, outputs, 1, bias=bias))  # type: ignore[arg-type]
+        parts.append(kind(last, outputs, 1, bias=bias))
     return nn.Sequential(*parts)
 
 
@@ -112,7 +119,7 @@ def factors(
         True
     """
     made = empty_factors(layer, ranks)
-    weight = layer.weight.detach().double()  # type: ignore[union-attr,operator]
+    weight = _weight(layer).double()
     root, inverse = _roots(moment, weight)
     weighted = torch.tensordot(weight, root, dims=([1], [0])).movedim(-1, 1)
     if len(ranks) == 1:
@@ -124,9 +131,11 @@ def factors(
     else:
         parts = _tucker(weighted, ranks, inverse)
     for own, part in zip(made, parts, strict=True):
-        own.weight.copy_(part.reshape(own.weight.shape))  # type: ignore[union-attr,operator]
-    if layer.bias is not None:
-        made[-1].bias.copy_(layer.bias)  # type: ignore[union-attr,operator]
+        _weight(own).copy_(part.reshape(_weight(own).shape))
+    if isinstance(layer.bias, Tensor):
+        last = made[-1].bias
+        assert isinstance(last, Tensor)
+        last.copy_(layer.bias)
     return made.train(layer.training)
 
 
@@ -259,7 +268,7 @@ class Moments:
     def _note(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
         def note(layer: nn.Module, args: tuple[Tensor, ...]) -> None:
             x = args[0].detach()
-            last = x if isinstance(layer, nn.Linear) else x.movedim(-len(layer.kernel_size) - 1, -1)  # type: ignore[arg-type]
+            last = x.movedim(1, -1) if isinstance(layer, CONVOLUTIONS) else x
             rows = last.reshape(-1, last.shape[-1]).double()
             self._sums[name] = self._sums.get(name, 0) + rows.T @ rows
             self._rows[name] = self._rows.get(name, 0) + len(rows)

@@ -89,9 +89,7 @@ class Study:
                 allowed=f"{self.least_share():.2f} and more, by the table of this machine",
                 fix=f"time_share={np.ceil(100 * self.least_share() + 1) / 100:g}",
             )  # fmt: skip
-        return {
-            layer.name: layer.options[k] for layer, k in zip(self.layers, places, strict=True)
-        }
+        return {layer.name: layer.options[k] for layer, k in zip(self.layers, places, strict=True)}
 
     def least_share(self) -> float:
         """Return the least share of the layers' seconds that any choice takes."""
@@ -100,9 +98,7 @@ class Study:
 
     def gain(self, chosen: Mapping[str, Option]) -> float:
         """Return the seconds that a choice takes less than the layers as they are."""
-        return sum(
-            layer.options[0].seconds - chosen[layer.name].seconds for layer in self.layers
-        )
+        return sum(layer.options[0].seconds - chosen[layer.name].seconds for layer in self.layers)
 
     def share(self, chosen: Mapping[str, Option]) -> float:
         """Return the seconds of a choice over those of the layers as they are."""

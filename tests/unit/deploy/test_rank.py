@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
+from scitoolkit.deploy.builder import Target
 from scitoolkit.deploy.export import export
 from scitoolkit.deploy.rank.knapsack import SLOTS, least_cost
 from scitoolkit.deploy.rank.study import Layer, Option, Study, ranks_of, study
@@ -67,8 +68,8 @@ class Net(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.window = nn.Conv2d(32, 48, 3, padding=1)
-        self.cells = nn.Conv2d(48, 32, 1)
+        self.window = nn.Conv2d(16, 32, 3, padding=1)
+        self.cells = nn.Conv2d(32, 16, 1)
         self.twice = nn.Linear(40, 40)
         self.idle = nn.Linear(40, 40)
 
@@ -87,10 +88,8 @@ def surrogate():
             u, s, v = torch.linalg.svd(flat, full_matrices=False)
             s[8:] *= 0.02
             layer.weight.copy_((u * s @ v).view_as(layer.weight))
-    spec = [ArraySpec(n, ("c", "z", "x"), (32, 12, 40)) for n in "xy"]
-    typical, held_out = (
-        RANDOM.normal(size=(n, 32, 12, 40)).astype(np.float32) for n in (6, 12)
-    )
+    spec = [ArraySpec(n, ("c", "z", "x"), (16, 12, 40)) for n in "xy"]
+    typical, held_out = (RANDOM.normal(size=(n, 16, 12, 40)).astype(np.float32) for n in (6, 12))
     return TracedFunction(net, spec[:1], spec[1:], typical=[typical], held_out=[held_out])
 
 
@@ -145,33 +144,43 @@ def test_a_layer_that_gains_nothing_stays_as_it_is_and_shares_add_up():
         found.chosen(0.3)
 
 
-def test_options_are_faster_than_the_layer_and_idle_or_kept_layers_have_none(surrogate):
-    from scitoolkit.deploy.export import _target
+def table_of(times):
+    """Return a stand-in of the measuring: seconds of each layer by its ranks."""
+    return lambda uses, ranks, target, sweep: {
+        u.name: {r: times(u.name, r) * len(u.shapes) for r in ranks[u.name]} for u in uses
+    }
 
-    found = study([surrogate], [surrogate.typical], ["cells"], _target(ExportConfig()), 1 << 20)
+
+def test_ranks_that_are_no_faster_and_idle_or_kept_layers_are_no_options(surrogate, monkeypatch):
+    def times(name, ranks):
+        if name == "twice":
+            return 1.0 if ranks is None else 1.0 + ranks[0]  # lower rank is slower
+        return 10.0 if ranks is None else 0.1 * sum(ranks) if ranks != (8, 16) else 9.9
+
+    monkeypatch.setattr("scitoolkit.deploy.rank.study.measured", table_of(times))
+    found = study([surrogate], [surrogate.typical], ["cells"], Target(8, 16), 0)
     assert [layer.name for layer in found.layers] == ["window", "twice"]
-    for layer in found.layers:
-        assert layer.options[0].ranks is None
-        assert layer.options[0].cost == 0
-        assert all(0 < o.seconds < layer.options[0].seconds for o in layer.options[1:])
-        assert all(o.cost > 0 for o in layer.options[1:])
+    window, twice = found.layers
+    assert [o.ranks for o in twice.options] == [None]
+    assert twice.options[0].seconds == 2  # of both its calls
+    assert (8, 16) not in [o.ranks for o in window.options]
+    assert all(o.cost > 0 for o in window.options[1:])
+    assert set(ranks_of(found.chosen(0.5))) == {"window"}
 
 
 def test_a_layer_that_is_called_twice_takes_the_time_of_both():
-    from scitoolkit.deploy.export import _target
-
     layer = nn.Linear(64, 64)
     uses = [Use("once", layer, ((512, 64),)), Use("twice", layer, ((512, 64), (512, 64)))]
     found = measured(uses, {"once": [None, (16,)], "twice": [None, (16,)]},
-                     _target(ExportConfig()), 0)  # fmt: skip
+                     Target(8, 16), 0)  # fmt: skip
     for ranks in (None, (16,)):
         assert found["twice"][ranks] == pytest.approx(2 * found["once"][ranks])
 
 
 def test_shared_layers_of_several_functions_are_one():
     layer, names = nn.Linear(32, 32), ("a", "b")
-    functions = [TracedFunction(nn.Sequential(layer), [ArraySpec("x", ("k",), (32,))],
-                                [ArraySpec("y", ("k",), (32,))], name=n) for n in names]  # fmt: skip
+    specs = [[ArraySpec(n, ("k",), (32,))] for n in "xy"]
+    functions = [TracedFunction(nn.Sequential(layer), *specs, name=n) for n in names]
     x = RANDOM.normal(size=(40, 32)).astype(np.float32)
     moment = torch.from_numpy(x.T @ x / 40)
     made = Study(functions, [], {"0": moment}).lowered({"0": (8,)})
@@ -180,12 +189,13 @@ def test_shared_layers_of_several_functions_are_one():
     assert functions[0].module[0] is layer
 
 
-def test_what_cannot_be_in_low_rank_is_refused_and_writes_nothing(surrogate, tmp_path):
+def test_what_cannot_be_in_low_rank_is_refused_and_writes_nothing(surrogate, exported, tmp_path):
+    del exported  # its table is found compiled
     path = tmp_path / "a.so"
     plain = TracedFunction(nn.Tanh(), *[[ArraySpec(n, ("k",), (8,))] for n in "xy"])
     with pytest.raises(ConfigError, match="this surrogate calls none"):
         export([plain], path, ExportConfig(time_share=0.5))
-    with pytest.raises(ConfigError, match="no layer 'windo'.*window"):
+    with pytest.raises(ConfigError, match=r"no layer 'windo'.*window"):
         export([surrogate], path, ExportConfig(time_share=0.5, keep=["windo"]))
     with pytest.raises(NumericalError, match="a larger time_share"):
         export([surrogate], path, ExportConfig(time_share=0.6, max_error=1e-6))
