@@ -71,8 +71,8 @@ def _print_ranks(found: Mapping[str, Any]) -> None:
     print(f"low rank: {ranks}")
     print(f"{'layers time':>11} {'a call, us':>11} {'kB of layers':>12} {'change (predicted)':>18}")
     for row in found["pareto"]:
-        print(f"{row['time_share']:>11.2f} {row['microseconds']:>11.4g} {row['bytes'] / 1e3:>12.4g} "
-              f"{row['change']:>18.2g}")  # fmt: skip
+        times = f"{row['time_share']:>11.2f} {row['microseconds']:>11.4g}"
+        print(f"{times} {row['bytes'] / 1e3:>12.4g} {row['change']:>18.2g}")
     told = found["microseconds"]
     print(f"a call takes {told['measured']:.4g} us, predicted {told['predicted']:.4g}, "
           f"before {told['dense']:.4g}")  # fmt: skip
