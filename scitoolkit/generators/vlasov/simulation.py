@@ -114,11 +114,8 @@ class Grid:
                 f"cells_x {self.cells_x}, length {self.length:g}, degree {self.degree}",
                 allowed="at least 2 cells, a positive length, degree 1, 2 or 3",
             )
-        if self.cells_vy is not None and (self.cells_vy < 1 or self.degree > 2):
-            raise ConfigError(
-                f"cells_vy {self.cells_vy}, degree {self.degree}",
-                allowed="1X2V has 1 cell of vy or more and degree 1 or 2",
-            )
+        if self.cells_vy is not None and self.cells_vy < 1:
+            raise ConfigError(f"cells_vy {self.cells_vy}", allowed="1 or more, None for 1X1V")
         if (self.left == "periodic") != (self.right == "periodic"):
             raise ConfigError(
                 f"walls {self.left} and {self.right}", allowed="both periodic, or neither"
