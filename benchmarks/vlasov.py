@@ -38,7 +38,8 @@ def run() -> dict:
         raise AssertionError(f"the kernels differ from the dense matrices by {gate:.1e}")
     return {
         **speed(), **accuracy(), **kept_1x2v(), "energy_rate_error": energy_rate_error(),
-        "order_p1": order(1), "order_p2": order(2), "order_1x2v_p2": order_1x2v(2), **start_seconds(), "kernel_error": gate,
+        "order_p1": order(1), "order_p2": order(2), "order_1x2v_p2": order_1x2v(2),
+        **start_seconds(), "kernel_error": gate,
         "gkeyll_over_ours": None, "machine": machine(),
     }  # fmt: skip
 
