@@ -25,7 +25,8 @@ def plasma(frequency, degree=2, basis="serendipity", field="given", **settings):
 
 def collisions(made, frequency=1.0):
     g = made.grid
-    return BGK(g.degree, g.basis, made.centres_v(), made.half_v(0), frequency)
+    axes = [(made.centres_v(), made.half_v(0))]
+    return BGK(g.degree, g.basis, axes, frequency)
 
 
 @pytest.mark.parametrize(("degree", "basis"), [(1, "tensor"), (2, "serendipity"), (3, "tensor")])
