@@ -18,6 +18,10 @@ from scitoolkit.core.errors import NumericalError
 from scitoolkit.generators.vlasov.basis import Kind, evaluate, integrals, legendre
 
 
+LARGEST = 2**20
+"""Numbers of the weighed moments of the cells of x that are corrected together."""
+
+
 class BGK:
     """Collisions of a species with itself.
 
@@ -85,12 +89,15 @@ class BGK:
         modes += (1 - share) * target
 
     def _corrected(self, found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-        """Return the Maxwellian with the moments that are wanted, cell by cell of x."""
-        missing = (wanted - self.moments(found)).reshape(len(found), -1)
+        """Return the Maxwellian with the moments that are wanted."""
+        missing = (wanted - self.moments(found)).reshape(len(found), -1, 1)
         weights = np.broadcast_to(np.abs(found[..., :1, :]), found.shape).reshape(len(found), -1)
-        for cell, weight, lack in zip(found, weights, missing, strict=True):
-            weighed = self._moments * weight
-            cell += (np.linalg.solve(weighed @ self._moments.T, lack) @ weighed).reshape(cell.shape)
+        together = max(1, LARGEST // self._moments.size)
+        for first in range(0, len(found), together):
+            cells = slice(first, first + together)
+            weighed = self._moments * weights[cells, None]
+            change = np.linalg.solve(weighed @ self._moments.T, missing[cells])
+            found[cells] += (weighed.transpose(0, 2, 1) @ change).reshape(found[cells].shape)
         return found
 
 
