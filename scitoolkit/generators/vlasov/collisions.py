@@ -17,7 +17,6 @@ import numpy as np
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.generators.vlasov.basis import Kind, evaluate, integrals, legendre
 
-
 LARGEST = 2**20
 """Numbers of the weighed moments of the cells of x that are corrected together."""
 
