@@ -19,6 +19,7 @@ from scitoolkit.core.draw import DrawConfig
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice, kind
 from scitoolkit.emulation.guards.base import AnyGuard
+from scitoolkit.emulation.low_rank_config import LowRankConfig
 from scitoolkit.emulation.models.config import AnyModel, UNetConfig
 from scitoolkit.emulation.models.padding import Padding
 from scitoolkit.emulation.spatial.strategy import EmulationTrainingConfig
@@ -253,6 +254,7 @@ class EmulationConfig(SeededConfig):
         residual: learn the change where an output is also an input.
         transport: {dim: cells} that a flow carries a field at most in one step; the network then
             returns displacements beside corrections. For fields that move.
+        low_rank: layers in low rank, begun from a trained emulator.
         guards: maps of the state after each step that hold it to invariants, in their order; the
             data must obey them. `validate` proposes those that hold in the data.
         quantities: {name: what the climate of long rollouts is judged by}, such as the kinetic
@@ -280,6 +282,7 @@ class EmulationConfig(SeededConfig):
     transport: dict[str, PositiveInt] | None = None
     model: AnyModel = UNetConfig()
     diagnostic: DiagnosticConfig | None = None
+    low_rank: LowRankConfig | None = None
     guards: list[AnyGuard] = Field(default_factory=list)
     quantities: dict[str, QuantityConfig] = Field(default_factory=dict)
     uncertainty: UncertaintyConfig | None = None
@@ -335,6 +338,11 @@ class EmulationConfig(SeededConfig):
                     f"diagnostic.outputs {sorted(own)} as inputs need the other outputs as inputs "
                     "too"
                 )
+        if self.low_rank is not None:
+            if self.uncertainty is not None and self.uncertainty.members > 1:
+                problems.append("low_rank is of one emulator: uncertainty.members: 1")
+            if self.training.divides_fields:
+                problems.append("low_rank and training.strategy spatial: choose another strategy")
         problems += self._problems_of_a_stream()
         if problems:
             raise ValueError("; ".join(problems))

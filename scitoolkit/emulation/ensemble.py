@@ -14,6 +14,7 @@ from scitoolkit.emulation.emulator import Emulator, build
 from scitoolkit.emulation.normalized_network import Statistics
 from scitoolkit.emulation.task import EmulationTask
 from scitoolkit.emulation.variables import Layout, Variable
+from scitoolkit.ops.low_rank import empty_factors, replaced
 
 
 class Ensemble(nn.Module):
@@ -66,9 +67,19 @@ def build_any(config: EmulationConfig, layout: Layout) -> AnyEmulator:
     """
     number = 1 if config.uncertainty is None else config.uncertainty.members
     if number == 1:
-        return build(config, layout)
+        return _in_low_rank(build(config, layout), config)
     seeds = [config.seed, *(derive_seed(config.seed, member) for member in range(1, number))]
     return Ensemble([build(config.model_copy(update={"seed": s}), layout) for s in seeds])
+
+
+def _in_low_rank(emulator: Emulator, config: EmulationConfig) -> Emulator:
+    """Put untrained factors in the place of the layers that `low_rank` names."""
+    if config.low_rank is not None:
+        with torch.random.fork_rng(devices=[]):
+            replaced(
+                emulator, config.low_rank.ranks, lambda name, layer, own: empty_factors(layer, own)
+            )
+    return emulator
 
 
 class EnsembleTask:

@@ -37,6 +37,7 @@ from scitoolkit.emulation.invariants import (
 )
 from scitoolkit.emulation.leads import offsets_of
 from scitoolkit.emulation.loading import make_loader
+from scitoolkit.emulation.low_rank import begin_from_trained
 from scitoolkit.emulation.prediction import predict_file
 from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.spatial.slab_training import Slab
@@ -277,6 +278,8 @@ def _prepare(
         )  # fmt: skip
     statistics = find_statistics(data, parts["train"], config, cache=cache, sample=sample)
     emulator.set_statistics(statistics.statistics)
+    if config.low_rank is not None:
+        begin_from_trained(emulator, config, data, parts)
     leads = find_leads(data, parts["train"], config, cache=cache, sample=sample)
     weights = torch.from_numpy(cell_weights(data.layout.weights(), config.wall_weight))
     modelled, box = emulator, None
