@@ -27,10 +27,9 @@ from scitoolkit import api
 from scitoolkit.core.content import content_root
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
-from scitoolkit.deploy.export import export
+from scitoolkit.deploy.export import export, target
 from scitoolkit.deploy.rank.lowered import call_seconds
-from scitoolkit.deploy.rank.study import Study, ranks_of
-from scitoolkit.ops.low_rank import full_ranks, layers_of
+from scitoolkit.deploy.rank.study import Study, ranks_of, study
 
 NAME, SHARE, STEPS = "rb2d_emulator", 0.56, 0.1
 """The share of the table; the whole call gains somewhat less than the layers by themselves."""
@@ -47,31 +46,59 @@ def measured(folder: Path) -> dict:
     job, path = api._job_of(NAME)
     functions = job.traced(path)
     given = [f.typical for f in functions]
-    export(functions, folder / "dense.so")
-    low = export(functions, folder / "plain.so", ExportConfig(time_share=SHARE))
-    ranks = {name.removeprefix("emulator."): own for name, own in low["ranks"].items()}
+    written = export(functions, folder / "dense.so")
+    scratch = CompiledSurrogate(folder / "dense.so").about["functions"][0]["workspace_bytes"]
+    found = study(functions, given, [], target(ExportConfig()), written["weight_bytes"] + scratch)
+    chosen = found.chosen(SHARE)
+    export(found.lowered(ranks_of(chosen)), folder / "plain.so")
+    ranks = {k.removeprefix("emulator."): list(v) for k, v in ranks_of(chosen).items()}
     told("ranks", ranks)
     trained, seconds = fine_tuned(path, ranks, folder)
-    tuned = api._job_of(trained)[0].traced(trained)
-    export(tuned, folder / "tuned.so")
+    export(api._job_of(trained)[0].traced(trained), folder / "tuned.so")
     times = call_seconds([folder / "dense.so", folder / "tuned.so"], functions, given)
     errors = {k: one_step(folder / f"{k}.so", functions[0]) for k in ("dense", "plain", "tuned")}
     ratios = {k: np.array(v) / errors["dense"] for k, v in errors.items()}
-    layers = low["microseconds"]["dense"] - low["microseconds"]["predicted"]
-    whole = layers / (1 - low["layers_time_share"])
-    predicted = 1e6 * times[0] - layers
-    return {
-        "rank_time_share": 1 - 1e6 * (times[0] - times[1]) / whole,
+    whole = sum(layer.options[0].seconds for layer in found.layers)
+    predicted = times[0] - found.gain(chosen)
+    out = {
+        "rank_time_share": 1 - (times[0] - times[1]) / whole,
         "rank_error_ratio": float(ratios["tuned"].mean()),
         "rank_error_ratio_worst_variable": float(ratios["tuned"].max()),
         "rank_error_ratio_before_fine_tuning": float(ratios["plain"].mean()),
-        "latency_prediction_error": abs(predicted / (1e6 * times[1]) - 1),
-        "call_us": {"dense": 1e6 * times[0], "low_rank": 1e6 * times[1], "predicted": predicted},
-        "table_time_share": low["layers_time_share"],
+        "latency_prediction_error": abs(predicted / times[1] - 1),
+        "call_us": {"dense": 1e6 * times[0], "low_rank": 1e6 * times[1],
+                    "predicted": 1e6 * predicted, "layers": 1e6 * whole},
+        "table_time_share": found.share(chosen),
         "fine_tuning_cpu_seconds": seconds, "training_cpu_seconds": record(path)["cpu_seconds"],
-        "one_step_over_persistence": {k: list(v) for k, v in errors.items()},
-        "ranks": ranks, "pareto": low["pareto"],
+        "one_step_over_persistence": {k: list(v) for k, v in errors.items()}, "ranks": ranks,
     }  # fmt: skip
+    told(out)
+    return {**out, **against_uniform(found, folder, given, errors["dense"])}
+
+
+def against_uniform(found: Study, folder: Path, given: list, dense: list[float]) -> dict:
+    """Return the error of chosen over that of uniform ranks at the uniform ones' time of a call."""
+    lanes, out = target(ExportConfig()).lanes, {}
+    layers = {layer.name: layer for layer in found.layers}
+    whole = sum(layer.options[0].seconds for layer in found.layers)
+    for fraction in FRACTIONS:
+        uniform = {
+            name: tuple(min(n, max(lanes // 2, round(fraction * n / lanes) * lanes))
+                        for n in layer.full)
+            for name, layer in layers.items()
+        }  # fmt: skip
+        export(found.lowered(uniform), folder / "uniform.so")
+        paths = [folder / "dense.so", folder / "uniform.so"]
+        before, after = call_seconds(paths, found.functions, given)
+        share = max(found.least_share(), 1 - (before - after) / whole)
+        export(found.lowered(ranks_of(found.chosen(share))), folder / "chosen.so")
+        errors = {k: float(np.mean(np.array(one_step(folder / f"{k}.so", found.functions[0]))
+                                   / dense)) for k in ("uniform", "chosen")}  # fmt: skip
+        taken = call_seconds([folder / "chosen.so", folder / "uniform.so"], found.functions, given)
+        out[str(fraction)] = {**errors, "time_chosen_over_uniform": taken[0] / taken[1]}
+        told("uniform", fraction, out[str(fraction)])
+    worst = max(row["chosen"] / row["uniform"] for row in out.values())
+    return {"error_over_uniform_worst": worst, "uniform": out}
 
 
 def record(path: Path) -> dict:
@@ -85,6 +112,7 @@ def fine_tuned(path: Path, ranks: dict, folder: Path) -> tuple[Path, float]:
     run = api.train(path / "config.yaml", [
         f"low_rank.of={path}", f"low_rank.ranks={json.dumps(ranks)}", f"training.steps={steps}",
         "training.schedule.warmup_steps=5", "training.progress=false", f"run.root={folder}/runs",
+        "diagnostic=null",  # a guard computes the pressure
     ])  # fmt: skip
     return run.path, time.process_time() - start
 

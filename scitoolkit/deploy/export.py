@@ -89,7 +89,7 @@ def export(
     if low is not None:
         functions = low.functions
     coded = small.coded if small else None
-    source = generate(name, functions, _target(config), coded, apart=apart)
+    source = generate(name, functions, target(config), coded, apart=apart)
     header = source.header
     path.parent.mkdir(parents=True, exist_ok=True)
     shell = path.with_name(f"{SHELL}-{_key(source)}.so")
@@ -154,11 +154,11 @@ def _key(source: Source) -> str:
 def _low_rank(functions: Sequence[TracedFunction], config: ExportConfig) -> Lowered:
     """Return functions in low rank, as `config.time_share` asks for."""
     assert config.time_share is not None
-    source = generate("dense", functions, _target(config))
+    source = generate("dense", functions, target(config))
     scratch = max(f["workspace_bytes"] for f in source.about["functions"])
     return lowered(
         functions, [_calibration(f) for f in functions], config.time_share, config.keep,
-        _target(config), source.weight_bytes + scratch,
+        target(config), source.weight_bytes + scratch,
     )  # fmt: skip
 
 
@@ -169,7 +169,7 @@ def _seconds(
     """Return the seconds of a call of the surrogate as it was and in low rank, in turn."""
     paths = []
     for name, own in (("as_it_was", dense), ("in_low_rank", low)):
-        source = generate(name, own, _target(config))
+        source = generate(name, own, target(config))
         paths.append(folder / f"{name}.so")
         paths[-1].write_bytes(
             compile_source(find_compiler(), source.code, (*FLAGS, "-march=native", *WIDE))
@@ -213,7 +213,8 @@ def _macros() -> dict[str, str]:
     }
 
 
-def _target(config: ExportConfig) -> Target:
+def target(config: ExportConfig) -> Target:
+    """Return what code is generated for: this machine, or the vectors that are asked for."""
     macros = _macros()
     bits = config.vectors or (
         512 if "__AVX512F__" in macros else 256 if "__AVX2__" in macros else 128

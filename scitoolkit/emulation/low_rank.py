@@ -53,9 +53,17 @@ def begin_from_trained(
         lambda name, layer, ranks: factors(layer, ranks, seen[name] if name in seen else None),
     )  # fmt: skip
     try:
-        emulator.load_state_dict(trained.state_dict())
+        found = emulator.load_state_dict(trained.state_dict(), strict=False)
+        wrong = [*found.missing_keys, *(k for k in found.unexpected_keys if not _idle(k, config))]
     except RuntimeError as error:
+        wrong = [" ".join(str(error).split())[:200]]
+    if wrong:
         raise ConfigError(
-            f"the emulator in low_rank.of is another one ({' '.join(str(error).split())[:200]})",
+            f"the emulator in low_rank.of is another one: {', '.join(wrong[:3])}",
             where="low_rank.of", fix="the data, model and coordinates of its configuration",
-        ) from None  # fmt: skip
+        )  # fmt: skip
+
+
+def _idle(key: str, config: EmulationConfig) -> bool:
+    """Whether a weight is of a diagnostic network that guards have made idle."""
+    return key.startswith("diagnose.") and config.diagnostic is None
