@@ -1,0 +1,75 @@
+"""Emulators in low rank: begun as the best factors of a trained one, trained and used as any."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from scitoolkit import api
+from scitoolkit.core.config import load_config
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.emulation import surrogate
+from scitoolkit.emulation.config import EmulationConfig
+from scitoolkit.emulation.pipeline import prepare
+from scitoolkit.ops.low_rank import full_ranks, layers_of
+
+LAYER = "advance.network.encoders.1.0.first.conv"
+
+
+def loaded(run):
+    return surrogate.load(run / "model", load_config(EmulationConfig, run / "config.yaml"))
+
+
+def section(of, ranks):
+    return f"low_rank={json.dumps({'of': str(of), 'ranks': ranks})}"
+
+
+def lowered(trained, ranks, *more):
+    given = [section(trained, ranks), *more]
+    return load_config(EmulationConfig, trained / "config.yaml", given)
+
+
+def test_full_ranks_begin_as_the_trained_emulator_and_low_ones_near_it(trained):
+    dense = loaded(trained)
+    layers = {names[0]: layer for names, layer in layers_of(dense)}
+    ranks = {name: list(full_ranks(layer)) for name, layer in layers.items()}
+    x = torch.randn(3, 32)
+    with torch.no_grad():
+        same = prepare(lowered(trained, ranks)).emulator
+        torch.testing.assert_close(same(x)[0], dense(x)[0], rtol=1e-4, atol=1e-4)
+        near = prepare(lowered(trained, {LAYER: [6, 6]})).emulator
+        far = prepare(lowered(trained, {LAYER: [1, 1]})).emulator
+        changes = [float((e(x)[0] - dense(x)[0]).norm()) for e in (near, far)]
+    assert 0 < changes[0] < changes[1]
+
+
+def test_a_run_in_low_rank_is_trained_loaded_evaluated_and_repeated_bit_for_bit(trained):
+    config = trained / "config.yaml"
+    given = [section(trained, {LAYER: [6, 6]}), "training.steps=6", "rollout.long=2"]
+    run = api.train(config, given).path
+    emulator = loaded(run)
+    assert len(emulator.get_submodule(LAYER)) == 3
+    assert sum(p.numel() for p in emulator.parameters()) < sum(
+        p.numel() for p in loaded(trained).parameters()
+    )
+    assert api.evaluate(run).metrics["one_step_over_persistence_u"] < 1
+    again = api.train(config, given).path
+    for a, b in zip(emulator.parameters(), loaded(again).parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_what_does_not_fit_is_refused(trained):
+    for of, ranks, changes, said in (
+        (trained, {"advance.nowhere": [2, 2]}, [], "no linear layer or convolution"),
+        (trained, {LAYER: [99, 2]}, [], "from 1 to"),
+        (trained, {LAYER: [6, 6]}, ["uncertainty={members: 2}"], "low_rank is of one emulator"),
+        (trained, {LAYER: [6, 6]}, ["training.strategy=spatial"], "choose another strategy"),
+        (trained, {LAYER: [6, 6]}, ["model.widths=[8, 16]"], "is another one"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            prepare(lowered(of, ranks, *changes))
+    given = [section("nowhere", {LAYER: [6, 6]})]
+    with pytest.raises(ConfigError, match="nowhere"):
+        prepare(load_config(EmulationConfig, trained / "config.yaml", given))
