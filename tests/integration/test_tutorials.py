@@ -17,6 +17,7 @@ RUN = (
     "how-to/super-resolution",
     "how-to/search-from-optuna",
     "how-to/training-from-lightning",
+    "generators/vlasov",
 )
 
 
