@@ -56,7 +56,7 @@ def candidate_ranks(full: Ranks, lanes: int) -> list[Ranks]:
 
     Example:
         >>> candidate_ranks((64,), 8), candidate_ranks((12, 8), 8)
-        ([(16,), (24,), (32,), (48,)], [(4, 4), (4, 8), (8, 4), (8, 8), (12, 4)])
+        ([(16,), (24,), (32,), (48,)], [(4, 4), (8, 4), (8, 8)])
     """
     sides = []
     for n in full:
