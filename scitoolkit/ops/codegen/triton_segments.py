@@ -1,7 +1,7 @@
 """Generator of Triton kernels that reduce over the nonzeros of each row of a CSR pattern.
 
-A program owns a block of columns (or a head) of one row and walks the row's nonzeros, a tile of them
-at a time. Rows of more than `CHUNK` nonzeros would keep one program busy long after all others
+A program owns a block of columns (or a head) of one row and walks the row's nonzeros, a tile of
+them at a time. Rows of more than `CHUNK` nonzeros would keep one program busy long after all others
 ended: the nonzeros are cut into chunks of that size, a program each, and the row's program merges
 what they found. A chunk holds pieces of at most two such rows, so that nothing has to be counted
 beforehand: piece 0 is of the row that the chunk begins in, piece 1 of one that begins inside it. No
@@ -81,7 +81,8 @@ class Tiles:
         """Lines that give the head `h`, the places `w` of the lanes and which are `valid`."""
         return [
             f"h = tl.program_id(1) // {self.blocks}",
-            f"lane = (tl.program_id(1) % {self.blocks}) * {self.lanes} + tl.arange(0, {self.lanes})",
+            f"block = tl.program_id(1) % {self.blocks}",
+            f"lane = block * {self.lanes} + tl.arange(0, {self.lanes})",
             f"valid = lane < {self.width}",
             f"w = h * {self.width} + lane",
         ]
@@ -93,7 +94,9 @@ class Tiles:
     def rows_of(self, name: str, index: str) -> str:
         """The lanes of a tile of rows of an array; zero for nonzeros that are not `inside`."""
         mask = "inside[:, None] & valid[None, :]"
-        return f"tl.load({name} + {index}[:, None] * {self.row} + w[None, :], mask={mask}, other=0.0)"
+        return (
+            f"tl.load({name} + {index}[:, None] * {self.row} + w[None, :], mask={mask}, other=0.0)"
+        )
 
     def numbers_of(self, name: str, index: str) -> str:
         """This head's number of a tile of rows."""
@@ -252,7 +255,9 @@ def _merged(reduction: Reduction, tiles: Tiles, parts: tuple[str, ...]) -> list[
 def _zeros(reduction: Reduction, tiles: Tiles) -> list[str]:
     """Sums of each place in a tile, added up at the end: nothing crosses lanes in the loop."""
     shape, real = tiles.nonzeros, "X.dtype.element_ty"
-    lines = [f"{each.lower()} = tl.zeros([{shape}, {tiles.lanes}], {real})" for each in reduction.rows]
+    lines = [
+        f"{each.lower()} = tl.zeros([{shape}, {tiles.lanes}], {real})" for each in reduction.rows
+    ]
     lines += [f"{each.lower()} = tl.zeros([{shape}], {real})" for each in reduction.numbers]
     if reduction.score:
         lines += [f'top = tl.full([{shape}], float("-inf"), {real})']

@@ -44,7 +44,7 @@ class SparseMatrix:
         Tensors stay on their device, which must be one.
 
         Raises:
-            DataError: lengths or devices that do not fit, pointers that fall, a column out of range.
+            DataError: lengths or devices that do not fit, falling pointers, a column out of range.
         """
         pointer, column = _index(pointer).long().contiguous(), _index(column)
         if pointer.ndim != 1 or not len(pointer) or column.ndim != 1:

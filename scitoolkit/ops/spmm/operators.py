@@ -116,6 +116,4 @@ def _operators(suffix: str, product: Callable, sampled: Callable) -> tuple[Calla
 
 
 spmm, sddmm = _operators("", run_product, run_sampled)
-gpu_spmm, gpu_sddmm = _operators(
-    "_triton", triton_kernels.run_product, triton_kernels.run_sampled
-)
+gpu_spmm, gpu_sddmm = _operators("_triton", triton_kernels.run_product, triton_kernels.run_sampled)

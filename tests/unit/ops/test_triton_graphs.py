@@ -1,0 +1,268 @@
+"""Sparse products and attention in Triton against the reference: see `test_triton_kernels.py`."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from scitoolkit.core.errors import BackendError
+from scitoolkit.graphs.grid import Grid
+from scitoolkit.graphs.layout import LayoutBuilder
+from scitoolkit.graphs.product import Product
+from scitoolkit.ops.attention import additive_attention, graph_attention
+from scitoolkit.ops.attention import operators as attention_operators
+from scitoolkit.ops.codegen import triton_segments, triton_version
+from scitoolkit.ops.spmm import SparseMatrix, operators, public, sddmm, spmm
+from scitoolkit.testing import KernelContract
+from scitoolkit.training.ranks.communicator import SingleProcess
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+pytestmark = [
+    pytest.mark.skipif(not triton_version(), reason="triton is not installed"),
+    *([] if INTERPRETED else [pytest.mark.gpu]),
+]
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-6}
+ROWS, COLUMNS = 9, 6  # rectangular, as the block of a rank whose other columns are its halo
+
+
+@pytest.fixture(autouse=True)
+def short_pieces(monkeypatch):
+    """Rows of more than 16 nonzeros are long: the interpreter takes its time for every program."""
+    if INTERPRETED:
+        monkeypatch.setattr(triton_segments, "CHUNK", 16)
+
+
+def _pattern(hub=triton_segments.CHUNK if not INTERPRETED else 16):
+    """Rows without nonzeros at the start, inside and at the end; hubs beside each other.
+
+    The first hub begins and ends inside of chunks, the last has exactly the length of one; in row
+    2 one edge stands four times.
+    """
+    r = np.random.default_rng(0)
+    lengths = {1: 5, 2: 4, 4: 3 * hub + 3, 5: hub + 1, 7: hub}
+    row = np.concatenate([np.full(count, i) for i, count in lengths.items()])
+    column = r.integers(COLUMNS - 1, size=len(row))  # the last column has none
+    column[row == 2] = 3
+    return SparseMatrix.from_coo(row, column, None, (ROWS, COLUMNS)).to(torch.device(DEVICE))
+
+
+def _normal(*shape, seed=0):
+    r = np.random.default_rng(seed)
+    return torch.from_numpy(r.normal(size=shape)).to(DEVICE)
+
+
+def _derivatives(function, leaves, backend, *, twice):
+    """Values, gradients, and the gradients of a scalar of these."""
+    leaves = [each.detach().clone().requires_grad_() for each in leaves]
+    out = function(*leaves, backend=backend)
+    probe = torch.sin(torch.arange(out.numel(), device=DEVICE)).to(out.dtype)
+    probe = probe.reshape(out.shape).requires_grad_()
+    first = torch.autograd.grad(out, leaves, probe, create_graph=twice)
+    if not twice:
+        return [each.detach() for each in (out, *first)]
+    scalar = sum((each * torch.cos(each.detach())).sum() for each in first)
+    second = torch.autograd.grad(scalar, [*leaves, probe])
+    return [each.detach() for each in (out, *first, *second)]
+
+
+def _compare(function, leaves, dtype, *, twice=False):
+    rounded = [each.to(dtype) for each in leaves]
+    got = _derivatives(function, rounded, "triton", twice=twice)
+    exact = [each.double() for each in rounded]
+    for a, b in zip(got, _derivatives(function, exact, "reference", twice=twice), strict=True):
+        assert a.dtype == dtype
+        assert a.shape == b.shape
+        assert (a - b).abs().max() <= TOLERANCE[dtype] * b.abs().max().clamp(min=1)
+    return got
+
+
+# Below and above a block of lanes.
+@pytest.mark.parametrize(
+    ("width", "dtype"),
+    [(1, torch.float64), (5, torch.float64), (130, torch.float64), (5, torch.float32)],
+)
+def test_products_equal_the_reference_in_all_derivatives(width, dtype):
+    m = _pattern()
+    x, value = _normal(COLUMNS, width), _normal(m.nnz, seed=1)
+    _compare(lambda v, x, **b: spmm(m.with_value(v), x, **b), (value, x), dtype,
+             twice=width == 5)  # fmt: skip
+    _compare(lambda x, **b: spmm(m, x, **b), (x,), dtype)
+    _compare(lambda left, x, **b: sddmm(m, left, x, **b), (_normal(ROWS, width, seed=2), x), dtype,
+             tolerance, twice=width == 5)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("heads", "width", "slope", "dtype"),
+    [
+        (1, 1, 1.0, torch.float64), (2, 3, 0.2, torch.float64), (1, 40, 0.0, torch.float64),
+        (2, 3, 0.2, torch.float32),
+    ],
+)  # fmt: skip
+def test_attention_equals_the_reference_in_its_derivatives(heads, width, slope, dtype):
+    m = _pattern()
+    ends = _normal(ROWS, heads), _normal(COLUMNS, heads, seed=1)
+    x = _normal(COLUMNS, heads, width, seed=2)
+    out, *_ = _compare(lambda *t, **b: graph_attention(m, *t, slope=slope, **b), (*ends, x), dtype)
+    assert not out[m.pointer.diff() == 0].any()
+    leaves = (_normal(ROWS, heads, width), x, _normal(heads, width, seed=3) / width**0.5)
+    _compare(lambda *t, **b: additive_attention(m, *t, slope=slope, **b), leaves, dtype)
+
+
+def test_large_scores_neither_overflow_nor_vanish():
+    m = _pattern()
+    left, right = _normal(ROWS, 2).float(), _normal(COLUMNS, 2, seed=1).float()
+    ones = torch.ones(COLUMNS, 2, 3, device=DEVICE)
+    for shift in (-1e4, 1e4):
+        out = graph_attention(m, left + shift, right, ones, slope=1.0, backend="triton")
+        torch.testing.assert_close(out[m.pointer.diff() > 0], torch.ones_like(out[:5]))
+
+
+def test_a_nan_stays_in_its_rows():
+    m = _pattern()
+    right, x = _normal(COLUMNS, 1, seed=1), _normal(COLUMNS, 1, 2, seed=2)
+    right[3] = x[3] = float("nan")
+    reached = torch.zeros(ROWS, dtype=torch.bool, device=DEVICE)
+    reached[m.rows[m.column == 3]] = True
+    with np.errstate(invalid="ignore"):
+        found = [graph_attention(m, _normal(ROWS, 1), right, x, backend="triton")]
+        found += [spmm(m, x.flatten(1), backend="triton")]
+    for out in found:
+        assert torch.equal(out.flatten(1).isnan().all(1), reached)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(0, 0), (0, 3), (3, 2), (3, 0)])
+def test_empty_parts(rows, columns):
+    m = SparseMatrix.from_coo([], [], None, (rows, columns)).to(torch.device(DEVICE))
+    x = _normal(columns, 2, 3)
+    _compare_empty(lambda v, x, **b: spmm(m.with_value(v), x, **b), (_normal(0), x.flatten(1)))
+    _compare_empty(lambda *t, **b: sddmm(m, *t, **b), (_normal(rows, 6), x.flatten(1)))
+    _compare_empty(
+        lambda *t, **b: graph_attention(m, *t, **b), (_normal(rows, 2), _normal(columns, 2), x)
+    )
+    _compare_empty(
+        lambda *t, **b: additive_attention(m, *t, **b), (_normal(rows, 2, 3), x, _normal(2, 3))
+    )
+
+
+def _compare_empty(function, leaves):
+    for each in _derivatives(function, leaves, "triton", twice=False):
+        assert not each.any()
+
+
+def test_two_calls_give_the_same_bits():
+    m = _pattern()
+    x, value = _normal(COLUMNS, 5).float(), _normal(m.nnz).float()
+    first, second = (
+        _derivatives(lambda v, x, **b: spmm(m.with_value(v), x, **b), (value, x), "triton",
+                     twice=True)
+        for _ in range(2)
+    )  # fmt: skip
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_distributed_products_run_the_kernel(monkeypatch):
+    """Blocks of a layout, with what other ranks send added to what there is, and back."""
+    if INTERPRETED:  # there `auto` takes C for tensors on the CPU
+        taken = public.product_kernel
+        monkeypatch.setattr(
+            "scitoolkit.graphs.product.product_kernel", lambda x: taken(x, "triton")
+        )
+    m = _pattern()
+    for value in (None, _normal(m.nnz)):
+        matrix = m.with_value(value)
+        x, into = _normal(COLUMNS, 3), _normal(ROWS, 3, seed=1)
+        run = public.product_kernel(x, "triton")
+        want = into + spmm(matrix, x, backend="reference")
+        got = run(m.pointer, m.column, value, x, into=into.clone())
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+    csr = torch.sparse_coo_tensor(
+        torch.tensor([[0, 0, 2, 3], [1, 2, 0, 0]]), torch.arange(1.0, 5.0), (4, 4)
+    ).to_dense()  # fmt: skip
+    layout = LayoutBuilder(_scipy(csr), np.zeros(4, int), Grid(1)).layout(0)
+    x = _normal(4, 3).float().requires_grad_()
+    out = Product(layout, SingleProcess())(x)
+    (grad,) = torch.autograd.grad(out, x, torch.ones_like(out))
+    torch.testing.assert_close(out.detach(), csr.to(DEVICE) @ x.detach())
+    torch.testing.assert_close(grad, csr.to(DEVICE).T @ torch.ones_like(out))
+
+
+def _scipy(dense):
+    import scipy.sparse as sp
+
+    return sp.csr_matrix(dense.numpy())
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="a GPU has tensors that are no fakes")
+def test_tracers_see_outputs_on_the_gpu():
+    """Fake tensors on cuda: what is traced is our operators, whose outputs are there too."""
+    with FakeTensorMode():
+        m = SparseMatrix(
+            torch.empty(ROWS + 1, dtype=torch.int64, device="cuda"),
+            torch.empty(50, dtype=torch.int32, device="cuda"), None, COLUMNS,
+        )  # fmt: skip
+        made = [
+            torch.empty(*shape, device="cuda", dtype=torch.float64, requires_grad=True)
+            for shape in ((50,), (COLUMNS, 6), (ROWS, 2), (COLUMNS, 2), (ROWS, 2, 3), (2, 3))
+        ]
+        value, x, left, right, rows, vector = made
+        heads = x.view(COLUMNS, 2, 3)
+        found = {
+            (ROWS, 6): spmm(m.with_value(value), x),
+            (50,): sddmm(m, rows.flatten(1), x),
+            (ROWS, 2, 3): graph_attention(m, left, right, heads)
+            + additive_attention(m, rows, heads, vector),
+        }  # fmt: skip
+        for shape, out in found.items():
+            assert out.shape == shape
+            assert out.device.type == "cuda"
+        grads = torch.autograd.grad([each.sum() for each in found.values()], made)
+        for each, leaf in zip(grads, made, strict=True):
+            assert each.shape == leaf.shape
+            assert each.device.type == "cuda"
+
+
+def test_operators_pass_torch_opcheck():
+    m = _pattern()
+    pattern = (m.pointer, m.column, *m.transposed)
+    left, right, x = _normal(ROWS, 1), _normal(COLUMNS, 1), _normal(COLUMNS, 1, 2)
+    calls = [
+        (operators.gpu_spmm, (*pattern, _normal(m.nnz), x.flatten(1))),
+        (operators.gpu_sddmm, (*pattern, _normal(ROWS, 2), x.flatten(1))),
+        (attention_operators.gpu_attention, (*pattern[:4], left, right, x, 0.2)),
+        (attention_operators.gpu_additive, (*pattern[:4], _normal(ROWS, 1, 2), x, x[0], 0.2)),
+    ]  # fmt: skip
+    for function, arguments in calls:
+        torch.library.opcheck(
+            function.operator, arguments, test_utils=("test_schema", "test_faketensor")
+        )
+
+
+def test_what_has_no_kernel_is_refused_by_name():
+    m = SparseMatrix.from_coo([0], [0], None, (1, 1)).to(torch.device(DEVICE))
+    with pytest.raises(BackendError, match="float16"):
+        spmm(m, torch.zeros(1, 2, dtype=torch.float16, device=DEVICE), backend="triton")
+    wide, one = torch.zeros(1, 1, 1025, device=DEVICE), torch.zeros(1, 1, device=DEVICE)
+    with pytest.raises(BackendError, match="heads of 1025 columns on a GPU"):
+        graph_attention(m, one, one, wide, backend="triton")
+    x = torch.ones(1, 1, 2, device=DEVICE, requires_grad=True)
+    out = graph_attention(m, one, one, x, backend="triton")
+    (grad,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+    with pytest.raises(BackendError, match="no derivative of graph_attention_triton_backward"):
+        grad.sum().backward()
+
+
+class TestContract(KernelContract):
+    """What every kernel backend promises, for the operations on graphs."""
+
+    backend = "triton"
+    device = DEVICE
+    namespace = "scitoolkit."
+
+    def pytest_generate_tests(self, metafunc):
+        served = ("spmm", "sddmm", "graph_attention", "additive_attention")
+        every = self.member().implementations
+        self.skip = tuple(each for each in every if each not in served)
+        super().pytest_generate_tests(metafunc)
