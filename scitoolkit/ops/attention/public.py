@@ -6,7 +6,7 @@ from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.ops.attention import additive, cpu, operators, reference, triton_kernels
-from scitoolkit.ops.codegen import GeneratedC, Operation, Triton, is_recorded
+from scitoolkit.ops.codegen import GeneratedC, Operation, Triton
 from scitoolkit.ops.codegen.dispatch import check_tensor
 from scitoolkit.ops.spmm.matrix import SparseMatrix
 
@@ -36,10 +36,7 @@ ADDITIVE = Operation(
 
 
 def _pattern(matrix: SparseMatrix, *tensors: Tensor) -> tuple[Tensor, ...]:
-    pointer, column = matrix.pointer, matrix.column
-    # Only the gradient needs the transpose, which has to be sorted.
-    transposed = matrix.transposed[:2] if is_recorded(*tensors) else (pointer[:0], column[:0])
-    return pointer, column, *transposed, *(each.contiguous() for each in tensors)
+    return *matrix.indices_for(*tensors)[:4], *(each.contiguous() for each in tensors)
 
 
 @GeneratedC.serve("graph_attention", prepare=cpu.kernels)

@@ -122,6 +122,6 @@ def _weigh(tiles: Tiles, score: str, row: str, products: str) -> tuple[str, ...]
         for name in ("NORM", "MEAN")
     )
     return (
-        f"weight = tl.where(inside, tl.exp({score} - {norm}), 0.0)",
+        f'weight = tl.exp(tl.where(inside, {score} - {norm}, float("-inf")))',
         f"change = weight * (tl.sum({products}, 1) - {mean})",
     )

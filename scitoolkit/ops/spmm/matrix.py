@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.ops.codegen import is_recorded
 
 INT32_MAX = 2**31 - 1
 
@@ -134,6 +135,19 @@ class SparseMatrix:
         if not torch.compiler.is_compiling():  # a tracer's tensors have no numbers
             self.__dict__["_transposed"] = made
         return made
+
+    def indices_for(self, *operands: Tensor | None) -> tuple[Tensor, ...]:
+        """Return what an operator reads: pointer, column, and the three of the transpose.
+
+        Only gradients need the transpose, which has to be sorted: its tensors are empty where
+        none is recorded on the operands.
+        """
+        if is_recorded(*operands):
+            return self.pointer, self.column, *self.transposed
+        return (
+            self.pointer, self.column, self.pointer.new_empty(0), self.column.new_empty(0),
+            self.pointer.new_empty(0),
+        )  # fmt: skip
 
     @functools.cached_property
     def transposed_pattern(self) -> tuple[Tensor, Tensor]:

@@ -31,8 +31,8 @@ SDDMM = Operation(
 
 
 def _arguments(matrix: SparseMatrix, *tensors: Tensor | None) -> list[Tensor | None]:
-    pattern = (matrix.pointer, matrix.column, *matrix.transposed)
-    return [*pattern, *(None if each is None else each.contiguous() for each in tensors)]
+    operands = [None if each is None else each.contiguous() for each in tensors]
+    return [*matrix.indices_for(*tensors), *operands]
 
 
 @GeneratedC.serve("spmm", prepare=operators.kernels)
