@@ -55,9 +55,10 @@ def _gpu_sddmm(matrix: SparseMatrix, left: Tensor, right: Tensor) -> Tensor:
     return operators.gpu_sddmm(*_arguments(matrix, left, right))
 
 
-_PRODUCTS = {
-    GeneratedC.name: operators.run_product, Triton.name: triton_kernels.run_product
-}  # fmt: skip
+_PRODUCTS: dict[str, Callable[..., Tensor]] = {
+    GeneratedC.name: operators.run_product,
+    Triton.name: triton_kernels.run_product,
+}
 
 
 def product_kernel(x: Tensor, backend: str = "auto") -> Callable[..., Tensor] | None:

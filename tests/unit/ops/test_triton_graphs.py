@@ -84,7 +84,7 @@ def _compare(function, leaves, dtype, *, twice=False):
 # Below and above a block of lanes.
 @pytest.mark.parametrize(
     ("width", "dtype"),
-    [(1, torch.float64), (5, torch.float64), (130, torch.float64), (5, torch.float32)],
+    [(5, torch.float64), (130, torch.float64), (1, torch.float32), (3, torch.float32)],
 )
 def test_products_equal_the_reference_in_all_derivatives(width, dtype):
     m = _pattern()
@@ -114,8 +114,8 @@ def test_attention_equals_the_reference_in_its_derivatives(heads, width, slope, 
 
 def test_large_scores_neither_overflow_nor_vanish():
     m = _pattern()
-    left, right = _normal(ROWS, 2).float(), _normal(COLUMNS, 2, seed=1).float()
-    ones = torch.ones(COLUMNS, 2, 3, device=DEVICE)
+    left, right = _normal(ROWS, 1).float(), _normal(COLUMNS, 1, seed=1).float()
+    ones = torch.ones(COLUMNS, 1, 3, device=DEVICE)
     for shift in (-1e4, 1e4):
         out = graph_attention(m, left + shift, right, ones, slope=1.0, backend="triton")
         torch.testing.assert_close(out[m.pointer.diff() > 0], torch.ones_like(out[:5]))
