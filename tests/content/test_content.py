@@ -95,7 +95,7 @@ def check_configuration(path: Path) -> None:
     _, config = api.load(path)
     if config.domain == "search":
         return check_configuration(config.config)
-    if config.domain == "generate":
+    if config.domain == "generate" or getattr(config.data, "generator", None):
         return None  # it makes its data
     named = _paths(config.data.model_dump())
     assert named

@@ -42,6 +42,10 @@ CASES = [
         "vlasov_two_stream/config.yaml",
         ["generator.duration=1", "generator.frames=3", "draw.samples=2", "processes=1"],
     ),
+    *(
+        pytest.param(f"vlasov_{name}/config.yaml", ["generator.duration=1", "generator.frames=3"])
+        for name in ("bump_on_tail", "ion_acoustic", "sheath")
+    ),
     pytest.param("chaos/train.yaml", ["pod.rank=2", "inputs=2", "leads=2"], marks=SLOW),
     pytest.param(
         "sst_search/search.yaml",

@@ -39,6 +39,8 @@ class VlasovGenerator(Generator):
         spinup: time before the first frame; the transients of a perturbation last some 10.
         duration: from the first frame to the last.
         frames: states that are kept, the first and the last among them.
+        damped: whether the wave is damped; its rate is then that of the peaks of the field energy.
+        species_names: the first is that of `f`; variables of the others end with theirs.
         collision_frequency: of BGK collisions, of each species with itself; linear theory then
             has no rate to compare with.
         cfl: share of the largest stable time step.
@@ -59,7 +61,8 @@ class VlasovGenerator(Generator):
         "Juno, Hakim et al. 2018, J. Comput. Phys. 353, 110; Hakim, Juno SC20"
     )
     random: ClassVar[bool] = False
-    rate_name: ClassVar[str] = "growth rate"
+    damped: ClassVar[bool] = False
+    species_names: ClassVar[Sequence[str]] = ("electrons",)
 
     wavenumber: Annotated[PositiveFloat, Field(le=10)] = 0.5
     amplitude: Annotated[PositiveFloat, Field(lt=1)] = 1e-4
@@ -120,10 +123,10 @@ class VlasovGenerator(Generator):
         start = _totals(simulation)
         times = self.spinup + np.linspace(0, self.duration, self.frames)
         simulation.advance(self.spinup)
-        kept = [_frame(simulation)]
+        kept = [_frame(simulation, self.species_names)]
         for before, after in itertools.pairwise(times):
             simulation.advance(after - before)
-            kept.append(_frame(simulation))
+            kept.append(_frame(simulation, self.species_names))
         end = _totals(simulation)
         bounds = self.invariant_bounds()
         drifts = {key: abs(end[key] / start[key] - 1) for key in start if key in bounds}
@@ -149,17 +152,32 @@ class VlasovGenerator(Generator):
         assert exact is not None
         found = self.measured_rate(frames)
         unit = "plasma frequency"
-        return [Check(self.rate_name, found, exact.imag, self.rate_tolerance(), unit)]
+        rate = Check(self.rate_name, found, exact.imag, self.rate_tolerance(), unit)
+        if not self.damped:
+            return [rate]
+        frequency, _ = self._damping(frames)
+        return [rate, Check("frequency", frequency, exact.real, 1e-2 * min(1, exact.real), unit)]
+
+    @property
+    def rate_name(self) -> str:
+        """What the rate is called in the report."""
+        return "damping rate" if self.damped else "growth rate"
 
     def rate_tolerance(self) -> float:
         """Return the largest error of the rate that these settings promise."""
         return 2e-3
 
     def measured_rate(self, frames: Any) -> float:
-        """Return the growth rate that the field energy of a sample shows."""
+        """Return the growth rate that the field energy of a sample shows; negative if damped."""
         from scitoolkit.generators.vlasov.rates import growth_rate
 
+        if self.damped:
+            return self._damping(frames)[1]
         return growth_rate(frames["instant"].values, frames["field_energy"].values)
+
+    def rate_times(self) -> tuple[float, float]:
+        """Return the times between which the peaks of a damped wave show its rate."""
+        return 0.0, float("inf")
 
     def figures(self, frames: Any) -> Sequence[Figure]:
         """Return the field energy beside linear theory, and maps of f."""
@@ -188,6 +206,13 @@ class VlasovGenerator(Generator):
             Maps(title=f"{self.name}: phase space, first sample", panels=panels),
         ]  # fmt: skip
 
+    def _damping(self, frames: Any) -> tuple[float, float]:
+        """Return the frequency and the growth rate of a damped wave."""
+        from scitoolkit.generators.vlasov.rates import damping_rate
+
+        t, energy = frames["instant"].values, frames["field_energy"].values
+        return damping_rate(t, energy, self.rate_times())
+
     def _window(
         self, t: np.ndarray, energy: np.ndarray, exact: complex | None
     ) -> np.ndarray | None:
@@ -195,7 +220,7 @@ class VlasovGenerator(Generator):
         from scitoolkit.generators.vlasov.rates import window
 
         try:
-            return None if exact is None else window(t, energy, exact.imag > 0)
+            return None if exact is None else window(t, energy, exact.imag > 0, self.rate_times())
         except DataError:  # too short a simulation for a rate still has its figure
             return None
 
@@ -217,15 +242,25 @@ class VlasovGenerator(Generator):
         import numpy as np
         import xarray as xr
 
-        density = f"1/({LENGTH} {SPEED})"
-        about = {
-            "f": (("time", "x", "v"), density, "distribution of the first species, cell averages"),
+        about: dict[str, tuple[tuple[str, ...], str, str]] = {
             "E": (("time", "x"), "field unit", "electric field, cell averages"),
-            "n": (("time", "x"), f"1/{LENGTH}", "density"),
-            "u": (("time", "x"), SPEED, "mean velocity"),
-            "T": (("time", "x"), f"({SPEED})2", "temperature over mass"),
             "log_field_energy": (("time",), "1", "natural logarithm of the energy of the field"),
-        }  # fmt: skip
+        }
+        coordinates = {
+            "time": ("time", times, {"units": TIME}),
+            "x": ("x", simulation.centres_x(), {"units": LENGTH}),
+            "instant": ("instant", np.array(simulation.times), {"units": TIME}),
+        }
+        for number, species in enumerate(self.species_names):
+            end = f"_{species}" if number else ""
+            about |= {
+                f"f{end}": (("time", "x", f"v{end}"), f"1/({LENGTH} {SPEED})",
+                            f"distribution of {species}, cell averages"),
+                f"n{end}": (("time", "x"), f"1/{LENGTH}", f"density of {species}"),
+                f"u{end}": (("time", "x"), SPEED, f"mean velocity of {species}"),
+                f"T{end}": (("time", "x"), f"({SPEED})2", f"temperature over mass of {species}"),
+            }  # fmt: skip
+            coordinates[f"v{end}"] = (f"v{end}", simulation.centres_v(number), {"units": SPEED})
         data: dict[str, Any] = {
             name: (dims, np.array([frame[name] for frame in kept]),
                    {"units": unit, "long_name": text})
@@ -233,12 +268,6 @@ class VlasovGenerator(Generator):
         }  # fmt: skip
         # A dim named step would be taken for the times of the frames.
         data["field_energy"] = ("instant", np.array(simulation.field_energies), {"units": "1"})
-        coordinates = {
-            "time": ("time", times, {"units": TIME}),
-            "x": ("x", simulation.centres_x(), {"units": LENGTH}),
-            "v": ("v", simulation.centres_v(), {"units": SPEED}),
-            "instant": ("instant", np.array(simulation.times), {"units": TIME}),
-        }
         return xr.Dataset(data, coordinates)
 
 
@@ -274,13 +303,17 @@ def _totals(simulation: Simulation) -> dict[str, float]:
     }
 
 
-def _frame(simulation: Simulation) -> dict[str, np.ndarray]:
+def _frame(simulation: Simulation, names: Sequence[str]) -> dict[str, np.ndarray]:
     import numpy as np
 
-    density, flux, square = simulation.moments()[:, :, 0] / np.sqrt(2)
-    velocity = flux / density
-    return {
-        "f": simulation.averages().copy(), "E": simulation.field_averages().copy(), "n": density,
-        "u": velocity, "T": square / density - velocity**2,
-        "log_field_energy": np.log(max(simulation.field_energy(), np.finfo(float).tiny)),
-    }  # fmt: skip
+    energy = max(simulation.field_energy(), np.finfo(float).tiny)
+    frame = {"E": simulation.field_averages().copy(), "log_field_energy": np.log(energy)}
+    for number, species in enumerate(names):
+        end = f"_{species}" if number else ""
+        density, flux, square = simulation.moments(number)[:, :, 0] / np.sqrt(2)
+        velocity = flux / density
+        frame |= {
+            f"f{end}": simulation.averages(number).copy(), f"n{end}": density,
+            f"u{end}": velocity, f"T{end}": square / density - velocity**2,
+        }  # fmt: skip
+    return frame

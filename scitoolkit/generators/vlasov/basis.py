@@ -2,14 +2,14 @@
 
 Polynomials are kept orthogonal with rational coefficients, so every integral is a rational number
 over the root of another one: which constants are zero is known exactly, and no quadrature aliases.
-Reference cell [-1, 1]^2 with coordinates (xi, eta) for (x, v).
+Reference cell [-1, 1]^2 with coordinates (xi, eta) for (x, v); in 1X2V a third one for vy.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -123,26 +123,31 @@ def normalised(value: Fraction, *squares: Fraction) -> float:
 
 @dataclass(frozen=True)
 class Integrals:
-    """Exact integrals of the 1X1V scheme: `psi` are modes of a cell, `phi` Legendre modes.
+    """Exact integrals of the scheme: `psi` are modes of a cell, `chi` of a face, `phi` Legendre.
+
+    A face has the same kind of basis in one dim less.
 
     Attributes:
         num: N, modes of a cell.
-        faces: M = p + 1, modes of a face and of the field.
+        faces: F, modes of a face.
+        field: M = p + 1, modes of the field.
         advect: (N, N) of d(psi_l)/dxi psi_m.
         advect_eta: (N, N) of d(psi_l)/dxi eta psi_m.
         accelerate: (N, M, N) of d(psi_l)/deta phi_n(xi) psi_m.
-        triple: (M, M, M) of phi_n phi_j phi_k.
-        times: (M, M) of phi_k eta phi_j.
-        trace_x: side -> (M, N), the modes of the trace at xi = side.
-        trace_v: side -> (M, N), the modes of the trace at eta = side.
+        triple: (M, F, F) of phi_n(xi) chi_j chi_k, on a face in v.
+        times: (F, F) of chi_k eta chi_j, on a face in x.
+        trace_x: side -> (F, N), the modes of the trace at xi = side.
+        trace_v: side -> (F, N), the modes of the trace at eta = side.
         moments: (3, M, N) of phi_k(xi) eta^r psi_m for r = 0, 1, 2.
+        moments_y: (2, M, N), the same for r = 1, 2 and the coordinate of vy; (0, M, N) in 1X1V.
         edge: (M,) of phi_n(1).
         rise: (M, M), modes of the antiderivative from -1 of phi_j.
-        parity: (N, 2), 1 or -1 under reflection of xi and of eta.
+        parity: (N, dims), 1 or -1 under reflection of each coordinate.
     """
 
     num: int
     faces: int
+    field: int
     advect: np.ndarray
     advect_eta: np.ndarray
     accelerate: np.ndarray
@@ -151,73 +156,84 @@ class Integrals:
     trace_x: Mapping[int, np.ndarray]
     trace_v: Mapping[int, np.ndarray]
     moments: np.ndarray
+    moments_y: np.ndarray
     edge: np.ndarray
     rise: np.ndarray
     parity: np.ndarray
 
 
+def _inner(*factors: Mode | Polynomial) -> float:
+    """Return the integral of a product of modes, each of norm 1, and of plain polynomials."""
+    product = multiply(*(f.polynomial if isinstance(f, Mode) else f for f in factors))
+    squares = [f.square for f in factors if isinstance(f, Mode)]
+    return normalised(integral(product), *squares)
+
+
+def _table(shape: tuple[int, ...], entry: Callable[..., float]) -> np.ndarray:
+    return np.array([entry(*i) for i in np.ndindex(*shape)]).reshape(shape)
+
+
 @cache
-def integrals(p: int, kind: Kind) -> Integrals:
-    """Return the constants of the 1X1V kernels for one basis.
+def integrals(p: int, kind: Kind, dims: int = 2) -> Integrals:
+    """Return the constants of the kernels for one basis.
+
+    Args:
+        p: degree.
+        kind: of the basis.
+        dims: 2 in 1X1V, 3 in 1X2V.
 
     Example:
         >>> constants = integrals(2, "serendipity")
         >>> int((constants.advect != 0).sum()), constants.num, constants.faces
         (5, 8, 3)
+        >>> constants = integrals(2, "serendipity", 3)
+        >>> constants.num, constants.faces, constants.field
+        (20, 8, 3)
     """
-    psi, phi = modes(p, kind, 2), modes(p, "tensor", 1)
-    along_x = [Mode(embedded(f.polynomial, 0, 2), f.square, f.leading) for f in phi]
-    eta: Polynomial = {(0, 1): Fraction(1)}
-    num, faces = len(psi), len(phi)
+    psi, chi, phi = modes(p, kind, dims), modes(p, kind, dims - 1), modes(p, "tensor", 1)
+    num, faces, field = len(psi), len(chi), len(phi)
 
-    def table(shape: tuple[int, ...], entry) -> np.ndarray:
-        return np.array([entry(*i) for i in np.ndindex(*shape)]).reshape(shape)
+    def power(axis: int, exponent: int, variables: int = dims) -> Polynomial:
+        return {tuple(exponent * (i == axis) for i in range(variables)): Fraction(1)}
 
-    def pair(axis: int, factor: Polynomial | None = None):
-        def entry(row: int, col: int) -> float:
-            parts = [derivative(psi[row].polynomial, axis), psi[col].polynomial]
-            product = multiply(*parts, *([factor] if factor else []))
-            return normalised(integral(product), psi[row].square, psi[col].square)
+    def along(mode: Mode, variables: int) -> Mode:
+        """Return a Legendre mode of xi as one of several variables."""
+        return Mode(embedded(mode.polynomial, 0, variables), mode.square, mode.leading)
 
-        return table((num, num), entry)
-
-    def accelerate(row: int, n: int, col: int) -> float:
-        parts = (derivative(psi[row].polynomial, 1), along_x[n].polynomial, psi[col].polynomial)
-        squares = (psi[row].square, phi[n].square, psi[col].square)
-        return normalised(integral(multiply(*parts)), *squares)
-
-    def triple(*index: int) -> float:
-        parts = [phi[i].polynomial for i in index]
-        return normalised(integral(multiply(*parts)), *(phi[i].square for i in index))
-
-    def times(k: int, j: int) -> float:
-        product = multiply(phi[k].polynomial, phi[j].polynomial, {(1,): Fraction(1)})
-        return normalised(integral(product), phi[k].square, phi[j].square)
+    def slope(mode: Mode, axis: int) -> Mode:
+        return Mode(derivative(mode.polynomial, axis), mode.square, mode.leading)
 
     def trace(axis: int, side: int) -> np.ndarray:
-        def entry(k: int, m: int) -> float:
-            product = multiply(phi[k].polynomial, at(psi[m].polynomial, axis, side))
-            return normalised(integral(product), phi[k].square, psi[m].square)
+        cut = [Mode(at(m.polynomial, axis, side), m.square, m.leading) for m in psi]
+        return _table((faces, num), lambda k, m: _inner(chi[k], cut[m]))
 
-        return table((faces, num), entry)
+    def moment(axis: int, exponent: int) -> np.ndarray:
+        weight = power(axis, exponent)
+        return _table((field, num), lambda k, m: _inner(weight, inside[k], psi[m]))
 
-    def moment(power: int, k: int, m: int) -> float:
-        product = multiply(along_x[k].polynomial, psi[m].polynomial, *([eta] * power))
-        return normalised(integral(product), phi[k].square, psi[m].square)
-
-    def rise(k: int, j: int) -> float:
-        grown = _antiderivative(phi[j].polynomial)
-        product = multiply(phi[k].polynomial, grown)
-        return normalised(integral(product), phi[k].square, phi[j].square)
-
+    inside = [along(mode, dims) for mode in phi]
+    on_face = [along(mode, dims - 1) for mode in phi]
+    d_xi, d_eta = ([slope(mode, axis) for mode in psi] for axis in (0, 1))
+    eta, eta_face = power(1, 1), power(0, 1, dims - 1)
+    moments_y = [moment(2, r) for r in (1, 2)] if dims == 3 else []
     return Integrals(
-        num, faces, pair(0), pair(0, eta), table((num, faces, num), accelerate),
-        table((faces, faces, faces), triple), table((faces, faces), times),
+        num, faces, field,
+        _table((num, num), lambda i, m: _inner(d_xi[i], psi[m])),
+        _table((num, num), lambda i, m: _inner(eta, d_xi[i], psi[m])),
+        _table((num, field, num), lambda i, n, m: _inner(d_eta[i], inside[n], psi[m])),
+        _table((field, faces, faces), lambda n, j, k: _inner(on_face[n], chi[j], chi[k])),
+        _table((faces, faces), lambda k, j: _inner(eta_face, chi[k], chi[j])),
         {side: trace(0, side) for side in (-1, 1)}, {side: trace(1, side) for side in (-1, 1)},
-        table((3, faces, num), moment),
-        np.array([math.sqrt(n + 0.5) for n in range(faces)]), table((faces, faces), rise),
+        np.stack([moment(1, r) for r in range(3)]),
+        np.array(moments_y).reshape(len(moments_y), field, num),
+        np.array([math.sqrt(n + 0.5) for n in range(field)]),
+        _table((field, field), lambda k, j: _inner(phi[k], _risen(phi[j]))),
         np.array([[(-1) ** k for k in mode.leading] for mode in psi]),
     )  # fmt: skip
+
+
+def _risen(mode: Mode) -> Mode:
+    return Mode(_antiderivative(mode.polynomial), mode.square, mode.leading)
 
 
 def _antiderivative(poly: Polynomial) -> dict[Exponents, Fraction]:
@@ -227,18 +243,23 @@ def _antiderivative(poly: Polynomial) -> dict[Exponents, Fraction]:
     return grown
 
 
-def evaluate(p: int, kind: Kind, xi: np.ndarray, eta: np.ndarray) -> np.ndarray:
-    """Return the values of the modes, (N, *shape), at points of the reference cell."""
+def evaluate(p: int, kind: Kind, *points: np.ndarray) -> np.ndarray:
+    """Return the values of the modes, (N, *shape), at points of the reference cell.
+
+    Args:
+        p: degree.
+        kind: of the basis.
+        points: the coordinates, arrays of one shape.
+    """
     return np.stack([
-        sum(float(c) * xi ** e[0] * eta ** e[1] for e, c in mode.polynomial.items())
-        / math.sqrt(mode.square)
-        for mode in modes(p, kind, 2)
+        sum(
+            math.prod((x**k for x, k in zip(points, e, strict=True)), start=float(c))
+            for e, c in mode.polynomial.items()
+        ) / math.sqrt(mode.square)
+        for mode in modes(p, kind, len(points))
     ])  # fmt: skip
 
 
 def legendre(p: int, xi: np.ndarray) -> np.ndarray:
     """Return the values of the orthonormal Legendre modes, (p + 1, *shape)."""
-    return np.stack([
-        sum(float(c) * xi ** e[0] for e, c in mode.polynomial.items()) / math.sqrt(mode.square)
-        for mode in modes(p, "tensor", 1)
-    ])  # fmt: skip
+    return evaluate(p, "tensor", xi)

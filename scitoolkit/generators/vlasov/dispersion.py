@@ -9,6 +9,7 @@ import numpy as np
 
 MOST_ITERATIONS = 60
 RESIDUAL = 1e-10
+COLD, STEPS = 0.02, 16
 
 
 @dataclass(frozen=True)
@@ -85,3 +86,32 @@ def least_damped(k: float, beams: Sequence[Beam], *, oscillating: bool = False) 
     if not roots:
         raise ValueError(f"no root of the dispersion relation at k = {k:g}")
     return max(roots, key=lambda w: w.imag)
+
+
+def ion_acoustic(k: float, mass_ratio: float, ion_temperature: float) -> complex:
+    """Return the root of the ion-acoustic wave of electrons and singly charged ions.
+
+    It is followed from cold ions, where the fluid's wave is near, in small steps.
+
+    Args:
+        k: wave number over that of Debye.
+        mass_ratio: of ions to electrons.
+        ion_temperature: over that of the electrons, 0.01 or more: colder ions round too much.
+
+    Raises:
+        ValueError: it was lost.
+
+    Example:
+        >>> omega = ion_acoustic(0.5, 25.0, 0.2)
+        >>> round(omega.real, 5), round(omega.imag, 5)
+        (0.12935, -0.02286)
+    """
+    cold = min(ion_temperature, COLD)
+    omega = complex(k * np.sqrt((1 / (1 + k**2) + 3 * cold) / mass_ratio))
+    for temperature in np.geomspace(cold, ion_temperature, STEPS):
+        ions = Beam(1 / mass_ratio, 0.0, float(np.sqrt(temperature / mass_ratio)))
+        beams = [Beam(1.0, 0.0, 1.0), ions]
+        omega = root(k, beams, omega)
+        if not abs(complex(relation(omega, k, beams))) < RESIDUAL:
+            raise ValueError(f"no ion-acoustic root at k = {k:g}")
+    return omega

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from scitoolkit.core.errors import DataError
@@ -12,7 +14,12 @@ TRANSIENT = 0.15
 NOISE = 1e-20
 
 
-def window(t: np.ndarray, energy: np.ndarray, growing: bool) -> np.ndarray:
+EVER = (0.0, math.inf)
+
+
+def window(
+    t: np.ndarray, energy: np.ndarray, growing: bool, between: tuple[float, float] = EVER
+) -> np.ndarray:
     """Return the indices at which a rate is measured.
 
     Args:
@@ -20,6 +27,7 @@ def window(t: np.ndarray, energy: np.ndarray, growing: bool) -> np.ndarray:
         energy: of the field, (steps,).
         growing: between SMALL and LARGE of the first maximum; or the peaks of a damped wave after
             the transient, above the noise.
+        between: times outside of which peaks of a damped wave are not taken.
 
     Raises:
         DataError: the series is too short.
@@ -33,8 +41,9 @@ def window(t: np.ndarray, energy: np.ndarray, growing: bool) -> np.ndarray:
     else:
         inner = energy[1:-1]
         peaks = np.flatnonzero((inner > energy[:-2]) & (inner >= energy[2:])) + 1
-        kept = (t[peaks] > TRANSIENT * t[-1]) & (energy[peaks] > NOISE * energy.max())
-        chosen = peaks[kept]
+        begin, end = max(between[0], TRANSIENT * t[-1]), between[1]
+        loud = energy[peaks] > NOISE * energy.max()
+        chosen = peaks[(t[peaks] > begin) & (t[peaks] < end) & loud]
     if chosen.size < 3:
         raise DataError("too few points to measure a rate", fix="a longer duration")
     return chosen
@@ -53,7 +62,9 @@ def growth_rate(t: np.ndarray, energy: np.ndarray) -> float:
     return float(np.polyfit(t[chosen], np.log(energy[chosen]), 1)[0]) / 2
 
 
-def damping_rate(t: np.ndarray, energy: np.ndarray) -> tuple[float, float]:
+def damping_rate(
+    t: np.ndarray, energy: np.ndarray, between: tuple[float, float] = EVER
+) -> tuple[float, float]:
     """Return (frequency, growth rate) of a damped standing wave, from the peaks of its energy.
 
     A parabola through the logarithm around each peak places it between the steps.
@@ -64,7 +75,7 @@ def damping_rate(t: np.ndarray, energy: np.ndarray) -> tuple[float, float]:
         >>> round(frequency, 4), round(rate, 5)
         (1.4, -0.1)
     """
-    peaks = window(t, energy, False)
+    peaks = window(t, energy, False, between)
     logs = np.log(energy)
     low, mid, high = logs[peaks - 1], logs[peaks], logs[peaks + 1]
     shift = 0.5 * (low - high) / (low - 2 * mid + high)

@@ -1,12 +1,13 @@
-"""The 1X1V scheme in NumPy with dense matrices from quadrature: what the kernels must compute.
+"""The scheme in NumPy with dense matrices from quadrature: what the kernels must compute.
 
 Every integral of products of up to three modes is exact with 8 Gauss points, so the kernels, whose
 constants come from rational arithmetic and whose faces are factored through traces, are compared
-with something that shares neither.
+with something that shares neither. In 1X2V the rate is that of a row of cells of one vy.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -22,22 +23,27 @@ class Reference:
     Args:
         degree: p.
         basis: serendipity or tensor.
+        velocities: 1 or 2.
     """
 
-    def __init__(self, degree: int, basis: Kind) -> None:
-        nodes, weights = np.polynomial.legendre.leggauss(POINTS)
-        xi, eta = np.meshgrid(nodes, nodes, indexing="ij")
-        self._weights = np.outer(weights, weights)
-        self.psi = evaluate(degree, basis, xi, eta)
-        self.d_xi = _derivative(lambda h: evaluate(degree, basis, xi + h, eta))
-        self.d_eta = _derivative(lambda h: evaluate(degree, basis, xi, eta + h))
+    def __init__(self, degree: int, basis: Kind, velocities: int = 1) -> None:
+        def points(dims: int) -> tuple[np.ndarray, np.ndarray]:
+            """Return the coordinates of all points, (dims, points), and their weights."""
+            nodes, weights = np.polynomial.legendre.leggauss(POINTS)
+            grid = np.stack(np.meshgrid(*[nodes] * dims, indexing="ij")).reshape(dims, -1)
+            return grid, functools.reduce(np.multiply.outer, [weights] * dims).ravel()
+
+        (xi, eta, *rest), self._weights = points(1 + velocities)
+        (line, *others), self._line = points(velocities)
+        ends = {side: np.full_like(line, side) for side in (-1, 1)}
+        self.psi = evaluate(degree, basis, xi, eta, *rest)
+        self.d_xi = _derivative(lambda h: evaluate(degree, basis, xi + h, eta, *rest))
+        self.d_eta = _derivative(lambda h: evaluate(degree, basis, xi, eta + h, *rest))
         self.phi = legendre(degree, xi)
-        one = np.ones_like(nodes)
-        self._line = weights
-        self.at_xi = {s: evaluate(degree, basis, s * one, nodes) for s in (-1, 1)}
-        self.at_eta = {s: evaluate(degree, basis, nodes, s * one) for s in (-1, 1)}
-        self.eta, self.eta_line = eta, nodes
-        self.phi_line = legendre(degree, nodes)
+        self.at_xi = {s: evaluate(degree, basis, end, line, *others) for s, end in ends.items()}
+        self.at_eta = {s: evaluate(degree, basis, line, end, *others) for s, end in ends.items()}
+        self.eta, self.eta_line = eta, line
+        self.phi_line = legendre(degree, line)
         self.edge = legendre(degree, np.ones(1))[:, 0]
 
     def rate(
@@ -60,7 +66,7 @@ class Reference:
     def _advect(self, f: np.ndarray, half_v: float, j: int, v: float) -> np.ndarray:
         """Return (cells_x, N) of -v df/dx in the cells of v number j."""
         speed = v + half_v * self.eta
-        volume = np.einsum("lab,ab,mab,ab->lm", self.d_xi, speed, self.psi, self._weights)
+        volume = np.einsum("lp,p,mp,p->lm", self.d_xi, speed, self.psi, self._weights)
         line = (v + half_v * self.eta_line) * self._line
 
         def face(test: int, trial: int) -> np.ndarray:
@@ -75,7 +81,7 @@ class Reference:
 
     def _accelerate(self, f: np.ndarray, a: np.ndarray, penalty: float) -> np.ndarray:
         volume = np.einsum(
-            "lab,nab,mab,ab->lnm", self.d_eta, self.phi, self.psi, self._weights, optimize=True
+            "lp,np,mp,p->lnm", self.d_eta, self.phi, self.psi, self._weights, optimize=True
         )
         out = np.einsum("lnm,xn,xmv->xlv", volume, a, f, optimize=True)
         tau = penalty * np.abs(a) @ self.edge
@@ -90,8 +96,8 @@ class Reference:
 
     def current(self, f: np.ndarray, half_v: float, centres: np.ndarray) -> np.ndarray:
         """Return the modes of the integral of v f over v, (cells_x, p + 1)."""
-        speed = centres[:, None, None] + half_v * self.eta
-        table = np.einsum("kab,vab,mab,ab->kmv", self.phi, speed, self.psi, self._weights,
+        speed = centres[:, None] + half_v * self.eta
+        table = np.einsum("kp,vp,mp,p->kmv", self.phi, speed, self.psi, self._weights,
                           optimize=True)  # fmt: skip
         return half_v * np.einsum("kmv,xmv->xk", table, f)
 

@@ -1,4 +1,6 @@
-"""Vlasov-Ampère and Vlasov-Poisson simulations in 1X1V: state, time steps, moments, restart.
+"""Vlasov-Ampère and Vlasov-Poisson simulations in 1X1V and 1X2V: state, steps, moments, restart.
+
+The field is along x. In 1X2V v is vx, and f keeps its dependence on vy without flowing along it.
 
 Units: time in inverse plasma frequencies, length in Debye lengths, v in thermal speeds of the
 species whose charge, mass and density are 1; the permittivity is 1.
@@ -45,11 +47,12 @@ class Species:
     """Particles of one kind.
 
     Attributes:
-        initial: f(x, v) at the start, of broadcast arrays.
+        initial: f(x, v), or f(x, vx, vy) in 1X2V, at the start, of broadcast arrays.
         v_max: velocities are cut off at -v_max and v_max, where nothing flows out.
         charge: of a particle.
         mass: of a particle.
         collision_frequency: of BGK collisions of the species with itself; 0 for none.
+        vy_max: vy is cut off at -vy_max and vy_max in 1X2V; `v_max` unless given.
     """
 
     initial: Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -57,9 +60,13 @@ class Species:
     charge: float = -1.0
     mass: float = 1.0
     collision_frequency: float = 0.0
+    vy_max: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse collisions that are none."""
+        """Refuse collisions that are none and empty boxes of velocities."""
+        for key, value in (("v_max", self.v_max), ("vy_max", self.vy_max)):
+            if value is not None and not 0 < value < math.inf:
+                raise ConfigError(f"{key} {value:g}", allowed="a positive speed")
         if not 0 <= self.collision_frequency < math.inf:
             raise ConfigError(
                 f"collision_frequency {self.collision_frequency:g}", allowed="0 or more, finite"
@@ -81,6 +88,7 @@ class Grid:
         field: `ampere` (dE/dt = -J, conserves energy), `poisson`, or `given`: it stays as it is.
         flux_v: `penalised` adds half of the jump times the largest |a| to the mean of both sides;
             `central` keeps f² as well, and steep f oscillate.
+        cells_vy: cells of vy; None for 1X1V.
     """
 
     length: float
@@ -92,6 +100,7 @@ class Grid:
     right: Wall = "periodic"
     field: Field = "ampere"
     flux_v: Literal["penalised", "central"] = "penalised"
+    cells_vy: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what the kernels cannot do."""
@@ -105,10 +114,22 @@ class Grid:
                 f"cells_x {self.cells_x}, length {self.length:g}, degree {self.degree}",
                 allowed="at least 2 cells, a positive length, degree 1, 2 or 3",
             )
+        if self.cells_vy is not None and self.cells_vy < 1:
+            raise ConfigError(f"cells_vy {self.cells_vy}", allowed="1 or more, None for 1X1V")
         if (self.left == "periodic") != (self.right == "periodic"):
             raise ConfigError(
                 f"walls {self.left} and {self.right}", allowed="both periodic, or neither"
             )
+
+    @property
+    def velocities(self) -> int:
+        """Velocities of f: 1 or 2."""
+        return 1 if self.cells_vy is None else 2
+
+    @property
+    def rows(self) -> int:
+        """Rows of cells in vy."""
+        return self.cells_vy or 1
 
 
 class Simulation:
@@ -132,20 +153,23 @@ class Simulation:
         self.time: float = 0.0
         self.times: list[float] = []
         self.field_energies: list[float] = []
-        self.integrals = integrals(grid.degree, grid.basis)
-        self._library: Any = load_generated(generate, str(grid.degree), grid.basis)
+        self.integrals = integrals(grid.degree, grid.basis, 1 + grid.velocities)
+        self._refuse_collisions()
+        self._library: Any = load_generated(
+            generate, str(grid.degree), grid.basis, str(grid.velocities)
+        )
         self._library.advance.restype = ctypes.c_int64
         self._threads = threads
-        shape = (grid.cells_x, self.integrals.num, grid.cells_v + 2 * PAD)
-        faces = self.integrals.faces
-        self._buffers = [np.zeros(shape) for _ in range(3 * len(self.species))]
-        self._fields = [np.zeros((grid.cells_x, faces)) for _ in range(3)]
-        self._current = np.zeros((2, grid.cells_x, faces))
-        self._ghosts = np.zeros((2, *shape[1:]))
+        row = (grid.rows, self.integrals.num, grid.cells_v + 2 * PAD)
+        faces, field = self.integrals.faces, (grid.cells_x, self.integrals.field)
+        self._buffers = [np.zeros((grid.cells_x, *row)) for _ in range(3 * len(self.species))]
+        self._fields = [np.zeros(field) for _ in range(3)]
+        self._current = np.zeros((2, *field))
+        self._ghosts = np.zeros((2, *row))
         self._scratch = np.zeros((threads, faces * (3 * grid.cells_v + 2 * PAD)))
         self._centres = [self.centres_v(s) for s in range(len(self.species))]
         self._about = np.array(
-            [[self.half_v(s), k.charge / k.mass, k.charge, k.v_max]
+            [[self.half_v(s), k.charge / k.mass, k.charge, k.v_max, self.half_vy(s)]
              for s, k in enumerate(self.species)]
         )  # fmt: skip
         self._collisions = {
@@ -174,23 +198,53 @@ class Simulation:
         cells = np.arange(self.grid.cells_v)
         return self.half_v(species) * (2 * cells + 1) - self.species[species].v_max
 
+    def half_vy(self, species: int) -> float:
+        """Half the width of a cell of vy; 1 in 1X1V, where f is integrated over vy."""
+        kind = self.species[species]
+        return (kind.vy_max or kind.v_max) / self.grid.rows if self.grid.cells_vy else 1.0
+
+    def centres_vy(self, species: int = 0) -> np.ndarray:
+        """Centres of the cells of vy in 1X2V."""
+        cells = 2 * np.arange(self.grid.rows) + 1 - self.grid.rows
+        return self.half_vy(species) * cells
+
     def modes(self, species: int = 0) -> np.ndarray:
-        """Return the modes of f, (cells_x, N, cells_v): a view that may be written to."""
-        return self._buffers[3 * species][:, :, PAD:-PAD]
+        """Return the modes of f, a view that may be written to.
+
+        Its shape is (cells_x, N, cells_v), or (cells_x, cells_vy, N, cells_v) in 1X2V.
+        """
+        rows = self._rows(species)
+        return rows if self.grid.cells_vy else rows[:, 0]
+
+    def _rows(self, species: int) -> np.ndarray:
+        """Return the modes of f, (cells_x, rows, N, cells_v)."""
+        return self._buffers[3 * species][..., PAD:-PAD]
 
     def field_modes(self) -> np.ndarray:
         """Return the modes of E, (cells_x, p + 1): a view that may be written to."""
         return self._fields[0]
 
     def project(self, function: Callable[..., np.ndarray], species: int = 0) -> np.ndarray:
-        """Return the modes of a function of x and v, by Gauss quadrature."""
+        """Return the modes of a function of x and v, or of x, vx and vy, by Gauss quadrature."""
+        g = self.grid
         nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE)
-        psi = evaluate(self.grid.degree, self.grid.basis, *np.meshgrid(nodes, nodes, indexing="ij"))
+        psi = evaluate(
+            g.degree, g.basis, *np.meshgrid(*[nodes] * (1 + g.velocities), indexing="ij")
+        )
         x = self.centres_x()[:, None] + self.half_x * nodes
         v = self._centres[species][:, None] + self.half_v(species) * nodes
-        values = function(x[:, :, None, None], v[None, None])
-        values = np.broadcast_to(values, (*x.shape, *v.shape))
-        return np.einsum("xavb,a,b,mab->xmv", values, weights, weights, psi, optimize=True)
+        if g.cells_vy is None:
+            values = function(x[:, :, None, None], v[None, None])
+            values = np.broadcast_to(values, (*x.shape, *v.shape))
+            return np.einsum("xavb,a,b,mab->xmv", values, weights, weights, psi, optimize=True)
+        found = np.empty(self.modes(species).shape)
+        for row, centre in enumerate(self.centres_vy(species)):
+            vy = centre + self.half_vy(species) * nodes
+            values = function(x[:, :, None, None, None], v[None, None, :, :, None], vy)
+            values = np.broadcast_to(values, (*x.shape, *v.shape, *vy.shape))
+            w = (weights, weights, weights)
+            found[:, row] = np.einsum("xavbc,a,b,c,mabc->xmv", values, *w, psi, optimize=True)
+        return found
 
     def advance(self, duration: float, *, time_step: float | None = None) -> None:
         """Advance by a time, in equal steps as large as `cfl` allows unless `time_step` is given.
@@ -268,28 +322,43 @@ class Simulation:
         )  # fmt: skip
 
     def moments(self, species: int = 0) -> np.ndarray:
-        """Return the modes of density, momentum / mass and 2 energy / mass, (3, cells_x, p + 1)."""
-        f, h, v = self.modes(species), self.half_v(species), self._centres[species]
+        """Return the modes of density, momentum / mass and 2 energy / mass, (3, cells_x, p + 1).
+
+        In 1X2V they are five: density, both of vx, both of vy.
+        """
+        f, v = self._rows(species), self._centres[species]
+        h, hy = self.half_v(species), self.half_vy(species)
         plain, linear, square = (
-            np.einsum("km,xmv->xkv", m, f, optimize=True) for m in self.integrals.moments
+            np.einsum("km,xymv->xkyv", m, f, optimize=True) for m in self.integrals.moments
         )
-        return h * np.stack([
-            plain.sum(-1), plain @ v + h * linear.sum(-1),
-            plain @ v**2 + 2 * h * (linear @ v) + h**2 * square.sum(-1),
-        ])  # fmt: skip
+        found = [
+            plain.sum((-2, -1)), (plain @ v).sum(-1) + h * linear.sum((-2, -1)),
+            (plain @ v**2 + 2 * h * (linear @ v) + h**2 * square.sum(-1)).sum(-1),
+        ]  # fmt: skip
+        if self.grid.cells_vy:
+            vy, density = self.centres_vy(species), plain.sum(-1)
+            linear, square = (
+                np.einsum("km,xymv->xky", m, f, optimize=True) for m in self.integrals.moments_y
+            )
+            found += [
+                density @ vy + hy * linear.sum(-1),
+                density @ vy**2 + 2 * hy * (linear @ vy) + hy**2 * square.sum(-1),
+            ]
+        return h * hy * np.stack(found)
 
     def mass(self) -> np.ndarray:
         """Return the particles of each species."""
         return np.array([self._total(self.moments(s)[0]) for s in range(len(self.species))])
 
     def momentum(self) -> float:
-        """Return the momentum of all particles."""
+        """Return the momentum along x of all particles."""
         return sum(k.mass * self._total(self.moments(s)[1]) for s, k in enumerate(self.species))
 
     def kinetic_energy(self) -> float:
         """Return the kinetic energy of all particles."""
         return sum(
-            0.5 * k.mass * self._total(self.moments(s)[2]) for s, k in enumerate(self.species)
+            0.5 * k.mass * self._total(self.moments(s)[2::2].sum(0))
+            for s, k in enumerate(self.species)
         )
 
     def field_energy(self) -> float:
@@ -298,19 +367,23 @@ class Simulation:
 
     def square(self, species: int = 0) -> float:
         """Return the integral of f²: it falls by the numerical dissipation alone."""
-        return self.half_x * self.half_v(species) * float((self.modes(species) ** 2).sum())
+        volume = self.half_x * self.half_v(species) * self.half_vy(species)
+        return volume * float((self.modes(species) ** 2).sum())
 
     def edge_share(self) -> float:
         """Return the largest share of a species in the outermost cells of v, where f is cut off."""
         shares = []
         for s in range(len(self.species)):
-            cells = np.abs(self.modes(s)[:, 0]).sum(0)
-            shares.append((cells[0] + cells[-1]) / cells.sum())
+            cells = np.abs(self._rows(s)[:, :, 0]).sum(0)
+            edges = [cells[:, 0] + cells[:, -1]]
+            if self.grid.rows > 1:
+                edges.append(cells[0] + cells[-1])
+            shares += [edge.sum() / cells.sum() for edge in edges]
         return float(max(shares))
 
     def averages(self, species: int = 0) -> np.ndarray:
-        """Return the cell averages of f, (cells_x, cells_v)."""
-        return self.modes(species)[:, 0] / 2
+        """Return the cell averages of f, (cells_x, cells_v) or (cells_x, cells_vy, cells_v)."""
+        return self.modes(species)[..., 0, :] / 2 ** ((1 + self.grid.velocities) / 2)
 
     def field_averages(self) -> np.ndarray:
         """Return the cell averages of E, (cells_x,)."""
@@ -332,6 +405,13 @@ class Simulation:
         self.time = float(state["time"])
         self.times, self.field_energies = state["times"].tolist(), state["energies"].tolist()
 
+    def _refuse_collisions(self) -> None:
+        if self.grid.cells_vy and any(k.collision_frequency for k in self.species):
+            raise ConfigError(
+                "collisions in 1X2V", allowed="collision_frequency 0",
+                fix="cells_vy=None, for collisions in 1X1V",
+            )  # fmt: skip
+
     def _total(self, modes: np.ndarray) -> float:
         return float(modes[:, 0].sum() * self.half_x * math.sqrt(2))
 
@@ -342,7 +422,7 @@ class Simulation:
         g = self.grid
         return np.array(
             [len(self.species), g.cells_x, g.cells_v, WALLS[g.left], WALLS[g.right],
-             FIELDS[g.field], self._threads, steps],
+             FIELDS[g.field], self._threads, steps, g.rows],
             np.int64,
         )  # fmt: skip
 

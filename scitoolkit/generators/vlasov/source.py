@@ -1,9 +1,10 @@
-"""C source of the 1X1V kernels, generated from the exact integrals of a basis.
+"""C source of the kernels of 1X1V and 1X2V, generated from the exact integrals of a basis.
 
-A lane is a cell of v, so nothing is transposed. A face is reduced to its p + 1 trace modes, which
+A lane is a cell of v, so nothing is transposed. A face is reduced to its few trace modes, which
 are computed once for the two cells that share it: the right faces of a column are the left ones of
 the next, the faces in v of a column are kept in a buffer. One pass reads f, writes the stage and
-sums the current.
+sums the current. In 1X2V v is vx: the field is along x and nothing flows along vy, so a row of
+cells of one vy is updated like a column of 1X1V.
 """
 
 from __future__ import annotations
@@ -21,21 +22,27 @@ PAD = 8
 """Values before and after the cells of v in memory: one vector of doubles of AVX-512."""
 
 
-def generate(p: str, kind: Kind) -> str:
+def generate(p: str, kind: Kind, velocities: str = "1") -> str:
     """Return the C source for polynomial degree `p` (as text) and a kind of basis.
+
+    Args:
+        p: degree.
+        kind: of the basis.
+        velocities: 1 or 2.
 
     Example:
         >>> "advance(" in generate("1", "tensor")
         True
     """
-    k = integrals(int(p), kind)
+    k = integrals(int(p), kind, 1 + int(velocities))
     parts = [
-        banner(f"Vlasov 1X1V, modal {kind} basis, p = {p}: {k.num} modes a cell"),
+        banner(f"Vlasov 1X{velocities}V, modal {kind} basis, p = {p}: {k.num} modes a cell"),
         prelude("double"),
-        f"#define N {k.num}\n#define M {k.faces}\n#define DEGREE {p}\n#define PAD {PAD}",
+        f"#define N {k.num}\n#define M {k.field}\n#define F {k.faces}",
+        f"#define DEGREE {p}\n#define PAD {PAD}",
         read(__file__, "lanes.c"),
         f"static const real EDGE[M] = {{{_values(k.edge)}}};",
-        f"static const real PARITY[N] = {{{_values(k.parity.prod(1))}}};",
+        f"static const real PARITY[N] = {{{_values(k.parity[:, :2].prod(1))}}};",
         "static const real RISE[M][M] = {" + ", ".join(f"{{{_values(r)}}}" for r in k.rise) + "};",
         indented(_x_faces(k)), indented(_v_faces(k)), indented(_cells(k)), indented(_density(k)),
         read(__file__, "vlasov.c"),
@@ -44,20 +51,20 @@ def generate(p: str, kind: Kind) -> str:
 
 
 def _x_faces(k: Integrals) -> str:
-    """Return the function of v times the upwind trace at the lower faces of a column."""
+    """Return the function of v times the upwind trace at the lower faces in x of a row."""
     both = {
         side: _loads(k.num, f"{row} + {{m}} * S + i")
         + [f"t{n} = {_sum(k.trace_x[side][n], 'f{}')};" for n in range(k.faces)]
         for side, row in ((1, "low"), (-1, "high"))
     }
     stores = [
-        f"STORE(F + {n} * nv + i, {' + '.join([f'c * t{n}', *_scaled('hv', k.times[n], 't{}')])});"
+        f"STORE(to + {n} * nv + i, {' + '.join([f'c * t{n}', *_scaled('hv', k.times[n], 't{}')])});"
         for n in range(k.faces)
     ]
     return _function(
         "x_faces",
         "const real *restrict low, const real *restrict high, const real *restrict vc, real hv, "
-        "i64 nv, i64 S, real *restrict F",
+        "i64 nv, i64 S, real *restrict to",
         [
             "const vec c = LOAD(vc + i);",
             "vec " + ", ".join(f"t{n}" for n in range(k.faces)) + ";",
@@ -78,21 +85,22 @@ def _v_faces(k: Integrals) -> str:
     lines += [f"const vec s{n} = low{n} + high{n};" for n in range(k.faces)]
     for out in range(k.faces):
         parts = [
-            term for n in range(k.faces) for term in _scaled(f"a[{n}]", k.triple[n, :, out], "s{}")
+            term for n in range(k.field) for term in _scaled(f"a[{n}]", k.triple[n, :, out], "s{}")
         ]
         value = f"0.5 * ({' + '.join(parts)}) - (0.5 * tau) * (high{out} - low{out})"
-        lines.append(f"STORE(F + {out} * S + i, {value});")
+        lines.append(f"STORE(to + {out} * S + i, {value});")
     return _function(
         "v_faces",
-        "const real *restrict f, const real *restrict a, real tau, i64 nv, i64 S, real *restrict F",
+        "const real *restrict f, const real *restrict a, real tau, i64 nv, i64 S, "
+        "real *restrict to",
         lines,
-        after=["for (int k = 0; k < M; k++) F[k * S] = F[k * S + nv] = 0;"],
+        after=["for (int k = 0; k < F; k++) to[k * S] = to[k * S + nv] = 0;"],
     )
 
 
 def _cells(k: Integrals) -> str:
-    """Return the function that updates a column and sums its current."""
-    faces = range(k.faces)
+    """Return the function that updates a row of cells and sums its current."""
+    faces, field = range(k.faces), range(k.field)
     lines = ["const vec c = LOAD(vc + i);", *_loads(k.num, "f + {m} * S + i")]
     for axis, low, high in (
         ("x", "left + {n} * nv + i", "right + {n} * nv + i"),
@@ -109,14 +117,14 @@ def _cells(k: Integrals) -> str:
             *_scaled("c", k.advect[m]), *_scaled("hv", k.advect_eta[m]),
             *_faces("x", k.trace_x, m),
         ]  # fmt: skip
-        along_v = [t for n in faces for t in _scaled(f"a[{n}]", k.accelerate[m, n])]
+        along_v = [t for n in field for t in _scaled(f"a[{n}]", k.accelerate[m, n])]
         along_v += _faces("v", k.trace_v, m)
         rate = f"rx * ({' + '.join(along_x)}) + rv * ({' + '.join(along_v)})"
         value = f"ca * LOAD(base + {m} * S + i) + cb * f{m} + {rate}"
         lines.append(f"STORE(out + {m} * S + i, {value});")
     lines += [
         f"j{n} += {' + '.join(_scaled('c', k.moments[0, n]) + _scaled('hv', k.moments[1, n]))};"
-        for n in faces
+        for n in field
     ]
     return _function(
         "cells",
@@ -125,22 +133,22 @@ def _cells(k: Integrals) -> str:
         "const real *restrict v, const real *restrict vc, real rx, real rv, real hv, real ca, "
         "real cb, i64 nv, i64 S, real *restrict J",
         lines,
-        before=["vec " + ", ".join(f"j{n} = Z" for n in faces) + ";"],
-        after=[f"J[{n}] = hv * across(j{n});" for n in faces],
+        before=["vec " + ", ".join(f"j{n} = Z" for n in field) + ";"],
+        after=[f"J[{n}] = hv * across(j{n});" for n in field],
     )
 
 
 def _density(k: Integrals) -> str:
-    """Return the function that adds a species' charge density to the modes of a column."""
+    """Return the function that adds a species' charge density to the modes of a row."""
     return _function(
         "density",
         "const real *restrict f, real charge, i64 nv, i64 S, real *restrict rho",
         [
             *_loads(k.num, "f + {m} * S + i"),
-            *(f"j{n} += {_sum(k.moments[0, n], 'f{}')};" for n in range(k.faces)),
+            *(f"j{n} += {_sum(k.moments[0, n], 'f{}')};" for n in range(k.field)),
         ],
-        before=["vec " + ", ".join(f"j{n} = Z" for n in range(k.faces)) + ";"],
-        after=[f"rho[{n}] += charge * across(j{n});" for n in range(k.faces)],
+        before=["vec " + ", ".join(f"j{n} = Z" for n in range(k.field)) + ";"],
+        after=[f"rho[{n}] += charge * across(j{n});" for n in range(k.field)],
     )
 
 

@@ -1,34 +1,37 @@
-/* Time steps of 1X1V Vlasov species coupled by a longitudinal field.
+/* Time steps of 1X1V or 1X2V Vlasov species coupled by a longitudinal field.
    Included after the generated functions x_faces, v_faces, cells and density, and the constants N, M,
-   DEGREE, EDGE, PARITY and RISE. A distribution is f[x][mode][v], v contiguous with PAD on each side. */
+   F, DEGREE, EDGE, PARITY and RISE. A distribution is f[x][vy][mode][v], v contiguous with PAD on each
+   side; in 1X1V there is one row of cells in vy, and hy is 1. */
 enum { PERIODIC, REFLECTING, ABSORBING };
 enum { AMPERE, POISSON, GIVEN };
 
 typedef struct {
-  i64 nx, nv, left, right, field, threads;
+  i64 nx, nv, left, right, field, threads, ny;
   real hx, dt, penalty;
 } grid_t;
 typedef struct {
-  real hv, charge_mass, charge, v_max;
+  real hv, charge_mass, charge, v_max, hy;
 } species_t;
 
 /* The column outside a wall: mirrored in x and v, or empty. */
-static void ghost(const real *restrict f, i64 wall, i64 nv, real *restrict out) {
+static void ghost(const real *restrict f, i64 wall, i64 nv, i64 ny, real *restrict out) {
   const i64 S = nv + 2 * PAD;
-  for (int m = 0; m < N; m++)
-    for (i64 v = 0; v < nv; v++)
-      out[m * S + PAD + v] = wall == REFLECTING ? PARITY[m] * f[m * S + PAD + nv - 1 - v] : 0;
+  for (i64 y = 0; y < ny; y++)
+    for (int m = 0; m < N; m++, f += S, out += S)
+      for (i64 v = 0; v < nv; v++)
+        out[PAD + v] = wall == REFLECTING ? PARITY[m] * f[PAD + nv - 1 - v] : 0;
 }
 
 /* out = ca f0 + cb (f + dt L f), and the current modes of f in J[x][M]. */
 static void stage(const grid_t *g, const species_t *s, const real *f0, const real *f, real *out,
                   const real *E, real *J, const real *vc, real ca, real cb, real *ghosts,
                   real *scratch) {
-  const i64 nx = g->nx, nv = g->nv, S = nv + 2 * PAD, B = (i64)N * S, part = M * (2 * nv + S);
+  const i64 nx = g->nx, nv = g->nv, ny = g->ny, S = nv + 2 * PAD, R = (i64)N * S, B = ny * R;
+  const i64 part = F * (2 * nv + S);
   const real *before = f + (nx - 1) * B, *after = f;
   if (g->left != PERIODIC) {
-    ghost(f, g->left, nv, ghosts);
-    ghost(f + (nx - 1) * B, g->right, nv, ghosts + B);
+    ghost(f, g->left, nv, ny, ghosts);
+    ghost(f + (nx - 1) * B, g->right, nv, ny, ghosts + B);
     before = ghosts;
     after = ghosts + B;
   }
@@ -40,24 +43,30 @@ static void stage(const grid_t *g, const species_t *s, const real *f0, const rea
     const i64 t = 0, T = 1;
 #endif
     const i64 first = nx * t / T, last = nx * (t + 1) / T;
-    real *left = scratch + t * part, *right = left + M * nv, *v = right + M * nv;
-    if (first < last)
-      x_faces((first ? f + (first - 1) * B : before) + PAD, f + first * B + PAD, vc, s->hv, nv, S,
-              left);
-    for (i64 x = first; x < last; x++) {
-      real a[M], tau = 0;
-      for (int k = 0; k < M; k++) {
-        a[k] = s->charge_mass * E[x * M + k];
-        tau += (a[k] < 0 ? -a[k] : a[k]) * EDGE[k];
+    real *left = scratch + t * part, *right = left + F * nv, *v = right + F * nv;
+    for (i64 x = first; x < last; x++)
+      for (int k = 0; k < M; k++) J[x * M + k] = 0;
+    for (i64 y = 0; y < ny; y++) {
+      const i64 row = y * R + PAD;
+      if (first < last)
+        x_faces((first ? f + (first - 1) * B : before) + row, f + first * B + row, vc, s->hv, nv, S,
+                left);
+      for (i64 x = first; x < last; x++) {
+        real a[M], current[M], tau = 0;
+        for (int k = 0; k < M; k++) {
+          a[k] = s->charge_mass * E[x * M + k];
+          tau += (a[k] < 0 ? -a[k] : a[k]) * EDGE[k];
+        }
+        const real *c = f + x * B + row;
+        x_faces(c, (x + 1 < nx ? f + (x + 1) * B : after) + row, vc, s->hv, nv, S, right);
+        v_faces(c, a, g->penalty * tau, nv, S, v);
+        cells(f0 + x * B + row, c, out + x * B + row, a, left, right, v, vc,
+              cb * g->dt / g->hx, cb * g->dt / s->hv, s->hv, ca, cb, nv, S, current);
+        for (int k = 0; k < M; k++) J[x * M + k] += s->hy * current[k];
+        real *swap = left;
+        left = right;
+        right = swap;
       }
-      const real *c = f + x * B + PAD;
-      x_faces(c, (x + 1 < nx ? f + (x + 1) * B : after) + PAD, vc, s->hv, nv, S, right);
-      v_faces(c, a, g->penalty * tau, nv, S, v);
-      cells(f0 + x * B + PAD, c, out + x * B + PAD, a, left, right, v, vc,
-            cb * g->dt / g->hx, cb * g->dt / s->hv, s->hv, ca, cb, nv, S, J + x * M);
-      real *swap = left;
-      left = right;
-      right = swap;
     }
   }
 }
@@ -86,15 +95,22 @@ static void poisson(const grid_t *g, const real *rho, real *E) {
   for (i64 x = 0; x < g->nx; x++) E[x * M] -= offset;
 }
 
+/* The modes of the charge density of all species. */
+static void charge(const grid_t *g, i64 count, const species_t *species, real *const *f, real *rho) {
+  const i64 S = g->nv + 2 * PAD, R = (i64)N * S;
+  memset(rho, 0, g->nx * M * sizeof(real));
+  for (i64 s = 0; s < count; s++)
+    for (i64 x = 0; x < g->nx; x++)
+      for (i64 y = 0; y < g->ny; y++)
+        density(f[s] + (x * g->ny + y) * R + PAD, species[s].charge * species[s].hv * species[s].hy,
+                g->nv, S, rho + x * M);
+}
+
 void solve_poisson(const i64 *sizes, const real *numbers, const real *about, real *const *f,
                    real *E, real *rho) {
-  const grid_t g = {sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[6], numbers[0]};
-  const species_t *species = (const species_t *)about;
-  const i64 S = g.nv + 2 * PAD;
-  memset(rho, 0, g.nx * M * sizeof(real));
-  for (i64 s = 0; s < sizes[0]; s++)
-    for (i64 x = 0; x < g.nx; x++)
-      density(f[s] + x * N * S + PAD, species[s].charge * species[s].hv, g.nv, S, rho + x * M);
+  const grid_t g = {sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[6], sizes[8],
+                    numbers[0]};
+  charge(&g, sizes[0], (const species_t *)about, f, rho);
   poisson(&g, rho, E);
 }
 
@@ -116,7 +132,7 @@ i64 advance(const i64 *sizes, const real *numbers, const real *about, real *cons
             real *const *vc, real *const *fields, real *J, real *ghosts, real *scratch,
             real *energies) {
   const i64 count = sizes[0], steps = sizes[7];
-  const grid_t g = {sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[6],
+  const grid_t g = {sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[6], sizes[8],
                     numbers[0], numbers[1], numbers[2]};
   const species_t *species = (const species_t *)about;
   const real ca[3] = {0, 0.75, 1.0 / 3}, cb[3] = {1, 0.25, 2.0 / 3};
@@ -153,14 +169,9 @@ i64 advance(const i64 *sizes, const real *numbers, const real *about, real *cons
       } else if (g.field == GIVEN)
         memcpy(field[to], field[0], size * sizeof(real));
       else {
-        memset(J, 0, size * sizeof(real));
-        const i64 S = g.nv + 2 * PAD;
-        for (i64 s = 0; s < count; s++) {
-          const int buffer = to == 2 ? 2 : 1 - odd;
-          const real *f = buffers[3 * s + buffer];
-          for (i64 x = 0; x < g.nx; x++)
-            density(f + x * N * S + PAD, species[s].charge * species[s].hv, g.nv, S, J + x * M);
-        }
+        const real *f[count];
+        for (i64 s = 0; s < count; s++) f[s] = buffers[3 * s + (to == 2 ? 2 : 1 - odd)];
+        charge(&g, count, species, (real *const *)f, J);
         poisson(&g, J, field[to]);
       }
     }

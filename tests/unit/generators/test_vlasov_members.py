@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.generators.vlasov.dispersion import Beam, least_damped
-from scitoolkit.generators.vlasov.members import BumpOnTail, Landau, Sheath, TwoStream
+from scitoolkit.generators.vlasov.dispersion import Beam, ion_acoustic, least_damped
+from scitoolkit.generators.vlasov.members import BumpOnTail, IonAcoustic, Landau, Sheath, TwoStream
 from scitoolkit.testing import GeneratorContract
 
 SMALL = {"cells_x": 8, "cells_v": 64, "frames": 3}
@@ -27,6 +27,12 @@ class TestBumpOnTail(GeneratorContract):
     @pytest.fixture
     def generator(self):
         return BumpOnTail(**SMALL, duration=5.0)
+
+
+class TestIonAcoustic(GeneratorContract):
+    @pytest.fixture
+    def generator(self):
+        return IonAcoustic(cells_v=96, frames=3, duration=75.0, wavenumber=0.8)
 
 
 class TestSheath(GeneratorContract):
@@ -53,6 +59,54 @@ def test_a_bump_on_the_tail_grows_as_the_root_says():
     bump = BumpOnTail(frames=2, duration=80.0)
     (check,) = bump.checks(bump.generate(0).frames)
     assert check.found == pytest.approx(check.exact, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"ion_temperature": 0.3, "wavenumber": 0.7}, {"mass_ratio": 36.0, "duration": 160.0}],
+)
+def test_an_ion_acoustic_wave_is_damped_as_the_root_says(settings):
+    wave = IonAcoustic(frames=2, **settings)
+    rate, frequency = wave.checks(wave.sample({}, 0).frames)
+    assert rate.quantity == "damping rate"
+    assert rate.found == pytest.approx(rate.exact, rel=1e-2)
+    assert frequency.found == pytest.approx(frequency.exact, rel=2e-3)
+
+
+def test_the_ion_acoustic_root_is_that_of_hot_electrons_and_cold_ions():
+    # omega^2 = k^2 c_s^2 (1 / (1 + k^2) + 3 T), damped by the electrons' slope at the wave's speed
+    k, ratio = 0.3, 1836.0
+    fluid = k * np.sqrt((1 / (1 + k**2) + 0.03) / ratio)
+    omega = ion_acoustic(k, ratio, 0.01)
+    assert omega.real == pytest.approx(fluid, rel=1e-3)
+    slope = -fluid * np.sqrt(np.pi / 8 / ratio) / (1 + k**2) ** 1.5
+    assert omega.imag == pytest.approx(slope, rel=3e-2)
+    for k in (0.4, 1.0, 2.0):
+        for ratio in (20.0, 100.0, 1836.0):
+            for temperature in (0.01, 0.3, 1.0):
+                omega = ion_acoustic(k, ratio, temperature)
+                assert 0 < omega.real < 0.7 * k
+                assert omega.imag < 0
+
+
+def test_no_rate_is_told_where_another_wave_or_an_echo_hides_it():
+    assert IonAcoustic(wavenumber=0.3).exact_root() is None
+    coarse = IonAcoustic(cells_v=32, frames=2, duration=40.0)
+    assert not coarse.checks(coarse.generate(0).frames)
+
+
+def test_samples_with_ions_hold_both_species():
+    frames = Sheath(cells_x=16, cells_v=32, frames=2, duration=5.0, size=16.0).generate(0).frames
+    assert frames["f_ions"].dims == ("time", "x", "v_ions")
+    dv = float(frames["v_ions"][1] - frames["v_ions"][0])
+    summed = frames["f_ions"].sum("v_ions").values * dv
+    assert np.allclose(summed, frames["n_ions"].values, rtol=1e-12)
+    assert np.allclose(frames["T_ions"].values[0], 0.01, rtol=1e-3)
+    assert frames["n"].values[-1, 0] < frames["n_ions"].values[-1, 0]
+
+
+def test_ions_that_fall_through_a_sheath_stay_in_their_box():
+    assert not Sheath(ion_temperature=0.1, frames=2).generate(0).notes
 
 
 def test_stable_beams_have_no_rate():
