@@ -191,7 +191,8 @@ def _path(run: RunDirectory | None) -> str | None:
 def _evaluated(directory: RunDirectory) -> RunDirectory:
     """Evaluate and report a run, on rank 0."""
     if current_rank() == 0:
-        evaluate(directory.path)
+        job, path = _job_of(directory.path)
+        job.evaluate(path)
         report(directory.path)
     return directory
 
