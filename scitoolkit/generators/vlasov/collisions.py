@@ -8,72 +8,76 @@ energy are conserved to rounding. Bhatnagar, Gross and Krook 1954, Phys. Rev. 94
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.generators.vlasov.basis import Kind, evaluate, integrals, legendre
 
-MOMENTS = 3
+LARGEST = 2**20
+"""Numbers of the weighed moments of the cells of x that are corrected together."""
 
 
 class BGK:
     """Collisions of a species with itself.
 
+    In 1X2V the Maxwellian is isotropic, and the energy of both velocities together is kept.
+
     Args:
         degree: p, of the polynomials.
         basis: kind of the basis.
-        centres_v: centres of the cells of v.
-        half_v: half the width of a cell of v.
+        axes: centres and half the width of the cells of v, then those of vy in 1X2V.
         frequency: nu.
     """
 
     def __init__(
-        self, degree: int, basis: Kind, centres_v: np.ndarray, half_v: float, frequency: float
+        self, degree: int, basis: Kind, axes: Sequence[tuple[np.ndarray, float]], frequency: float
     ) -> None:
         self.frequency: float = frequency
         nodes, weights = np.polynomial.legendre.leggauss(degree + 2)
-        self._v = centres_v[:, None] + half_v * nodes
+        self._points = [centres[:, None] + half * nodes for centres, half in axes]
         self._legendre = legendre(degree, nodes)
-        psi = evaluate(degree, basis, *np.meshgrid(nodes, nodes, indexing="ij"))
-        self._project = np.einsum("mab,a,b->mab", psi, weights, weights)
-        plain, linear, square = integrals(degree, basis).moments
-        v, h = centres_v, half_v
-        self._moments = h * np.stack([
-            plain[..., None] + 0 * v, plain[..., None] * v + h * linear[..., None],
-            plain[..., None] * v**2 + 2 * h * linear[..., None] * v + h**2 * square[..., None],
-        ]).reshape(MOMENTS * len(plain), -1)  # fmt: skip
+        dims = 1 + len(axes)
+        weight = functools.reduce(np.multiply.outer, [weights] * dims)
+        psi = evaluate(degree, basis, *np.meshgrid(*[nodes] * dims, indexing="ij"))
+        self._project = psi * weight
+        self._moments = _moments(degree, basis, axes)
 
     def moments(self, modes: np.ndarray) -> np.ndarray:
-        """Return the modes of density, flux and 2 energy / mass: (cells_x, 3, p + 1).
+        """Return the modes of density, flux by axis and 2 energy / mass, (cells_x, 3 or 4, p + 1).
 
         Args:
-            modes: of f, (cells_x, N, cells_v).
+            modes: of f, (cells_x, N, cells_v) or (cells_x, cells_vy, N, cells_v).
         """
         found = modes.reshape(len(modes), -1) @ self._moments.T
-        return found.reshape(len(modes), MOMENTS, -1)
+        return found.reshape(len(modes), 2 + len(self._points), -1)
 
     def maxwellian(self, modes: np.ndarray) -> np.ndarray:
-        """Return the modes of the Maxwellian that has the moments of f, (cells_x, N, cells_v).
+        """Return the modes of the Maxwellian that has the moments of f, in the shape of `modes`.
 
         Raises:
             NumericalError: density or temperature is not positive somewhere.
         """
         wanted = self.moments(modes)
-        density, flux, square = np.moveaxis(wanted @ self._legendre, 1, 0)
+        density, *fluxes, square = np.moveaxis(wanted @ self._legendre, 1, 0)
+        dims = len(fluxes)
         with np.errstate(all="ignore"):
-            velocity = flux / density
-            temperature = square / density - velocity**2
+            velocities = [flux / density for flux in fluxes]
+            temperature = (square / density - sum(u**2 for u in velocities)) / dims
         if not (density > 0).all() or not (temperature > 0).all():
             cell = int(np.argmin((density > 0).all(1) & (temperature > 0).all(1)))
             raise NumericalError(
                 "density or temperature is not positive, and collisions need both",
                 where=f"cell {cell} of x", fix="a finer grid",
             )  # fmt: skip
-        n, u, t = (a[:, :, None, None] for a in (density, velocity, temperature))
-        values = n / np.sqrt(2 * np.pi * t) * np.exp(-((self._v - u) ** 2) / (2 * t))
-        found = np.einsum("xavb,mab->xmv", values, self._project, optimize=True)
+        n, t, *us = (a[:, :, None, None] for a in (density, temperature, *velocities))
+        parts = [np.exp(-((v - u) ** 2) / (2 * t)) for v, u in zip(self._points, us, strict=True)]
+        parts[0] = n / np.sqrt(2 * np.pi * t) ** dims * parts[0]
+        path = "xavb,mab->xmv" if dims == 1 else "xavb,xayc,mabc->xymv"
+        found = np.einsum(path, *parts, self._project, optimize=True)
         return self._corrected(found, wanted)
 
     def relax(self, modes: np.ndarray, duration: float) -> None:
@@ -86,7 +90,32 @@ class BGK:
     def _corrected(self, found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Return the Maxwellian with the moments that are wanted."""
         missing = (wanted - self.moments(found)).reshape(len(found), -1, 1)
-        weights = np.tile(np.abs(found[:, 0]), (1, found.shape[1]))
-        weighed = self._moments * weights[:, None]
-        change = np.linalg.solve(weighed @ self._moments.T, missing)
-        return found + (weighed.transpose(0, 2, 1) @ change).reshape(found.shape)
+        weights = np.broadcast_to(np.abs(found[..., :1, :]), found.shape).reshape(len(found), -1)
+        together = max(1, LARGEST // self._moments.size)
+        for first in range(0, len(found), together):
+            cells = slice(first, first + together)
+            weighed = self._moments * weights[cells, None]
+            change = np.linalg.solve(weighed @ self._moments.T, missing[cells])
+            found[cells] += (weighed.transpose(0, 2, 1) @ change).reshape(found[cells].shape)
+        return found
+
+
+def _moments(degree: int, basis: Kind, axes: Sequence[tuple[np.ndarray, float]]) -> np.ndarray:
+    """Return the rows that give the modes of density, flux by axis and 2 energy / mass of f."""
+    k = integrals(degree, basis, 1 + len(axes))
+    tables = [k.moments[1:], k.moments_y][: len(axes)]
+    cells = [len(centres) for centres, _ in axes[::-1]]
+    shape = (k.field, *cells[:-1], k.num, cells[-1])  # (p + 1, [cells_vy,] N, cells_v)
+
+    def spread(table: np.ndarray) -> np.ndarray:
+        return table.reshape(k.field, *[1] * (len(axes) - 1), k.num, 1)
+
+    plain, fluxes = spread(k.moments[0]), []
+    squares = np.zeros(shape)
+    for axis, ((linear, square), (centres, h)) in enumerate(zip(tables, axes, strict=True)):
+        v = centres if axis == 0 else centres[:, None, None]
+        fluxes.append(plain * v + h * spread(linear))
+        squares += plain * v**2 + 2 * h * spread(linear) * v + h**2 * spread(square)
+    measure = math.prod(half for _, half in axes)
+    rows = [np.broadcast_to(row, shape) for row in (plain, *fluxes, squares)]
+    return measure * np.stack(rows).reshape(len(rows) * k.field, -1)

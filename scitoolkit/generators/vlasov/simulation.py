@@ -154,7 +154,6 @@ class Simulation:
         self.times: list[float] = []
         self.field_energies: list[float] = []
         self.integrals = integrals(grid.degree, grid.basis, 1 + grid.velocities)
-        self._refuse_collisions()
         self._library: Any = load_generated(
             generate, str(grid.degree), grid.basis, str(grid.velocities)
         )
@@ -173,7 +172,7 @@ class Simulation:
              for s, k in enumerate(self.species)]
         )  # fmt: skip
         self._collisions = {
-            s: BGK(grid.degree, grid.basis, self._centres[s], self.half_v(s), k.collision_frequency)
+            s: BGK(grid.degree, grid.basis, self._axes(s), k.collision_frequency)
             for s, k in enumerate(self.species) if k.collision_frequency
         }  # fmt: skip
         for s in range(len(self.species)):
@@ -405,12 +404,12 @@ class Simulation:
         self.time = float(state["time"])
         self.times, self.field_energies = state["times"].tolist(), state["energies"].tolist()
 
-    def _refuse_collisions(self) -> None:
-        if self.grid.cells_vy and any(k.collision_frequency for k in self.species):
-            raise ConfigError(
-                "collisions in 1X2V", allowed="collision_frequency 0",
-                fix="cells_vy=None, for collisions in 1X1V",
-            )  # fmt: skip
+    def _axes(self, species: int) -> list[tuple[np.ndarray, float]]:
+        """Return centres and half the width of the cells, by velocity."""
+        axes = [(self._centres[species], self.half_v(species))]
+        if self.grid.cells_vy:
+            axes.append((self.centres_vy(species), self.half_vy(species)))
+        return axes
 
     def _total(self, modes: np.ndarray) -> float:
         return float(modes[:, 0].sum() * self.half_x * math.sqrt(2))

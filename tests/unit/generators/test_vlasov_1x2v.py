@@ -239,5 +239,3 @@ def test_what_1x2v_cannot_do_is_refused():
         Grid(LENGTH, 4, 16, cells_vy=0)
     with pytest.raises(ConfigError, match="vy_max -1"):
         Species(tilted, 6.0, vy_max=-1.0)
-    with pytest.raises(ConfigError, match="collisions in 1X2V"):
-        Simulation([Species(tilted, 6.0, collision_frequency=1.0)], Grid(LENGTH, 4, 16, cells_vy=2))

@@ -25,7 +25,8 @@ def plasma(frequency, degree=2, basis="serendipity", field="given", **settings):
 
 def collisions(made, frequency=1.0):
     g = made.grid
-    return BGK(g.degree, g.basis, made.centres_v(), made.half_v(0), frequency)
+    axes = [(made.centres_v(), made.half_v(0))]
+    return BGK(g.degree, g.basis, axes, frequency)
 
 
 @pytest.mark.parametrize(("degree", "basis"), [(1, "tensor"), (2, "serendipity"), (3, "tensor")])
@@ -102,6 +103,70 @@ def test_frequent_collisions_make_the_electrons_an_adiabatic_fluid():
     frequency, rate = damping_rate(frames["instant"].values, frames["field_energy"].values)
     assert frequency == pytest.approx(np.sqrt(1 + 3 * 0.5**2), abs=5e-3)
     assert abs(rate) < 0.1 * abs(Landau().exact_root().imag)
+
+
+def normal(v, thermal=1.0, drift=0.0):
+    return np.exp(-(((v - drift) / thermal) ** 2) / 2) / (np.sqrt(2 * np.pi) * thermal)
+
+
+def plasma_1x2v(initial, frequency, degree=2, basis="serendipity", **options):
+    grid = Grid(4 * np.pi, **{"cells_x": 6, "cells_v": 32, "cells_vy": 12, "degree": degree,
+                              "basis": basis, **options})  # fmt: skip
+    return Simulation([Species(initial, 7.0, vy_max=6.0, collision_frequency=frequency)], grid)
+
+
+@pytest.mark.parametrize(
+    ("degree", "basis"), [(1, "serendipity"), (2, "serendipity"), (2, "tensor")]
+)
+def test_all_modes_of_the_moments_are_kept_in_1x2v(degree, basis):
+    def initial(x, vx, vy):
+        wave = 1 + 0.3 * np.cos(0.5 * x + 0.4 * vy)
+        return wave * normal(vx, 1.2, 0.4) * normal(vy, 0.8, -0.3)
+
+    made = plasma_1x2v(initial, 1.0, degree, basis)
+    before = made.moments()
+    axes = [(made.centres_v(), made.half_v(0)), (made.centres_vy(), made.half_vy(0))]
+    bgk = BGK(degree, basis, axes, 1.0)
+    bgk.relax(made.modes(), 0.7)
+    after = made.moments()
+    # density, both fluxes, and the energy of both velocities together
+    for rows in ([0], [1], [3], [2, 4]):
+        change = (after[rows] - before[rows]).sum(0)
+        assert np.abs(change).max() < 1e-13 * np.abs(before).max()
+    target = bgk.maxwellian(made.modes())
+    assert np.abs(bgk.maxwellian(target) - target).max() < 1e-12 * np.abs(target).max()
+
+
+def test_collisions_make_temperatures_equal_at_their_frequency():
+    def initial(x, vx, vy):
+        return normal(vx, 1.2, 0.3) * normal(vy, 0.8, -0.2) + 0 * x
+
+    made = plasma_1x2v(initial, 0.8, field="given", cells_x=2)
+    made.field_modes()[...] = 0
+
+    def temperatures():
+        n, ux, square_x, uy, square_y = made.moments()[:, :, 0].sum(1)
+        return np.array([square_x / n - (ux / n) ** 2, square_y / n - (uy / n) ** 2])
+
+    before = temperatures()
+    made.advance(1.5)
+    after = temperatures()
+    assert after.sum() == pytest.approx(before.sum(), rel=1e-12)
+    ratio = (after[0] - after[1]) / (before[0] - before[1])
+    assert ratio == pytest.approx(np.exp(-0.8 * 1.5), rel=2e-4)
+
+
+def test_two_velocities_make_a_fluid_of_adiabatic_exponent_two():
+    def initial(x, vx, vy):
+        return (1 + 1e-3 * np.cos(0.5 * x)) * normal(vx) * normal(vy)
+
+    made = plasma_1x2v(initial, 50.0, cells_x=8)
+    mass, energy = made.mass()[0], made.kinetic_energy() + made.field_energy()
+    made.advance(12.0)
+    frequency, _ = damping_rate(np.array(made.times), np.array(made.field_energies))
+    assert frequency == pytest.approx(np.sqrt(1 + 2 * 0.5**2), abs=5e-3)
+    assert made.mass()[0] == pytest.approx(mass, rel=1e-12)
+    assert made.kinetic_energy() + made.field_energy() == pytest.approx(energy, rel=1e-8)
 
 
 def test_what_cannot_collide_is_refused():
