@@ -47,8 +47,8 @@ def measure(folder: Path) -> dict:
     if parameters != theirs["parameters"]:
         raise SystemExit(f"{parameters} parameters, mace-torch has {theirs['parameters']}")
     return {
-        "energy_rmse_mev": found["energy_rmse"],
-        "force_rmse_mev_per_angstrom": found["force_rmse"],
+        "energy_mev": found["energy_rmse"],
+        "force_mev": found["force_rmse"],
         **{f"peer_{name}": value for name, value in theirs.items()},
         "parameters": parameters,
         "steps": STEPS,

@@ -362,6 +362,8 @@ def _in_this_interpreter() -> dict:
     problems = {name: measure(name, mode, rates) for name, mode in chosen}
     figures = {"sgemm_gflops": rates[0] / 1e9, "copy_gb_s": rates[1] / 1e9}
     uvu = [problems[name] for name in UVU if name in problems]
+    if uvu:
+        figures["floor_share_min"] = min(each["floor_share"] for each in uvu)
     for work in WORK:
         if uvu:
             figures[f"{work}_speedup_at_floor_min"] = min(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,9 +28,13 @@ def command(
         int | None,
         typer.Option("--bits", help="Of the weights in C: 8, 4 or 2 instead of float32."),
     ] = None,
+    time_share: Annotated[
+        float | None,
+        typer.Option("--time-share", help="Of layers' time in C: lower ranks, as measured here."),
+    ] = None,
     max_error: Annotated[
         float | None,
-        typer.Option("--max-error", help="Of few bits, as a share of an output's range."),
+        typer.Option("--max-error", help="Of a compression, as a share of an output's range."),
     ] = None,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
@@ -38,7 +43,8 @@ def command(
     from scitoolkit import api
 
     setup_logging(verbose=verbose)
-    named = {"batch": batch, "bits": bits, "max_error": max_error}
+    named = {"batch": batch, "bits": bits, "time_share": time_share,
+             "max_error": max_error}  # fmt: skip
     given = [*(options_given or ()), *(f"{k}={v}" for k, v in named.items() if v is not None)]
     found = dict(api.export(directory, output, given))
     if as_json:
@@ -51,7 +57,22 @@ def command(
             print(f"{kind[:-1]:<7} {entry['name']:<10} ({dims}) float32 {entry['units']}".rstrip())
     for told in found.get("differences", ()):
         print(told["text"])
+    if "pareto" in found:
+        _print_ranks(found)
     if found.get("dense"):
-        print(f"float32 as before: {', '.join(found['dense'])}")
+        print(f"as before: {', '.join(found['dense'])}")
     print(f"checked: differs from the surrogate by {found['largest_difference']:.1g}")
     print(found["path"])
+
+
+def _print_ranks(found: Mapping[str, Any]) -> None:
+    """Print the ranks that were chosen, and what other shares of the time would change."""
+    ranks = ", ".join(f"{name} {'x'.join(map(str, own))}" for name, own in found["ranks"].items())
+    print(f"low rank: {ranks}")
+    print(f"{'layers time':>11} {'a call, us':>11} {'kB of layers':>12} {'change (predicted)':>18}")
+    for row in found["pareto"]:
+        times = f"{row['time_share']:>11.2f} {row['microseconds']:>11.4g}"
+        print(f"{times} {row['bytes'] / 1e3:>12.4g} {row['change']:>18.2g}")
+    told = found["microseconds"]
+    print(f"a call takes {told['measured']:.4g} us, predicted {told['predicted']:.4g}, "
+          f"before {told['dense']:.4g}")  # fmt: skip

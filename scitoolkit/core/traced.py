@@ -50,6 +50,8 @@ class TracedFunction:
             a normal distribution unless given.
         held_out: inputs that the model was not fitted to, as `examples`, for the error of a
             compression; drawn like examples unless given.
+        typical: inputs that the model was fitted to, as `examples`, which a compression is fitted
+            to; the examples unless given.
         name: suffix of the C function, "" for the only one.
     """
 
@@ -59,6 +61,7 @@ class TracedFunction:
     examples: Sequence[np.ndarray] = ()
     name: str = ""
     held_out: Sequence[np.ndarray] = ()
+    typical: Sequence[np.ndarray] = ()
 
 
 @runtime_checkable

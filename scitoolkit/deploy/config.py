@@ -22,7 +22,9 @@ class ExportConfig(Config):
         rounding: `nearest`, or `compensated`: each input's rounding errors corrected by the
             inputs after it, where that changes outputs less; compensated for 4 and 2 bits
             unless given.
-        keep: names of layers that stay in float32, as `model.head`; a name stands for all below it.
+        keep: names of layers that stay as they are, as `model.head`, each for all below it.
+        time_share: of the measured time of linear layers and convolutions that is left: they are
+            replaced by layers of lower rank, chosen by a table of times on this machine.
         max_error: largest difference from the float32 surrogate on held-out inputs, relative to
             the range of an output there; nothing is written beyond it.
     """
@@ -33,13 +35,17 @@ class ExportConfig(Config):
     group: int | None = Field(None, ge=16, multiple_of=16)
     rounding: Literal["nearest", "compensated"] | None = None
     keep: list[str] = Field(default_factory=list)
+    time_share: float | None = Field(None, gt=0, lt=1)
     max_error: float | None = Field(None, gt=0)
 
     @model_validator(mode="after")
-    def _bits_or_nothing(self) -> ExportConfig:
-        for name in ("group", "rounding", "max_error"):
+    def _compressed_or_nothing(self) -> ExportConfig:
+        if self.bits is not None and self.time_share is not None:
+            raise ValueError("bits and time_share: times of layers are measured in float32; one")
+        for name in ("group", "rounding"):
             if getattr(self, name) is not None and self.bits is None:
                 raise ValueError(f"{name} without bits: float32 weights are exact")
-        if self.keep and self.bits is None:
-            raise ValueError("keep without bits: float32 weights are exact")
+        for name in ("keep", "max_error"):
+            if getattr(self, name) and self.bits is None and self.time_share is None:
+                raise ValueError(f"{name} without bits or time_share: nothing is changed")
         return self

@@ -24,7 +24,7 @@ LEVEL = 0.9
 
 @dataclass(frozen=True)
 class Difference:
-    """|compressed - float32| of one output over held-out samples, in the output's units.
+    """|compressed - as trained| of one output over held-out samples, in the output's units.
 
     Attributes:
         output: its name, after the function's where there are several.

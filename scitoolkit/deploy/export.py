@@ -23,6 +23,7 @@ from scitoolkit.deploy.config import ExportConfig
 from scitoolkit.deploy.differences import Difference, differences
 from scitoolkit.deploy.library import Call, CompiledSurrogate, Library
 from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
+from scitoolkit.deploy.rank.lowered import Lowered, call_seconds, lowered
 from scitoolkit.deploy.source import FLAGS, Source, generate
 from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler
 
@@ -52,14 +53,16 @@ def export(
     Returns:
         `path`, `inputs` and `outputs` of the first function, `largest_difference` from the
         modules (in few bits: from modules of the same rounded weights), `functions`,
-        `weight_bytes`; in few bits also `compressed` and `dense` layers and `differences` from
-        float32 on held-out inputs.
+        `weight_bytes`; in few bits or low rank also `compressed` and `dense` layers and
+        `differences` from the surrogate on held-out inputs; in low rank `ranks`, `microseconds` of
+        a call (`dense`, `predicted`, `measured`), `layers_time_share` by the table, and `pareto`:
+        what other shares would take and change.
 
     Raises:
         ConfigError: an operator that cannot be exported, by name.
         BackendError: no compiler.
-        NumericalError: what was written differs from the surrogate, in few bits beyond
-            `max_error`.
+        NumericalError: what was written differs from the surrogate, in few bits or low rank
+            beyond `max_error`.
 
     Example:
         >>> import tempfile
@@ -82,6 +85,9 @@ def export(
     if config.bits is not None:
         small = compress(functions, [_calibration(f) for f in functions], config)
         functions, tolerance = small.functions, max(tolerance, ACTIVATIONS[config.bits])
+    low = _low_rank(functions, config) if config.time_share is not None else None
+    if low is not None:
+        functions = low.functions
     coded = small.coded if small else None
     source = generate(name, functions, _target(config), coded, apart=apart)
     header = source.header
@@ -101,17 +107,20 @@ def export(
                 f"the C code differs from the surrogate by {difference:.2g}", where=str(path),
                 allowed=f"tolerance={tolerance:g}",
             )  # fmt: skip
-        if small is not None:
+        if small is not None or low is not None:
             found = differences(dense, call, [_held_out(f) for f in dense])
-            _refuse(found, config.max_error, path)
-            header = interface.with_notes(
-                header, [f"{config.bits} bits: {d.line()}" for d in found]
-            )
+            _refuse(found, config)
+            way = "low rank" if small is None else f"{config.bits} bits"
+            header = interface.with_notes(header, [f"{way}: {d.line()}" for d in found])
+            notes["differences"] = [d.entry() for d in found]
+        if low is not None:
+            notes |= low.entry(*_seconds(Path(scratch), dense, functions, config))
+        if small is not None:
             left = sorted(v for k, v in small.names.items() if k not in source.used)
-            notes = {
+            notes |= {
                 "compressed": sorted(v for k, v in small.names.items() if k in source.used),
-                "dense": [*small.dense, *left], "differences": [d.entry() for d in found],
-            }  # fmt: skip
+                "dense": [*small.dense, *left],
+            }
     if apart:
         write_atomic(shell, made)
         write_atomic(path, packed(_key(source), source.about, source.weights))
@@ -142,17 +151,47 @@ def _key(source: Source) -> str:
     return hashlib.sha256(made_of.encode()).hexdigest()[:16]
 
 
-def _refuse(found: Sequence[Difference], most: float | None, path: Path) -> None:
+def _low_rank(functions: Sequence[TracedFunction], config: ExportConfig) -> Lowered:
+    """Return functions in low rank, as `config.time_share` asks for."""
+    assert config.time_share is not None
+    source = generate("dense", functions, _target(config))
+    scratch = max(f["workspace_bytes"] for f in source.about["functions"])
+    return lowered(
+        functions, [_calibration(f) for f in functions], config.time_share, config.keep,
+        _target(config), source.weight_bytes + scratch,
+    )  # fmt: skip
+
+
+def _seconds(
+    folder: Path, dense: Sequence[TracedFunction], low: Sequence[TracedFunction],
+    config: ExportConfig,
+) -> list[float]:  # fmt: skip
+    """Return the seconds of a call of the surrogate as it was and in low rank, in turn."""
+    paths = []
+    for name, own in (("as_it_was", dense), ("in_low_rank", low)):
+        source = generate(name, own, _target(config))
+        paths.append(folder / f"{name}.so")
+        paths[-1].write_bytes(
+            compile_source(find_compiler(), source.code, (*FLAGS, "-march=native", *WIDE))
+        )
+    return call_seconds(paths, dense, [_calibration(f) for f in dense])
+
+
+def _refuse(found: Sequence[Difference], config: ExportConfig) -> None:
+    """Refuse what was changed by more than `max_error`."""
     worst = max(found, key=lambda d: d.relative)
-    if most is not None and not worst.relative <= most:
+    if config.max_error is not None and not worst.relative <= config.max_error:
+        fix = "a larger time_share" if config.bits is None else "more bits, a smaller group"
         raise NumericalError(
-            worst.line(), where=str(path), allowed=f"max_error={most:g} of its range",
-            fix="more bits, a smaller group, or keep=[LAYER]",
+            worst.line(), where="max_error", allowed=f"max_error={config.max_error:g} of its range",
+            fix=f"{fix}, or keep=[LAYER]",
         )  # fmt: skip
 
 
 def _calibration(function: TracedFunction) -> list[np.ndarray]:
-    """Return the inputs that rounding is fitted to: all examples, or many from the box."""
+    """Return the inputs that a compression is fitted to: what is typical, or many from the box."""
+    if function.typical:
+        return [np.ascontiguousarray(a, np.float32) for a in function.typical]
     own = [len(e) for e, s in zip(function.examples, function.inputs, strict=False) if not s.shared]
     return examples(function, max(own, default=CALIBRATION), seed=1)
 

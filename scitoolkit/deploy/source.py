@@ -71,6 +71,7 @@ def generate(
     coded: Mapping[bytes, Uniform] | None = None,
     *,
     apart: bool = False,
+    bare: bool = False,
 ) -> Source:
     """Return the source of a surrogate.
 
@@ -81,6 +82,8 @@ def generate(
         coded: matrices that are stored in few bits, by `matrix_key`.
         apart: leave the weights out: the first argument of every function is the address of
             weights, aligned to 64 bytes, so that surrogates of one architecture share the code.
+        bare: only one sample's operators, without checks of arrays and blocks of samples: for
+            measuring them.
 
     Raises:
         ConfigError: an operator that cannot be exported, or a name that is no C identifier.
@@ -88,7 +91,7 @@ def generate(
     if not name.isidentifier() or not name.isascii() or name in RESERVED:
         raise ConfigError(f"{name!r} is no name of a C function", allowed="letters, digits and _",
                           fix="-o model.c")  # fmt: skip
-    parts = [_function(name, f, target, coded or {}, apart) for f in functions]
+    parts = [_function(name, f, target, coded or {}, apart, bare) for f in functions]
     blob, offsets = _weights([b for part in parts for b in part.builders])
     about: dict[str, Any] = {
         "abi": interface.ABI,
@@ -148,12 +151,13 @@ def _function(
     target: Target,
     coded: Mapping[bytes, Uniform],
     apart: bool,
+    bare: bool,
 ) -> _Part:
     """Return the C of one function: for one sample, for a block where that pays, and the loop."""
     call = interface.symbol(name, function)
     one = _lowered(function, target, 1, f"{call}_1", coded)
     stored = sum(b.size for b in one.constants.values()) if one.used else 0
-    in_blocks = one.work <= max(SMALL, READ_ONCE * stored)
+    in_blocks = not bare and one.work <= max(SMALL, READ_ONCE * stored)
     if in_blocks and apart:  # weights that are read again and again are to be there once
         target = replace(target, rows=BLOCK)
         one = _lowered(function, target, 1, f"{call}_1", coded)
@@ -166,7 +170,7 @@ def _function(
         texts.append(text)
         scratch = max(scratch, needed)
     scratch += ALIGN
-    loop = _loop(name, function, sizes, scratch, one, apart)
+    loop = _loop(name, function, sizes, scratch, one, apart, bare)
     return _Part("\n".join([*texts, loop]), builders, scratch)
 
 
@@ -291,6 +295,7 @@ def _loop(
     scratch: int,
     builder: Builder,
     apart: bool,
+    bare: bool,
 ) -> str:
     """Return the exported function: samples in blocks, over threads, each checked."""
     call, arrays, block = interface.symbol(name, function), _names(function), sizes[-1]
@@ -298,10 +303,12 @@ def _loop(
     def at(first: str) -> str:
         return ", ".join(f"{n} + ({first}) * {size}" for n, size in arrays)
 
-    guards = "\n".join(_guard(f"in{k}", s, builder, apart) for k, s in enumerate(function.inputs))
+    guards = "\n".join(
+        _guard(f"in{k}", s, builder, apart) for k, s in enumerate(function.inputs) if not bare
+    )
     finite = "\n".join(
         f"  for (int64_t i = 0; i < {size}; i++) wrong |= !({n}[i] - {n}[i] == 0);"
-        for n, size in arrays if n.startswith("out")
+        for n, size in arrays if not bare and n.startswith("out")
     )  # fmt: skip
     together = f"if (count == {block}) {call}_of_{block}(STK_PASSED {at('first')}, work);\n  else "
     own = ", ".join(n for n, _ in arrays)

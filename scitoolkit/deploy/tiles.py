@@ -25,6 +25,9 @@ FETCH = 1.5
 """Cycles in which a vector of weights comes from the second level of cache."""
 PARALLEL = 300_000
 """Multiply-adds from which on threads share a product."""
+UNROLLED = 16
+"""Blocks of outputs that are written one by one; more are a loop, as code of each takes time to
+compile."""
 
 
 @dataclass(frozen=True)
@@ -240,30 +243,34 @@ def product(
                          else f"{name} * {stride}")  # fmt: skip
         return " + ".join([*parts, *more])
 
-    def call(rows_now: int, j: str, first: int, wide: int) -> str:
+    def call(rows_now: int, j: str, first: str, wide: int) -> str:
         builder.tiles.add((a.dtype, rows_now, wide))
         bias = "0"
         if weights.bias is not None:
-            bias = f"{weights.bias.buffer.name} + {weights.bias.offset + first * lanes}"
+            bias = f"{weights.bias.buffer.name} + {weights.bias.offset} + {first} * {lanes}"
         return (
             f"{tile_name(a.dtype, rows_now, wide)}({place(a, 1, f'({j}) * {row}')}, {row}, "
             f"{window.step}, {at}, {len(window.segments)}, {window.length}, "
-            f"{place(weights.view, 3, str(first * lanes * weights.inputs))}, {bias}, "
-            f"{place(out, 2, f'({j}) * {out_row} + {first * lanes}')}, {out_row});"
+            f"{place(weights.view, 3, f'{first} * {lanes * weights.inputs}')}, {bias}, "
+            f"{place(out, 2, f'({j}) * {out_row} + {first} * {lanes}')}, {out_row});"
         )
 
     text = []
-    whole = inner - inner % r
-    for first in range(0, vectors, weights.vectors):
-        wide = min(weights.vectors, vectors - first)
+    whole, blocks = inner - inner % r, vectors // weights.vectors
+    looped = blocks if blocks > UNROLLED else 0
+    parts: list[tuple[str, int]] = [(f"(b * {weights.vectors})", looped)] if looped else []
+    parts += [(str(k), 0) for k in range(looped * weights.vectors, vectors, weights.vectors)]
+    for first, count in parts:
+        wide = weights.vectors if count else min(weights.vectors, vectors - int(first))
+        loops = [(n, d[0]) for n, d in zip(names, dims, strict=True)]
+        loops += [("b", count)] if count else []
         if work >= PARALLEL:
-            joined = f" collapse({len(dims)})" if len(dims) > 1 else ""
+            joined = f" collapse({len(loops)})" if len(loops) > 1 else ""
             text.append(f"#pragma omp parallel for{joined}")
-        text += [f"for (int64_t {n} = 0; {n} < {d[0]}; {n}++)"
-                 for n, d in zip(names, dims, strict=True)]  # fmt: skip
+        text += [f"for (int64_t {n} = 0; {n} < {size}; {n}++)" for n, size in loops]
         tail = call(inner % r, str(whole), first, wide) if inner % r else ""
         line = f"for (int64_t j = 0; j < {whole}; j += {r}) {call(r, 'j', first, wide)}"
-        text += ["{", line, tail, "}"] if dims else [line, tail]
+        text += ["{", line, tail, "}"] if loops else [line, tail]
     builder.work += work
     used = [weights.bias] if weights.bias is not None else []
     builder.emit("\n".join(line for line in text if line), a, out, weights.view, *used)

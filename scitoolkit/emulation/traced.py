@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from logging import Logger
@@ -24,6 +25,10 @@ log: Logger = get_logger(__name__)
 MOST_FRAMES = 256
 """Samples of the training part that the box is read from, evenly spread."""
 EXAMPLES = 3
+TYPICAL = 16
+"""Samples of the training part that a compression is fitted to."""
+TYPICAL_BYTES = 64 << 20
+"""Bytes of them at most, but for the least number."""
 HELD_OUT = 32
 """Samples of the validation part that the error of a compression is told on."""
 
@@ -47,13 +52,17 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
     held_out = _frames(folder, config, emulator.layout, "validation", HELD_OUT)
     inputs = [replace(_spec(v), low=low.get(v.name), high=high.get(v.name))
               for v in emulator.layout.inputs]  # fmt: skip
+    each = sum(4 * math.prod(v.shape) for v in emulator.layout.inputs)
+    number = max(EXAMPLES, min(TYPICAL, TYPICAL_BYTES // each))
+    typical = _frames(folder, config, emulator.layout, "train", number)
     examples = [
         # Normal deviates of many cells have a tail, which ranges such as a wall's |b| <= 1/2 cut.
         np.clip(t.numpy(), low.get(v.name), high.get(v.name)) if v.name in low else t.numpy()
         for v, t in zip(emulator.layout.inputs, example_inputs(emulator, EXAMPLES), strict=True)
     ]
     outputs = [_spec(v) for v in emulator.layout.outputs]
-    return [TracedFunction(PlainEmulator(emulator), inputs, outputs, examples, held_out=held_out)]
+    return [TracedFunction(PlainEmulator(emulator), inputs, outputs, examples, held_out=held_out,
+                           typical=typical)]  # fmt: skip
 
 
 def _spec(variable: Variable) -> ArraySpec:

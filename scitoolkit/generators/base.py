@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError, NumericalError
+from scitoolkit.core.lazy import load_name
 from scitoolkit.core.plugins import Kind
 from scitoolkit.core.results import Figure
 from scitoolkit.core.suggest import nearest_name
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from scitoolkit.core.draw import DrawConfig
-    from scitoolkit.generators.online import SampleStream
+    from scitoolkit.io.loader.streamed import SimulationStream
 
 ORIGIN = "scitoolkit_sample"
 """Attribute of a sample's file: generator, settings, seed and invariants, as JSON."""
@@ -190,16 +191,16 @@ class Generator(Config):
             NumericalError: a sample and all that were to replace it failed.
             DataError: the disk is full; finished samples are kept.
         """
-        from scitoolkit.generators.online import Draws, first_samples
-
-        return first_samples(self, Draws(draw, seed), count, folder, processes)
+        draws = _online("Draws")(draw, seed)
+        made: list[Path] = _online("first_samples")(self, draws, count, folder, processes)
+        return made
 
     def stream(
         self, draw: DrawConfig, seed: int, *, sample_dim: str,
         fields: Mapping[str, tuple[str, ...]], parameters: Mapping[str, str],
         shapes: Mapping[str, tuple[int, ...]], offset: int, journal: Path | None, workers: int,
         ahead: int, timeout: float,
-    ) -> SampleStream:  # fmt: skip
+    ) -> SimulationStream:  # fmt: skip
         """Return samples of a draw that are made in the background.
 
         Args:
@@ -215,14 +216,14 @@ class Generator(Config):
             ahead: samples that memory is held for.
             timeout: seconds after which a worker counts as dead.
         """
-        from scitoolkit.generators.extract import Extract
-        from scitoolkit.generators.online import Draws, SampleStream
-
-        extract = Extract(sample_dim, dict(fields), dict(parameters), dict(shapes))
-        return SampleStream(
-            self, Draws(draw, seed), extract, offset=offset, journal=journal, workers=workers,
-            ahead=ahead, timeout=timeout,
+        extract = load_name("scitoolkit.generators.extract:Extract")(
+            sample_dim, dict(fields), dict(parameters), dict(shapes)
+        )
+        made: SimulationStream = _online("SampleStream")(
+            self, _online("Draws")(draw, seed), extract, offset=offset, journal=journal,
+            workers=workers, ahead=ahead, timeout=timeout,
         )  # fmt: skip
+        return made
 
     def write(self, sample: Sample, origin: Origin, path: Path) -> None:
         """Write a sample and how it was made; the file has its name once it is complete.
@@ -250,6 +251,11 @@ class Generator(Config):
             if ORIGIN not in dataset.attrs:
                 raise DataError("no sample that `scitoolkit generate` made", where=str(path))
             return dataset.load(), Origin.parse(dataset.attrs[ORIGIN])
+
+
+def _online(name: str) -> Any:
+    """Return a member of the file that makes samples in processes, which starts from this one."""
+    return load_name(f"scitoolkit.generators.online:{name}")
 
 
 generators: Kind[type[Generator]] = Kind(

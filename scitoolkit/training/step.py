@@ -267,7 +267,8 @@ class OptimizerStep:
     def _means(self, parts: list[tuple[int, Tensor, Any]]) -> dict[str, float]:
         sums: dict[str, float] = {}
         for count, loss, logs in parts:
-            for name, value in {**logs, "loss": loss}.items():
+            for name, given in {**logs, "loss": loss}.items():
+                value = given.detach() if isinstance(given, Tensor) else given
                 sums[name] = sums.get(name, 0.0) + (count * float(value) if count else 0.0)
         names = sorted(sums)
         total = float(sum(count for count, _, _ in parts))

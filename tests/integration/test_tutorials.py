@@ -12,9 +12,16 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / "docs"
 
 
-@pytest.mark.parametrize(
-    "name", ["tutorials/search-ten-lines", "how-to/super-resolution", "generators/vlasov"]
+RUN = (
+    "tutorials/search-ten-lines",
+    "how-to/super-resolution",
+    "how-to/search-from-optuna",
+    "how-to/training-from-lightning",
+    "generators/vlasov",
 )
+
+
+@pytest.mark.parametrize("name", RUN)
 def test_the_blocks_of_a_tutorial_run(name, tmp_path):
     text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)

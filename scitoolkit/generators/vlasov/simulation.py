@@ -19,6 +19,7 @@ Example:
 from __future__ import annotations
 
 import ctypes
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -224,8 +225,13 @@ class Simulation:
         return self._fields[0]
 
     def project(self, function: Callable[..., np.ndarray], species: int = 0) -> np.ndarray:
-        """Return the modes of a function of x and v, or of x, vx and vy, by Gauss quadrature."""
+        """Return the modes of a function of x and v, or of x, vx and vy, by Gauss quadrature.
+
+        Raises:
+            ConfigError: the function takes other arguments.
+        """
         g = self.grid
+        _refuse_arguments(function, ("x", "v") if g.cells_vy is None else ("x", "vx", "vy"))
         nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE)
         psi = evaluate(
             g.degree, g.basis, *np.meshgrid(*[nodes] * (1 + g.velocities), indexing="ij")
@@ -424,6 +430,18 @@ class Simulation:
              FIELDS[g.field], self._threads, steps, g.rows],
             np.int64,
         )  # fmt: skip
+
+
+def _refuse_arguments(function: Callable[..., np.ndarray], coordinates: tuple[str, ...]) -> None:
+    try:
+        inspect.signature(function).bind(*coordinates)
+    except TypeError as error:
+        names = ", ".join(coordinates)
+        raise ConfigError(
+            f"a distribution cannot be called with ({names}): {error}",
+            where=f"a grid of 1X{len(coordinates) - 1}V", allowed=f"a function of ({names})",
+            fix="Grid(cells_vy=...) for two velocities, None for one",
+        ) from error  # fmt: skip
 
 
 def _p(array: np.ndarray) -> ctypes.c_void_p:

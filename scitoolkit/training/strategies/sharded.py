@@ -68,8 +68,8 @@ class ShardedStrategy(DataParallelStrategy):
         fully_shard(sharded, mesh=mesh, **policies)
         sharded.to_empty(device="cpu" if self._offload else self.device)
         for module in sharded.modules() if self._offload else ():
-            for name, buffer in module._buffers.items():  # which are in use for the whole step
-                module._buffers[name] = None if buffer is None else buffer.to(self.device)
+            for name, buffer in [*module.named_buffers(recurse=False)]:  # in use for a whole step
+                setattr(module, name, buffer.to(self.device))
         if deferred:
             draw(sharded, seed)
         else:

@@ -60,7 +60,9 @@ def rates(simulation):
     return both
 
 
-@pytest.mark.parametrize(("degree", "basis"), BASES)
+@pytest.mark.parametrize(
+    ("degree", "basis"), [*BASES, pytest.param(3, "serendipity", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("flux", ["penalised", "central"])
 def test_a_step_is_that_of_the_dense_matrices(degree, basis, flux):
     simulation = random_state(degree, basis, flux_v=flux)
@@ -239,3 +241,7 @@ def test_what_1x2v_cannot_do_is_refused():
         Grid(LENGTH, 4, 16, cells_vy=0)
     with pytest.raises(ConfigError, match="vy_max -1"):
         Species(tilted, 6.0, vy_max=-1.0)
+    with pytest.raises(ConfigError, match=r"called with \(x, vx, vy\)"):
+        plasma(wave)
+    with pytest.raises(ConfigError, match=r"called with \(x, v\)"):
+        plasma(tilted, cells_vy=None)

@@ -1,0 +1,1 @@
+"""Low-rank layers of an exported surrogate, chosen by measured time."""

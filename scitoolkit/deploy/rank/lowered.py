@@ -1,0 +1,121 @@
+"""A surrogate whose layers have low rank: chosen, replaced, and what that takes and changes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scitoolkit.core.traced import TracedFunction
+from scitoolkit.deploy.builder import Target
+from scitoolkit.deploy.library import CompiledSurrogate
+from scitoolkit.deploy.rank.clock import Timed, shortest
+from scitoolkit.deploy.rank.study import Option, Study, ranks_of, study
+
+ROUNDS = 15
+"""Calls of the whole surrogate, of which the shortest counts."""
+SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
+"""Of the layers' time, that are told beside the one asked for."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A surrogate in low rank.
+
+    Attributes:
+        functions: with layers replaced.
+        studied: what was measured.
+        chosen: the option of each layer.
+    """
+
+    functions: Sequence[TracedFunction]
+    studied: Study
+    chosen: Mapping[str, Option]
+
+    def entry(self, dense_seconds: float, seconds: float) -> dict[str, Any]:
+        """Return ranks, times and the Pareto table.
+
+        Args:
+            dense_seconds: of a call of the surrogate as it was.
+            seconds: of a call as it is.
+        """
+        found, ranks = self.studied, ranks_of(self.chosen)
+        rows = []
+        for share in SHARES:
+            if share >= found.least_share():
+                chosen = found.chosen(share)
+                rows.append(_row(found, chosen, dense_seconds))
+        told = _row(found, self.chosen, dense_seconds)
+        return {
+            "ranks": {name: list(own) for name, own in ranks.items()},
+            "compressed": list(ranks),
+            "dense": [layer.name for layer in found.layers if layer.name not in ranks],
+            "microseconds": {
+                "dense": 1e6 * dense_seconds, "predicted": told["microseconds"],
+                "measured": 1e6 * seconds,
+            },
+            "layers_time_share": told["time_share"], "predicted_change": told["change"],
+            "pareto": rows,
+        }  # fmt: skip
+
+
+def lowered(
+    functions: Sequence[TracedFunction], given: Sequence[Sequence[np.ndarray]],
+    share: float, keep: Sequence[str], target: Target, sweep: int,
+) -> Lowered:  # fmt: skip
+    """Return functions whose layers take a share of their time, changed least.
+
+    Args:
+        functions: float32; they are not changed.
+        given: typical inputs of each function.
+        share: of the layers' seconds, as measured.
+        keep: names of layers that stay as they are.
+        target: processor.
+        sweep: bytes of the surrogate's weights and workspace.
+
+    Raises:
+        ConfigError: see `study`; a share that no ranks reach.
+    """
+    found = study(functions, given, keep, target, sweep)
+    chosen = found.chosen(share)
+    return Lowered(found.lowered(ranks_of(chosen)), found, chosen)
+
+
+def _row(found: Study, chosen: Mapping[str, Option], dense_seconds: float) -> dict[str, float]:
+    return {
+        "time_share": found.share(chosen),
+        "microseconds": 1e6 * (dense_seconds - found.gain(chosen)),
+        "bytes": 4 * sum(option.weights for option in chosen.values()),
+        "change": sum(option.cost for option in chosen.values()) ** 0.5,
+        "layers_replaced": len(ranks_of(chosen)),
+    }
+
+
+def call_seconds(
+    paths: Sequence[Path], functions: Sequence[TracedFunction], given: Sequence[Any]
+) -> list[float]:
+    """Return the shortest seconds of one sample through all functions of libraries, in turn.
+
+    Args:
+        paths: libraries of the same functions.
+        functions: their descriptions.
+        given: typical inputs of each function.
+    """
+    libraries = [CompiledSurrogate(path) for path in paths]
+    seconds = np.zeros(len(paths))
+    for function, arrays in zip(functions, given, strict=True):
+        timed = []
+        for library in libraries:
+            about = next(f for f in library.about["functions"] if f["name"] == function.name)
+            inputs = [np.ascontiguousarray(a if s.shared else a[:1], np.float32)
+                      for a, s in zip(arrays, function.inputs, strict=True)]  # fmt: skip
+            outputs = [np.empty((1, *o["shape"][1:]), np.float32) for o in about["outputs"]]
+            address = ctypes.cast(library.pointer(function.name), ctypes.c_void_p).value
+            assert address is not None
+            timed.append(Timed(address, [*inputs, *outputs], about["workspace_bytes"]))
+        seconds += shortest(timed, ROUNDS)
+    return [float(s) for s in seconds]

@@ -1,0 +1,283 @@
+"""Low-rank factors of linear and convolution layers: singular values, and Tucker-2.
+
+A linear layer or a convolution of single cells of rank r is two: inputs -> r -> outputs. A
+convolution of a window is three (Kim et al. 2016, arXiv:1511.06530): cells inputs -> r_in, the
+window r_in -> r_out, cells r_out -> outputs. Padding, stride and dilation stay with the window,
+which is exact, as the layer before it has no bias.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.suggest import nearest_name
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+SWEEPS = 3
+"""Alternations between the factors of both sides (De Lathauwer et al. 2000)."""
+FLOOR = 1e-6
+"""Least second moment of an input, of their mean: what is never seen is not free to change."""
+
+
+def _weight(layer: nn.Module) -> Tensor:
+    weight = layer.weight
+    assert isinstance(weight, Tensor)
+    return weight.detach()
+
+
+def factorable(layer: nn.Module) -> bool:
+    """Whether a layer has factors: linear, or a convolution without groups, no subclass of these.
+
+    Example:
+        >>> factorable(nn.Conv2d(4, 4, 3)), factorable(nn.Conv2d(4, 4, 3, groups=2))
+        (True, False)
+    """
+    if type(layer) is nn.Linear:
+        return True
+    return isinstance(layer, CONVOLUTIONS) and type(layer) in CONVOLUTIONS and layer.groups == 1
+
+
+def full_ranks(layer: nn.Module) -> tuple[int, ...]:
+    """Return the ranks at which nothing is lost: (r,) of one matrix, (r_in, r_out) of a window.
+
+    Example:
+        >>> full_ranks(nn.Linear(5, 3)), full_ranks(nn.Conv2d(5, 7, 3))
+        ((3,), (5, 7))
+    """
+    outputs, inputs = _weight(layer).shape[:2]
+    return (inputs, outputs) if _has_window(layer) else (min(inputs, outputs),)
+
+
+def empty_factors(layer: nn.Module, ranks: Sequence[int]) -> nn.Sequential:
+    """Return untrained layers of the shapes of `factors`: what a state dict is loaded into.
+
+    Raises:
+        ConfigError: a layer without factors, or ranks outside of 1 to the full ones.
+    """
+    if not factorable(layer):
+        raise ConfigError(f"no low-rank form of {layer}", allowed="linear, convolution")
+    full = full_ranks(layer)
+    if len(ranks) != len(full) or any(not 1 <= r <= f for r, f in zip(ranks, full, strict=True)):
+        raise ConfigError(f"ranks {list(ranks)} of {layer}", where="ranks",
+                          allowed=f"{len(full)} from 1 to {list(full)}")  # fmt: skip
+    outputs, inputs = _weight(layer).shape[:2]
+    bias = layer.bias is not None
+    if isinstance(layer, nn.Linear):
+        return nn.Sequential(nn.Linear(inputs, ranks[0], bias=False),
+                             nn.Linear(ranks[0], outputs, bias=bias))  # fmt: skip
+    kind: Any = type(layer)
+    assert isinstance(layer, CONVOLUTIONS)
+    same = {k: getattr(layer, k) for k in ("stride", "padding", "dilation", "padding_mode")}
+    if len(ranks) == 1:
+        return nn.Sequential(
+            kind(inputs, ranks[0], 1, bias=False), kind(ranks[0], outputs, 1, bias=bias, **same)
+        )
+    first, last = ranks
+    parts: list[nn.Module] = []
+    if first < inputs:
+        parts.append(kind(inputs, first, 1, bias=False))
+    ends = last == outputs
+    parts.append(kind(first, last, layer.kernel_size, bias=bias and ends, **same))
+    if not ends:
+        parts.append(kind(last, outputs, 1, bias=bias))
+    return nn.Sequential(*parts)
+
+
+@torch.no_grad()
+def factors(
+    layer: nn.Module, ranks: Sequence[int], moment: Tensor | None = None
+) -> nn.Sequential:  # fmt: skip
+    """Return a layer of lower rank that changes its outputs least, or nearly, in the 2-norm.
+
+    A matrix W is replaced by the truncated singular value decomposition of W C^(1/2), times
+    C^(-1/2); with C the second moment of the inputs this is the least mean squared change of the
+    outputs (Eckart and Young 1936). A window's inputs are weighted by the same C in all its cells;
+    its factors are those of alternating singular value decompositions. All but the window, or
+    the last of two, have orthonormal rows or columns.
+
+    Args:
+        layer: of `factorable` kind; it is not changed.
+        ranks: see `full_ranks`.
+        moment: (inputs, inputs), the second moment of the inputs; identity unless given.
+
+    Returns:
+        One to three layers in a row; with all ranks full, equal to `layer` up to rounding.
+
+    Raises:
+        ConfigError: see `empty_factors`.
+
+    Example:
+        >>> layer = nn.Linear(6, 4)
+        >>> x = torch.randn(3, 6)
+        >>> torch.allclose(factors(layer, [4])(x), layer(x), atol=1e-5)
+        True
+    """
+    made = empty_factors(layer, ranks)
+    weight = _weight(layer).double()
+    root, inverse = _roots(moment, weight)
+    weighted = torch.tensordot(weight, root, dims=([1], [0])).movedim(-1, 1)
+    if len(ranks) == 1:
+        matrix = weighted.flatten(1)
+        u, s, v = torch.linalg.svd(matrix, full_matrices=False)
+        r = ranks[0]
+        first, mixing = _orthonormal(v[:r] @ inverse)
+        parts = [first, (u[:, :r] * s[:r]) @ mixing]
+    else:
+        parts = _tucker(weighted, ranks, inverse)
+    for own, part in zip(made, parts, strict=True):
+        _weight(own).copy_(part.reshape(_weight(own).shape))
+    if isinstance(layer.bias, Tensor):
+        last = made[-1].bias
+        assert isinstance(last, Tensor)
+        last.copy_(layer.bias)
+    return made.train(layer.training)
+
+
+def _tucker(weight: Tensor, ranks: Sequence[int], inverse: Tensor) -> list[Tensor]:
+    """Return the matrices and the core of a weighted kernel (outputs, inputs, *window)."""
+    outputs, inputs = weight.shape[:2]
+    first, last = ranks
+    left = _leading(weight, 0, last)
+    right = _leading(weight, 1, first)
+    for _ in range(SWEEPS):
+        left = _leading(_times(weight, right, 1), 0, last)
+        right = _leading(_times(weight, left, 0), 1, first)
+    core = _times(_times(weight, left, 0), right, 1)
+    parts = []
+    before, mixing = _orthonormal(right.T @ inverse)
+    if first < inputs:
+        parts.append(before)
+        core = _times(core, mixing, 1)
+    else:
+        core = _times(core, right.T @ inverse, 1)
+    if last < outputs:
+        return [*parts, core, left]
+    return [*parts, _times(core, left.T, 0)]
+
+
+def _times(tensor: Tensor, matrix: Tensor, dim: int) -> Tensor:
+    """Return a tensor whose dim of n entries became the columns of a matrix (n, m)."""
+    return torch.tensordot(tensor, matrix, dims=([dim], [0])).movedim(-1, dim)
+
+
+def _leading(tensor: Tensor, dim: int, rank: int) -> Tensor:
+    """Return the leading left singular vectors (n, rank) of the unfolding along a dim."""
+    flat = tensor.movedim(dim, 0).flatten(1)
+    found: Tensor = torch.linalg.eigh(flat @ flat.T)[1].flip(1)[:, :rank]
+    return found
+
+
+def _orthonormal(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Q with orthonormal rows and M such that rows = M Q."""
+    q, r = torch.linalg.qr(rows.T)
+    return q.T, r.T
+
+
+def _roots(moment: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the square root of a second moment and its inverse."""
+    inputs = weight.shape[1]
+    if moment is None:
+        eye = torch.eye(inputs, dtype=torch.float64)
+        return eye, eye
+    values, vectors = torch.linalg.eigh(moment.double())
+    floor = FLOOR * float(values.clamp_min(0).mean()) or 1.0
+    scales = values.clamp_min(floor).sqrt()
+    return (vectors * scales) @ vectors.T, (vectors / scales) @ vectors.T
+
+
+def _has_window(layer: nn.Module) -> bool:
+    return isinstance(layer, CONVOLUTIONS) and math.prod(layer.kernel_size) > 1
+
+
+def layers_of(root: nn.Module) -> Iterator[tuple[tuple[str, ...], nn.Module]]:
+    """Yield each layer that has factors, once, with all names that it has."""
+    names: dict[int, list[str]] = {}
+    found: dict[int, nn.Module] = {}
+    for name, module in root.named_modules(remove_duplicate=False):
+        if name and factorable(module):
+            names.setdefault(id(module), []).append(name)
+            found[id(module)] = module
+    for key, module in found.items():
+        yield tuple(names[key]), module
+
+
+def replaced(
+    root: nn.Module, ranks: Mapping[str, Sequence[int]],
+    make: Callable[[str, nn.Module, Sequence[int]], nn.Sequential],
+) -> None:  # fmt: skip
+    """Put factors in the place of layers, under all names that a layer has.
+
+    Args:
+        root: changed in place.
+        ranks: by one name of each layer.
+        make: returns the factors of (name, layer, ranks).
+
+    Raises:
+        ConfigError: a name that is no layer with factors.
+    """
+    known = {name: (names, layer) for names, layer in layers_of(root) for name in names}
+    for name in ranks:
+        if name not in known:
+            raise ConfigError(
+                f"no linear layer or convolution {name!r}", where="ranks",
+                allowed=", ".join(sorted(known)),
+                fix=nearest_name(name, sorted(known)) or "a name of a layer",
+            )  # fmt: skip
+    for name, own in ranks.items():
+        names, layer = known[name]
+        made = make(name, layer, own)
+        for other in names:
+            root.set_submodule(other, made)
+
+
+class Moments:
+    """Second moments of what layers are given, collected while a model is called.
+
+    Args:
+        layers: of `factorable` kind, by name.
+
+    Example:
+        >>> layer = nn.Linear(2, 2)
+        >>> with Moments({"a": layer}) as seen:
+        ...     _ = layer(torch.tensor([[1.0, 2.0], [3.0, 0.0]]))
+        >>> seen["a"].tolist()
+        [[5.0, 1.0], [1.0, 2.0]]
+    """
+
+    def __init__(self, layers: Mapping[str, nn.Module]) -> None:
+        self._layers = dict(layers)
+        self._sums: dict[str, Tensor] = {}
+        self._rows: dict[str, int] = {}
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+
+    def __enter__(self) -> Moments:
+        for name, layer in self._layers.items():
+            self._hooks.append(layer.register_forward_pre_hook(self._note(name)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _note(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def note(layer: nn.Module, args: tuple[Tensor, ...]) -> None:
+            x = args[0].detach()
+            last = x.movedim(1, -1) if isinstance(layer, CONVOLUTIONS) else x
+            rows = last.reshape(-1, last.shape[-1]).double()
+            self._sums[name] = self._sums.get(name, 0) + rows.T @ rows
+            self._rows[name] = self._rows.get(name, 0) + len(rows)
+
+        return note
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._sums
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return the second moment (inputs, inputs), float64, of all inputs that were seen."""
+        return self._sums[name] / self._rows[name]
