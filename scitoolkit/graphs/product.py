@@ -8,8 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from scitoolkit.graphs.layout import Layout
 from scitoolkit.ops.spmm import SparseMatrix
-from scitoolkit.ops.spmm.operators import run_product
-from scitoolkit.ops.spmm.public import runs_kernel
+from scitoolkit.ops.spmm.public import product_kernel
 from scitoolkit.ops.spmm.reference import spmm as reference_spmm
 from scitoolkit.training.ranks.communicator import Communicator, Wait
 
@@ -150,8 +149,9 @@ def with_halo(product: Product, x: Tensor) -> Tensor:
 
 def multiply(matrix: SparseMatrix, x: Tensor, into: Tensor | None = None) -> Tensor:
     """Return A X, added to `into` if given; no derivative is recorded."""
-    if runs_kernel(x):
-        return run_product(matrix.pointer, matrix.column, _value(matrix, x), x, into=into)
+    run = product_kernel(x)
+    if run is not None:
+        return run(matrix.pointer, matrix.column, _value(matrix, x), x, into=into)
     out = reference_spmm(matrix.rows, matrix.column, _value(matrix, x), x, matrix.num_rows)
     return out if into is None else into + out
 
@@ -161,8 +161,9 @@ def _multiply_transposed(matrix: SparseMatrix, g: Tensor) -> Tensor:
     value = _value(matrix, g)
     value = None if value is None else value[matrix.transposed[2]]
     g = g.contiguous()
-    if runs_kernel(g):
-        return run_product(pointer, column, value, g)
+    run = product_kernel(g)
+    if run is not None:
+        return run(pointer, column, value, g)
     columns = torch.arange(matrix.num_columns, device=g.device)
     rows = torch.repeat_interleave(columns, pointer.diff(), output_size=matrix.nnz)
     return reference_spmm(rows, column, value, g, matrix.num_columns)

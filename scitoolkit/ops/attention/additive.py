@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scitoolkit.ops.attention.cpu import kernels as kernels_of
 from scitoolkit.ops.attention.cpu import scalar, spec_of
-from scitoolkit.ops.codegen import call, differentiable, empty
+from scitoolkit.ops.codegen import call, empty
 
 ROWS_PER_TASK = 64  # as in softmax.c
 
@@ -25,28 +25,9 @@ def kernels(spec: str, dtype: torch.dtype) -> ctypes.CDLL:
     return kernels_of(spec, dtype, "additive.c")
 
 
-def _fake(pointer, column, t_pointer, t_column, left, x, vector, slope):
-    return torch.empty_like(left), left.new_empty(left.shape[:2])
-
-
-def _save(ctx, inputs, output) -> None:
-    *tensors, ctx.slope = inputs
-    ctx.save_for_backward(*tensors, *output)
-    ctx.set_materialize_grads(False)
-
-
-def _backward(ctx, grad, _):
-    if grad is None:
-        return (None,) * 8
-    of_inputs = attention_backward(*ctx.saved_tensors, grad.contiguous(), ctx.slope)
-    return (None, None, None, None, *of_inputs, None)
-
-
-@differentiable("additive_attention", fake=_fake, setup_context=_save, backward=_backward)
-def attention(
-    pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor,
-    left: Tensor, x: Tensor, vector: Tensor, slope: float,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def run_attention(
+    pointer: Tensor, column: Tensor, left: Tensor, x: Tensor, vector: Tensor, slope: float
+) -> tuple[Tensor, Tensor]:
     """Return the output, and the logarithm of the sum of exp(score)."""
     out, norm = empty(left.shape, left), left.new_empty(left.shape[:2])
     call(
@@ -56,12 +37,7 @@ def attention(
     return out, norm
 
 
-def _fake_backward(pointer, column, t_pointer, t_column, left, x, vector, out, norm, grad, slope):
-    return torch.empty_like(left), torch.empty_like(x), torch.empty_like(vector)
-
-
-@differentiable("additive_attention_backward", fake=_fake_backward)
-def attention_backward(
+def run_attention_backward(
     pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor,
     left: Tensor, x: Tensor, vector: Tensor, out: Tensor, norm: Tensor, grad: Tensor, slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip

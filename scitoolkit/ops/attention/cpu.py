@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor
 
-from scitoolkit.ops.codegen import REAL, call, differentiable, empty, load_library
+from scitoolkit.ops.codegen import REAL, call, empty, load_library
 from scitoolkit.ops.codegen.compile import read
 
 VECTOR_BYTES = 32
@@ -51,29 +51,9 @@ def scalar(number: float, like: Tensor) -> Tensor:
     return torch.tensor(number, dtype=like.dtype)
 
 
-def _fake(pointer, column, t_pointer, t_column, left, right, x, slope):
-    out = x.new_empty(left.shape[0], *x.shape[1:])
-    return out, torch.empty_like(left), torch.empty_like(out), torch.empty_like(left)
-
-
-def _save(ctx, inputs, output) -> None:
-    *tensors, ctx.slope = inputs
-    ctx.save_for_backward(*tensors, *output)
-    ctx.set_materialize_grads(False)
-
-
-def _backward(ctx, grad, *_):
-    if grad is None:
-        return (None,) * 8
-    of_inputs = attention_backward(*ctx.saved_tensors[2:], grad.contiguous(), ctx.slope)
-    return (None, None, None, None, *of_inputs, None)
-
-
-@differentiable("graph_attention", fake=_fake, setup_context=_save, backward=_backward)
-def attention(
-    pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor,
-    left: Tensor, right: Tensor, x: Tensor, slope: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+def run_attention(
+    pointer: Tensor, column: Tensor, left: Tensor, right: Tensor, x: Tensor, slope: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the output, log of the sum of exp(score), and both sums over positive scores."""
     out = empty((left.shape[0], *x.shape[1:]), x)
     norm, positive, share = torch.empty_like(left), empty(out.shape, x), torch.empty_like(left)
@@ -84,12 +64,7 @@ def attention(
     return out, norm, positive, share
 
 
-def _fake_backward(t_pointer, t_column, left, right, x, out, norm, positive, share, grad, slope):
-    return torch.empty_like(left), torch.empty_like(right), torch.empty_like(x)
-
-
-@differentiable("graph_attention_backward", fake=_fake_backward)
-def attention_backward(
+def run_attention_backward(
     t_pointer: Tensor, t_column: Tensor, left: Tensor, right: Tensor, x: Tensor,
     out: Tensor, norm: Tensor, positive: Tensor, share: Tensor, grad: Tensor, slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.ops.attention import additive, cpu, reference
-from scitoolkit.ops.codegen import GeneratedC, Operation, is_recorded
+from scitoolkit.ops.attention import additive, cpu, operators, reference, triton_kernels
+from scitoolkit.ops.codegen import GeneratedC, Operation, Triton
 from scitoolkit.ops.codegen.dispatch import check_tensor
 from scitoolkit.ops.spmm.matrix import SparseMatrix
 
@@ -36,24 +36,35 @@ ADDITIVE = Operation(
 
 
 def _pattern(matrix: SparseMatrix, *tensors: Tensor) -> tuple[Tensor, ...]:
-    pointer, column = matrix.pointer, matrix.column
-    # Only the gradient needs the transpose, which has to be sorted.
-    transposed = matrix.transposed[:2] if is_recorded(*tensors) else (pointer[:0], column[:0])
-    return pointer, column, *transposed, *(each.contiguous() for each in tensors)
+    return *matrix.indices_for(*tensors)[:4], *(each.contiguous() for each in tensors)
 
 
 @GeneratedC.serve("graph_attention", prepare=cpu.kernels)
 def _attention(
     matrix: SparseMatrix, left: Tensor, right: Tensor, x: Tensor, slope: float
 ) -> Tensor:
-    return cpu.attention(*_pattern(matrix, left, right, x), slope)[0]
+    return operators.attention(*_pattern(matrix, left, right, x), slope)[0]
 
 
 @GeneratedC.serve("additive_attention", prepare=additive.kernels)
 def _additive(
     matrix: SparseMatrix, left: Tensor, x: Tensor, vector: Tensor, slope: float
 ) -> Tensor:
-    return additive.attention(*_pattern(matrix, left, x, vector), slope)[0]
+    return operators.additive(*_pattern(matrix, left, x, vector), slope)[0]
+
+
+@Triton.serve("graph_attention", prepare=triton_kernels.kernels)
+def _gpu_attention(
+    matrix: SparseMatrix, left: Tensor, right: Tensor, x: Tensor, slope: float
+) -> Tensor:
+    return operators.gpu_attention(*_pattern(matrix, left, right, x), slope)[0]
+
+
+@Triton.serve("additive_attention", prepare=triton_kernels.additive_kernels)
+def _gpu_additive(
+    matrix: SparseMatrix, left: Tensor, x: Tensor, vector: Tensor, slope: float
+) -> Tensor:
+    return operators.gpu_additive(*_pattern(matrix, left, x, vector), slope)[0]
 
 
 def graph_attention(
@@ -72,19 +83,19 @@ def graph_attention(
     they are needed, in both directions, and never stored.
 
     Args:
-        matrix: the pattern, shape (rows, columns); its values are not used.
+        matrix: the pattern, shape (rows, columns), on the device of x; its values are not used.
         left: shape (rows, heads), float32 or float64.
         right: shape (columns, heads).
         x: shape (columns, heads, width).
         slope: of the LeakyReLU below 0.
-        backend: auto (generated kernel if it can run, else the reference, with one warning), cpu,
-            reference, or the name of an installed kernel backend.
+        backend: auto (the kernel of the tensors' device if it can run, else the reference, with
+            one warning), cpu, triton, reference, or the name of an installed kernel backend.
 
     Returns:
         Shape (rows, heads, width); zero for rows without nonzeros.
 
     Raises:
-        DataError: a shape or dtype that does not fit.
+        DataError: a shape, dtype or device that does not fit.
         ConfigError: a slope outside of [0, 1].
         BackendError: a backend is asked for that cannot run.
 
@@ -116,7 +127,7 @@ def additive_attention(
     2022, equation 7).
 
     Args:
-        matrix: the pattern, shape (rows, columns); its values are not used.
+        matrix: the pattern, shape (rows, columns), on the device of x; its values are not used.
         left: shape (rows, heads, width), float32 or float64.
         x: shape (columns, heads, width).
         vector: shape (heads, width).
@@ -127,7 +138,7 @@ def additive_attention(
         Shape (rows, heads, width); zero for rows without nonzeros.
 
     Raises:
-        DataError: a shape or dtype that does not fit.
+        DataError: a shape, dtype or device that does not fit.
         ConfigError: a slope outside of [0, 1].
         BackendError: a backend is asked for that cannot run.
 
@@ -150,6 +161,7 @@ def _heads_and_width(matrix: SparseMatrix, x: Tensor, slope: float) -> tuple[int
             f"expected x of shape ({matrix.num_columns}, heads, width), got {tuple(x.shape)}"
         )
     check_tensor("x", x, (matrix.num_columns, "heads", "width"), x)
+    matrix.check_device(x)
     if not 0 <= slope <= 1:
         raise ConfigError(f"slope={slope}", allowed="0 to 1")
     return x.shape[1], x.shape[2]

@@ -58,6 +58,8 @@ def check_triton(device: str) -> None:
             f"triton has no kernels for tensors on {device}",
             fix="move the tensors to a GPU, or set TRITON_INTERPRET=1 to test on a CPU",
         )
+    if not torch.cuda.is_available():  # a tracer's tensors may be on a device that is not here
+        raise BackendError("no GPU is visible")
     if torch.version.hip is None and torch.cuda.get_device_capability() < OLDEST_CAPABILITY:
         raise BackendError(f"triton does not compile for {torch.cuda.get_device_name()}")
 

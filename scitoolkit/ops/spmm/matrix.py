@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.ops.codegen import is_recorded
 
 INT32_MAX = 2**31 - 1
 
@@ -41,11 +42,12 @@ class SparseMatrix:
     def from_csr(cls, pointer: Any, column: Any, value: Any, num_columns: int) -> SparseMatrix:
         """Check and take arrays or tensors in CSR form; columns may stand in any order.
 
+        Tensors stay on their device, which must be one.
+
         Raises:
-            DataError: lengths that do not fit, pointers that fall, a column out of range.
+            DataError: lengths or devices that do not fit, falling pointers, a column out of range.
         """
-        pointer = torch.as_tensor(np.asarray(pointer)).long().contiguous()
-        column = torch.as_tensor(np.asarray(column))
+        pointer, column = _index(pointer).long().contiguous(), _index(column)
         if pointer.ndim != 1 or not len(pointer) or column.ndim != 1:
             raise DataError(f"pointer {tuple(pointer.shape)} and column {tuple(column.shape)}")
         nnz = column.numel()
@@ -68,16 +70,21 @@ class SparseMatrix:
             if tuple(value.shape) != (nnz,):
                 raise DataError(f"{tuple(value.shape)} values for {nnz} nonzeros")
             value = value.contiguous()
-        return cls(pointer, column.int().contiguous(), value, num_columns)
+        made = cls(pointer, column.int().contiguous(), value, num_columns)
+        made.check_device(column)
+        return made if value is None else made.check_device(value)
 
     @classmethod
     def from_coo(cls, row: Any, column: Any, value: Any, shape: tuple[int, int]) -> SparseMatrix:
         """Sort coordinates by row, then column; equal coordinates stay apart and add up.
 
+        They are sorted on the CPU; the matrix is on the device of `row` if that is a tensor.
+
         Raises:
             DataError: lengths that do not fit, or an index out of range.
         """
-        row, column = np.asarray(row, dtype=np.int64), np.asarray(column, dtype=np.int64)
+        device = row.device if isinstance(row, Tensor) else torch.device("cpu")
+        row, column = (np.asarray(_index(each).cpu(), dtype=np.int64) for each in (row, column))
         if row.shape != column.shape or row.ndim != 1:
             raise DataError(f"{row.shape} rows and {column.shape} columns")
         for name, index, size in (("row", row, shape[0]), ("column", column, shape[1])):
@@ -89,8 +96,8 @@ class SparseMatrix:
         pointer = np.zeros(shape[0] + 1, np.int64)
         np.cumsum(np.bincount(row, minlength=shape[0]), out=pointer[1:])
         if value is not None:
-            value = torch.as_tensor(value)[torch.from_numpy(order)]
-        return cls.from_csr(pointer, column[order], value, shape[1])
+            value = torch.as_tensor(value).cpu()[torch.from_numpy(order)]
+        return cls.from_csr(pointer, column[order], value, shape[1]).to(device)
 
     @property
     def num_rows(self) -> int:
@@ -129,6 +136,19 @@ class SparseMatrix:
             self.__dict__["_transposed"] = made
         return made
 
+    def indices_for(self, *operands: Tensor | None) -> tuple[Tensor, ...]:
+        """Return what an operator reads: pointer, column, and the three of the transpose.
+
+        Only gradients need the transpose, which has to be sorted: its tensors are empty where
+        none is recorded on the operands.
+        """
+        if is_recorded(*operands):
+            return self.pointer, self.column, *self.transposed
+        return (
+            self.pointer, self.column, self.pointer.new_empty(0), self.column.new_empty(0),
+            self.pointer.new_empty(0),
+        )  # fmt: skip
+
     @functools.cached_property
     def transposed_pattern(self) -> tuple[Tensor, Tensor]:
         """CSR of the transpose without values: pointer, column; 4 bytes a nonzero where alone."""
@@ -140,8 +160,23 @@ class SparseMatrix:
         columns = sp.csr_matrix((ones, *index), shape=shape, copy=False).tocsc()
         return torch.from_numpy(columns.indptr).long(), torch.from_numpy(columns.indices).int()
 
+    def check_device(self, tensor: Tensor) -> SparseMatrix:
+        """Return the matrix if it is on the device of a tensor.
+
+        Raises:
+            DataError: it is not.
+        """
+        if self.pointer.device != tensor.device:
+            raise DataError(
+                f"the sparse matrix is on {self.pointer.device}, a tensor on {tensor.device}",
+                fix=f"matrix.to({str(tensor.device)!r})",
+            )
+        return self
+
     def to(self, device: torch.device) -> SparseMatrix:
-        """Return the matrix on a device."""
+        """Return the matrix on a device; itself if it is there."""
+        if self.pointer.device == device:
+            return self
         value = None if self.value is None else self.value.to(device)
         return SparseMatrix(
             self.pointer.to(device), self.column.to(device), value, self.num_columns
@@ -160,3 +195,7 @@ class SparseMatrix:
         value = torch.ones(self.nnz) if self.value is None else self.value
         out = value.new_zeros(self.num_rows, self.num_columns)
         return out.index_put((self.rows, self.column.long()), value, accumulate=True)
+
+
+def _index(values: Any) -> Tensor:
+    return values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))

@@ -2,19 +2,20 @@
 
 d(A x)/dx is A^T g, a product with the transposed pattern; d(A x)/da is g x^T at the pattern of A,
 the sampled product; and the derivatives of the sampled product are products again. So both can be
-differentiated any number of times.
+differentiated any number of times. Kernels in C and in Triton have the same derivatives.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from scitoolkit.ops.codegen import REAL, call, differentiable, empty, load_library
-from scitoolkit.ops.spmm import cpu
+from scitoolkit.ops.spmm import cpu, triton_kernels
 
 
 @functools.lru_cache(maxsize=256)
@@ -42,6 +43,16 @@ def run_product(
     return out
 
 
+def run_sampled(pointer: Tensor, column: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Return the inner products of rows of `left` and `right` at the nonzeros."""
+    out = left.new_empty(len(column))
+    call(
+        kernels(str(left.shape[1]), left.dtype).sddmm, len(pointer) - 1, pointer, column,
+        left, right, out, torch.get_num_threads(),
+    )  # fmt: skip
+    return out
+
+
 def _fake_product(pointer, column, t_pointer, t_column, order, value, x):
     return x.new_empty(pointer.shape[0] - 1, x.shape[1])
 
@@ -60,44 +71,49 @@ def _swapped(pointer, column, t_pointer, t_column, order):
     return t_pointer, t_column, pointer, column, inverse
 
 
-def _backward_of_product(ctx, grad):
-    *pattern, value, x = ctx.saved_tensors
-    grad = grad.contiguous()
-    wants_value, wants_x = ctx.needs_input_grad[5:]
-    by_value = sddmm(*pattern, grad, x) if wants_value else None
-    by_x = None
-    if wants_x:
-        by_x = spmm(*_swapped(*pattern), None if value is None else value[pattern[4]], grad)
-    return (None, None, None, None, None, by_value, by_x)
+def _operators(suffix: str, product: Callable, sampled: Callable) -> tuple[Callable, Callable]:
+    """Register both operators over kernels, each the other's derivative."""
+
+    def backward_of_product(ctx, grad):
+        *pattern, value, x = ctx.saved_tensors
+        grad = grad.contiguous()
+        wants_value, wants_x = ctx.needs_input_grad[5:]
+        by_value = sddmm(*pattern, grad, x) if wants_value else None
+        by_x = None
+        if wants_x:
+            by_x = spmm(*_swapped(*pattern), None if value is None else value[pattern[4]], grad)
+        return (None, None, None, None, None, by_value, by_x)
+
+    def backward_of_sampled(ctx, grad):
+        *pattern, left, right = ctx.saved_tensors
+        grad = grad.contiguous()
+        wants_left, wants_right = ctx.needs_input_grad[5:]
+        by_left = spmm(*pattern, grad, right) if wants_left else None
+        by_right = spmm(*_swapped(*pattern), grad[pattern[4]], left) if wants_right else None
+        return (None, None, None, None, None, by_left, by_right)
+
+    @differentiable(
+        f"spmm{suffix}", fake=_fake_product, setup_context=_save, backward=backward_of_product
+    )
+    def spmm(
+        pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor, order: Tensor,
+        value: Tensor | None, x: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """Sparse (rows, columns) times dense (columns, width)."""
+        return product(pointer, column, value, x)
+
+    @differentiable(
+        f"sddmm{suffix}", fake=_fake_sampled, setup_context=_save, backward=backward_of_sampled
+    )
+    def sddmm(
+        pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor, order: Tensor,
+        left: Tensor, right: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """Inner products of rows of `left` and `right` at the nonzeros."""
+        return sampled(pointer, column, left, right)
+
+    return spmm, sddmm
 
 
-def _backward_of_sampled(ctx, grad):
-    *pattern, left, right = ctx.saved_tensors
-    grad = grad.contiguous()
-    wants_left, wants_right = ctx.needs_input_grad[5:]
-    by_left = spmm(*pattern, grad, right) if wants_left else None
-    by_right = spmm(*_swapped(*pattern), grad[pattern[4]], left) if wants_right else None
-    return (None, None, None, None, None, by_left, by_right)
-
-
-@differentiable("spmm", fake=_fake_product, setup_context=_save, backward=_backward_of_product)
-def spmm(
-    pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor, order: Tensor,
-    value: Tensor | None, x: Tensor,
-) -> Tensor:  # fmt: skip
-    """Sparse (rows, columns) times dense (columns, width)."""
-    return run_product(pointer, column, value, x)
-
-
-@differentiable("sddmm", fake=_fake_sampled, setup_context=_save, backward=_backward_of_sampled)
-def sddmm(
-    pointer: Tensor, column: Tensor, t_pointer: Tensor, t_column: Tensor, order: Tensor,
-    left: Tensor, right: Tensor,
-) -> Tensor:  # fmt: skip
-    """Inner products of rows of `left` and `right` at the nonzeros."""
-    out = left.new_empty(len(column))
-    call(
-        kernels(str(left.shape[1]), left.dtype).sddmm, len(pointer) - 1, pointer, column,
-        left, right, out, torch.get_num_threads(),
-    )  # fmt: skip
-    return out
+spmm, sddmm = _operators("", run_product, run_sampled)
+gpu_spmm, gpu_sddmm = _operators("_triton", triton_kernels.run_product, triton_kernels.run_sampled)

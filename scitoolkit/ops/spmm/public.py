@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from scitoolkit.core.errors import DataError
-from scitoolkit.ops.codegen import GeneratedC, Operation
-from scitoolkit.ops.spmm import operators, reference
+from scitoolkit.ops.codegen import GeneratedC, Operation, Triton
+from scitoolkit.ops.spmm import operators, reference, triton_kernels
 from scitoolkit.ops.spmm.matrix import SparseMatrix
 
 
@@ -28,27 +30,51 @@ SDDMM = Operation(
 )  # fmt: skip
 
 
+def _arguments(matrix: SparseMatrix, *tensors: Tensor | None) -> list[Tensor | None]:
+    operands = [None if each is None else each.contiguous() for each in tensors]
+    return [*matrix.indices_for(*tensors), *operands]
+
+
 @GeneratedC.serve("spmm", prepare=operators.kernels)
 def _spmm(matrix: SparseMatrix, x: Tensor) -> Tensor:
-    pattern = (matrix.pointer, matrix.column, *matrix.transposed)
-    value = None if matrix.value is None else matrix.value.contiguous()
-    return operators.spmm(*pattern, value, x.contiguous())
+    return operators.spmm(*_arguments(matrix, matrix.value, x))
 
 
 @GeneratedC.serve("sddmm", prepare=operators.kernels)
 def _sddmm(matrix: SparseMatrix, left: Tensor, right: Tensor) -> Tensor:
-    pattern = (matrix.pointer, matrix.column, *matrix.transposed)
-    return operators.sddmm(*pattern, left.contiguous(), right.contiguous())
+    return operators.sddmm(*_arguments(matrix, left, right))
 
 
-def runs_kernel(x: Tensor, backend: str = "auto") -> bool:
-    """Return whether the generated kernel runs for `x` (rows, width); compile it if need be.
+@Triton.serve("spmm", prepare=triton_kernels.kernels)
+def _gpu_spmm(matrix: SparseMatrix, x: Tensor) -> Tensor:
+    return operators.gpu_spmm(*_arguments(matrix, matrix.value, x))
+
+
+@Triton.serve("sddmm", prepare=triton_kernels.kernels)
+def _gpu_sddmm(matrix: SparseMatrix, left: Tensor, right: Tensor) -> Tensor:
+    return operators.gpu_sddmm(*_arguments(matrix, left, right))
+
+
+_PRODUCTS: dict[str, Callable[..., Tensor]] = {
+    GeneratedC.name: operators.run_product,
+    Triton.name: triton_kernels.run_product,
+}
+
+
+def product_kernel(x: Tensor, backend: str = "auto") -> Callable[..., Tensor] | None:
+    """Return the kernel of the product for `x` (rows, width), compiled if need be.
+
+    Returns:
+        `run(pointer, column, value, x, into=None)`, which records no derivative and adds to
+        `into` if that is given; None where no kernel runs, as for width 0.
 
     Raises:
         ConfigError: an unknown backend.
         BackendError: a backend is asked for that cannot run.
     """
-    return x.shape[1] > 0 and SPMM.backend(str(x.shape[1]), x, backend) == GeneratedC.name
+    if not x.shape[1]:
+        return None
+    return _PRODUCTS.get(SPMM.backend(str(x.shape[1]), x, backend))
 
 
 def _check(name: str, tensor: Tensor, rows: int, of: str) -> None:
@@ -62,20 +88,21 @@ def _check(name: str, tensor: Tensor, rows: int, of: str) -> None:
 def spmm(matrix: SparseMatrix, x: Tensor, *, backend: str = "auto") -> Tensor:
     """Multiply a sparse matrix with a dense one, differentiably in both.
 
-    Rows are summed in stored order by one thread each, so the result is bit-identical for any
-    number of threads.
+    On a CPU rows are summed in stored order by one thread each, so the result is bit-identical for
+    any number of threads; on a GPU in tiles of nonzeros, without atomics, so that two calls give
+    the same bits.
 
     Args:
-        matrix: shape (rows, columns).
+        matrix: shape (rows, columns), on the device of x (`matrix.to(device)`).
         x: shape (columns, width), float32 or float64, the dtype of the matrix's values.
-        backend: auto (generated kernel if it can run, else the reference, with one warning), cpu,
-            reference, or the name of an installed kernel backend.
+        backend: auto (the kernel of the tensors' device if it can run, else the reference, with
+            one warning), cpu, triton, reference, or the name of an installed kernel backend.
 
     Returns:
         Shape (rows, width); zero for rows without nonzeros.
 
     Raises:
-        DataError: a shape or dtype that does not fit.
+        DataError: a shape, dtype or device that does not fit.
         BackendError: a backend is asked for that cannot run.
 
     Example:
@@ -85,6 +112,7 @@ def spmm(matrix: SparseMatrix, x: Tensor, *, backend: str = "auto") -> Tensor:
         [[21.0], [30.0]]
     """
     _check("x", x, matrix.num_columns, "columns")
+    matrix.check_device(x)
     value = matrix.value
     if value is not None and value.dtype != x.dtype:
         raise DataError(f"expected x of {value.dtype} like the matrix, got {x.dtype}")
@@ -106,7 +134,7 @@ def sddmm(matrix: SparseMatrix, left: Tensor, right: Tensor, *, backend: str = "
         Shape (nnz,), in the order in which the matrix stores its nonzeros.
 
     Raises:
-        DataError: a shape or dtype that does not fit.
+        DataError: a shape, dtype or device that does not fit.
 
     Example:
         >>> import torch
@@ -121,6 +149,8 @@ def sddmm(matrix: SparseMatrix, left: Tensor, right: Tensor, *, backend: str = "
             f"expected left and right of one width and dtype, got {tuple(left.shape)} "
             f"{left.dtype} and {tuple(right.shape)} {right.dtype}"
         )
+    matrix.check_device(left)
+    matrix.check_device(right)
     if not left.shape[1]:
         return _sddmm_reference(matrix, left, right)
     return SDDMM.choose(str(left.shape[1]), left, backend)(matrix, left, right)

@@ -62,6 +62,35 @@ for source in sources:
 """
 
 
+# Reductions over the nonzeros of sparse rows, and the product sampled at them.
+COMPILE_SEGMENTS = """
+import re, torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from scitoolkit.ops.attention import triton_kernels as attention
+from scitoolkit.ops.spmm import triton_kernels as spmm
+
+target = GPUTarget("cuda", 80, 32)
+indices = {"nnz": "i64", "column": "*i32", **dict.fromkeys(("pointer", "ends", "rows"), "*i64")}
+graph, additive = (
+    each("2x24", torch.float32) for each in (attention.kernels, attention.additive_kernels)
+)
+products = spmm.kernels("48", torch.float64)
+for module, names, real in (
+    (products, ("product_weighted", "sampled"), "*fp64"),
+    (graph, ("forward", "columns"), "*fp32"),
+    (additive, ("forward_pieces", "rows"), "*fp32"),
+):
+    for name in names:
+        kernel = getattr(module, name)
+        types = {each: indices.get(each, real) for each in kernel.arg_names}
+        done = triton.compile(ASTSource(kernel, types), target, {"enable_fp_fusion": True})
+        assert len(done.asm["cubin"]) > 1000
+        assert not re.search(r"\\b(atom|red)[.]", done.asm["ptx"])
+        print("compiled", name, real)
+"""
+
+
 def _python(*arguments, **environment):
     root = Path(__file__).parents[3]
     inherited = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
@@ -73,7 +102,7 @@ def _python(*arguments, **environment):
 
 @needs_triton
 def test_kernels_under_the_interpreter():
-    kinds = ("kernels", "harmonics", "radial", "contraction")
+    kinds = ("kernels", "harmonics", "radial", "contraction", "graphs")
     files = [str(Path(__file__).with_name(f"test_triton_{kind}.py")) for kind in kinds]
     options = ("-q", "-x", "-p", "no:cacheprovider")
     done = _python("-m", "pytest", *options, *files, TRITON_INTERPRET="1")
@@ -93,6 +122,23 @@ def test_kernels_on_rows_compile_for_a_gpu(tmp_path):
     done = _python("-W", "error", "-c", COMPILE_ROWS, TRITON_CACHE_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("compiled") == 18
+
+
+@needs_triton
+def test_kernels_on_sparse_rows_compile_for_a_gpu_without_atomics(tmp_path):
+    done = _python("-W", "error", "-c", COMPILE_SEGMENTS, TRITON_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("compiled") == 6
+
+
+@needs_triton
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_tensors_on_cuda_get_the_reference():
+    """As tracers have them: fake tensors on a device that the machine lacks."""
+    from scitoolkit.ops.codegen.backends import Triton
+    from scitoolkit.ops.spmm.public import SPMM
+
+    assert "no GPU is visible" in Triton.refusal(SPMM.name, "3", torch.float32, "cuda")
 
 
 def _tiny(**options):

@@ -1,0 +1,51 @@
+"""The Triton kernels of the sparse products, called with the arguments of those in C."""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from scitoolkit.ops.codegen import load_triton, on_device, triton_segments
+from scitoolkit.ops.codegen.triton_segments import Tiles
+from scitoolkit.ops.spmm import triton_source
+
+
+@functools.lru_cache(maxsize=256)
+def _module(tiles: Tiles) -> ModuleType:
+    return load_triton(triton_source.generate(tiles))
+
+
+def kernels(width: str, dtype: torch.dtype) -> ModuleType:
+    """Return the module of a width's kernels, the same for both precisions."""
+    return _module(triton_source.tiles_of(max(1, int(width))))
+
+
+def run_product(
+    pointer: Tensor, column: Tensor, value: Tensor | None, x: Tensor, into: Tensor | None = None
+) -> Tensor:
+    """Call the kernel; with `into`, add to it. No derivative, arguments as the operators check."""
+    out = x.new_empty(pointer.shape[0] - 1, x.shape[1]) if into is None else into
+    tiles = triton_source.tiles_of(x.shape[1])
+    name = triton_source.product_name(weighted=value is not None, into=into is not None)
+    inputs = (x,) if value is None else (x, value)
+    triton_segments.run(_module(tiles), name, tiles, pointer, column, inputs, (out,))
+    return out
+
+
+def run_sampled(pointer: Tensor, column: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Return the inner products of rows of `left` and `right` at the nonzeros."""
+    nonzeros = column.shape[0]
+    out = left.new_empty(nonzeros)
+    if not nonzeros:
+        return out
+    numbers = torch.arange(pointer.shape[0] - 1, device=pointer.device)
+    rows = torch.repeat_interleave(numbers, pointer.diff(), output_size=nonzeros)
+    tiles = triton_source.tiles_of(left.shape[1])
+    with on_device(left):
+        _module(tiles).sampled[(-(-nonzeros // tiles.nonzeros),)](
+            nonzeros, rows, column, left, right, out, num_warps=tiles.warps, enable_fp_fusion=True
+        )
+    return out
