@@ -225,6 +225,9 @@ def evaluate(directory: Path | str, data: Path | None = None) -> Results:
         directory: a run directory, `surrogates/NAME`, or NAME of a shipped surrogate.
         data: a file to evaluate on instead of the run's own test part; results are then
             returned but not written.
+
+    Raises:
+        ConfigError: several processes, for one that does not divide the work among them.
     """
     job, path = _job_of(directory)
     with _together(job, path, "evaluate"):
