@@ -145,8 +145,14 @@ def _repeat_interruption(unraisable: Any) -> None:
         timer = threading.Timer(0.05, _thread.interrupt_main)
         timer.daemon = True
         timer.start()
-    else:
+    elif not _is_half_made(unraisable):
         sys.__unraisablehook__(unraisable)
+
+
+def _is_half_made(unraisable: Any) -> bool:
+    """Whether a finaliser misses an attribute: an interruption came before its object had it."""
+    finaliser = getattr(unraisable.object, "__name__", "") in ("__del__", "close")
+    return finaliser and issubclass(unraisable.exc_type, AttributeError)
 
 
 def run_cli(arguments: Sequence[str]) -> int:

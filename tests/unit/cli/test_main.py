@@ -159,3 +159,22 @@ def test_python_m_scitoolkit_is_the_command():
     )
     assert done.returncode == 2
     assert "unknown kind" in done.stderr
+
+
+def test_finalisers_of_objects_that_an_interruption_left_half_made_are_silent(monkeypatch, capsys):
+    from scitoolkit.cli import main as module
+
+    class HalfMade:
+        def __del__(self):
+            self.missing  # noqa: B018
+
+    class Broken:
+        def __del__(self):
+            raise OSError("told")
+
+    monkeypatch.setattr(sys, "unraisablehook", module._repeat_interruption)
+    del (made := [HalfMade(), Broken()])[:]
+    told = capsys.readouterr().err
+    assert not made
+    assert "AttributeError" not in told
+    assert "told" in told
