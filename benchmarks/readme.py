@@ -437,6 +437,14 @@ ROWS = {
         "{emulator_ms:.1f} ms",
         "onnxruntime {mlp_batch64_us_onnxruntime:.1f} µs; {emulator_ms_onnxruntime:.1f} ms",
     ),
+    "deploy_pool": (
+        "Two hundred surrogates under a budget of bytes, CPU time of a request",
+        "6 MiB each under 100 MiB, Zipf requests, two threads; load {load:.1f}",
+        "{ms_per_request_pool:.2f} ms; 99th percentile of a hit {pool_p99_ratio:.2f} x the "
+        "resident call; {lost} lost, {wrong} wrong of 10,000 with failures",
+        "LRU over torch.load {ms_per_request_plain:.2f} ms, mapped and assigned "
+        "{ms_per_request_mapped:.2f} ms",
+    ),
     "deploy_bits": (
         "Layers in 8 and 4 bits as C, one thread",
         "n x n for n from 256 to 4,096; groups of 32 inputs in 4 bits",
