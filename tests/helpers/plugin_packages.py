@@ -14,6 +14,32 @@ from scitoolkit.core import plugins
 
 
 @contextlib.contextmanager
+def module_installed(site: Path, name: str, source: str, group: str, member: str) -> Iterator[None]:
+    """Install a module of one class as a package, which processes of this one find by `sys.path`.
+
+    Args:
+        site: folder to install into, not there yet.
+        name: of package, module and entry point.
+        source: of the module.
+        group: of the entry point.
+        member: class in the module.
+    """
+    about = site / f"{name}-1.0.dist-info"
+    about.mkdir(parents=True)
+    (site / f"{name}.py").write_text(source)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{group}]\n{name} = {name}:{member}\n")
+    sys.path.insert(0, str(site))
+    plugins.refresh()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(site))
+        plugins.refresh()
+        sys.modules.pop(name, None)
+
+
+@contextlib.contextmanager
 def installed(package: Path, site: Path) -> Iterator[Path]:
     """Install the package in folder `package` into `site` with pip, without a network.
 

@@ -112,7 +112,7 @@ def test_slurm_requeues_a_job_which_ends_with_the_bits_of_one_that_nothing_stopp
     assert job(7, 1) == 0
     assert runs(tmp_path) == [stopped]
     assert "continuing after step" in (stopped / "run.log").read_text()
-    assert job(8, 1) == 0  # another job, started again before it had begun: a run of its own
+    assert job(8, 1) == 0  # another job, restarted before its run existed: a new run
     whole = runs(tmp_path)[1]
     assert "continuing" not in (whole / "run.log").read_text()
     ends = [sorted(run.glob("checkpoints/step-*"))[-1] for run in (stopped, whole)]

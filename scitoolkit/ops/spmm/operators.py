@@ -29,16 +29,15 @@ def kernels(width: str, dtype: torch.dtype) -> ctypes.CDLL:
 
 
 def run_product(
-    pointer: Tensor, column: Tensor, value: Tensor | None, x: Tensor,
-    bias: Tensor | None = None, into: Tensor | None = None,
+    pointer: Tensor, column: Tensor, value: Tensor | None, x: Tensor, into: Tensor | None = None
 ) -> Tensor:  # fmt: skip
     """Call the kernel; with `into`, add to it. No derivative, arguments as the operators check."""
     out = empty((len(pointer) - 1, x.shape[1]), x) if into is None else into
     none = x.new_empty(0)
     call(
         kernels(str(x.shape[1]), x.dtype).spmm, len(pointer) - 1, pointer, column,
-        none if value is None else value, x, none if bias is None else bias,
-        out, int(into is not None), torch.get_num_threads(),
+        none if value is None else value, x, none, out, int(into is not None),
+        torch.get_num_threads(),
     )  # fmt: skip
     return out
 

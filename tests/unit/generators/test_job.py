@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 import xarray as xr
+from plugin_packages import module_installed
 
 from scitoolkit import api
-from scitoolkit.core import plugins
 from scitoolkit.core.dataset_card import verify
 from scitoolkit.core.errors import ConfigError, DataError, NumericalError
 from scitoolkit.generators.workers import finished
@@ -60,21 +59,12 @@ class Drifting(Generator):
 
 
 @pytest.fixture
-def drifting(tmp_path, monkeypatch):
+def drifting(tmp_path):
     """A generator of an installed package, which worker processes find too."""
-    site = tmp_path / "site"
-    about = site / "drifting-1.0.dist-info"
-    about.mkdir(parents=True)
-    (site / "drifting.py").write_text(DRIFTING)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: drifting\nVersion: 1.0\n")
-    entry = "[scitoolkit.generator]\ndrifting = drifting:Drifting\n"
-    (about / "entry_points.txt").write_text(entry)
-    monkeypatch.syspath_prepend(str(site))
-    plugins.refresh()
-    yield
-    monkeypatch.undo()
-    plugins.refresh()
-    sys.modules.pop("drifting", None)
+    with module_installed(
+        tmp_path / "site", "drifting", DRIFTING, "scitoolkit.generator", "Drifting"
+    ):
+        yield
 
 
 def config_file(folder: Path, values: list[float], **settings: object) -> Path:

@@ -3,13 +3,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 
 import numpy as np
 import pytest
+from plugin_packages import module_installed
 
-from scitoolkit.core import plugins
 from scitoolkit.core.draw import DrawConfig
 from scitoolkit.core.errors import CheckpointError, DataError, NumericalError
 from scitoolkit.generators import generators
@@ -48,21 +47,10 @@ class Moody(Generator):
 
 
 @pytest.fixture
-def moody(tmp_path, monkeypatch):
+def moody(tmp_path):
     """A generator of an installed package, which worker processes find too."""
-    site = tmp_path / "site"
-    about = site / "moody-1.0.dist-info"
-    about.mkdir(parents=True)
-    (site / "moody.py").write_text(MOODY)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: moody\nVersion: 1.0\n")
-    entry = "[scitoolkit.generator]\nmoody = moody:Moody\n"
-    (about / "entry_points.txt").write_text(entry)
-    monkeypatch.syspath_prepend(str(site))
-    plugins.refresh()
-    yield lambda **kw: generators.get("moody")(folder=str(tmp_path), **kw)
-    monkeypatch.undo()
-    plugins.refresh()
-    sys.modules.pop("moody", None)
+    with module_installed(tmp_path / "site", "moody", MOODY, "scitoolkit.generator", "Moody"):
+        yield lambda **kw: generators.get("moody")(folder=str(tmp_path), **kw)
 
 
 @pytest.fixture
