@@ -14,7 +14,7 @@ help:
 	@echo "make demo       scitoolkit tour: every domain's small real job beside its rival (< 6 min)"
 	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
 	@echo "make test-slow  the longer campaigns"
-	@echo "make test-peers our layers inside mace-torch and nequip, in their environments"
+	@echo "make test-peers our layers inside mace-torch and nequip, MLflow and W&B, in their environments"
 	@echo "make gpu        tests and benchmarks that need a GPU, each saved as it passes"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make bench      print every benchmark's figures; NAME=... for one"
@@ -37,8 +37,11 @@ test: $(STAMP) $(PEERS)/lammps/.installed lint
 test-slow: $(STAMP)
 	$(PYTEST) -m "slow and not gpu"
 
-# Their layers replaced by ours: mace-torch and nequip pin packages that ours does not.
-test-peers: $(PEERS)/mace/.installed $(PEERS)/nequip/.installed
+# Their layers replaced by ours: mace-torch and nequip pin packages that ours does not. MLflow and
+# W&B are larger than all that the other tests need.
+test-peers: $(PEERS)/mace/.installed $(PEERS)/nequip/.installed $(PEERS)/trackers/.installed
+	$(PEERS)/trackers/bin/python -m pytest tests/unit/training/test_callbacks.py \
+	  tests/unit/training/test_contracts.py -k "logger or mlflow or wandb"
 	$(PEERS)/mace/bin/python -m pytest -W ignore tests/unit/ops/test_drop_in.py -k mace
 	$(PEERS)/nequip/bin/python -m pytest -W ignore tests/unit/ops/test_drop_in.py -k nequip
 
@@ -67,6 +70,11 @@ peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 $(PEERS)/trainers/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) -e . lightning accelerate
+	touch $@
+
+$(PEERS)/trackers/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) -e '.[dev,mlflow,wandb]'
 	touch $@
 
 $(PEERS)/forecasting/.installed: constraints.txt

@@ -114,7 +114,12 @@ def export(
             header = interface.with_notes(header, [f"{way}: {d.line()}" for d in found])
             notes["differences"] = [d.entry() for d in found]
         if low is not None:
-            notes |= low.entry(*_seconds(Path(scratch), dense, functions, config))
+            before = _compiled(Path(scratch) / "as_it_was.so", dense, config)
+            after = library
+            if apart:
+                after = _compiled(Path(scratch) / "in_low_rank.so", functions, config)
+            given = [_calibration(f) for f in dense]
+            notes |= low.entry(*call_seconds([before, after], dense, given))
         if small is not None:
             left = sorted(v for k, v in small.names.items() if k not in source.used)
             notes |= {
@@ -162,19 +167,11 @@ def _low_rank(functions: Sequence[TracedFunction], config: ExportConfig) -> Lowe
     )  # fmt: skip
 
 
-def _seconds(
-    folder: Path, dense: Sequence[TracedFunction], low: Sequence[TracedFunction],
-    config: ExportConfig,
-) -> list[float]:  # fmt: skip
-    """Return the seconds of a call of the surrogate as it was and in low rank, in turn."""
-    paths = []
-    for name, own in (("as_it_was", dense), ("in_low_rank", low)):
-        source = generate(name, own, target(config))
-        paths.append(folder / f"{name}.so")
-        paths[-1].write_bytes(
-            compile_source(find_compiler(), source.code, (*FLAGS, "-march=native", *WIDE))
-        )
-    return call_seconds(paths, dense, [_calibration(f) for f in dense])
+def _compiled(path: Path, functions: Sequence[TracedFunction], config: ExportConfig) -> Path:
+    """Write a library to measure, and return its path."""
+    source = generate(path.stem, functions, target(config))
+    path.write_bytes(compile_source(find_compiler(), source.code, (*FLAGS, "-march=native", *WIDE)))
+    return path
 
 
 def _refuse(found: Sequence[Difference], config: ExportConfig) -> None:

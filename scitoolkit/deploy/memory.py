@@ -34,7 +34,8 @@ def _spans(statements: Sequence[tuple[str, set[Buffer]]]) -> dict[Buffer, tuple[
     """Return the first and last statement that names each workspace buffer."""
     spans: dict[Buffer, tuple[int, int]] = {}
     for place, (_, touched) in enumerate(statements):
-        for buffer in touched:
+        # By name: a set's order differs from run to run, and equal networks are to share code.
+        for buffer in sorted(touched, key=lambda b: b.name):
             if buffer.kind == "workspace":
                 spans[buffer] = (spans.get(buffer, (place, place))[0], place)
     return spans

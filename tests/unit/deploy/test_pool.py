@@ -16,7 +16,7 @@ from torch import nn
 
 from scitoolkit.core.errors import BackendError, CheckpointError, ConfigError, DataError
 from scitoolkit.core.traced import ArraySpec, TracedFunction
-from scitoolkit.deploy import Pool
+from scitoolkit.deploy import ExportConfig, Pool
 from scitoolkit.deploy.export import export
 from scitoolkit.deploy.packed import packed, read_header
 from scitoolkit.deploy.residency import Entry, Residency, rounded
@@ -47,6 +47,19 @@ def made(tmp_path_factory) -> tuple[Path, dict[str, nn.Module]]:
         export(functions, folder / f"m{k}.weights")
         networks[f"m{k}"] = network
     return folder, networks
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_equal_networks_share_code(bits, tmp_path):
+    x, y = (ArraySpec(n, ("level",), (64,), low=-2.0, high=2.0) for n in "xy")
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        network = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64)).eval()
+        export(
+            [TracedFunction(network, [x], [y])], tmp_path / f"m{seed}.weights",
+            ExportConfig(bits=bits),
+        )  # fmt: skip
+    assert len(list(tmp_path.glob("shell-*.so"))) == 1
 
 
 def filled(folder: Path, budget: int, **options) -> Pool:
