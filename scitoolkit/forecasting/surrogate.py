@@ -159,7 +159,8 @@ class ForecastSurrogate:
         shape = header["setting"]["shape"]
         setting = Setting(
             **{
-                **header["setting"], "shape": None if shape is None else tuple(shape),
+                **header["setting"],
+                "shape": None if shape is None else tuple(shape),
                 "parameters": tuple(header["setting"].get("parameters", ())),
             },
             weights=stored["weights"].astype(np.float64),

@@ -58,7 +58,7 @@ class Setting:
 
     @property
     def modes(self) -> int:
-        """Return the number of modes: one a parameter, and the rank, or the cells if these are less."""
+        """Return the number of modes: the rank, at most the cells, and one a parameter."""
         cells = len(self.weights) - sum(self.parameters)
         return min(self.rank, cells) + len(self.parameters)
 
