@@ -38,7 +38,7 @@ from scitoolkit.emulation.invariants import (
 from scitoolkit.emulation.leads import offsets_of
 from scitoolkit.emulation.loading import make_loader
 from scitoolkit.emulation.low_rank import begin_from_trained
-from scitoolkit.emulation.prediction import predict_file
+from scitoolkit.emulation.prediction import is_rolled, predict_file
 from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.spatial.slab_training import Slab
 from scitoolkit.emulation.statistics import Found, find_leads, find_statistics
@@ -205,7 +205,14 @@ def predict(
     config = model.config(EmulationConfig)
     emulator = surrogate.load(model.path, config)
     intervals = None if config.uncertainty is None else Intervals.load(model.path)
-    predict_file(emulator, config, source, output, steps, intervals, lead)
+    predict_file(emulator, config, source, output, steps, intervals, lead, model.digest())
+
+
+def rolls(directory: Path, steps: int | None) -> bool:
+    """Return whether a prediction of so many steps feeds the emulator with its own outputs."""
+    model = ModelFolder(directory)
+    config = model.config(EmulationConfig)
+    return is_rolled(config, surrogate.load(model.path, config).layout, steps)
 
 
 def export(directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
