@@ -85,7 +85,9 @@ def predict_file(
     steps = config.rollout.predict if steps is None else steps
     rolled = is_rolled(config, emulator.layout, steps)
     try:
-        emulator = over_processes(on_grid(emulator, config, data.layout, data.where), config)
+        emulator = on_grid(emulator, config, data.layout, data.where)
+        if config.training.divides_fields:
+            emulator = over_processes(emulator, config)
         before = config.data.samples_before
         first, times = (0, _future(data, steps, lead)) if rolled else (
             before, _valid(data, lead)[before:]

@@ -137,7 +137,8 @@ class Parts:
         """
         path = self._path(number)
         try:
-            with np.load(path, allow_pickle=False) as found:
+            # numpy leaves a file open that is no archive.
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
                 return dict(found.items())
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(
