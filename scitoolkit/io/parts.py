@@ -12,8 +12,8 @@ import contextlib
 import fcntl
 import hashlib
 import importlib.metadata
-import io
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,10 +24,10 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.run_directory import disk_error, write_atomic
+from scitoolkit.core.run_directory import disk_error, replacing, write_atomic
 
 Array = np.ndarray
-PART_BYTES = 16 << 20
+PART_BYTES = 8 << 20
 """Bytes of a part, about: what a process holds, and what a stop costs at most."""
 _ABOUT = "about.json"
 log = get_logger(__name__)
@@ -122,12 +122,10 @@ class Parts:
         Raises:
             ScitoolkitError: the disk is full, or the folder cannot be written.
         """
-        text = io.BytesIO()
-        np.savez(text, **arrays)  # type: ignore[arg-type]
-        try:
-            write_atomic(self._path(number), text.getvalue())
-        except OSError as error:
-            raise disk_error(error, self._path(number)) from None
+        with replacing(self._path(number)) as temporary, temporary.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
 
     def load(self, number: int) -> dict[str, Array]:
         """Return the arrays of a part.
