@@ -1,8 +1,8 @@
 """A part of the benchmark `comet` in a process of its own: `python _comet_worker.py '{...}'`.
 
 `part` is memory (growth of the peak resident memory over what is there between two steps), errors
-(of the gradient, all methods at the same weights), timing (CPU seconds a step, alternately) or
-accuracy (on the test part, after a training).
+(of the gradient, all methods at the same weights), timing (CPU seconds a step, alternately),
+accuracy (on the test part, after a training), planned or offload (live bytes and time of a step).
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import contextlib
 import ctypes
 import json
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import torch
@@ -26,7 +28,9 @@ from scitoolkit.training import Callback, Trainer, TrainingConfig
 from scitoolkit.training.memory.comet import Comet
 from scitoolkit.training.memory.config import MemoryConfig
 from scitoolkit.training.memory.live_bytes import peak_live_bytes
+from scitoolkit.training.memory.offload import Offload
 from scitoolkit.training.memory.planned import PlannedMemory
+from scitoolkit.training.memory.recompute import Recompute
 
 
 def resident(key: str) -> int:
@@ -192,14 +196,9 @@ def accuracy(options: dict) -> dict:
     return {"points": 100 * (1 - (sum(found) / len(found)) ** 0.5)}
 
 
-def planned(options: dict) -> dict:
-    """Compare the live bytes of the plan with those of checkpointing, weights and batch alike.
-
-    Checkpointing is every block as the model does it, or the store's own plan of recomputation
-    alone, whichever takes less; `options["warm"]` steps of AdamW come first.
-    """
+def warmed(options: dict):
+    """Return a model after `options["warm"]` steps of AdamW, and store -> gradients of a step."""
     torch.set_num_threads(1)
-    wanted = MemoryConfig(activations="planned", smallest=options.get("smallest", 4096))
     torch.manual_seed(0)
     model = models.KINDS[options["model"]](options["width"], options["blocks"])
     data = models.pairs(models.TRAIN, options["model"] == "unet3d")
@@ -210,9 +209,9 @@ def planned(options: dict) -> dict:
         task.loss(batch)[0].backward()
         optimizer.step()
     optimizer.zero_grad()
-    store, buffers = PlannedMemory(model, wanted), [(b, b.clone()) for b in model.buffers()]
+    buffers = [(b, b.clone()) for b in model.buffers()]
 
-    def gradients() -> dict:
+    def gradients(store) -> dict:
         torch.manual_seed(1)
         with store.saving(batch, 1.0):
             loss, _ = task.loss(batch)
@@ -225,13 +224,25 @@ def planned(options: dict) -> dict:
                 buffer.copy_(kept)
         return found
 
-    store.prepare(gradients)
-    whole = store.trials[0]
-    recomputed = [t for t in store.trials if set(t.plan.choices.values()) == {"save", "recompute"}]
+    return model, gradients
+
+
+def planned(options: dict) -> dict:
+    """Compare the live bytes of the plan with those of checkpointing, weights and batch alike.
+
+    Checkpointing is every block as the model does it, or the store's own plan of recomputation
+    alone, whichever takes less.
+    """
+    wanted = MemoryConfig(activations="planned", smallest=options.get("smallest", 4096))
+    model, gradients = warmed(options)
+    store = PlannedMemory(model, wanted)
+    store.prepare(lambda: gradients(store))
+    trials, chosen, whole = store.trials, store.chosen, store.trials[0]
+    recomputed = [t for t in trials if set(t.plan.choices.values()) == {"save", "recompute"}]
     # A fresh store saves everything: what is measured is the model's own checkpointing.
-    trials, chosen, store = store.trials, store.chosen, PlannedMemory(model, wanted)
+    fresh = PlannedMemory(model, wanted)
     model.checkpointed = True
-    blocks = peak_live_bytes(gradients, torch.device("cpu"))
+    blocks = peak_live_bytes(lambda: gradients(fresh), torch.device("cpu"))
     least = min([blocks, *(trial.peak for trial in recomputed)])
     best = min(recomputed, key=lambda trial: trial.peak)
     return {
@@ -245,8 +256,39 @@ def planned(options: dict) -> dict:
     }  # fmt: skip
 
 
+def offload(options: dict) -> dict:
+    """Compare live bytes and time (waiting for the disk too) of what changes no bit."""
+    model, gradients = warmed(options)
+    stores = {"saved": PlannedMemory(model, MemoryConfig(activations="planned"))}
+    stores["recompute"] = Recompute(model, MemoryConfig(activations="recompute"))
+    with tempfile.TemporaryDirectory(dir=Path(__file__).parents[1]) as folder:
+        moved = MemoryConfig(activations="offload", folder=folder)
+        away = stores["offload"] = Offload(model, moved)
+        found = {name: gradients(store) for name, store in stores.items()}
+        equal = all(
+            torch.equal(each[name], exact)
+            for each in found.values()
+            for name, exact in found["saved"].items()
+        )
+        if not equal:
+            raise SystemExit("red gate: gradients differ")
+        seconds, waited = {name: [] for name in stores}, []
+        for _ in range(options["rounds"]):
+            for name, store in stores.items():
+                started, blocked = time.process_time(), away.place.blocked
+                gradients(store)
+                waited.append(away.place.blocked - blocked)
+                seconds[name].append(time.process_time() - started + waited[-1])
+        cpu = torch.device("cpu")
+        mib = {n: peak_live_bytes(lambda s=s: gradients(s), cpu) / 2**20 for n, s in stores.items()}
+        return {
+            "mib": mib, "seconds": medians(seconds), "moved_mib": away.moved_bytes / 2**20,
+            "waited_seconds": max(waited),
+        }  # fmt: skip
+
+
 if __name__ == "__main__":
     chosen = json.loads(sys.argv[1])
     parts = {"memory": memory, "errors": errors, "timing": timing, "accuracy": accuracy,
-             "planned": planned}  # fmt: skip
+             "planned": planned, "offload": offload}  # fmt: skip
     print(json.dumps(parts[chosen["part"]](chosen)))

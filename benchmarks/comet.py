@@ -9,6 +9,7 @@ gradient error is |g - g_exact| / |g_exact| over all parameters, the worst of se
 
 `NAME_over_checkpointing` compares the store `planned` with the best checkpointing by the live bytes
 of a step, those that tensors take: resident memory of these networks is mostly fragmentation.
+`offload` has live bytes and seconds of what changes no bit: saved, recomputed, moved to a file.
 """
 
 from __future__ import annotations
@@ -84,6 +85,9 @@ def run() -> dict:
     }
 
     planned = {name: worker("planned", **model, warm=4) for name, model in PLANNED.items()}
+    offload = {
+        name: worker("offload", **model, warm=1, rounds=3) for name, model in PLANNED.items()
+    }
 
     def rival(name: str) -> dict[str, float]:
         return {
@@ -105,5 +109,6 @@ def run() -> dict:
         "checkpointing": rival("checkpointing"),
         "quantised": {"bits2": rival("quantised2"), "bits4": rival("quantised4")},
         "others": {name: other(model) for name, model in OTHERS.items()},
-        "planned": planned, "peak_mib": peaks, "step_cpu_seconds": seconds, "machine": machine(),
+        "planned": planned, "offload": offload, "peak_mib": peaks, "step_cpu_seconds": seconds,
+        "machine": machine(),
     }  # fmt: skip

@@ -8,10 +8,12 @@ acquires one. Blocks are backed by huge pages where the system has them.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -35,6 +37,11 @@ class BufferPool:
         # Finalizers may run inside any allocation of this thread, also while it holds the lock.
         self._lock = threading.RLock()
         self._free: list[mmap.mmap] = []
+        self._bypassed = False
+
+    def serves(self, size: int) -> bool:
+        """Tell whether outputs of `size` bytes are to come from here."""
+        return size >= SMALLEST and not self._bypassed
 
     def acquire(self, size: int) -> mmap.mmap:
         """Return a block of at least `size` bytes: the smallest waiting one that is not too big."""
@@ -53,6 +60,15 @@ class BufferPool:
             limit = _limit()
             while self._free and sum(map(len, self._free)) > limit:
                 self._free.pop(0)
+
+    @contextlib.contextmanager
+    def bypassed(self) -> Iterator[None]:
+        """Within it outputs come from torch's allocator, whose bytes its profiler counts."""
+        before, self._bypassed = self._bypassed, True
+        try:
+            yield
+        finally:
+            self._bypassed = before
 
     def waiting(self) -> int:
         """Bytes that wait for use."""
@@ -101,7 +117,7 @@ def empty(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None
     size = math.prod(shape) * (dtype or like).itemsize
     kept = (
         NUMPY_REAL.get(dtype or like.dtype)
-        if size >= SMALLEST and like.device.type == "cpu"
+        if POOL.serves(size) and like.device.type == "cpu"
         else None
     )
     # Where algorithms must be deterministic torch fills its memory, so that tests see what is read.

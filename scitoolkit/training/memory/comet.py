@@ -24,10 +24,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.core.errors import BackendError, NumericalError
+from scitoolkit.core.errors import BackendError
 from scitoolkit.training.memory import activation_codec as codec
-from scitoolkit.training.memory.config import MemoryConfig
+from scitoolkit.training.memory.config import MemoryConfig, refuse_unread
 from scitoolkit.training.memory.exact_tensors import Narrow, narrow, widen
+from scitoolkit.training.memory.saved import Unchanged, storage_id, unattached
 
 # Steps in units of the root mean square of a tensor, before anything was measured, and limits.
 FIRST_STEP, LEAST_STEP, LARGEST_STEP = 0.15, 1e-3, 1.5
@@ -41,15 +42,14 @@ MARGIN, DAMPING, MOST_CHANGE = 0.65, 0.8, 2.5
 class SavedTensor:
     """One kept tensor and how many saved references to it there are."""
 
-    kept: Tensor | codec.Packed | Narrow
+    kept: Unchanged | codec.Packed | Narrow
     dtype: torch.dtype
-    version: int = 0
     uses: int = 1
 
     @property
     def num_bytes(self) -> int:
         """Bytes kept."""
-        return self.kept.nbytes if isinstance(self.kept, Tensor) else self.kept.num_bytes
+        return self.kept.num_bytes
 
 
 @dataclass
@@ -100,6 +100,8 @@ class Comet:
     kept_bytes: int
 
     def __init__(self, model: nn.Module, config: MemoryConfig) -> None:
+        if config.activations == "comet":
+            refuse_unread(config, {"gradient_error", "measure_every", "smallest"})
         devices = {p.device.type for p in model.parameters()}
         if devices - {"cpu"}:
             raise BackendError(
@@ -127,7 +129,7 @@ class Comet:
             finer: divides the quantisation steps.
         """
         model = [*self._model.parameters(), *self._model.buffers()]
-        known = {_storage(t) for t in [*model, *batch.values()] if isinstance(t, Tensor)}
+        known = {storage_id(t) for t in [*model, *batch.values()] if isinstance(t, Tensor)}
         current = self._record = ForwardRecord(finer, known)
         handles = [
             handle
@@ -190,7 +192,8 @@ class Comet:
         def enter(module: nn.Module, arguments: Any) -> None:
             if self._record is not None:
                 self._record.modules.append(name)
-                self._record.untouched.update(_storage(p) for p in module.parameters(recurse=False))
+                own = module.parameters(recurse=False)
+                self._record.untouched.update(storage_id(p) for p in own)
 
         def leave(module: nn.Module, arguments: Any, output: Any) -> None:
             if self._record is not None and self._record.modules:
@@ -203,16 +206,14 @@ class Comet:
         current = self._record
         plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
         if current is None or not plain or tensor.device.type != "cpu":
-            return tensor if tensor.is_leaf else tensor.detach()
+            return unattached(tensor)
         storage = tensor.untyped_storage()
         size = tensor.numel() * tensor.element_size()
         exact = tensor.numel() < self._config.smallest or size > storage.nbytes()
-        if exact or _storage(tensor) in current.untouched:
-            # A graph that holds its own output would never be freed: hence `detach`.
-            kept = tensor if tensor.is_leaf else tensor.detach()
-            return SavedTensor(kept, tensor.dtype, tensor._version)
+        if exact or storage_id(tensor) in current.untouched:
+            return SavedTensor(Unchanged.of(tensor), tensor.dtype)
         key = (
-            _storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(),
+            storage_id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(),
             tensor.dtype, tensor._version,
         )  # fmt: skip
         found = current.seen.get(key)
@@ -237,7 +238,7 @@ class Comet:
             self.steps.append(FIRST_STEP)
         dtype = tensor.dtype
         if not dtype.is_floating_point:
-            return SavedTensor(narrow(tensor), dtype, tensor._version)
+            return SavedTensor(narrow(tensor), dtype)
         values = tensor.contiguous()
         if dtype not in codec.REAL:
             values = values.float()
@@ -245,20 +246,14 @@ class Comet:
         packed = None
         if math.isfinite(about.rms):
             packed = codec.pack(values, self.steps[number] * about.rms / current.finer, about)
-        return SavedTensor(tensor if packed is None else packed, dtype, tensor._version)
+        return SavedTensor(Unchanged.of(tensor) if packed is None else packed, dtype)
 
     def _unpack(self, entry: Any) -> Tensor:
         if isinstance(entry, Tensor):
             return entry
         kept = entry.kept
-        if isinstance(kept, Tensor):
-            if kept._version != entry.version:
-                raise NumericalError(
-                    f"a tensor of shape {tuple(kept.shape)} that the backward pass needs was "
-                    "changed in place",
-                    fix="use the operation that is not in place",
-                )
-            return kept
+        if isinstance(kept, Unchanged):
+            return kept.value()
         if isinstance(kept, Narrow):
             return widen(kept)
         entry.uses -= 1
@@ -270,9 +265,3 @@ class Comet:
         # The operation before the one that asks often needs the same tensor (ReLU, convolution).
         self._decoded = (entry, tensor) if entry.uses > 0 else None
         return tensor
-
-
-def _storage(tensor: Tensor) -> int:
-    """Return what two tensors of the same memory share; local for a sharded one."""
-    own = getattr(tensor, "_local_tensor", tensor)
-    return own.untyped_storage()._cdata

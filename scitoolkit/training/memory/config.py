@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
-from scitoolkit.core.config import Config
+from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.plugins import Kind
 
 # Entries fulfil `memory.store.ActivationStore`.
 activation_stores: Kind[Any] = Kind(
     "activation store", "keeps activations for the backward pass", imports_torch=True
 )
-
-_NOT_BUILT = ("offload", "disk", "host")
 
 
 class MemoryConfig(Config):
@@ -25,23 +25,37 @@ class MemoryConfig(Config):
         0.01
     """
 
-    activations: str = Field(description="a registered store: comet, planned or recompute")
+    activations: str = Field(description="a registered store: comet, planned, recompute, offload")
     gradient_error: PositiveFloat = Field(default=0.01, description="wanted, relative, of all")
     measure_every: PositiveInt = Field(default=100, description="steps between measurements")
     smallest: NonNegativeInt = Field(default=4096, description="values; less is kept exactly")
+    folder: DataPath | None = Field(
+        default=None, description="on a disk, for activations of a CPU; planned and offload"
+    )
 
     @field_validator("activations")
     @classmethod
     def _known(cls, name: str) -> str:
         known = activation_stores.names()
-        if name not in known and name in _NOT_BUILT:
-            raise ValueError(
-                f"store {name!r}: activations are not moved to host memory or disk; known: "
-                f"{', '.join(known)}"
-            )
         if name not in known:
             raise ValueError(f"unknown store {name!r}; known: {', '.join(known) or 'none'}")
         return name
+
+
+def refuse_unread(config: MemoryConfig, read: Collection[str]) -> None:
+    """Raise a ConfigError for keys that are set and that a store does not read.
+
+    Args:
+        config: of the store.
+        read: keys beside `activations`.
+    """
+    unread = sorted(config.model_fields_set - {"activations", *read})
+    if unread:
+        raise ConfigError(
+            f"activations: {config.activations} does not read {', '.join(unread)}",
+            where="training.memory",
+            fix="leave it out",
+        )
 
 
 class PruningConfig(Config):

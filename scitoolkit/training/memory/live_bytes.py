@@ -8,6 +8,8 @@ from collections.abc import Callable
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from scitoolkit.ops.codegen.buffers import POOL
+
 
 def peak_live_bytes(call: Callable[[], object], device: torch.device) -> int:
     """Return the largest number of bytes that `call` had allocated at once beyond those before.
@@ -31,7 +33,8 @@ def peak_live_bytes(call: Callable[[], object], device: torch.device) -> int:
         torch.cuda.synchronize(device)
         return int(torch.cuda.max_memory_allocated(device)) - before
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it writes to stderr at every start
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+    activities = [ProfilerActivity.CPU]
+    with POOL.bypassed(), profile(activities=activities, profile_memory=True) as seen:
         call()
     assert seen.profiler is not None
     events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]

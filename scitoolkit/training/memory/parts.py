@@ -15,6 +15,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from scitoolkit.training.memory.saved import unattached
+
 
 @dataclass
 class Part:
@@ -69,7 +71,7 @@ def observe(model: nn.Module, step: Callable[[], object]) -> dict[str, Part]:
             known.add(storage._cdata)
             for part in stack:
                 part.saved += storage.nbytes()
-        return tensor if tensor.is_leaf else tensor.detach()
+        return unattached(tensor)
 
     with contextlib.ExitStack() as handles:
         for name, module in model.named_modules():

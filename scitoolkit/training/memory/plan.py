@@ -7,23 +7,26 @@ parts keep is in memory, and what this part makes again. So the peak is the maxi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scitoolkit.training.memory.parts import Part
 
-SAVE, PACK, RECOMPUTE, RECOMPUTE_PACKED = "save", "pack", "recompute", "recompute packed"
+SAVE, PACK, RECOMPUTE, OFFLOAD = "save", "pack", "recompute", "offload"
+RECOMPUTE_PACKED, RECOMPUTE_OFFLOADED = "recompute packed", "recompute offloaded"
+RECOMPUTED = frozenset({RECOMPUTE, RECOMPUTE_PACKED, RECOMPUTE_OFFLOADED})
 LOSSY = frozenset({PACK, RECOMPUTE_PACKED})
+MOVED = frozenset({OFFLOAD, RECOMPUTE_OFFLOADED})
 UNITS, CAPS = 128, 12
 
 
 @dataclass(frozen=True)
 class Packing:
-    """What packing was measured to do.
+    """What packing was measured to do, or offloading, after which nothing is kept.
 
     Args:
-        ratio: bytes over packed bytes.
-        seconds_per_byte: of packing and unpacking.
+        ratio: bytes over kept bytes.
+        seconds_per_byte: there and back.
     """
 
     ratio: float
@@ -49,40 +52,63 @@ class Plan:
         """Whether gradients get an error."""
         return not LOSSY.isdisjoint(self.choices.values())
 
+    @property
+    def moves(self) -> bool:
+        """Whether activations are offloaded."""
+        return not MOVED.isdisjoint(self.choices.values())
 
-def options(part: Part, packing: Packing | None) -> dict[str, tuple[float, float, float]]:
+
+def options(
+    part: Part, packing: Packing | None = None, offloading: Packing | None = None
+) -> dict[str, tuple[float, float, float]]:
     """Return choice -> bytes kept, transient bytes, extra seconds of a part."""
     found = {
         SAVE: (float(part.saved), 0.0, 0.0),
         RECOMPUTE: (float(part.inputs), float(part.saved), part.seconds),
     }
-    if packing is not None:
-        per_byte, ratio = packing.seconds_per_byte, packing.ratio
-        found[PACK] = (part.saved / ratio, float(part.inputs), per_byte * part.saved)
-        found[RECOMPUTE_PACKED] = (
-            part.inputs / ratio, float(part.saved + part.inputs),
-            part.seconds + per_byte * part.inputs,
-        )  # fmt: skip
+    for way, again, how in (
+        (PACK, RECOMPUTE_PACKED, packing),
+        (OFFLOAD, RECOMPUTE_OFFLOADED, offloading),
+    ):
+        if how is not None:
+            per_byte, ratio = how.seconds_per_byte, how.ratio
+            found[way] = (part.saved / ratio, float(part.inputs), per_byte * part.saved)
+            found[again] = (
+                part.inputs / ratio, float(part.saved + part.inputs),
+                part.seconds + per_byte * part.inputs,
+            )  # fmt: skip
     return found
 
 
-def uniform(parts: Sequence[Part], choice: str, packing: Packing | None) -> Plan:
+def uniform(
+    parts: Sequence[Part], choice: str, packing: Packing | None = None,
+    offloading: Packing | None = None,
+) -> Plan:  # fmt: skip
     """Return the plan of one choice for all parts."""
     kept = peak = seconds = 0.0
     for part in parts:
-        stays, transient, extra = options(part, packing)[choice]
+        stays, transient, extra = options(part, packing, offloading)[choice]
         kept, seconds = kept + stays, seconds + extra
         peak = max(peak, kept + transient)
-    outside = {"": PACK if choice in LOSSY else SAVE}
-    return Plan({**outside, **{part.name: choice for part in parts}}, peak, seconds)
+    named = {part.name: choice for part in parts}
+    return Plan({"": _outside(named.values()), **named}, peak, seconds)
 
 
-def plans(parts: Sequence[Part], packing: Packing | None) -> list[Plan]:
+def _outside(choices: Iterable[str]) -> str:
+    """Return the choice for what is outside of all parts."""
+    taken = set(choices)
+    return PACK if taken & LOSSY else OFFLOAD if taken & MOVED else SAVE
+
+
+def plans(
+    parts: Sequence[Part], packing: Packing | None, offloading: Packing | None = None
+) -> list[Plan]:
     """Return the fastest plan under each of several caps on the peak, the smallest peak first.
 
     Args:
         parts: in the order in which they run.
         packing: None where nothing can be packed.
+        offloading: None where nothing can be offloaded.
 
     Example:
         >>> parts = [Part(str(i), i, 1, 100, 10, 1.0) for i in range(3)]
@@ -90,12 +116,12 @@ def plans(parts: Sequence[Part], packing: Packing | None) -> list[Plan]:
         >>> found[0].choices["0"], round(found[0].peak), found[-1].seconds
         ('recompute', 120, 0.0)
     """
-    choices = [options(part, packing) for part in parts]
+    choices = [options(part, packing, offloading) for part in parts]
     whole = sum(max(kept for kept, *_ in each.values()) for each in choices)
     unit = max(whole / UNITS, 1.0)
     least = min(max(min(o[0] + o[1] for o in each.values()) for each in choices), whole)
     caps = [least * (whole / max(least, 1.0)) ** (i / (CAPS - 1)) for i in range(CAPS)]
-    caps += [uniform(parts, choice, packing).peak for choice in choices[0]]
+    caps += [uniform(parts, choice, packing, offloading).peak for choice in choices[0]]
     found = {}
     for cap in caps:
         if (plan := _fastest(parts, choices, cap * 1.000001, unit)) is not None:
@@ -125,6 +151,5 @@ def _fastest(
     if not table:
         return None
     seconds, _, peak, path = min(table.values())
-    lossy = not LOSSY.isdisjoint(path)
     named = {part.name: name for part, name in zip(parts, path, strict=True)}
-    return Plan({"": PACK if lossy else SAVE, **named}, peak, seconds)
+    return Plan({"": _outside(path), **named}, peak, seconds)

@@ -1,9 +1,10 @@
-"""Each part of a network saved, packed or recomputed, as measured on the network itself.
+"""Each part of a network saved, packed, offloaded or recomputed, as measured on the network itself.
 
 Before the first step some plans are tried: recomputation of all parts, coarse and fine, packing of
-all, and those of the dynamic programming (`plan`). A real step of each is measured, its live bytes,
-its time and the error of its gradients. A plan that loses to recomputation alone is never taken,
-and one that errs more than wanted neither; if a taken one does so later, recomputation takes over.
+all, offloading of all, and those of the dynamic programming (`plan`). A real step of each is
+measured, its live bytes, its time and the error of its gradients. A plan that loses to
+recomputation alone is never taken, and one that errs more than wanted neither; if a taken one does
+so later, recomputation takes over.
 
 Source: Chen et al. 2016, arXiv:1604.06174 (recomputation); Jin et al. 2021, arXiv:2111.09562.
 """
@@ -22,24 +23,29 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.core.errors import BackendError
+from scitoolkit.core.errors import BackendError, ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.training.memory.comet import Comet
 from scitoolkit.training.memory.config import MemoryConfig
 from scitoolkit.training.memory.live_bytes import peak_live_bytes
+from scitoolkit.training.memory.offload import Offload
 from scitoolkit.training.memory.parts import divided, observe
 from scitoolkit.training.memory.plan import (
     LOSSY,
+    MOVED,
+    OFFLOAD,
     PACK,
     RECOMPUTE,
+    RECOMPUTE_OFFLOADED,
     RECOMPUTE_PACKED,
+    RECOMPUTED,
     SAVE,
     Packing,
     Plan,
     plans,
     uniform,
 )
-from scitoolkit.training.memory.replaced import replaced
+from scitoolkit.training.memory.replaced import as_it_is, replaced
 
 log: Logger = get_logger(__name__)
 # Shares of all saved bytes that a part may have; as many divisions of the network are tried.
@@ -68,11 +74,12 @@ class Trial:
 
 
 class PlannedMemory:
-    """Activation store that saves, packs or recomputes each part, whatever measures best.
+    """Activation store that saves, packs, offloads or recomputes each part, as measures best.
 
     Args:
-        model: of any kind; parts on another device than the CPU are recomputed but not packed.
-        config: the wanted gradient error of all parameters together.
+        model: of any kind; parts on another device than the CPU are not packed.
+        config: the wanted gradient error of all parameters together, and the folder without which
+            activations of a CPU are not offloaded.
 
     Attributes:
         exact: False, as packed activations have an error.
@@ -102,6 +109,8 @@ class PlannedMemory:
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._plan, self._fallback = Plan({}, 0.0, 0.0), Plan({}, 0.0, 0.0)
         self._comet: Comet | None = None
+        moves = self._device.type != "cpu" or config.folder is not None
+        self._offload: Offload | None = Offload(model, config) if moves else None
         self._exceeded = 0
         self._prepared = False
         self.trials: list[Trial] = []
@@ -134,7 +143,7 @@ class PlannedMemory:
             for parts in divisions.values()
         ]
         baseline = min([whole, *recomputed], key=lambda trial: trial.peak)
-        tried = [whole, *recomputed, *self._lossy(divisions.values(), whole, gradients, exact)]
+        tried = [whole, *recomputed, *self._kept(divisions.values(), whole, gradients, exact)]
         self.trials = tried
         good = [
             trial for trial in tried
@@ -147,29 +156,58 @@ class PlannedMemory:
         self._fallback = baseline.plan
         log.info("activations: %s", _told(self.chosen, baseline, whole))
 
-    def _lossy(
+    def _kept(
         self, divisions: Any, whole: Trial, gradients: Callable[[], Gradients], exact: Gradients
     ) -> Iterator[Trial]:
-        """Yield measured plans that pack, those of the dynamic programming and uniform ones."""
-        comet = self._packer()
-        if comet is None:
+        """Yield measured plans that pack or offload, those of the programming and uniform ones."""
+        tried: list[Trial] = []
+        packing = self._packing(whole, gradients, exact, tried)
+        offloading = self._offloading(whole, gradients, exact, tried)
+        yield from tried
+        if packing is None and offloading is None:
             return
-        everything = self._measured(
-            Plan({"": PACK}, 0.0, 0.0), comet, gradients, exact, rounds=ROUNDS
-        )
-        yield everything
-        if not comet.kept_bytes or comet.raw_bytes <= comet.kept_bytes:
-            return
-        packing = Packing(
-            comet.raw_bytes / comet.kept_bytes,
-            max(everything.seconds - whole.seconds, 0.0) / comet.raw_bytes,
-        )
-        candidates = [plan for parts in divisions for plan in plans(parts, packing)]
+        candidates = [plan for parts in divisions for plan in plans(parts, packing, offloading)]
         candidates = sorted(candidates, key=lambda plan: (plan.peak, plan.seconds))[:MEASURED]
-        candidates += [uniform(parts, RECOMPUTE_PACKED, packing) for parts in divisions]
+        for again, how in ((RECOMPUTE_PACKED, packing), (RECOMPUTE_OFFLOADED, offloading)):
+            if how is not None:
+                candidates += [uniform(parts, again, packing, offloading) for parts in divisions]
         for plan in candidates:
             packer = self._packer() if plan.lossy else None
             yield self._measured(plan, packer, gradients, exact, rounds=ROUNDS)
+
+    def _packing(
+        self, whole: Trial, gradients: Callable[[], Gradients], exact: Gradients,
+        tried: list[Trial],
+    ) -> Packing | None:  # fmt: skip
+        """Try to pack everything; return what it does, or None where it gains nothing."""
+        if (comet := self._packer()) is None:
+            return None
+        plan = Plan({"": PACK}, 0.0, 0.0)
+        trial = self._measured(plan, comet, gradients, exact, rounds=ROUNDS)
+        tried.append(trial)
+        if not comet.kept_bytes or comet.raw_bytes <= comet.kept_bytes:
+            return None
+        seconds = max(trial.seconds - whole.seconds, 0.0)
+        return Packing(comet.raw_bytes / comet.kept_bytes, seconds / comet.raw_bytes)
+
+    def _offloading(
+        self, whole: Trial, gradients: Callable[[], Gradients], exact: Gradients,
+        tried: list[Trial],
+    ) -> Packing | None:  # fmt: skip
+        """Try to offload everything; return what it does, or None where it cannot be done."""
+        if self._offload is None:
+            return None
+        try:
+            trial = self._measured(Plan({"": OFFLOAD}, 0.0, 0.0), None, gradients, exact)
+        except DataError as error:
+            log.warning("nothing is offloaded: %s", error)
+            self._offload = None
+            return None
+        tried.append(trial)
+        if not self._offload.moved_bytes:
+            return None
+        seconds = max(trial.seconds - whole.seconds, 0.0)
+        return Packing(math.inf, seconds / self._offload.moved_bytes)
 
     def _packer(self) -> Comet | None:
         try:
@@ -191,26 +229,48 @@ class PlannedMemory:
             if comet is None or error <= self._config.gradient_error or error > 0.95 * before:
                 break
             comet.adapt(pairs)
-        started = time.process_time()
+        started = self._clock()
         gradients()
-        seconds = time.process_time() - started
+        seconds = self._clock() - started
         peak = peak_live_bytes(gradients, self._device)
         log.debug("plan %s: %d bytes, %.3g s, error %.2g", plan.choices, peak, seconds, error)
         return Trial(plan, comet, peak, seconds, error)
+
+    def _clock(self) -> float:
+        """Return seconds: of this process and what it waited for the disk, or of the device."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+            return time.perf_counter()
+        waited = self._offload.place.blocked if self._offload else 0.0
+        return time.process_time() + waited
 
     @contextlib.contextmanager
     def saving(self, batch: Batch, finer: float) -> Iterator[None]:
         """Save what is needed as planned; see `Comet.saving`."""
         with contextlib.ExitStack() as stack:
+            if self._plan.moves:
+                assert self._offload is not None
+                stack.enter_context(self._offload.following(batch))
             for name, choice in self._plan.choices.items():
                 if name and choice != PACK:
-                    module = self._model.get_submodule(name)
-                    recomputes = choice in (RECOMPUTE, RECOMPUTE_PACKED)
-                    exact = choice != RECOMPUTE_PACKED
-                    stack.enter_context(replaced(module, recomputes=recomputes, exact=exact))
+                    stack.enter_context(
+                        replaced(
+                            self._model.get_submodule(name), recomputes=choice in RECOMPUTED,
+                            hooks=self._hooks(choice),
+                        )
+                    )  # fmt: skip
+            if self._plan.choices.get("") == OFFLOAD:
+                stack.enter_context(self._hooks(OFFLOAD)())
             if self._comet is not None:
                 stack.enter_context(self._comet.saving(batch, finer))
             yield
+
+    def _hooks(self, choice: str) -> Callable[[], Any]:
+        """Return what makes the context of a part; a null one leaves it to the hooks around."""
+        if choice in MOVED:
+            assert self._offload is not None
+            return self._offload.hooks
+        return contextlib.nullcontext if choice in LOSSY else as_it_is
 
     def adapt(self, errors: Mapping[str, tuple[float, float]]) -> None:
         """Adapt the packing; give it up when it errs far more than wanted again and again."""
@@ -235,6 +295,11 @@ class PlannedMemory:
         """Restore plan and packing; nothing is measured again."""
         self._plan = Plan(dict(state["choices"]), 0.0, 0.0)
         self._fallback = Plan(dict(state["fallback"]), 0.0, 0.0)
+        if self._plan.moves and self._offload is None:
+            raise ConfigError(
+                "this training offloads activations of some parts to a folder that is not named",
+                where="training.memory.folder", fix="training.memory.folder=FOLDER",
+            )  # fmt: skip
         self._comet = None
         if state["packing"] is not None:
             self._comet = Comet(self._model, self._config)
@@ -265,7 +330,7 @@ def _relative(pairs: Mapping[str, tuple[float, float]]) -> float:
 
 def _told(chosen: Trial, baseline: Trial, whole: Trial) -> str:
     counts = {c: list(chosen.plan.choices.values()).count(c)
-              for c in (SAVE, *sorted(LOSSY), RECOMPUTE)}  # fmt: skip
+              for c in (SAVE, *sorted(LOSSY | MOVED), RECOMPUTE)}  # fmt: skip
     what = ", ".join(f"{n} x {c}" for c, n in counts.items() if n) or "all saved"
     return (
         f"{what}; {chosen.peak / 2**20:.1f} MiB of live bytes in a step, recomputation alone "

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
-from scitoolkit.training.memory.config import MemoryConfig
+from scitoolkit.training.memory.config import MemoryConfig, refuse_unread
 from scitoolkit.training.memory.replaced import replaced
 
 
@@ -34,13 +34,7 @@ class Recompute:
     exact: ClassVar[bool] = True
 
     def __init__(self, model: nn.Module, config: MemoryConfig) -> None:
-        unread = sorted(config.model_fields_set - {"activations"})
-        if unread:
-            raise ConfigError(
-                f"activations: recompute is exact and does not read {', '.join(unread)}",
-                where="training.memory",
-                fix="leave it out",
-            )
+        refuse_unread(config, ())
         self.blocks: list[nn.Module] = blocks(model)
         if not self.blocks:
             raise ConfigError(
@@ -57,7 +51,7 @@ class Recompute:
         """Within it the blocks keep their inputs alone."""
         with contextlib.ExitStack() as stack:
             for block in self.blocks:
-                stack.enter_context(replaced(block, recomputes=True, exact=False))
+                stack.enter_context(replaced(block, recomputes=True, hooks=contextlib.nullcontext))
             yield
 
     def adapt(self, errors: Mapping[str, tuple[float, float]]) -> None:

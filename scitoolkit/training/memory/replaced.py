@@ -9,22 +9,29 @@ Source: Chen et al. 2016, https://arxiv.org/abs/1604.06174.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
+from scitoolkit.training.memory.saved import Unchanged
+
 
 @contextlib.contextmanager
-def replaced(module: nn.Module, *, recomputes: bool, exact: bool = True) -> Iterator[None]:
+def replaced(
+    module: nn.Module, *, recomputes: bool,
+    hooks: Callable[[], AbstractContextManager[Any]] | None = None,
+) -> Iterator[None]:  # fmt: skip
     """Within it a module saves its inputs and recomputes the rest, or saves all.
 
     Args:
         module: of any kind; its `forward` is replaced until the end.
         recomputes: in the backward pass.
-        exact: what is saved is not given to the hooks around, which pack it.
+        hooks: returns the context of its forward pass, which takes what is saved; without it
+            tensors are saved as they are, also where hooks around pack them.
 
     Example:
         >>> import torch
@@ -45,11 +52,11 @@ def replaced(module: nn.Module, *, recomputes: bool, exact: bool = True) -> Iter
 
     run = recomputed if recomputes else forward
 
-    def exactly(*arguments: Any, **named: Any) -> Any:
-        with saved_tensors_hooks(_kept, lambda tensor: tensor):
+    def hooked(*arguments: Any, **named: Any) -> Any:
+        with (hooks or as_it_is)():
             return run(*arguments, **named)
 
-    module.forward = exactly if exact else run
+    module.forward = hooked
     try:
         yield
     finally:
@@ -58,9 +65,9 @@ def replaced(module: nn.Module, *, recomputes: bool, exact: bool = True) -> Iter
             module.forward = former
 
 
-def _kept(tensor: Tensor) -> Tensor:
-    # A graph that holds its own output would never be freed.
-    return tensor if tensor.is_leaf else tensor.detach()
+def as_it_is() -> saved_tensors_hooks:
+    """Return a context whose tensors are saved as they are."""
+    return saved_tensors_hooks(Unchanged.of, Unchanged.value)
 
 
 @contextlib.contextmanager

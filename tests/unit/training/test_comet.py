@@ -21,6 +21,7 @@ from scitoolkit.training.memory import activation_codec as codec
 from scitoolkit.training.memory.comet import Comet, ForwardRecord, SavedTensor
 from scitoolkit.training.memory.config import MemoryConfig
 from scitoolkit.training.memory.exact_tensors import narrow, widen
+from scitoolkit.training.memory.saved import Unchanged
 
 FLOW = "rayleigh_benard/rb2d_ra1e6_pr1_s42_t20-24.75.h5"
 
@@ -112,7 +113,7 @@ def test_values_that_no_step_fits_are_kept_as_they_are():
     assert abs(float(codec.unpack(codec.pack(x, 1e-6))[0, 0, 3, 4]) - 1e6) < 100
     store = comet(nn.Linear(2, 2))
     x[0, 0, 0, 0] = float("nan")
-    assert isinstance(store._encode(x, 0, ForwardRecord(1.0, set())).kept, torch.Tensor)
+    assert isinstance(store._encode(x, 0, ForwardRecord(1.0, set())).kept, Unchanged)
 
 
 @pytest.mark.parametrize(
@@ -166,14 +167,14 @@ def test_a_tensor_saved_twice_is_kept_once_and_known_ones_not_at_all():
     middle = [e for e in packed if e.kept.shape == (2, 8, 30, 30)]
     assert len(middle) == 2
     assert middle[0] is middle[1]
-    assert {e.kept.data_ptr() for e in entries if isinstance(e.kept, torch.Tensor)} <= known
+    assert {e.kept.tensor.data_ptr() for e in entries if isinstance(e.kept, Unchanged)} <= known
     assert store._users[0] == {"2"}  # the layer whose gradient this tensor decides
 
 
 def test_change_in_place_of_a_tensor_kept_as_it_is_is_found():
     store = comet(nn.Linear(2, 2))
     kept = torch.zeros(3)
-    entry = SavedTensor(kept, kept.dtype, kept._version)
+    entry = SavedTensor(Unchanged.of(kept), kept.dtype)
     kept += 1
     with pytest.raises(NumericalError, match="changed in place"):
         store._unpack(entry)

@@ -1,7 +1,9 @@
-"""Compressed activations on several ranks: the same resume, the same steps everywhere."""
+"""Compressed and offloaded activations on several ranks: the same resume, the same steps."""
 
 import pytest
 import torch
+
+from scitoolkit.training.memory.offload_places import file_system
 
 MEMORY = {"activations": "comet", "smallest": 1, "measure_every": 2}
 
@@ -17,3 +19,18 @@ def test_ranks_resume_bit_for_bit_with_compressed_activations(start, strategy, t
     assert all(torch.equal(again[k], whole[k]) for k in whole)
     other = torch.load(tmp_path / "whole-1.pt", weights_only=True)
     assert all(torch.equal(other[k], whole[k]) for k in whole)
+
+
+@pytest.mark.multiproc
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("sharded", marks=pytest.mark.slow)])
+def test_ranks_that_offload_end_with_the_same_bits(start, strategy, tmp_path):
+    if file_system(tmp_path) == "tmpfs":
+        pytest.skip("the temporary folder is in memory")
+    memory = {"activations": "offload", "smallest": 1, "folder": str(tmp_path / "away")}
+    results = {}
+    for name, settings in (("plain", None), ("moved", memory)):
+        training = {"strategy": strategy, "memory": settings}
+        code, results[name] = start(2, name=name, result=name, training=training)
+        assert code == 0
+    assert all(torch.equal(results["moved"][k], v) for k, v in results["plain"].items())
+    assert list((tmp_path / "away").iterdir()) == []
