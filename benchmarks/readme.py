@@ -21,6 +21,7 @@ import _containers_table
 import _exchange_table
 import _memory_table
 import _offload_table
+import _potentials_table
 import _products_table
 import _quantities_table
 import _readers_table
@@ -37,7 +38,7 @@ TABLES = (
     _products_table, _ablation_table, _sizes_table, _readers_table, _second_order_table,
     _rivals_table, _exchange_table, _s_step_table, _speed_table, _memory_table, _wire_table,
     _batch_table,
-    _quantities_table, _containers_table, _scaling_table, _offload_table,
+    _quantities_table, _containers_table, _scaling_table, _offload_table, _potentials_table,
 )  # fmt: skip
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
