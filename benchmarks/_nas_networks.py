@@ -7,6 +7,7 @@ width and activation, and how many input steps it reads. Letters: B windows, K s
 
 from __future__ import annotations
 
+import copy
 import time
 from dataclasses import dataclass
 from itertools import product
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 INPUTS, LEADS, BATCH, PRODUCTS = 8, 8, 128, 32
+RATE = 4e-3
 AXES = {
     "predicts": ("value", "increment", "residual"),
     "linear": (False, True),
@@ -171,8 +173,8 @@ def trained(net: Net, task: Task, epochs: int, seed: int) -> Network:
     torch.manual_seed(seed)
     network = Network(net, task)
     batches = len(task.x) // BATCH
-    optimizer = torch.optim.Adam(network.parameters(), 4e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, epochs * batches)
+    optimizer = torch.optim.Adam(network.parameters(), RATE)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, epochs * batches)
     for _ in range(epochs):
         for rows in torch.randperm(len(task.x))[: batches * BATCH].split(BATCH):
             value = loss(network, rows)
@@ -215,16 +217,18 @@ def table_of(task: Task, networks: list[Net], epochs: int) -> tuple[dict[Net, fl
     return found, time.process_time() - begun
 
 
-def one_shot(task: Task, networks: list[Net], epochs: int, share: float) -> list[Net]:
-    """Return the networks by the error that they have with shared weights, best first.
+def one_shot(
+    task: Task, networks: list[Net], epochs: int, share: float, seed: int
+) -> list[Network]:
+    """Return the networks with shared weights, by the error that they have with them.
 
     A path is drawn uniformly for every step; steps are `share` of those of training all.
 
     Source:
         Single path one-shot, Guo et al. 2020, arXiv:1904.00420.
     """
-    torch.manual_seed(0)
-    rng, shared = np.random.default_rng(0), {}
+    torch.manual_seed(seed)
+    rng, shared = np.random.default_rng(seed), {}
     made = {net: Network(net, task, shared) for net in networks}
     steps = int(share * len(networks) * epochs * (len(task.x) // BATCH))
     moments: dict[int, list[Tensor]] = {}
@@ -232,8 +236,39 @@ def one_shot(task: Task, networks: list[Net], epochs: int, share: float) -> list
         network = made[networks[rng.integers(len(networks))]]
         rows = torch.as_tensor(rng.integers(0, len(task.x), BATCH))
         loss(network, rows).backward()
-        _adam(network, moments, 4e-3 * (1 - step / steps))
-    return sorted(networks, key=lambda net: validation(made[net]))
+        _adam(network, moments, RATE * (1 - step / steps))
+    return sorted(made.values(), key=validation)
+
+
+def screened(ranked: list[Network], rounds: tuple[tuple[int, int], ...]) -> list[Network]:
+    """Return networks ranked anew, the best of each round trained on by themselves.
+
+    Shared weights suit no network well: an own head has seen few steps, and a body serves many
+    heads. Each round takes the best `count` with weights of their own for some epochs.
+
+    Args:
+        ranked: networks, best first.
+        rounds: (count, epochs) of each round.
+    """
+    for count, epochs in rounds:
+        alone = [_trained_on(network, epochs) for network in ranked[:count]]
+        ranked = sorted(alone, key=validation)
+    return ranked
+
+
+def _trained_on(network: Network, epochs: int) -> Network:
+    """Return a copy of a network after further epochs, its rate falling to 0 from half of ours."""
+    task, network.task = network.task, None
+    own = copy.deepcopy(network)
+    network.task = own.task = task
+    batches = len(task.x) // BATCH
+    moments: dict[int, list[Tensor]] = {}
+    steps = epochs * batches
+    order = torch.cat([torch.randperm(len(task.x))[: batches * BATCH] for _ in range(epochs)])
+    for step, rows in enumerate(order.split(BATCH)):
+        loss(own, rows).backward()
+        _adam(own, moments, RATE / 2 * (1 - step / steps))
+    return own
 
 
 def _adam(network: Network, moments: dict[int, list], rate: float) -> None:
