@@ -105,6 +105,8 @@ class FinalConfig(Config):
         seeds: trainings of each.
         train: whether the winner is then trained as its own configuration says and, once,
             evaluated on the test part.
+        ensemble: number of best configurations, the winner among them, that are trained so and
+            predict together: the mean, and how far it is uncertain.
         settings: `section.key=value` settings for that training, such as more epochs or a larger
             ensemble than the trials had.
     """
@@ -112,6 +114,7 @@ class FinalConfig(Config):
     finalists: NonNegativeInt = 3
     seeds: PositiveInt = 3
     train: bool = True
+    ensemble: PositiveInt = 1
     settings: list[str] = Field(default=[])
 
     @model_validator(mode="after")
@@ -119,7 +122,7 @@ class FinalConfig(Config):
         if not self.finalists:
             refuse_unused(self, "finalists: 0", "seeds")
         if not self.train:
-            refuse_unused(self, "train: false", "settings")
+            refuse_unused(self, "train: false", "settings", "ensemble")
         return self
 
 

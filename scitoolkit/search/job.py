@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tempfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from logging import Logger
@@ -80,13 +81,14 @@ class SearchJob(Job):
             {"trial": winner.id, "configuration": winner.configuration}, indent=1) + "\n"
         )  # fmt: skip
         if final.train:
-            settings = (*trial.settings, *final.settings)
-            self._train_winner(dataclasses.replace(trial, settings=settings), winner, run)
+            trial = dataclasses.replace(trial, settings=(*trial.settings, *final.settings))
+            members = choose_members(history, winner, final.ensemble)
+            for folder, member in zip(_folders(run.path, len(members)), members, strict=True):
+                self._train_member(trial, member, folder)
 
-    def _train_winner(self, trial: TrainedTrial, winner: Trial, run: RunDirectory) -> None:
-        """Train the winner as its own configuration says, seeds included."""
-        job, config = trial.resolve(winner.configuration)
-        folder = run.path / BEST
+    def _train_member(self, trial: TrainedTrial, member: Trial, folder: Path) -> None:
+        """Train a configuration as it says itself, seeds included."""
+        job, config = trial.resolve(member.configuration)
         done = folder / _TRAINED
         if done.exists():
             return
@@ -125,11 +127,50 @@ class SearchJob(Job):
         return results
 
     def predict(self, directory: Path, source: Path, output: Path) -> None:
-        """Apply the winner to a file."""
-        best = Path(directory) / BEST
-        if not (best / "config.yaml").is_file():
-            raise _no_winner(best)
-        job_of(read_document(best / "config.yaml")).predict(best, source, output)
+        """Apply the winner, or the ensemble, to a file.
+
+        Raises:
+            DataError: no trained winner; an ensemble whose predictions have no mean.
+        """
+        config = load_config(SearchConfig, Path(directory) / "config.yaml")
+        folders = _folders(Path(directory), config.final.ensemble)
+        folders = [f for f in folders if (f / _TRAINED).is_file()]
+        if not folders:
+            raise _no_winner(Path(directory) / BEST)
+        if len(folders) == 1:
+            _predict_alone(folders[0], source, output)
+            return
+        from scitoolkit.search.ensemble import join_predictions
+
+        with tempfile.TemporaryDirectory(prefix="scitoolkit-") as scratch:
+            files = [Path(scratch) / f"{folder.name}.nc" for folder in folders]
+            for folder, file in zip(folders, files, strict=True):
+                _predict_alone(folder, source, file)
+            join_predictions(files, output)
+
+
+def _predict_alone(folder: Path, source: Path, output: Path) -> None:
+    job_of(read_document(folder / "config.yaml")).predict(folder, source, output)
+
+
+def _folders(directory: Path, count: int) -> list[Path]:
+    """Return where the winner and the next best are trained: `best`, `best_2`, ..."""
+    return [directory / (f"{BEST}_{n}" if n > 1 else BEST) for n in range(1, count + 1)]
+
+
+def choose_members(history: History, winner: Trial, count: int) -> list[Trial]:
+    """Return the winner and the next best configurations: finalists by their means, then trials."""
+    finalists = [history.trials[row["trial"]] for row in history.finalists()]
+    members: list[Trial] = []
+    for trial in (winner, *finalists, *history.ranked()):
+        if all(trial.configuration != member.configuration for member in members):
+            members.append(trial)
+    if len(members) < count:
+        log.warning(
+            "an ensemble of %d, as the search found %d configurations that can be used. "
+            "Fix: budget.trials", len(members), len(members),
+        )  # fmt: skip
+    return members[:count]
 
 
 def _no_winner(folder: Path) -> DataError:

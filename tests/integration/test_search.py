@@ -18,6 +18,7 @@ from scitoolkit import api
 from scitoolkit.core.config import ConfigProblems
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.results import Results
+from scitoolkit.io.fields import open_fields
 from scitoolkit.search import load_history
 from scitoolkit.search.history import same_history
 
@@ -52,7 +53,7 @@ def search_file(small_sst, tmp_path) -> Path:
 
 
 def test_a_search_trains_reports_and_its_winner_predicts(search_file, small_sst, tmp_path):
-    run = api.search(search_file).path
+    run = api.search(search_file, ["final.ensemble=2"]).path
     metrics = Results.read(run).metrics
     assert metrics["trials_done"] == 6
     assert metrics["duplicates"] == 0
@@ -65,7 +66,12 @@ def test_a_search_trains_reports_and_its_winner_predicts(search_file, small_sst,
     scored = (run / "best" / "results.json").stat().st_mtime_ns
     api.report(run)
     assert (run / "best" / "results.json").stat().st_mtime_ns == scored
-    assert api.predict(run, small_sst, tmp_path / "forecast.nc").exists()
+    with open_fields(api.predict(run, small_sst, tmp_path / "forecast.nc")) as forecast:
+        both = forecast["sst_between"] ** 2 + forecast["sst_within"] ** 2
+        half = (forecast["sst_high"] - forecast["sst_low"]) / 2
+        assert float((half - 1.6 * both**0.5).min()) > 0, "intervals of 90 % hold both"
+    configurations = [(run / name / "config.yaml").read_text() for name in ("best", "best_2")]
+    assert configurations[0] != configurations[1]
     with pytest.raises(ConfigError, match=r"space.*model\.hidden"):
         api.search(search_file, ["space={model.hidden: [4, 8]}"], resume=True)
 

@@ -17,9 +17,13 @@ from scitoolkit.generators.submatrix.carbon import (
     pair_density,
     repulsion,
 )
-from scitoolkit.generators.submatrix.functions import Submatrices, bisected, in_blocks, powers
+from scitoolkit.generators.submatrix.chebyshev import ChebyshevSubmatrices
+from scitoolkit.generators.submatrix.density import DensityMethod, occupations
+from scitoolkit.generators.submatrix.functions import Submatrices
+from scitoolkit.generators.submatrix.pattern import compact_blocks, powers
 
 GROUP = 8
+Method = Literal["submatrix", "chebyshev", "dense"]
 
 
 class TightBindingCarbon(Calculator):
@@ -28,7 +32,8 @@ class TightBindingCarbon(Calculator):
     Args:
         hops: the pattern of the submatrices is that of H**hops; more are more accurate.
         temperature: electronic, eV; 0 needs a gap. With one, `free_energy` belongs to the forces.
-        method: `submatrix`, linear in the atoms; `dense`, exact.
+        method: `submatrix`, linear in the atoms; `chebyshev`, the same without diagonalisations,
+            faster for large gaps; `dense`, exact.
         error: largest accepted estimate of the error of the density matrix at temperature 0.
     """
 
@@ -38,7 +43,7 @@ class TightBindingCarbon(Calculator):
 
     def __init__(
         self, hops: int = 3, temperature: float = 0.0,
-        method: Literal["submatrix", "dense"] = "submatrix", error: float = 0.05,
+        method: Method = "submatrix", error: float = 0.05,
     ) -> None:  # fmt: skip
         super().__init__()
         if hops < 1 or temperature < 0:
@@ -47,7 +52,7 @@ class TightBindingCarbon(Calculator):
             )
         self.hops: int = hops
         self.temperature: float = temperature
-        self.method: str = method
+        self.method: Method = method
         self.bound: float = error
 
     def calculate(
@@ -90,25 +95,23 @@ class TightBindingCarbon(Calculator):
             virial = np.einsum("pc,pd->cd", slope, pairs.vector) / self.atoms.get_volume()
             self.results["stress"] = virial[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
 
-    def _parts(self, matrix: Any) -> Submatrices:
+    def _parts(self, matrix: Any) -> DensityMethod:
         assert self.atoms is not None
         n = len(self.atoms)
         if self.method == "dense":
             every = np.arange(ORBITALS * n)
             return Submatrices(matrix, [every], np.ones((every.size, every.size)))
-        order = bisected(self.atoms.positions, GROUP)
-        return Submatrices(matrix, in_blocks(order, GROUP, ORBITALS), powers(matrix, self.hops))
+        kind = ChebyshevSubmatrices if self.method == "chebyshev" else Submatrices
+        groups = compact_blocks(self.atoms.positions, GROUP, ORBITALS)
+        return kind(matrix, groups, powers(matrix, self.hops))
 
-    def _entropy(self, parts: Submatrices, mu: float) -> float:
+    def _entropy(self, parts: DensityMethod, mu: float) -> float:
         """Return temperature x entropy of the electrons."""
         if self.temperature == 0:
             return 0.0
         from scipy.special import entr
 
-        from scitoolkit.generators.submatrix.functions import occupations
-
-        total = 0.0
-        for part in parts:
-            f = occupations(part.values, mu, self.temperature)
-            total += float((part.own**2 @ (entr(f) + entr(1 - f))).sum())
-        return 2 * self.temperature * total
+        assert self.atoms is not None
+        levels = parts.levels(ELECTRONS * len(self.atoms) / 2, self.temperature)
+        f = occupations(levels.values, mu, self.temperature)
+        return 2 * self.temperature * float(levels.weights @ (entr(f) + entr(1 - f)))

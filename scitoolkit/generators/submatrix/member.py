@@ -26,7 +26,8 @@ class TightBindingCarbonFrames(Generator):
         strain: standard deviation of each component of a symmetric strain.
         repeats: cubic cells of 8 atoms along each axis.
         frames: independent structures of a sample.
-        method: `dense` (exact) or `submatrix` (linear in the atoms, for large cells).
+        method: `dense` (exact), or linear in the atoms for large cells: `submatrix`, or
+            `chebyshev` where the gap is wide.
         hops: the submatrices' pattern is that of this power of the Hamiltonian.
         temperature: electronic, for structures without a gap.
     """
@@ -50,7 +51,7 @@ class TightBindingCarbonFrames(Generator):
     strain: Annotated[NonNegativeFloat, Field(le=0.1)] = 0.02
     repeats: PositiveInt = 2
     frames: PositiveInt = 8
-    method: Literal["dense", "submatrix"] = "dense"
+    method: Literal["dense", "submatrix", "chebyshev"] = "dense"
     hops: PositiveInt = 2
     temperature: NonNegativeFloat = 0.0
 

@@ -2,8 +2,9 @@
 
 The width is a constant of the generated code, so that a row of the result stays in registers
 while its nonzeros are run over. Rows of the dense matrix come from anywhere in memory: the code
-asks for the ones that are needed `AHEAD` nonzeros later, which is what makes it fast on graphs
-whose features do not fit the cache. Threads take blocks of rows; a row is summed by one thread in
+asks for the ones that are needed some nonzeros later, which is what makes it fast on graphs whose
+features do not fit the cache: rows of few cache lines further ahead, so that about as many lines
+are on their way at every width. Threads take blocks of rows; a row is summed by one thread in
 stored order, so the result does not depend on their number.
 """
 
@@ -14,7 +15,7 @@ from scitoolkit.ops.codegen.compile import read
 AVX512_BYTES, VECTOR_BYTES = 64, 32
 LINE_BYTES = 64
 REGISTERS = 8  # accumulators of one pass; half of AVX2's, so that operands fit beside them
-AHEAD = 16
+LINES_AHEAD, LEAST_AHEAD = 64, 12  # cache lines on their way; nonzeros
 ROWS_PER_BLOCK = 128
 
 _HEAD = """\
@@ -84,7 +85,8 @@ def generate(width: int, real: str) -> str:
 def _source(width: int, real: str, vector_bytes: int) -> str:
     size = 4 if real == "float" else 8
     lanes = vector_bytes // size
-    head = _HEAD.format(real=real, vector_bytes=vector_bytes, align=size, width=width, ahead=AHEAD)
+    ahead = max(LEAST_AHEAD, LINES_AHEAD // -(-width * size // LINE_BYTES))
+    head = _HEAD.format(real=real, vector_bytes=vector_bytes, align=size, width=width, ahead=ahead)
     passes = _passes(width, lanes)
     bodies = [
         _PRODUCT.format(index=index, offset=offset, **_pass(vectors, tail, lanes, size))

@@ -6,7 +6,10 @@ import scipy.sparse as sp
 
 from scitoolkit import api
 from scitoolkit.core.errors import ConfigError, NumericalError
-from scitoolkit.generators.submatrix.functions import Submatrices, bisected, in_blocks, powers
+from scitoolkit.generators.submatrix.chebyshev import ChebyshevSubmatrices, step_series
+from scitoolkit.generators.submatrix.density import Levels, occupations
+from scitoolkit.generators.submatrix.functions import Submatrices
+from scitoolkit.generators.submatrix.pattern import compact_blocks, in_blocks, powers, within
 from scitoolkit.testing import GeneratorContract
 
 ase = pytest.importorskip("ase")
@@ -79,13 +82,94 @@ def test_large_submatrices_are_diagonalised_again_instead_of_kept(monkeypatch):
     assert np.array_equal(kept.toarray(), again.toarray())
 
 
-def test_runs_of_a_bisected_order_are_compact():
+def test_groups_are_compact_and_cut_between_the_layers_of_a_crystal():
     rng = np.random.default_rng(0)
-    points = rng.random((64, 3))
-    order = bisected(points, 8)
-    assert sorted(order) == list(range(64))
-    spread = [np.ptp(points[order[i : i + 8]], axis=0).max() for i in range(0, 64, 8)]
-    assert np.mean(spread) < 0.65
+    grid = np.stack(np.meshgrid(*[np.arange(6)] * 3, indexing="ij"), -1).reshape(-1, 3)
+    points = grid + 0.08 * rng.standard_normal(grid.shape)
+    groups = compact_blocks(points, 8)
+    assert sorted(np.concatenate(groups)) == list(range(216))
+    assert all(g.size == 8 and np.ptp(points[g], axis=0).max() < 1.6 for g in groups)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_any_points_are_grouped_once_and_compactly(dims):
+    points = np.random.default_rng(dims).random((203, dims)) * np.array([1, 3, 0])[:dims]
+    groups = compact_blocks(points, 8, width=2)
+    assert sorted(np.concatenate(groups)) == list(range(406))
+    assert np.mean([g.size for g in groups]) == pytest.approx(16, rel=0.2)
+    assert np.median([np.ptp(points[g[::2] // 2], axis=0).max() for g in groups]) < 0.8
+
+
+def test_a_pattern_by_distance_has_the_neighbours_of_a_periodic_box():
+    positions = np.random.default_rng(0).random((40, 3)) * 5
+    far = positions[:, None] - positions[None]
+    far -= 5 * np.round(far / 5)
+    near = np.linalg.norm(far, axis=-1) <= 1.7
+    assert np.array_equal(within(positions, 1.7, cell=[5.0] * 3).toarray() > 0, near)
+
+
+@pytest.mark.parametrize("size", [1, 5, 20])
+def test_polynomials_give_the_density_of_the_diagonalised_submatrices(size):
+    h = two_bands(160)
+    groups, pattern = in_blocks(range(160), size), powers(h, 3)
+    whole = Submatrices(h, groups, pattern).density(80.0)
+    found = ChebyshevSubmatrices(h, groups, pattern).density(80.0)
+    assert abs(found.matrix - whole.matrix).max() < 1e-6
+    assert found.energy == pytest.approx(whole.energy, abs=1e-5)
+    assert found.gap == pytest.approx(whole.gap, rel=0.1)
+    assert found.error == pytest.approx(whole.error, rel=1e-2)
+
+
+def test_polynomials_give_the_fermi_occupations_of_the_diagonalised_submatrices():
+    h = two_bands(160, gap=0.5)
+    groups, pattern = in_blocks(range(160), 16), powers(h, 5)
+    whole = Submatrices(h, groups, pattern).density(77.0, 0.1)
+    found = ChebyshevSubmatrices(h, groups, pattern).density(77.0, 0.1)
+    assert abs(found.matrix - whole.matrix).max() < 1e-6
+    assert found.mu == pytest.approx(whole.mu, abs=1e-6)
+    assert found.electrons == pytest.approx(77.0, abs=1e-5)
+
+
+def test_more_steps_are_made_until_the_gap_is_resolved():
+    levels = np.where(np.arange(400) % 2, 0.3, -0.3)
+    h = sp.csr_array(sp.diags_array([levels, np.ones(399), np.ones(399)], offsets=[0, 1, -1]))
+    groups, pattern = in_blocks(range(400), 16), powers(h, 30)
+    parts = ChebyshevSubmatrices(h, groups, pattern, tolerance=1e-4)
+    found = parts.density(200.0)
+    assert abs(found.matrix - Submatrices(h, groups, pattern).density(200.0).matrix).max() < 2e-4
+    assert abs(found.electrons - 200) < 1e-2
+
+
+def test_a_gap_or_temperature_too_small_for_polynomials_is_refused_with_what_can_do_it():
+    chain = sp.csr_array(sp.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(200, 200)))
+    parts = ChebyshevSubmatrices(chain, [np.arange(200)], np.ones((200, 200)))
+    with pytest.raises(NumericalError, match=r"do not resolve the gap.* Fix: Submatrices"):
+        parts.density(100.0)
+    with pytest.raises(NumericalError, match=r"do not resolve the temperature.* Fix: Submatrices"):
+        parts.density(100.0, 1e-4)
+    with pytest.raises(NumericalError, match="degree"):
+        step_series(0.0, 1e-3, 1e-7)
+    with pytest.raises(ConfigError, match="1e-12 to"):
+        ChebyshevSubmatrices(chain, [np.arange(200)], chain, tolerance=0.5)
+
+
+def test_counts_of_levels_are_those_of_their_sum():
+    rng = np.random.default_rng(0)
+    values, weights = rng.standard_normal(50), rng.random(50)
+    levels = Levels(values, weights)
+    for mu in (-0.3, 0.0, values[7]):
+        for temperature in (0.0, 0.2):
+            direct = weights @ occupations(values, mu, temperature)
+            assert levels.count(mu, temperature) == pytest.approx(direct, abs=1e-12)
+
+
+def test_the_error_estimate_is_the_largest_entry_of_the_defect_where_h_has_entries():
+    h = two_bands(60)
+    parts = Submatrices(h, in_blocks(range(60), 4), powers(h, 2))
+    found = parts.density(30.0)
+    d = found.matrix.toarray()
+    defect = np.abs(d @ d - d)[h.toarray() != 0].max()
+    assert found.error == pytest.approx(2 * defect, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -167,12 +251,15 @@ def test_diamond_has_its_lattice_constant():
     assert -b / (2 * a) == pytest.approx(3.555, abs=0.01)
 
 
-def test_submatrices_of_the_whole_cell_are_the_dense_result():
+@pytest.mark.parametrize(("method", "tolerance"), [("submatrix", 1e-9), ("chebyshev", 1e-4)])
+@pytest.mark.parametrize("temperature", [0.0, 0.5])
+def test_submatrices_of_the_whole_cell_are_the_dense_result(method, tolerance, temperature):
     dense, parts = diamond(), diamond()
-    energy(dense)
-    energy(parts, method="submatrix", hops=4)
-    assert parts.get_potential_energy() == pytest.approx(dense.get_potential_energy(), abs=1e-10)
-    assert np.abs(parts.get_forces() - dense.get_forces()).max() < 1e-9
+    energy(dense, temperature=temperature)
+    energy(parts, method=method, hops=4, temperature=temperature)
+    for key in ("energy", "free_energy"):
+        assert parts.calc.results[key] == pytest.approx(dense.calc.results[key], abs=tolerance)
+    assert np.abs(parts.get_forces() - dense.get_forces()).max() < tolerance
 
 
 def test_too_small_a_pattern_and_other_elements_are_refused():
