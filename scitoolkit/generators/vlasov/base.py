@@ -24,7 +24,7 @@ LENGTH, TIME, SPEED = "Debye length", "1/plasma frequency", "thermal speed"
 
 
 class VlasovGenerator(Generator):
-    """Base of the 1X1V generators; a subclass says which species there are at the start.
+    """Base of the generators; a subclass says which species there are at the start.
 
     Attributes:
         wavenumber: of the perturbation, one wave in the box.
@@ -102,13 +102,17 @@ class VlasovGenerator(Generator):
         """Return the kind of both walls."""
         return "periodic"
 
+    def rows_vy(self) -> int | None:
+        """Return the cells of vy, None for 1X1V."""
+        return None
+
     def simulation(self) -> Simulation:
         """Return the simulation at its start."""
         from scitoolkit.generators.vlasov.simulation import Grid, Simulation
 
         grid = Grid(
             self.length(), self.cells_x, self.cells_v, self.degree, self.basis,
-            self.walls(), self.walls(), self.field, self.flux_v,
+            self.walls(), self.walls(), self.field, self.flux_v, self.rows_vy(),
         )  # fmt: skip
         return Simulation(self.species(), grid, threads=self.threads, cfl=self.cfl)
 
@@ -196,7 +200,8 @@ class VlasovGenerator(Generator):
                                  role="reference"))  # fmt: skip
         picked = np.unique(np.linspace(0, frames.sizes["time"] - 1, 3).astype(int))
         panels = [
-            Panel(variable="f", select={"time": int(i)},
+            # Two velocities are shown at the first cell of x.
+            Panel(variable="f", select={"time": int(i), **({"x": 0} if self.rows_vy() else {})},
                   label=f"f at time {float(frames['time'][i]):g}")
             for i in picked
         ]  # fmt: skip
@@ -251,15 +256,26 @@ class VlasovGenerator(Generator):
             "x": ("x", simulation.centres_x(), {"units": LENGTH}),
             "instant": ("instant", np.array(simulation.times), {"units": TIME}),
         }
+        two = simulation.grid.cells_vy is not None
         for number, species in enumerate(self.species_names):
             end = f"_{species}" if number else ""
+            velocities = (f"vy{end}", f"v{end}") if two else (f"v{end}",)
+            per = f"1/({LENGTH} ({SPEED})2)" if two else f"1/({LENGTH} {SPEED})"
             about |= {
-                f"f{end}": (("time", "x", f"v{end}"), f"1/({LENGTH} {SPEED})",
+                f"f{end}": (("time", "x", *velocities), per,
                             f"distribution of {species}, cell averages"),
                 f"n{end}": (("time", "x"), f"1/{LENGTH}", f"density of {species}"),
                 f"u{end}": (("time", "x"), SPEED, f"mean velocity of {species}"),
                 f"T{end}": (("time", "x"), f"({SPEED})2", f"temperature over mass of {species}"),
             }  # fmt: skip
+            if two:
+                about |= {
+                    f"uy{end}": (("time", "x"), SPEED, f"mean velocity of {species} along y"),
+                    f"Ty{end}": (("time", "x"), f"({SPEED})2",
+                                 f"temperature over mass of {species} along y"),
+                }  # fmt: skip
+                rows = simulation.centres_vy(number)
+                coordinates[f"vy{end}"] = (f"vy{end}", rows, {"units": SPEED})
             coordinates[f"v{end}"] = (f"v{end}", simulation.centres_v(number), {"units": SPEED})
         data: dict[str, Any] = {
             name: (dims, np.array([frame[name] for frame in kept]),
@@ -310,10 +326,11 @@ def _frame(simulation: Simulation, names: Sequence[str]) -> dict[str, np.ndarray
     frame = {"E": simulation.field_averages().copy(), "log_field_energy": np.log(energy)}
     for number, species in enumerate(names):
         end = f"_{species}" if number else ""
-        density, flux, square = simulation.moments(number)[:, :, 0] / np.sqrt(2)
-        velocity = flux / density
-        frame |= {
-            f"f{end}": simulation.averages(number).copy(), f"n{end}": density,
-            f"u{end}": velocity, f"T{end}": square / density - velocity**2,
-        }  # fmt: skip
+        density, *pairs = simulation.moments(number)[:, :, 0] / np.sqrt(2)
+        frame |= {f"f{end}": simulation.averages(number).copy(), f"n{end}": density}
+        for axis, flux, square in zip(("", "y"), pairs[::2], pairs[1::2], strict=False):
+            velocity = flux / density
+            frame |= {
+                f"u{axis}{end}": velocity, f"T{axis}{end}": square / density - velocity**2,
+            }  # fmt: skip
     return frame

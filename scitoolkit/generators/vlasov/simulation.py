@@ -56,7 +56,7 @@ class Species:
         vy_max: vy is cut off at -vy_max and vy_max in 1X2V; `v_max` unless given.
     """
 
-    initial: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    initial: Callable[..., np.ndarray]
     v_max: float
     charge: float = -1.0
     mass: float = 1.0

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.generators.vlasov.anisotropy import Anisotropy, anisotropy
 from scitoolkit.generators.vlasov.dispersion import Beam, ion_acoustic, least_damped
 from scitoolkit.generators.vlasov.members import BumpOnTail, IonAcoustic, Landau, Sheath, TwoStream
 from scitoolkit.testing import GeneratorContract
@@ -39,6 +40,44 @@ class TestSheath(GeneratorContract):
     @pytest.fixture
     def generator(self):
         return Sheath(cells_x=16, cells_v=32, frames=3, duration=5.0, size=16.0)
+
+
+class TestAnisotropy(GeneratorContract):
+    @pytest.fixture
+    def generator(self):
+        return Anisotropy(cells_x=4, cells_v=32, cells_vy=8, degree=1, frames=4, duration=3.0)
+
+
+def test_collisions_make_two_temperatures_equal_at_their_frequency():
+    two = Anisotropy(cells_x=4, cells_v=32, cells_vy=10, duration=3.0, frames=4)
+    frames = two.sample({"collision_frequency": 0.7}, 0).frames
+    assert frames["f"].dims == ("time", "x", "vy", "v")
+    assert anisotropy(frames)[0] == pytest.approx(1.2**2 - 0.8**2, rel=1e-4)
+    found = two.relaxation_rate(frames)
+    assert found == pytest.approx(0.7, rel=1e-4)
+    (total,) = {float(v) for v in (frames["n"] * (frames["T"] + frames["Ty"])).mean("x").round(4)}
+    assert total == pytest.approx(1.2**2 + 0.8**2, rel=1e-3)  # the wave takes its share
+
+
+def test_without_collisions_the_wave_of_two_temperatures_is_damped_as_the_root_says():
+    two = Anisotropy(collision_frequency=0.0, thermal=1.0, thermal_y=0.6, duration=15.0, frames=2)
+    assert two.exact_root() == Landau().exact_root()
+    rate, frequency = two.checks(two.generate(0).frames)
+    assert rate.quantity == "damping rate"
+    assert rate.holds
+    assert frequency.holds
+
+
+def test_no_rate_is_told_of_temperatures_that_are_equal_or_driven_by_the_wave():
+    for settings in ({"thermal": 1.0, "thermal_y": 1.0}, {"amplitude": 0.3}):
+        two = Anisotropy(cells_x=4, cells_v=32, cells_vy=8, degree=1, duration=0.5, frames=2,
+                         **settings)  # fmt: skip
+        assert not two.checks(two.generate(0).frames)
+
+
+def test_hot_electrons_need_a_larger_box_of_velocities():
+    with pytest.raises(ConfigError, match=r"v_max 4: particles reach 5"):
+        Anisotropy(v_max=4.0, thermal_y=2.5)
 
 
 def test_landau_damping_is_that_of_the_root():

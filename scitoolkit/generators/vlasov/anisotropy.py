@@ -1,0 +1,111 @@
+"""The generator `vlasov_anisotropy`: a plasma of two temperatures in 1X2V."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+
+from scitoolkit.generators.base import Check
+from scitoolkit.generators.vlasov.base import SPEED, VlasovGenerator, maxwellian
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from scitoolkit.generators.vlasov.simulation import Species
+
+SHOWN = 1e-2
+"""Share of the first anisotropy down to which its decay is measured."""
+LEAST_DRIVEN = 1e3
+"""How many times the squared amplitude an anisotropy must be: the field's work is of its order."""
+
+
+class Anisotropy(VlasovGenerator):
+    """Electrons of two temperatures, with a wave: collisions make them equal.
+
+    BGK collisions relax n (T - Ty) at their frequency exactly; without them the wave is damped as
+    the temperature along x alone demands.
+
+    Attributes:
+        thermal: thermal speed along x.
+        thermal_y: thermal speed along y.
+        cells_vy: cells of vy, cut off at `v_max` as vx is.
+    """
+
+    name: Literal["vlasov_anisotropy"] = "vlasov_anisotropy"
+    parameters: ClassVar[Mapping[str, str]] = {
+        **VlasovGenerator.parameters, "thermal": SPEED, "thermal_y": SPEED,
+        "collision_frequency": "plasma frequency",
+    }  # fmt: skip
+    equations: ClassVar[str] = (
+        "f_t + vx f_x + (q/m) E f_vx = nu (M[f] - f), E_t = -J (Vlasov-Ampère-BGK, 1X2V; ions at "
+        "rest)"
+    )
+    damped: ClassVar[bool] = True
+
+    amplitude: Annotated[PositiveFloat, Field(lt=1)] = 1e-3
+    v_max: PositiveFloat = 7.0
+    cells_x: Annotated[int, Field(ge=2)] = 8
+    cells_v: Annotated[int, Field(ge=16, multiple_of=16)] = 48
+    cells_vy: Annotated[int, Field(ge=2)] = 12
+    duration: PositiveFloat = 10.0
+    frames: Annotated[int, Field(ge=2)] = 21
+    collision_frequency: NonNegativeFloat = 0.2
+    thermal: Annotated[PositiveFloat, Field(ge=0.3, le=3)] = 1.2
+    thermal_y: Annotated[PositiveFloat, Field(ge=0.3, le=3)] = 0.8
+
+    def rows_vy(self) -> int:
+        """Return the cells of vy."""
+        return self.cells_vy
+
+    def species(self) -> Sequence[Species]:
+        """Return the electrons with a wave of density."""
+        import numpy as np
+
+        from scitoolkit.generators.vlasov.simulation import Species
+
+        def initial(x: np.ndarray, vx: np.ndarray, vy: np.ndarray) -> np.ndarray:
+            wave = 1 + self.amplitude * np.cos(self.wavenumber * x)
+            return wave * maxwellian(vx, 0.0, self.thermal) * maxwellian(vy, 0.0, self.thermal_y)
+
+        return [Species(initial, self.v_max, collision_frequency=self.collision_frequency)]
+
+    def exact_root(self) -> complex | None:
+        """Return the least damped root of the electrons' velocities along x."""
+        from scitoolkit.generators.vlasov.dispersion import Beam, least_damped
+
+        return least_damped(self.wavenumber, [Beam(1.0, 0.0, self.thermal)], oscillating=True)
+
+    def fastest(self) -> float:
+        """Return twice the speed of a thermal particle: f is cut off along both axes."""
+        return 2 * max(self.thermal, self.thermal_y)
+
+    def checks(self, frames: Any) -> Sequence[Check]:
+        """Return the rate at which the temperatures become equal, or that of the wave."""
+        if not self.collision_frequency:
+            return super().checks(frames)
+        found = self.relaxation_rate(frames)
+        if found is None:
+            return ()
+        exact = self.collision_frequency
+        return [Check("relaxation rate", found, exact, 2e-3 * exact, "plasma frequency")]
+
+    def relaxation_rate(self, frames: Any) -> float | None:
+        """Return the rate at which n (T - Ty) falls; None where it is too small to tell."""
+        import numpy as np
+
+        difference = anisotropy(frames)
+        small = np.abs(difference) <= SHOWN * abs(difference[0])
+        last = int(np.argmax(small)) if small.any() else small.size
+        if abs(difference[0]) < LEAST_DRIVEN * self.amplitude**2 or last < 2:
+            return None
+        times = frames["time"].values[:last]
+        return float(-np.polyfit(times, np.log(np.abs(difference[:last])), 1)[0])
+
+
+def anisotropy(frames: Any) -> np.ndarray:
+    """Return the mean over x of the squares of vx minus those of vy, by frame."""
+    along = frames["T"] + frames["u"] ** 2 - frames["Ty"] - frames["uy"] ** 2
+    found: np.ndarray = (frames["n"] * along).mean("x").values
+    return found
