@@ -45,6 +45,10 @@ def table() -> str:
         for n in (2, figures["processes"])
     )
     doubts = "; ".join(f"at {n}: {why}" for n, why in figures["prediction_doubts"].items())
-    lines += ["", f"The prediction's largest error over the strategies: {errors}. Doubts, {doubts}."
-              if doubts else f"The prediction's largest error over the strategies: {errors}."]
+    lines += [
+        "",
+        f"The prediction's largest error over the strategies: {errors}. Doubts, {doubts}."
+        if doubts
+        else f"The prediction's largest error over the strategies: {errors}.",
+    ]
     return "\n".join(lines)

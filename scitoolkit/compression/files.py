@@ -12,7 +12,6 @@ import io
 import itertools
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -46,6 +45,7 @@ from scitoolkit.compression.zarr_files import (
 )
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.run_directory import temporary_name
 from scitoolkit.io.compressed import FILTERED, STREAM, StoreFiles, is_store, is_stream
 from scitoolkit.io.formats import format_of
 
@@ -470,12 +470,11 @@ def _save_npy(path: Path, values: np.ndarray) -> None:
 
 def _atomic(target: Path, write: Callable[[Path], Any]) -> None:
     """Write under a temporary name beside the target, then rename."""
+    temporary = temporary_name(target)
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        temporary.touch()
     except OSError as error:
         raise ConfigError(f"cannot be written ({error.strerror})", where=str(target)) from None
-    os.close(handle)
-    temporary = Path(name)
     try:
         write(temporary)
         temporary.chmod(0o666 & ~_umask())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import h5py
@@ -261,6 +262,11 @@ def test_no_file_is_compressed_twice_or_into_itself(suffix, tmp_path, capsys):
         assert "onto itself" in capsys.readouterr().err
     assert run_cli(["compress", str(source), str(tmp_path), "--rel", "1e-3"]) == 2
     assert {p: p.read_bytes() for p in before} == before
+    if suffix == "h5":
+        os.mkfifo(tmp_path / "pipe")
+        assert run_cli(["compress", str(source), str(tmp_path / "pipe"), "--rel", "1e-3"]) == 2
+        assert "a device or pipe" in capsys.readouterr().err
+        assert (tmp_path / "pipe").is_fifo()
     first = ["compress", str(source), str(small), "--rel", "1e-3", "--variable", "u"]
     assert run_cli(first) == 0
     capsys.readouterr()
