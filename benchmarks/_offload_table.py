@@ -1,4 +1,4 @@
-"""The tables of offloading and planning in docs/how-to/less-training-memory.md, from the results of `comet`."""
+"""The tables of offloading and plans in docs/how-to/less-training-memory.md, from `comet`."""
 
 from __future__ import annotations
 
