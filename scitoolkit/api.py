@@ -255,7 +255,7 @@ def predict(
     job, path = _job_of(directory)
     if not Path(source).exists():
         raise DataError("no such file", where=str(source))
-    with _together(job, path, "predict"):
+    with _together(job, path, "predict", steps):
         if steps is None and lead is None:
             job.predict(path, Path(source), Path(output))
         elif isinstance(job, Stepper):
@@ -379,21 +379,26 @@ def report(directory: Path | str) -> Path:
     return write_report(run.path)
 
 
-def check_processes(directory: Path | str, number: int, command: str) -> None:
+def check_processes(
+    directory: Path | str, number: int, command: str, steps: int | None = None
+) -> None:
     """Refuse a number of processes that cannot share the work of a command.
 
     Args:
         directory: a run or surrogate.
         number: of processes.
         command: evaluate or predict.
+        steps: of a prediction, where they are given.
 
     Raises:
         ConfigError: more than one, and it does not divide that work among them.
     """
-    _check_processes(*_job_of(directory), number, command)
+    _check_processes(*_job_of(directory), number, command, steps)
 
 
-def _check_processes(job: Job, path: Path, number: int, command: str) -> None:
+def _check_processes(
+    job: Job, path: Path, number: int, command: str, steps: int | None = None
+) -> None:
     if number == 1:
         return
     if not isinstance(job, Divisible):
@@ -401,13 +406,13 @@ def _check_processes(job: Job, path: Path, number: int, command: str) -> None:
             f"{number} processes, and {command} runs in one for this surrogate", where=str(path),
             allowed="1", fix="start it without --nproc, torchrun or srun",
         )  # fmt: skip
-    job.check_divisible(path, command)
+    job.check_divisible(path, command, steps)
 
 
 @contextlib.contextmanager
-def _together(job: Job, path: Path, command: str) -> Iterator[None]:
+def _together(job: Job, path: Path, command: str, steps: int | None = None) -> Iterator[None]:
     """Share a command's work with the other processes that it was started in, if there are any."""
-    _check_processes(job, path, world_size(), command)
+    _check_processes(job, path, world_size(), command, steps)
     if world_size() == 1:
         yield
         return

@@ -32,7 +32,7 @@ def command(
 
     setup_logging(verbose=verbose)
     if nproc > 1:
-        api.check_processes(directory, nproc, "predict")
+        api.check_processes(directory, nproc, "predict", steps)
         return options.relaunch(nproc)
     path = api.predict(directory, source, output, steps, lead)
     if not options.is_main_rank():

@@ -236,8 +236,13 @@ class Stepper(Protocol):
 class Divisible(Protocol):
     """A job whose surrogates can be evaluated or applied by several processes together."""
 
-    def check_divisible(self, directory: Path, command: str) -> None:
+    def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
         """Refuse a surrogate whose `command`, evaluate or predict, runs in one process only.
+
+        Args:
+            directory: the surrogate.
+            command: evaluate or predict.
+            steps: of a prediction, where they are given.
 
         Raises:
             ConfigError: with what would let several processes take part.

@@ -6,6 +6,7 @@ an evaluation the figures of merit (metrics.json); it alone is what a surrogate 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -80,6 +81,15 @@ class ModelFolder:
         except ValueError as error:
             raise DataError(f"damaged ({error})", where=str(path)) from None
         return found
+
+    def digest(self) -> str:
+        """Return a digest of the files that predictions depend on: all but figures and texts."""
+        files = sorted(f for f in self.path.rglob("*") if f.is_file())
+        lines = [
+            f"{f.relative_to(self.path)} {hashlib.sha256(f.read_bytes()).hexdigest()}"
+            for f in files if f.name != METRICS and f.suffix != ".md"
+        ]  # fmt: skip
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def finish(self, run: RunDirectory, record: Mapping[str, Any] | None = None) -> None:
         """Write the record of the fit and the run's configuration beside the weights."""

@@ -25,7 +25,7 @@ from scitoolkit.deploy.library import Call, CompiledSurrogate, Library
 from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
 from scitoolkit.deploy.rank.lowered import Lowered, call_seconds, lowered
 from scitoolkit.deploy.source import FLAGS, Source, generate
-from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler
+from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler, read
 
 SUFFIXES = (".c", ".so", SUFFIX)
 SAMPLES = 3
@@ -43,7 +43,8 @@ def export(
     """Write functions as `.c` or `.so` with a C header and a Fortran module beside it.
 
     As `.weights` for a `Pool`: the weights alone, beside `shell-KEY.so` with the code, which
-    surrogates of one architecture in one folder share.
+    surrogates of one architecture in one folder share, and `scitoolkit_pool.c` and `.h`, the pool
+    for programs in C.
 
     Args:
         functions: of a surrogate; see `Traceable`.
@@ -129,6 +130,9 @@ def export(
     if apart:
         write_atomic(shell, made)
         write_atomic(path, packed(_key(source), source.about, source.weights))
+        for suffix in (".h", ".c"):  # the pool for programs that are not Python
+            text = read(__file__, f"scitoolkit_pool{suffix}")
+            write_atomic(path.with_name(f"scitoolkit_pool{suffix}"), text)
     else:
         write_atomic(path, source.code if path.suffix == ".c" else made)
         write_atomic(path.with_suffix(".h"), header)

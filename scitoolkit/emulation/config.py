@@ -262,6 +262,9 @@ class EmulationConfig(SeededConfig):
         uncertainty: intervals around rollouts, in reports and in what `predict` writes; they are
             calibrated on the simulations of the validation part.
         solver_seconds: CPU seconds in which a solver advances by one lead, for comparison.
+        guarded_weight: of outputs that guards compute from others, as a pressure, in the loss,
+            where a learned output weighs 1. With 0 training does not see their errors, which may
+            grow many times while those of the others hardly change.
         wall_weight: added to every cell's volume, mean 1, in the loss: fine cells count more.
         weights_dtype: how the trained weights are kept; float16 halves the file, int8 quarters
             its large kernels. What is scored is what is kept.
@@ -287,6 +290,7 @@ class EmulationConfig(SeededConfig):
     quantities: dict[str, QuantityConfig] = Field(default_factory=dict)
     uncertainty: UncertaintyConfig | None = None
     solver_seconds: PositiveFloat | None = None
+    guarded_weight: NonNegativeFloat = 0.0
     wall_weight: NonNegativeFloat = 0.0
     rollout: RolloutConfig = RolloutConfig()
     repeats: PositiveInt = Field(default=1, description="times a sample is drawn in an epoch")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -88,12 +88,21 @@ class Data:
             layout: the emulator's.
             lead: samples between two ages, and the lead that an emulator of several is told.
         """
-        found = self.frame(sample)
-        found |= {v.name: np.array(lead, np.float32) for v in layout.inputs if not v.stored}
-        for age in sorted({v.age for v in layout.earlier}):
-            before = self.frame(sample - age * lead)
-            found |= {v.name: before[v.earlier_of] for v in layout.earlier if v.age == age}
-        return found
+        return _with_earlier(self.frame, sample, layout, lead)
+
+    def inputs_of(
+        self, samples: range, layout: Layout, lead: int
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield `inputs` of consecutive samples, which are read together."""
+        oldest = max((v.age for v in layout.earlier), default=0)
+        rows = np.arange(samples.start - oldest * lead, samples.stop)
+        values = self._samples.read(rows)
+
+        def frame(sample: int) -> dict[str, np.ndarray]:
+            return {n: v[sample - int(rows[0]), 0] for n, v in values.items()}
+
+        for sample in samples:
+            yield _with_earlier(frame, sample, layout, lead)
 
     def forcing(self, start: int, lead: int) -> Callable[[int], dict[str, np.ndarray]]:
         """Return what gives the variables of step k of a rollout that begins at a sample."""
@@ -117,6 +126,18 @@ class Data:
             self.campaign, rows, np.tile(np.asarray(starts, np.int64), repeats), offsets,
             orders=orders, dtype=np.float32,
         )  # fmt: skip
+
+
+def _with_earlier(
+    frame: Callable[[int], dict[str, np.ndarray]], sample: int, layout: Layout, lead: int
+) -> dict[str, np.ndarray]:
+    """Return a frame with what a layout wants beside it, of frames before it and of the lead."""
+    found = dict(frame(sample))
+    found |= {v.name: np.array(lead, np.float32) for v in layout.inputs if not v.stored}
+    for age in sorted({v.age for v in layout.earlier}):
+        before = frame(sample - age * lead)
+        found |= {v.name: before[v.earlier_of] for v in layout.earlier if v.age == age}
+    return found
 
 
 def open_data(

@@ -41,22 +41,35 @@ class EmulationJob(PipelineJob, TrainingJob):
 
         pipeline.predict(directory, source, output, steps, lead)
 
-    def check_divisible(self, directory: Path, command: str) -> None:
-        """Refuse emulators of any other strategy than `spatial`."""
+    def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
+        """Refuse what needs fields divided in space of emulators that are not of `spatial`.
+
+        A map of every sample divides the samples; evaluations and rollouts need `spatial`.
+        """
+        from scitoolkit.emulation import pipeline
+
         config = ModelFolder(directory).config(self.config_class)
-        if not config.training.divides_fields:
-            raise ConfigError(
-                f"{command} by several processes, and training.strategy {config.training.strategy}",
-                where=str(directory), allowed="spatial, which divides fields",
-                fix="one process: leave --nproc out",
-            )  # fmt: skip
+        if config.training.divides_fields:
+            return
+        if command == "predict" and not pipeline.rolls(directory, steps):
+            return
+        what, other = command, ""
+        if command == "predict":
+            what, other = "a rollout", "; --steps 0, which maps every sample"
+        raise ConfigError(
+            f"{what} by several processes, and training.strategy {config.training.strategy}",
+            where=str(directory), allowed=f"spatial, which divides fields{other}",
+            fix="one process: leave --nproc out",
+        )  # fmt: skip
 
     @contextlib.contextmanager
     def joined(self, directory: Path) -> Iterator[None]:
-        """Join the other processes, each of which then computes slabs of the fields."""
+        """Join the other processes, which then compute slabs of the fields, or samples each."""
         from scitoolkit.training.processes import process_group
+        from scitoolkit.training.ranks.rounds import joined_to_share
 
-        with process_group(ModelFolder(directory).config(self.config_class).training):
+        training = ModelFolder(directory).config(self.config_class).training
+        with process_group(training) if training.divides_fields else joined_to_share():
             yield
 
     def export(self, directory: Path, output: Path, options: ExportOptions) -> Mapping[str, Any]:

@@ -38,10 +38,10 @@ from scitoolkit.emulation.invariants import (
 from scitoolkit.emulation.leads import offsets_of
 from scitoolkit.emulation.loading import make_loader
 from scitoolkit.emulation.low_rank import begin_from_trained
-from scitoolkit.emulation.prediction import predict_file
+from scitoolkit.emulation.prediction import is_rolled, predict_file
 from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.spatial.slab_training import Slab
-from scitoolkit.emulation.statistics import Found, find_leads, find_statistics
+from scitoolkit.emulation.statistics import Found, find_leads, find_statistics, guarded_scales
 from scitoolkit.emulation.streaming import drawn_ranges, make_files, stream_loader, with_files
 from scitoolkit.emulation.symmetries import Symmetries
 from scitoolkit.emulation.task import EmulationTask, cell_weights
@@ -205,7 +205,14 @@ def predict(
     config = model.config(EmulationConfig)
     emulator = surrogate.load(model.path, config)
     intervals = None if config.uncertainty is None else Intervals.load(model.path)
-    predict_file(emulator, config, source, output, steps, intervals, lead)
+    predict_file(emulator, config, source, output, steps, intervals, lead, model.digest())
+
+
+def rolls(directory: Path, steps: int | None) -> bool:
+    """Return whether a prediction of so many steps feeds the emulator with its own outputs."""
+    model = ModelFolder(directory)
+    config = model.config(EmulationConfig)
+    return is_rolled(config, surrogate.load(model.path, config).layout, steps)
 
 
 def export(directory: Path, output: Path, batch: int = 1) -> Mapping[str, Any]:
@@ -288,8 +295,11 @@ def _prepare(
         parts_of = [slab.emulator(member) for member in members_of(emulator)]
         modelled = Ensemble(parts_of) if isinstance(emulator, Ensemble) else parts_of[0]
         weights, box = slab.on_grid(weights), {slab.dim: slab.cells}
+    guarded = guarded_scales(emulator, statistics.statistics, config.guarded_weight)
     tasks = [
-        EmulationTask(member, rollout, Symmetries(config.symmetries, member.layout), weights, leads)
+        EmulationTask(
+            member, rollout, Symmetries(config.symmetries, member.layout), weights, leads, guarded
+        )
         for member in members_of(modelled)
     ]
     task = EnsembleTask(modelled, tasks) if isinstance(modelled, Ensemble) else tasks[0]

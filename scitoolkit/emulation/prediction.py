@@ -1,8 +1,9 @@
-"""Predictions written as they are made: a rollout after a file's end, or one map per sample."""
+"""Predictions in parts that outlive a stop: a rollout after a file's end, or one map per sample."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +16,21 @@ from scitoolkit.emulation.config import DataConfig, EmulationConfig
 from scitoolkit.emulation.data import Data, open_data
 from scitoolkit.emulation.ensemble import AnyEmulator
 from scitoolkit.emulation.intervals import Intervals, member_statistics
-from scitoolkit.emulation.rollout import Frames, jitter_of, rollout, rollout_members, step_once
+from scitoolkit.emulation.rollout import (
+    Frames,
+    Rollout,
+    copies,
+    jitter_of,
+    mean_of,
+    step_once,
+)
 from scitoolkit.emulation.spatial.joined import over_processes
 from scitoolkit.emulation.transfer import on_grid
 from scitoolkit.emulation.variables import Layout
+from scitoolkit.io.parts import PART_BYTES, Parts, identity, ranges
 from scitoolkit.io.stream import StreamedVariable, stream_fields
-from scitoolkit.training import current_rank
+from scitoolkit.training.processes import on_rank_zero
+from scitoolkit.training.ranks.rounds import completed
 
 log = get_logger(__name__)
 
@@ -33,11 +43,14 @@ def predict_file(
     steps: int | None = None,
     intervals: Intervals | None = None,
     lead: int | None = None,
+    model: str = "",
 ) -> Path:
     """Apply the emulator to a file.
 
     An emulator that can be fed back goes `rollout.predict` steps beyond the last sample; any
-    other one, and `rollout.predict: 0`, maps every sample to its outputs.
+    other one, and `rollout.predict: 0`, maps every sample to its outputs. Parts of the prediction
+    are kept beside the output until it is whole: after a stop the same call goes on, bit for bit.
+    Several processes divide the samples of a map, or compute slabs of the fields (`spatial`).
 
     Args:
         emulator: the emulator.
@@ -48,10 +61,12 @@ def predict_file(
         intervals: written as NAME_low and NAME_high; NaN after the steps that are calibrated.
         lead: samples of a step, of an emulator that learned several leads; `data.lead` unless
             given.
+        model: what tells the emulator from others, kept with the parts.
 
     Raises:
         ConfigError: a lead that the emulator did not learn.
-        DataError: the file is not on the emulator's grid, or the output cannot be written.
+        DataError: parts of another prediction are there; the file is not on the emulator's grid,
+            or the output cannot be written.
         NumericalError: the rollout is not finite.
     """
     lead = _checked_lead(emulator.layout, config, lead, intervals)
@@ -68,34 +83,71 @@ def predict_file(
             f"{config.data.history}",
         )  # fmt: skip
     steps = config.rollout.predict if steps is None else steps
-    rolled = bool(emulator.layout.state) and config.data.lead > 0 and steps > 0
+    rolled = is_rolled(config, emulator.layout, steps)
     try:
-        emulator = over_processes(on_grid(emulator, config, data.layout, data.where), config)
-        if rolled:
-            samples = _rolled(emulator, config, data, steps, intervals, lead)
-            times = _future(data, steps, lead)
-        else:
-            samples = _mapped(emulator, data, config.data, lead)
-            times = _valid(data, lead)[config.data.samples_before :]
-        variables = {
-            v.name: StreamedVariable(
-                v.dims, v.shape,
-                {k: x for k, x in (("units", v.units), ("long_name", v.long_name)) if x},
-                fill_value=float("nan") if emulator.layout.mask and v.is_field else None,
-            )
-            for v in emulator.layout.outputs
-        }  # fmt: skip
+        emulator = on_grid(emulator, config, data.layout, data.where)
+        if config.training.divides_fields:
+            emulator = over_processes(emulator, config)
+        before = config.data.samples_before
+        first, times = (0, _future(data, steps, lead)) if rolled else (
+            before, _valid(data, lead)[before:]
+        )  # fmt: skip
+        variables = _variables(emulator.layout)
         if rolled and intervals is not None:
             variables |= _bounds_of(variables, intervals)
-        samples = map(emulator.layout.blank, samples)
-        if current_rank() > 0:
-            for _ in samples:
-                pass  # this process computes its slabs, and the first one writes
-            return Path(output)
-        return stream_fields(samples, variables, _coordinates(emulator, data, times),
-                             emulator.layout.sample_dim, output)  # fmt: skip
+        pieces = [range(first + r.start, first + r.stop)
+                  for r in ranges(len(times), _samples_of_a_part(variables, data))]  # fmt: skip
+        parts = Parts(Path(output), len(pieces), {
+            "model": model, "file": identity(source), "first": first, "samples": len(times),
+            "lead": lead, "rolled": rolled, "intervals": intervals is not None,
+        })  # fmt: skip
+        work: Callable[[int], dict[str, np.ndarray]]
+        if rolled:
+            work = _RolledParts(emulator, config, data, pieces, parts, intervals, lead)
+        else:
+            work = _MappedParts(emulator, data, pieces, lead)
+        divided = not rolled and not config.training.divides_fields
+        with completed(parts, work, divided=divided) as writes:
+            if writes:
+                stream_fields(_samples(parts, emulator.layout), variables,
+                              _coordinates(emulator, data, times), emulator.layout.sample_dim,
+                              output)  # fmt: skip
+                parts.remove()
+        return Path(output)
     finally:
         data.dataset.close()
+
+
+def is_rolled(config: EmulationConfig, layout: Layout, steps: int | None) -> bool:
+    """Return whether a prediction feeds the emulator with its own outputs."""
+    steps = config.rollout.predict if steps is None else steps
+    return bool(layout.state) and config.data.lead > 0 and steps > 0
+
+
+def _variables(layout: Layout) -> dict[str, StreamedVariable]:
+    return {
+        v.name: StreamedVariable(
+            v.dims, v.shape,
+            {k: x for k, x in (("units", v.units), ("long_name", v.long_name)) if x},
+            fill_value=float("nan") if layout.mask and v.is_field else None,
+        )
+        for v in layout.outputs
+    }  # fmt: skip
+
+
+def _samples_of_a_part(variables: Mapping[str, StreamedVariable], data: Data) -> int:
+    """Return how many samples a part has: their outputs, and their inputs, fill its bytes."""
+    written = sum(math.prod(v.shape) for v in variables.values())
+    read = sum(math.prod(v.shape) for v in data.layout.variables.values())
+    return max(1, PART_BYTES // (4 * max(written, read, 1)))
+
+
+def _samples(parts: Parts, layout: Layout) -> Iterator[Frames]:
+    """Yield the samples of all parts."""
+    for number in range(parts.count):
+        arrays = {n: v for n, v in parts.load(number).items() if "/" not in n}
+        for place in range(len(next(iter(arrays.values()), ()))):
+            yield layout.blank({n: v[place] for n, v in arrays.items()})
 
 
 def _checked_lead(
@@ -149,34 +201,71 @@ def _inputs_layout(emulator: AnyEmulator) -> Layout:
     return replace(emulator.layout, outputs=emulator.layout.inputs)
 
 
-def _rolled(
-    emulator: AnyEmulator, config: EmulationConfig, data: Data, steps: int,
-    intervals: Intervals | None, lead: int,
-) -> Iterator[Frames]:  # fmt: skip
-    first = data.inputs(data.num_samples - 1, emulator.layout, lead)
-    if intervals is None:
-        yield from rollout(emulator, first, steps, jitter=jitter_of(config, emulator.layout))
-        return
-    if steps > intervals.steps:
-        log.warning(
-            "intervals are calibrated for %d steps and NaN after them. Fix: uncertainty.steps",
-            intervals.steps,
-        )
-    for step, members in enumerate(rollout_members(emulator, first, steps)):
+class _MappedParts:
+    """The outputs of consecutive samples.
+
+    Called with the number of a part, it returns its arrays, the samples first.
+    """
+
+    def __init__(
+        self, emulator: AnyEmulator, data: Data, pieces: Sequence[range], lead: int
+    ) -> None:
+        self._emulator, self._data, self._pieces, self._lead = emulator, data, pieces, lead
+
+    def __call__(self, number: int) -> dict[str, np.ndarray]:
+        layout = self._emulator.layout
+        inputs = self._data.inputs_of(self._pieces[number], layout, self._lead)
+        return _stacked([step_once(self._emulator, given) for given in inputs])
+
+
+class _RolledParts:
+    """Consecutive steps of a rollout; called with the numbers of parts in ascending order.
+
+    A part ends with the state that the next one begins with, as `MEMBER/VARIABLE`.
+    """
+
+    def __init__(
+        self, emulator: AnyEmulator, config: EmulationConfig, data: Data,
+        pieces: Sequence[range], parts: Parts, intervals: Intervals | None, lead: int,
+    ) -> None:  # fmt: skip
+        self._emulator, self._intervals = emulator, intervals
+        self._pieces, self._parts = pieces, parts
+        jitter = None if intervals is not None else jitter_of(config, emulator.layout)
+        first = data.inputs(data.num_samples - 1, emulator.layout, lead)
+        self._running = Rollout(emulator, first, jitters=copies(jitter, emulator))
+        self._next = 0
+        if intervals is not None and pieces[-1].stop > intervals.steps:
+            log.warning(
+                "intervals are calibrated for %d steps and NaN after them. Fix: uncertainty.steps",
+                intervals.steps,
+            )
+
+    def __call__(self, number: int) -> dict[str, np.ndarray]:
+        piece = self._pieces[number]
+        if piece.start != self._next:
+            before = on_rank_zero(lambda: self._parts.load(number - 1))
+            state = {n: v for n, v in before.items() if "/" in n}
+            self._running.continue_at(piece.start, state)
+        found = _stacked([self._outputs(step, self._running.advance()) for step in piece])
+        self._next = piece.stop
+        return found | self._running.state()
+
+    def _outputs(self, step: int, members: Sequence[Frames]) -> Frames:
+        if self._intervals is None:
+            return mean_of(self._emulator, members)
         out: dict[str, np.ndarray] = {}
         for name in members[0]:
             out[name], spread = member_statistics(members, name)
             ends = (np.full_like(out[name], np.nan),) * 2
-            if step < intervals.steps:
-                ends = intervals.bounds(name, step, out[name], spread)
+            if step < self._intervals.steps:
+                ends = self._intervals.bounds(name, step, out[name], spread)
             for end, values in zip(("low", "high"), ends, strict=True):
-                out[f"{name}_{end}"] = emulator.layout.blank({name: values})[name]
-        yield out
+                out[f"{name}_{end}"] = self._emulator.layout.blank({name: values})[name]
+        return out
 
 
-def _mapped(emulator: AnyEmulator, data: Data, config: DataConfig, lead: int) -> Iterator[Frames]:
-    for i in range(config.samples_before, data.num_samples):
-        yield step_once(emulator, data.inputs(i, emulator.layout, lead))
+def _stacked(samples: Sequence[Frames]) -> dict[str, np.ndarray]:
+    return {name: np.stack([s[name] for s in samples]) for name in samples[0]}
 
 
 def _future(data: Data, steps: int, lead: int) -> np.ndarray:

@@ -29,6 +29,75 @@ def step_once(emulator: AnyEmulator, inputs: Frames) -> dict[str, np.ndarray]:
     return {n: t[0].cpu().numpy() for n, t in zip(names, outputs, strict=True)}
 
 
+class Rollout:
+    """A rollout of one emulator, or of every member of an ensemble, that can be continued.
+
+    Args:
+        emulator: an emulator, which is its one member, or an ensemble; in evaluation it is fed one
+            sample at a time, so any length fits in memory.
+        first: the inputs at step 0.
+        forcing: returns, for step k, the inputs that are no outputs; those of step 0 are kept
+            without it.
+        jitters: one for each member: each draws a symmetry for each step.
+    """
+
+    def __init__(
+        self, emulator: AnyEmulator, first: Frames,
+        forcing: Callable[[int], Frames] | None = None, jitters: Sequence[Jitter] | None = None,
+    ) -> None:  # fmt: skip
+        self._members = members_of(emulator)
+        self._forcing, self._jitters = forcing, jitters
+        self._given: list[dict[str, np.ndarray]] = [dict(first) for _ in self._members]
+        self._step = 0
+
+    def advance(self) -> list[dict[str, np.ndarray]]:
+        """Return the outputs of every member after one more step.
+
+        Raises:
+            NumericalError: a state is not finite any more.
+        """
+        outputs = [self._advanced(k) for k in range(len(self._members))]
+        self._step += 1
+        return outputs
+
+    def _advanced(self, number: int) -> dict[str, np.ndarray]:
+        member, given = self._members[number], self._given[number]
+        if self._forcing is not None and self._step:
+            state = set(member.layout.recurrent)
+            given |= {n: v for n, v in self._forcing(self._step).items() if n not in state}
+        if self._jitters is None:
+            outputs = step_once(member, given)
+        else:
+            outputs = self._jitters[number].step(member, given)
+        for name, values in outputs.items():
+            if not np.isfinite(values).all():
+                raise NumericalError(
+                    f"the rollout is not finite after step {self._step + 1}",
+                    where=f"variable {name}",
+                    fix="a shorter rollout; guards for the invariants that `scitoolkit validate` "
+                    "proposes; or training with rollout.steps=2 and rollout.noise",
+                )  # fmt: skip
+        given |= member.layout.advanced(given, outputs)
+        return outputs
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what each member is given next, as `NUMBER/VARIABLE`."""
+        return {
+            f"{k}/{name}": np.asarray(given[name])
+            for k, (member, given) in enumerate(zip(self._members, self._given, strict=True))
+            for name in member.layout.recurrent
+        }  # fmt: skip
+
+    def continue_at(self, step: int, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from a state after so many steps, bit for bit."""
+        self._step = step
+        for key, values in state.items():
+            number, _, name = key.partition("/")
+            self._given[int(number)][name] = values
+        for jitter in self._jitters or ():
+            jitter.skip(step)
+
+
 def rollout_members(
     emulator: AnyEmulator,
     first: Frames,
@@ -40,16 +109,14 @@ def rollout_members(
 
     Args:
         emulator: an emulator, which is its one member, or an ensemble.
-        first: see `rollout`, as the following.
+        first: see `Rollout`, as the following.
         steps: how many.
         forcing: inputs that are no outputs.
         jitters: one for each member.
     """
-    alone = [
-        _rollout(member, first, steps, forcing, jitters[k] if jitters else None)
-        for k, member in enumerate(members_of(emulator))
-    ]
-    yield from map(list, zip(*alone, strict=True))
+    running = Rollout(emulator, first, forcing, jitters)
+    for _ in range(steps):
+        yield running.advance()
 
 
 def rollout(
@@ -62,47 +129,30 @@ def rollout(
     """Yield the outputs after 1, 2, ... steps; of an ensemble the mean of its members' rollouts.
 
     Args:
-        emulator: in evaluation it is fed one sample at a time, so any length fits in memory.
+        emulator: see `Rollout`, as the following.
         first: the inputs at step 0.
         steps: how many.
-        forcing: returns, for step k, the inputs that are no outputs; those of step 0 are kept
-            without it.
+        forcing: inputs that are no outputs.
         jitter: draws a symmetry for each step, the same for all members.
 
     Raises:
         NumericalError: the state is not finite any more.
     """
+    jitters = copies(jitter, emulator)
+    for members in rollout_members(emulator, first, steps, forcing, jitters):
+        yield mean_of(emulator, members)
+
+
+def copies(jitter: Jitter | None, emulator: AnyEmulator) -> list[Jitter] | None:
+    """Return a jitter for each member, all with the same draws."""
+    return None if jitter is None else [copy.deepcopy(jitter) for _ in members_of(emulator)]
+
+
+def mean_of(emulator: AnyEmulator, members: Sequence[Frames]) -> dict[str, np.ndarray]:
+    """Return the outputs of an emulator, or the mean over an ensemble's members."""
     if isinstance(emulator, Emulator):
-        yield from _rollout(emulator, first, steps, forcing, jitter)
-        return
-    jitters = None if jitter is None else [copy.deepcopy(jitter) for _ in emulator.members]
-    for frames in rollout_members(emulator, first, steps, forcing, jitters):
-        yield {n: np.mean([f[n] for f in frames], axis=0) for n in frames[0]}
-
-
-def _rollout(
-    emulator: Emulator,
-    first: Frames,
-    steps: int,
-    forcing: Callable[[int], Frames] | None = None,
-    jitter: Jitter | None = None,
-) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the outputs of one emulator after 1, 2, ... steps; see `rollout`."""
-    state = set(emulator.layout.recurrent)
-    given = dict(first)
-    for step in range(steps):
-        if forcing is not None and step:
-            given |= {n: v for n, v in forcing(step).items() if n not in state}
-        outputs = step_once(emulator, given) if jitter is None else jitter.step(emulator, given)
-        for name, values in outputs.items():
-            if not np.isfinite(values).all():
-                raise NumericalError(
-                    f"the rollout is not finite after step {step + 1}", where=f"variable {name}",
-                    fix="a shorter rollout; guards for the invariants that `scitoolkit validate` "
-                    "proposes; or training with rollout.steps=2 and rollout.noise",
-                )  # fmt: skip
-        given |= emulator.layout.advanced(given, outputs)
-        yield outputs
+        return dict(members[0])
+    return {n: np.mean([f[n] for f in members], axis=0) for n in members[0]}
 
 
 class Jitter:
@@ -121,11 +171,19 @@ class Jitter:
         self.symmetries = Symmetries(config, layout)
         self._generator = np.random.default_rng(seed)
 
-    def step(self, emulator: Emulator, inputs: Frames) -> dict[str, np.ndarray]:
-        """Return the outputs of one sample, in the frame of the inputs."""
+    def skip(self, steps: int) -> None:
+        """Draw for so many steps that were made before."""
+        for _ in range(steps):
+            self._drawn()
+
+    def _drawn(self) -> tuple[dict[str, int], list[str]]:
         config, sizes = self.symmetries.config, self.symmetries.sizes
         shifts = {d: int(self._generator.integers(sizes[d])) for d in config.shift}
-        mirrors = [d for d in config.mirror if self._generator.random() < 0.5]
+        return shifts, [d for d in config.mirror if self._generator.random() < 0.5]
+
+    def step(self, emulator: Emulator, inputs: Frames) -> dict[str, np.ndarray]:
+        """Return the outputs of one sample, in the frame of the inputs."""
+        shifts, mirrors = self._drawn()
         sample = {n: torch.from_numpy(np.asarray(v))[None, None] for n, v in inputs.items()}
         for dim, cells in shifts.items():
             sample = self.symmetries.shift(sample, dim, cells)

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.log import get_logger
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.data import Data
+from scitoolkit.emulation.ensemble import AnyEmulator
 from scitoolkit.emulation.leads import Leads
 from scitoolkit.emulation.normalized_network import Statistics
 from scitoolkit.emulation.variables import LEAD
@@ -74,6 +76,33 @@ def find_statistics(
         ranks=Ranks(share_work, on_rank_zero),
     )  # fmt: skip
     return Found(_with_lead(_statistics(data, found, state), data), source, split)
+
+
+def guarded_scales(
+    emulator: AnyEmulator, statistics: Statistics, weight: float
+) -> dict[str, float]:
+    """Return the size of an error that counts as 1, of each output that a guard computes.
+
+    Args:
+        emulator: with the guards.
+        statistics: of the training part.
+        weight: `guarded_weight` of the configuration; 0 gives nothing.
+
+    Raises:
+        ConfigError: a weight, and no guard computes an output.
+    """
+    if not weight:
+        return {}
+    if not emulator.determined:
+        raise ConfigError(
+            f"{weight:g}, and no guard computes an output", where="guarded_weight",
+            allowed="0, or a guard such as pressure_equation",
+        )  # fmt: skip
+    found = {}
+    for name in emulator.determined:
+        typical = statistics.changes.get(name, statistics.values[name][1])
+        found[name] = float(typical.square().mean().sqrt()) / weight**0.5
+    return found
 
 
 def find_leads(

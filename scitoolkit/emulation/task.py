@@ -30,6 +30,8 @@ class EmulationTask:
         weights: (*grid) weights of cells of mean 1; None for equal ones.
         leads: those of an emulator of several: one is drawn for each training batch, and the
             metrics are means over all; None for one lead.
+        guarded: {output that a guard computes from others: size of an error that counts as 1};
+            none of them is in the loss unless given.
 
     Batches hold every variable of the layout as (B, step, *dims): step 0 is the first input, step
     k the output after k steps. With lead 0 there is a single step, with `leads` the samples of
@@ -45,8 +47,10 @@ class EmulationTask:
         symmetries: Symmetries | None = None,
         weights: Tensor | None = None,
         leads: Leads | None = None,
+        guarded: Mapping[str, float] | None = None,
     ) -> None:
         self.model: Emulator = model
+        self._guarded = dict(guarded or {})
         self.layout = model.layout
         self.rollout: RolloutConfig | Any = rollout or RolloutConfig()
         self.symmetries = symmetries
@@ -149,7 +153,7 @@ class EmulationTask:
     def _errors(
         self, batch: Batch, answer: tuple[Tensor, ...], step: int, growth: Mapping[str, float]
     ) -> Tensor:
-        """Return (learned output,) mean squared errors in units of each output's scale.
+        """Return (learned and guarded output,) mean squared errors in units of each one's scale.
 
         Args:
             batch: the truth.
@@ -159,8 +163,13 @@ class EmulationTask:
         """
         out = []
         values = {v.name: a for v, a in zip(self.layout.outputs, answer, strict=True)}
-        for scale, variable in zip(self.model.output_scales(), self.model.learned, strict=True):
-            value, scale = values[variable.name], scale * growth.get(variable.name, 1.0)
+        scales = {
+            v.name: s for v, s in zip(self.model.learned, self.model.output_scales(), strict=True)
+        } | {name: torch.tensor([s]) for name, s in self._guarded.items()}
+        known = {v.name: v for v in self.layout.outputs}
+        for variable, scale in ((known[name], s) for name, s in scales.items()):
+            value = values[variable.name]
+            scale = scale.to(value.device) * growth.get(variable.name, 1.0)
             error = value - batch[variable.name][:, step]
             if variable.is_field:
                 out.append(((error / scale) ** 2 * self.weights.to(error.device)).mean())

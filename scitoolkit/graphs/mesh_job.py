@@ -21,7 +21,7 @@ class MeshJob(PipelineJob, TrainingJob):
     config_class: ClassVar[type[MeshConfig]] = MeshConfig
     pipeline_name: ClassVar[str] = "scitoolkit.graphs.mesh_pipeline"
 
-    def check_divisible(self, directory: Path, command: str) -> None:
+    def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
         """Refuse evaluations: a prediction divides its meshes, the comparison of schemes not."""
         if command != "predict":
             raise ConfigError(

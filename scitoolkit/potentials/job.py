@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
 from scitoolkit.core.config import load_config
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, PipelineJob
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.io.atoms import check_label_names
@@ -28,6 +30,20 @@ class PotentialJob(PipelineJob, TrainingJob):
         """Refuse names of labels that no file of the configuration has."""
         check_label_names(config.data.files, config.data.labels)
         return super().validate(config)
+
+    def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
+        """Refuse evaluations: a prediction divides its configurations, the comparison not."""
+        if command != "predict":
+            raise ConfigError(
+                f"several processes, and {command} of a potential runs in one",
+                where=str(directory), allowed="predict", fix="leave --nproc out",
+            )  # fmt: skip
+
+    def joined(self, directory: Path) -> AbstractContextManager[None]:
+        """Join the other processes, each of which then computes configurations."""
+        from scitoolkit.training.ranks.rounds import joined_to_share
+
+        return joined_to_share()
 
     def export(self, directory: Path, output: Path, options: LibraryOptions) -> Mapping[str, Any]:
         """Write, compile and check the C library of a model; see `potentials.export`."""

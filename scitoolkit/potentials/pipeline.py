@@ -12,9 +12,11 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.io.atoms import AtomsCollection, Configuration, check_label_names, open_atoms
+from scitoolkit.io.parts import identity
 from scitoolkit.potentials import evaluation
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader, GraphSet
@@ -117,7 +119,8 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
 def predict(directory: Path, source: Path, output: Path) -> None:
     """Write energies and forces of a file's configurations, as .nc (xarray) or .xyz (ASE)."""
     model, config, _ = load_model(directory)
-    write_predictions(model, open_atoms(source, config.data.labels), output)
+    about = {"model": ModelFolder(directory).digest(), "file": identity(source)}
+    write_predictions(model, open_atoms(source, config.data.labels), output, about)
 
 
 def export(directory: Path, output: Path, options: LibraryOptions) -> Mapping[str, Any]:

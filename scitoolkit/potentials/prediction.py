@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,16 @@ import torch
 import xarray as xr
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.run_directory import replacing
 from scitoolkit.io.atoms import AtomsCollection, Configuration, ase
-from scitoolkit.io.fields import write_fields
+from scitoolkit.io.parts import Parts, by_size
+from scitoolkit.io.stream import StreamedVariable, open_writer
 from scitoolkit.potentials.graph import configuration_graph
 from scitoolkit.potentials.model import Potential
+from scitoolkit.training.ranks.rounds import completed
+
+ATOMS = 20_000
+"""Atoms of a part, about; a configuration is never divided."""
 
 
 def predict_frame(model: Potential, frame: Configuration) -> dict[str, np.ndarray]:
@@ -31,53 +38,104 @@ def to_ase(frame: Configuration) -> Any:
     )
 
 
-def write_predictions(model: Potential, frames: AtomsCollection, output: Path) -> None:
-    """Write predictions of all configurations.
+def write_predictions(
+    model: Potential, frames: AtomsCollection, output: Path, about: Mapping[str, str] | None = None
+) -> None:
+    """Write predictions of all configurations, in memory that does not grow with their number.
+
+    Parts of the prediction are kept beside the output until it is whole: after a stop the same
+    call goes on. Several processes divide the parts.
 
     Args:
         model: the potential.
         frames: labels are not needed.
         output: `.nc` (dims `configuration` and `atom`, all atoms one after the other) or `.xyz`.
+        about: what tells model and frames from others, kept with the parts.
 
     Raises:
         ConfigError: another suffix.
+        DataError: parts of another prediction are there.
     """
+    output = Path(output)
     writers = {".nc": _write_netcdf, ".xyz": _write_xyz, ".extxyz": _write_xyz}
-    writer = writers.get(Path(output).suffix.lower())
+    writer = writers.get(output.suffix.lower())
     if writer is None:
         raise ConfigError(f"output {output}", allowed=", ".join(writers), fix="-o predictions.nc")
-    writer([(frame, predict_frame(model, frame)) for frame in frames], Path(output))
+    if writer is _write_xyz:
+        ase("writing extxyz")
+    sizes = [frames.num_atoms(i) for i in range(len(frames))]
+    pieces = by_size(sizes, ATOMS)
+    parts = Parts(output, len(pieces), {**(about or {}), "atoms": ATOMS, "frames": len(frames)})
+
+    def work(number: int) -> dict[str, np.ndarray]:
+        piece = [frames[i] for i in pieces[number]]
+        found = [predict_frame(model, frame) for frame in piece]
+        return {
+            **{k: np.concatenate([f[k] for f in found]) for k in VARIABLES},
+            **{k: np.concatenate([getattr(f, k) for f in piece]) for k in ("positions", "species")},
+            "cell": np.stack([f.cell for f in piece]), "pbc": np.stack([f.pbc for f in piece]),
+        }  # fmt: skip
+
+    with completed(parts, work) as writes:
+        if writes:
+            writer(parts, pieces, sizes, output)
+            parts.remove()
 
 
-def _write_netcdf(found: list[tuple[Configuration, dict[str, np.ndarray]]], output: Path) -> None:
-    numbers = np.repeat(np.arange(len(found)), [len(f.species) for f, _ in found])
-    data: dict[str, Any] = {
-        "energy": ("configuration", np.concatenate([v["energy"] for _, v in found]), "eV"),
-        "virial": (
-            ("configuration", "row", "column"), np.concatenate([v["virial"] for _, v in found]),
-            "eV",
-        ),
-        "forces": (("atom", "direction"), np.concatenate([v["forces"] for _, v in found]), "eV/Å"),
-        "atomic_energy": ("atom", np.concatenate([v["atomic_energy"] for _, v in found]), "eV"),
+VARIABLES = {
+    "energy": (("configuration",), "eV"), "virial": (("configuration", "row", "column"), "eV"),
+    "forces": (("atom", "direction"), "eV/Å"), "atomic_energy": (("atom",), "eV"),
+}  # fmt: skip
+
+
+def _write_netcdf(
+    parts: Parts, pieces: Sequence[range], sizes: Sequence[int], output: Path
+) -> None:
+    lengths = {"configuration": len(sizes), "atom": sum(sizes), "row": 3, "column": 3,
+               "direction": 3}  # fmt: skip
+
+    def variable(dims: tuple[str, ...], dtype: str, attributes: Mapping[str, str]) -> Any:
+        shape = tuple(lengths[d] for d in dims)
+        return StreamedVariable(dims, shape, attributes, dtype)
+
+    variables = {
+        name: variable(dims, "float64", {"units": unit} | (
+            {"coordinates": "atom_configuration species"} if dims[0] == "atom" else {}))
+        for name, (dims, unit) in VARIABLES.items()
     }  # fmt: skip
-    dataset = xr.Dataset({k: (d, v, {"units": u}) for k, (d, v, u) in data.items()})
-    dataset = dataset.assign_coords(
-        atom_configuration=("atom", numbers),
-        species=("atom", np.concatenate([f.species for f, _ in found]).astype(str)),
-        direction=["x", "y", "z"],
+    variables["atom_configuration"] = variable(("atom",), "int64", {})
+    variables["species"] = variable(("atom",), "str", {})
+    coordinates = xr.Dataset(
+        coords={"direction": ["x", "y", "z"]}, attrs={"title": "predicted energies and forces"}
     )
-    write_fields(dataset.assign_attrs(title="predicted energies and forces"), output)
+    with open_writer(output, coordinates, variables) as file:
+        atom = 0
+        for number, piece in enumerate(pieces):
+            arrays = parts.load(number)
+            counts = [sizes[i] for i in piece]
+            arrays["atom_configuration"] = np.repeat(np.arange(piece.start, piece.stop), counts)
+            own = {"configuration": slice(piece.start, piece.stop),
+                   "atom": slice(atom, atom + sum(counts))}  # fmt: skip
+            for name, made in variables.items():
+                values = arrays[name].astype(object) if made.dtype == "str" else arrays[name]
+                file.write(name, (own[made.dims[0]],), values)
+            atom += sum(counts)
 
 
-def _write_xyz(found: list[tuple[Configuration, dict[str, np.ndarray]]], output: Path) -> None:
+def _write_xyz(parts: Parts, pieces: Sequence[range], sizes: Sequence[int], output: Path) -> None:
     package = ase("writing extxyz")
     from ase.calculators.singlepoint import SinglePointCalculator
 
-    images = []
-    for frame, values in found:
-        atoms = to_ase(frame)
-        atoms.calc = SinglePointCalculator(
-            atoms, energy=float(values["energy"][0]), forces=values["forces"]
-        )
-        images.append(atoms)
-    package.io.write(output, images, format="extxyz")
+    with replacing(output) as temporary, temporary.open("w") as file:
+        for number, piece in enumerate(pieces):
+            arrays, atom = parts.load(number), 0
+            for place, i in enumerate(piece):
+                own = slice(atom, atom + sizes[i])
+                atoms = to_ase(Configuration(
+                    arrays["species"][own], arrays["positions"][own], arrays["cell"][place],
+                    arrays["pbc"][place],
+                ))  # fmt: skip
+                energy, forces = float(arrays["energy"][place]), arrays["forces"][own]
+                atoms.calc = SinglePointCalculator(atoms, energy=energy, forces=forces)
+                package.io.write(file, atoms, format="extxyz")
+                atom = own.stop

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job import CHAOTIC, Artifacts, Finding, PipelineJob
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.superresolution.config import SuperresolutionConfig
@@ -27,6 +29,20 @@ class SuperresolutionJob(PipelineJob, TrainingJob):
         from scitoolkit.superresolution import pipeline
 
         return [*super().validate(config), *pipeline.validate(config)]
+
+    def check_divisible(self, directory: Path, command: str, steps: int | None = None) -> None:
+        """Refuse evaluations: a prediction divides the points of its grid, the comparison not."""
+        if command != "predict":
+            raise ConfigError(
+                f"several processes, and {command} of a super-resolution runs in one",
+                where=str(directory), allowed="predict", fix="leave --nproc out",
+            )  # fmt: skip
+
+    def joined(self, directory: Path) -> AbstractContextManager[None]:
+        """Join the other processes, each of which then computes blocks of the grid."""
+        from scitoolkit.training.ranks.rounds import joined_to_share
+
+        return joined_to_share()
 
     def traced(self, directory: Path) -> Sequence[TracedFunction]:
         """Return the surrogate as functions of arrays, which `deploy` writes as C."""

@@ -23,6 +23,7 @@ from scitoolkit.io.campaign.kept import Ranks, training_moments
 from scitoolkit.io.campaign.measure import Question
 from scitoolkit.io.fields import write_fields
 from scitoolkit.io.loader import BatchLoader
+from scitoolkit.io.parts import identity
 from scitoolkit.superresolution.checking import CheckReport
 from scitoolkit.superresolution.checking import check as check_equations
 from scitoolkit.superresolution.config import FieldsConfig, SuperresolutionConfig
@@ -182,7 +183,9 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     coarse = surrogate.coarse(
         require_alone(simulations), str(source), partial(valid_nodes, simulations)
     )
-    stream(coarse, refined_nodes(coarse), output, gains=WaveGains.load(model.path))
+    about = {"model": model.digest(), "file": identity(source)}
+    gains = WaveGains.load(model.path)
+    stream(coarse, refined_nodes(coarse), output, gains=gains, about=about)
 
 
 def equations_of(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from logging import Logger
 from pathlib import Path
@@ -14,11 +16,13 @@ import xarray as xr
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.io.formats import StreamedVariable, writing_format
+from scitoolkit.io.parts import PART_BYTES, Parts, by_size
 from scitoolkit.io.stream import open_writer
 from scitoolkit.ops import taylor
 from scitoolkit.superresolution.equations import PDE, Residuals
 from scitoolkit.superresolution.spectrum import WaveGains
 from scitoolkit.superresolution.surrogate import CHUNK, QueryableField
+from scitoolkit.training.ranks.rounds import completed
 
 Array = np.ndarray
 log: Logger = get_logger(__name__)
@@ -92,8 +96,12 @@ def stream(
     extrapolate: bool = False,
     chunk: int = CHUNK,
     gains: WaveGains | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the fields on the grid of `nodes` to HDF5/NetCDF4 (.h5, .nc) or Zarr (.zarr).
+
+    Parts of the fields are kept beside the output until it is whole: after a stop the same call
+    goes on. Several processes divide the parts.
 
     Args:
         coarse: from `SuperresolutionSurrogate.coarse`.
@@ -105,9 +113,11 @@ def stream(
         chunk: points held at a time.
         gains: of the waves along a periodic dim, which `nodes` must fill evenly; `derived` are of
             the fields without them.
+        about: what tells model and file from others, kept with the parts.
 
     Raises:
-        DataError: nodes outside the domain or not ascending, or a folder that cannot be written.
+        DataError: parts of another prediction are there; nodes outside the domain or not
+            ascending, or a folder that cannot be written.
         ConfigError: an expression that cannot be read, or nodes that `gains` are not for.
     """
     grids = _grid_nodes(coarse, nodes, extrapolate)
@@ -121,25 +131,39 @@ def stream(
     names = [*coarse.surrogate.header.fields, *extra.names]
     output = Path(output)
     writing_format(output)
-    total = int(np.prod([len(n) for n in grids]))
-    done = reported = 0
-    with open_writer(output, _coordinates(coarse, grids), _variables(coarse, names, grids)) as file:
-        for block in _blocks([len(n) for n in grids], chunk):
-            axes = [n[part] for n, part in zip(grids, block, strict=True)]
-            shape = [len(a) for a in axes]
-            points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
-            values = extra.ask(coarse, points, extrapolate=True, chunk=chunk)
-            values[:, coarse.hidden(points)] = np.nan
-            values = values.reshape(len(names), *shape)
-            if gains is not None:
-                fields, length = len(coarse.surrogate.header.fields), coarse.grid.periods[axis - 1]
-                values[:fields] = gains.apply(values[:fields], axis, float(length or 0))
-            for name, value in zip(names, values, strict=True):
-                file.write(name, block, value)
-            done += len(points)
-            if done * 10 // total > reported and total > 10 * chunk:
-                reported = done * 10 // total
-                log.info("%d %% of %d points written", 10 * reported, total)
+    blocks = list(_blocks([len(n) for n in grids], chunk))
+    sizes = [len(names) * 4 * math.prod(p.stop - p.start for p in block) for block in blocks]
+    pieces = by_size(sizes, PART_BYTES)
+    parts = Parts(output, len(pieces), {
+        **(about or {}), "names": names, "derived": dict(derived or {}), "chunk": chunk,
+        "nodes": hashlib.sha256(b"".join(n.tobytes() for n in grids)).hexdigest(),
+        "gains": gains is not None,
+    })  # fmt: skip
+
+    def values_of(block: tuple[slice, ...]) -> Array:
+        axes = [n[part] for n, part in zip(grids, block, strict=True)]
+        points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
+        values = extra.ask(coarse, points, extrapolate=True, chunk=chunk)
+        values[:, coarse.hidden(points)] = np.nan
+        values = values.reshape(len(names), *(len(a) for a in axes))
+        if gains is not None:
+            fields, length = len(coarse.surrogate.header.fields), coarse.grid.periods[axis - 1]
+            values[:fields] = gains.apply(values[:fields], axis, float(length or 0))
+        return values
+
+    def work(number: int) -> dict[str, Array]:
+        log.info("part %d of %d", number + 1, len(pieces))
+        return {str(k): values_of(blocks[k]) for k in pieces[number]}
+
+    with completed(parts, work) as writes:
+        if writes:
+            header, variables = _coordinates(coarse, grids), _variables(coarse, names, grids)
+            with open_writer(output, header, variables) as file:
+                for number in range(parts.count):
+                    for k, values in parts.load(number).items():
+                        for name, value in zip(names, values, strict=True):
+                            file.write(name, blocks[int(k)], value)
+            parts.remove()
     return output
 
 

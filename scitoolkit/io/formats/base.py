@@ -59,7 +59,7 @@ class StreamedVariable:
         dims: names of its dims.
         shape: its extent.
         attrs: attributes, such as `units`.
-        dtype: of the stored values.
+        dtype: of the stored values; "str" for texts, in HDF5 only.
         chunks: extent of a chunk; None stores it in one piece where the format can.
         fill_value: what the file says of missing values.
     """

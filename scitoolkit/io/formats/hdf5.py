@@ -108,8 +108,8 @@ class NetCDF4Writer:
                 if dim not in self.file.dimensions:
                     self.file.dimensions[dim] = size
             made = self.file.create_variable(
-                name, variable.dims, variable.dtype, chunks=variable.chunks,
-                fillvalue=variable.fill_value,
+                name, variable.dims, _dtype(variable.dtype),
+                chunks=variable.chunks, fillvalue=variable.fill_value,
             )  # fmt: skip
             made.attrs.update(variable.attrs)
 
@@ -127,6 +127,10 @@ class NetCDF4Writer:
         if self.temporary.exists():
             self.file.close()
             self.temporary.unlink()
+
+
+def _dtype(name: str) -> Any:
+    return h5py.string_dtype() if name == "str" else name
 
 
 def _variable(name: str, item: h5py.Dataset) -> Variable:

@@ -243,3 +243,32 @@ def test_a_guard_of_an_unknown_variable_is_refused(convection_job):
     path = convection_job(guards=[{"name": "value_range", "ranges": {"c": [0.0, 1.0]}}])
     with pytest.raises(ConfigError, match="'c' is no field"):
         api.train(path)
+
+
+def test_what_a_guard_computes_is_in_the_loss_when_it_weighs(convection_job):
+    from scitoolkit.emulation.pipeline import prepare
+
+    losses = []
+    for weight in (0.0, 2.0, 8.0):
+        path = convection_job(guards=GUARDS, guarded_weight=weight)
+        job = prepare(api.load(path)[1])
+        batch = next(iter(job.loaders["train"]))
+        loss, _ = job.task.loss(batch)
+        losses.append(float(loss.detach()))
+        if weight:
+            answer = job.emulator(*(batch[v.name][:, 0] for v in job.data.layout.inputs))
+            names = [v.name for v in job.data.layout.outputs]
+            error = answer[names.index("p")] - batch["p"][:, 1]
+            change = job.statistics.statistics.changes["p"].square().mean().sqrt()
+            squared = (error / change).square() * job.task.weights
+            pressure = float(squared.mean().detach())
+            learned = len(names) - 1
+            wanted = (learned * losses[0] + weight * pressure) / (learned + 1)
+            assert losses[-1] == pytest.approx(wanted, rel=1e-4)
+        job.data.dataset.close()
+    assert losses[0] != losses[1]
+
+
+def test_a_weight_of_what_no_guard_computes_is_refused(convection_job):
+    with pytest.raises(ConfigError, match="no guard computes an output"):
+        api.train(convection_job(guarded_weight=1.0))

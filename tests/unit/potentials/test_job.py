@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import ase.io
@@ -140,3 +142,42 @@ def test_a_published_run_is_a_surrogate(trained, small, tmp_path):
     assert energies[0] == energies[1]
     assert energies[2] != energies[1]
     assert energies[2] == pytest.approx(energies[1], abs=1e-2)
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".xyz"])
+def test_a_killed_prediction_keeps_its_parts_and_goes_on(trained, small, tmp_path, suffix):
+    from killed_prediction import leftovers, predict
+
+    PotentialJob().predict(trained.path, small, tmp_path / f"whole{suffix}")
+    size = "scitoolkit.potentials.prediction:ATOMS=60"  # 4 molecules of 15 atoms
+    cut = tmp_path / f"cut{suffix}"
+    if suffix == ".nc":
+        assert predict(3, size, trained.path, small, "-o", cut) == -9
+        assert leftovers(tmp_path) == ["cut.nc.parts"]
+        kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "cut.nc.parts").glob("*.npz")}
+        assert len(kept) == 3
+    assert predict(0, size, trained.path, small, "-o", cut) == 0
+    assert leftovers(tmp_path) == []
+    if suffix == ".xyz":
+        assert cut.read_bytes() == (tmp_path / "whole.xyz").read_bytes()
+        return
+    with (
+        xr.open_dataset(cut, engine="h5netcdf") as found,
+        xr.open_dataset(tmp_path / "whole.nc", engine="h5netcdf") as whole,
+    ):
+        xr.testing.assert_identical(found.load(), whole.load())
+        assert set(found.coords) == {"atom_configuration", "species", "direction"}
+        assert found.species.values[:3].tolist() == ase.io.read(small).get_chemical_symbols()[:3]
+
+
+@pytest.mark.multiproc
+def test_two_processes_predict_the_same_bits(trained, small, tmp_path):
+    PotentialJob().predict(trained.path, small, tmp_path / "one.nc")
+    command = [sys.executable, "-m", "scitoolkit", "predict", str(trained.path), str(small),
+               "-o", str(tmp_path / "two.nc"), "--nproc", "2"]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+    with (
+        xr.open_dataset(tmp_path / "one.nc", engine="h5netcdf") as one,
+        xr.open_dataset(tmp_path / "two.nc", engine="h5netcdf") as two,
+    ):
+        xr.testing.assert_identical(one.load(), two.load())

@@ -11,9 +11,11 @@ from advected_waves import LENGTH, wave_fields
 
 from scitoolkit import api
 from scitoolkit.core.config import load_config
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io.fields import write_fields
+from scitoolkit.io.parts import Parts
 from scitoolkit.superresolution import SuperresolutionConfig, SuperresolutionSurrogate, stream
+from scitoolkit.superresolution import predict as prediction
 from scitoolkit.superresolution.crops import CropSource
 from scitoolkit.superresolution.pipeline import make_loader, make_task, prepare
 from scitoolkit.superresolution.simulations import Simulations
@@ -183,3 +185,29 @@ def test_the_weight_of_the_equations_grows_over_the_warm_up(job_file, seen, shar
     added = (total - parts["regression"]).item()
     residual = parts["residual_advection"].item()
     assert added == pytest.approx(0.05 * share * residual, rel=1e-4)
+
+
+def test_a_stopped_prediction_keeps_its_parts_and_goes_on(coarse, tmp_path, monkeypatch):
+    nodes = prediction.refined_nodes(coarse)
+    options = {"chunk": 24, "about": {"model": "a"}}  # a block is one time
+    stream(coarse, nodes, tmp_path / "whole.nc", **options)
+    monkeypatch.setattr(prediction, "PART_BYTES", 1)
+    save, kept = Parts.save, []
+
+    def stopping(self, number, arrays):
+        save(self, number, arrays)
+        kept.append(number)
+        if len(kept) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Parts, "save", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        stream(coarse, nodes, tmp_path / "cut.nc", **options)
+    assert kept == [0, 1, 2, 3, 4]
+    with pytest.raises(DataError, match="other model"):
+        stream(coarse, nodes, tmp_path / "cut.nc", chunk=24, about={"model": "b"})
+    stream(coarse, nodes, tmp_path / "cut.nc", **options)
+    assert kept == list(range(17))
+    with xr.open_dataset(tmp_path / "cut.nc") as a, xr.open_dataset(tmp_path / "whole.nc") as b:
+        xr.testing.assert_identical(a.load(), b.load())
+    assert not list(tmp_path.glob("*.parts"))
