@@ -77,9 +77,8 @@ def _print_forms(found: Mapping[str, Any]) -> None:
     """Print all forms that were measured, and which one was written."""
     print(f"{'form':<16} {'a call, us':>11} {'kB':>8} {'change/range':>12}")
     for row in found["forms"]:
-        note = (
-            " <- written" if row["name"] == found["chosen"] else "" if row["worth"] else " (beaten)"
-        )
+        note = "" if row["worth"] else " (another is better in all)"
+        note = " <- written" if row["name"] == found["chosen"] else note
         print(f"{row['name']:<16} {row['microseconds']:>11.4g} {row['bytes'] / 1e3:>8.4g} "
               f"{row['error']:>12.2g}{note}")  # fmt: skip
 

@@ -86,7 +86,7 @@ def without_dead_channels(
 
 
 def _chains(modules: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, nn.Module, nn.Sequential]]:
-    """Yield layers that follow each other, and what is elementwise between them, last ones first."""
+    """Yield layers that follow each other, and what is between them, the last first."""
     found = []
     shared = _counts(modules)
     for module in _all(modules):
@@ -147,7 +147,8 @@ def _shrink(first: nn.Module, second: nn.Module, between: nn.Sequential) -> bool
         if len(keep) == 1:
             return False
     gone = ~keep
-    added = reads[:, gone].flatten(2).sum(2) @ torch.where(unread, 0, constant)[gone]
+    sums = reads[:, gone].reshape(len(reads), int(gone.sum()), -1).sum(2)
+    added = sums @ torch.where(unread, 0, constant)[gone]
     _set(first, own[keep], None if first.bias is None else bias[keep])
     before = second.bias
     if before is None:
@@ -168,7 +169,8 @@ def _padded_alike(layer: nn.Module) -> bool:
 
 def _set(layer: nn.Module, weight: Tensor, bias: Tensor | None) -> None:
     layer.weight = nn.Parameter(weight.clone(), requires_grad=False)
-    layer.bias = None if bias is None else nn.Parameter(bias.clone(), requires_grad=False)
+    made = None if bias is None else nn.Parameter(bias.clone(), requires_grad=False)
+    layer.register_parameter("bias", made)
     outputs, inputs = weight.shape[:2]
     if isinstance(layer, nn.Linear):
         layer.out_features, layer.in_features = outputs, inputs

@@ -52,6 +52,8 @@ class ExportConfig(Config):
             raise ValueError("fastest: it chooses bits and time_share; leave them out")
         if self.fastest and self.max_error is None:
             raise ValueError("fastest without max_error, which it keeps to: max_error=0.01, say")
+        if self.fastest and self.channels == "remove":
+            raise ValueError("fastest with channels=remove: export by bits or time_share instead")
         for name in ("group", "rounding"):
             if getattr(self, name) is not None and self.bits is None:
                 raise ValueError(f"{name} without bits: float32 weights are exact")

@@ -55,10 +55,10 @@ def export(
     Returns:
         `path`, `inputs` and `outputs` of the first function, `largest_difference` from the
         modules (in few bits: from modules of the same rounded weights), `functions`,
-        `weight_bytes`; `channels` {layer: [left, of]} where some were removed; in few bits or low rank also `compressed` and `dense` layers and
-        `differences` from the surrogate on held-out inputs; in low rank `ranks`, `microseconds` of
-        a call (`dense`, `predicted`, `measured`), `layers_time_share` by the table, and `pareto`:
-        what other shares would take and change.
+        `weight_bytes`; `channels` {layer: [left, of]} where some were removed; in few bits or low
+        rank also `compressed` and `dense` layers and `differences` from the surrogate on held-out
+        inputs; in low rank `ranks`, `microseconds` of a call (`dense`, `predicted`, `measured`),
+        `layers_time_share` by the table, and `pareto`: what other shares would take and change.
 
     Raises:
         ConfigError: an operator that cannot be exported, by name.

@@ -155,7 +155,7 @@ def export_fastest(
     path = Path(path)
     found = forms(functions, config)
     chosen = fastest(found, config.max_error)
-    kept = {"fastest": False, "max_error": None, "keep": []}
+    kept: dict[str, Any] = {"fastest": False, "max_error": None, "keep": []}
     if chosen.options:
         kept = {"fastest": False, **chosen.options}
     try:
