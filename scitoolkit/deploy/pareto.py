@@ -83,7 +83,7 @@ def forms(functions: Sequence[TracedFunction], config: ExportConfig) -> list[For
             found.append(Form(f"{bits} bits", {"bits": bits}, change, 0.0, written["weight_bytes"]))
             paths.append(path)
         for share, lowered in _in_low_rank(functions, config, paths[0], found[0].bytes):
-            path = root / f"share{share}.so"
+            path = root / f"share{round(100 * share)}.so"
             written = export(lowered, path, plain)
             told = differences(
                 functions, CompiledSurrogate(path).run, list(map(held_out, functions))

@@ -101,7 +101,7 @@ def test_whole_channels_of_some_layers_are_pruned_and_stay_zero():
 
 
 def test_layers_that_lose_channels_are_named_and_need_a_share():
-    with pytest.raises(ConfigError, match="no layer 'blocks.x'"):
+    with pytest.raises(ConfigError, match=r"no layer 'blocks\.x'"):
         trained("adam", pruning={"share": 0.5, "channels": ["blocks.x"]})
     with pytest.raises(ValueError, match="channels without share"):
         PruningConfig(channels=["blocks.1"])
