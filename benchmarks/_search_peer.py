@@ -1,4 +1,4 @@
-"""Medians of Optuna's samplers: `python _search_peer.py SEEDS TRIALS SAMPLER ...`, as JSON."""
+"""Medians of Optuna's samplers: `python _search_peer.py TRIALS SAMPLER ...`, as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 import optuna
-from search_quality import FUNCTIONS
+from search_quality import PROBLEMS, seeds_of
 
 warnings.filterwarnings("ignore")
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -20,7 +20,7 @@ MAKE = {
 
 
 def regret(name: str, sampler: str, seed: int, trials: int) -> float:
-    function, parameters = FUNCTIONS[name]
+    function, parameters = PROBLEMS[name]
 
     def objective(trial) -> float:
         values = []
@@ -38,13 +38,13 @@ def regret(name: str, sampler: str, seed: int, trials: int) -> float:
 
 
 def main() -> None:
-    seeds, trials = int(sys.argv[1]), int(sys.argv[2])
+    trials = int(sys.argv[1])
     found = {
         f"optuna {sampler}": {
-            name: float(np.median([regret(name, sampler, s, trials) for s in range(seeds)]))
-            for name in FUNCTIONS
+            name: float(np.median([regret(name, sampler, s, trials) for s in seeds_of(name)]))
+            for name in PROBLEMS
         }
-        for sampler in sys.argv[3:]
+        for sampler in sys.argv[2:]
     }
     print(json.dumps(found))
 

@@ -1,4 +1,4 @@
-"""Medians of DeepHyper's CBO: `python _search_peer_deephyper.py SEEDS TRIALS`, as JSON.
+"""Medians of DeepHyper's CBO: `python _search_peer_deephyper.py TRIALS`, as JSON.
 
 Its own settings: extra-trees, UCBd with periodic decay, candidates by a genetic algorithm. A
 proposal costs .4 CPU seconds, so only the first four seeds are run.
@@ -14,14 +14,14 @@ import warnings
 
 import numpy as np
 from deephyper.hpo import CBO, HpProblem
-from search_quality import FUNCTIONS
+from search_quality import PROBLEMS, seeds_of
 
 warnings.filterwarnings("ignore")
 MOST_SEEDS = 4
 
 
 def regret(name: str, seed: int, trials: int) -> float:
-    function, parameters = FUNCTIONS[name]
+    function, parameters = PROBLEMS[name]
     problem = HpProblem()
     for i, (kind, *rest) in enumerate(parameters):
         if kind == "choice":
@@ -43,13 +43,14 @@ def regret(name: str, seed: int, trials: int) -> float:
 
 
 def main() -> None:
-    seeds, trials = min(MOST_SEEDS, int(sys.argv[1])), int(sys.argv[2])
+    trials = int(sys.argv[1])
     with contextlib.redirect_stdout(sys.stderr):
+        seeds = {name: seeds_of(name)[:MOST_SEEDS] for name in PROBLEMS}
         found = {
-            name: float(np.median([regret(name, seed, trials) for seed in range(seeds)]))
-            for name in FUNCTIONS
+            name: float(np.median([regret(name, seed, trials) for seed in seeds[name]]))
+            for name in PROBLEMS
         }
-    print(json.dumps({f"deephyper cbo, {seeds} seeds": found}))
+    print(json.dumps({f"deephyper cbo, {MOST_SEEDS} seeds": found}))
 
 
 if __name__ == "__main__":

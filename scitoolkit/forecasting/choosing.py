@@ -96,6 +96,7 @@ def setting_of(
         inputs=config.inputs, leads=config.leads, weights=data.weights / data.weights.mean(),
         rank=rank, harmonics=min(max(config.harmonics), resolvable_harmonics(years)),
         shape=data.grid.shape if whole else None, rows=len(parts.fit_steps), seed=config.seed,
+        parameters=data.parameters,
     )  # fmt: skip
 
 

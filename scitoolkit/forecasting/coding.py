@@ -35,6 +35,8 @@ class VariableCode:
         transform: applied to u - minimum (u, where no minimum is given).
         minimum, maximum: what values cannot leave.
         center, scale: of the transformed values; 0 and 1 for a variable alone.
+        seen: of a parameter of simulations, its least and largest value on the train part; None for
+            a field.
     """
 
     name: str
@@ -45,6 +47,7 @@ class VariableCode:
     maximum: float | None = None
     center: float = 0.0
     scale: float = 1.0
+    seen: tuple[float, float] | None = None
 
     def encode(self, values: Array) -> Array:
         """Return coded values.
@@ -111,6 +114,11 @@ class Coding:
         return plain and not self.drivers
 
     @property
+    def fields(self) -> tuple[VariableCode, ...]:
+        """Return the codes without those of parameters, which come last."""
+        return tuple(v for v in self.variables if v.seen is None)
+
+    @property
     def slices(self) -> list[slice]:
         """Return the cells of each variable."""
         edges = np.cumsum([0, *(v.cells for v in self.variables)]).tolist()
@@ -161,7 +169,8 @@ def scaled(codes: Sequence[VariableCode], values: Array) -> tuple[VariableCode, 
         deviation = float((part - part.mean(axis=0)).std())
         if not deviation > 0:
             raise DataError("does not vary on the train part", where=f"variable {code.name}")
-        found.append(replace(code, center=float(part.mean()), scale=deviation))
+        seen = None if code.seen is None else (float(part.min()), float(part.max()))
+        found.append(replace(code, center=float(part.mean()), scale=deviation, seen=seen))
         first += code.cells
     return tuple(found)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from scitoolkit.core.config import Config, DataPath
+from scitoolkit.core.config import Config, DataPath, refuse_unused
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice
@@ -53,6 +53,9 @@ class FieldConfig(Config):
         minimum, maximum: what values, forecasts and intervals cannot leave; likewise.
         drivers: series that are regressed out and put back onto the forecast, whose values must
             be given for the times that are forecast too.
+        parameters: numbers that differ by simulation (attributes, scalars in the files, or columns
+            of `parameter_table`). Forecasters see each as one more variable that does not change.
+        parameter_table: CSV file, one line a simulation.
         dims: names of the dims of a plain HDF5 file, which has none.
         files: `simulations` (one a file), `parts` of one simulation, or found by their times.
         memory: arrays of the field above this size are kept in files of the temporary folder.
@@ -69,6 +72,8 @@ class FieldConfig(Config):
     minimum: float | dict[str, float] | None = None
     maximum: float | dict[str, float] | None = None
     drivers: list[DriverConfig] = Field(default=[])
+    parameters: list[str] = Field(default=[])
+    parameter_table: DataPath | None = None
 
     @model_validator(mode="after")
     def _one_or_several(self) -> FieldConfig:
@@ -79,6 +84,11 @@ class FieldConfig(Config):
         if self.variables and self.units:
             raise ValueError("units is read with a single variable; leave it out")
         names = self.variables or [self.variable]
+        twice = [n for i, n in enumerate(self.parameters) if n in [*names, *self.parameters[:i]]]
+        if twice:
+            raise ValueError(f"parameters: {twice[0]} is there twice, or a variable too")
+        if not self.parameters:
+            refuse_unused(self, "no parameters", "parameter_table")
         for key in ("transform", "minimum", "maximum"):
             given = getattr(self, key)
             wrong = [n for n in given if n not in names] if isinstance(given, dict) else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -43,6 +43,8 @@ class FieldData:
         partly_missing: cells left out although some of their times hold values.
         simulations: the steps of each simulation; they follow one another in the series.
         memory: bytes from which arrays of the field are kept in files.
+        parameters: number of cells of each parameter of simulations; these cells come last, and the
+            grid has a variable for each.
     """
 
     series: Series
@@ -56,6 +58,20 @@ class FieldData:
     partly_missing: int
     simulations: tuple[range, ...] = ()
     memory: int = 2**62
+    parameters: tuple[int, ...] = ()
+
+    def fields(self) -> FieldData:
+        """Return the same without the cells of parameters."""
+        if not self.parameters:
+            return self
+        cells = len(self.weights) - sum(self.parameters)
+        variable = self.grid.dims[0]
+        count = self.grid.sizes[variable] - len(self.parameters)
+        return replace(
+            self, series=Series(self.series.values[:, :cells], self.series.years),
+            weights=self.weights[:cells], parameters=(),
+            grid=self.grid.isel({variable: 0 if count == 1 else slice(count)}, drop=count == 1),
+        )  # fmt: skip
 
     def to_grid(self, values: Array, dims: Sequence[str]) -> xr.DataArray:
         """Return (*dims, *space) with NaN at masked cells from (..., cell)."""

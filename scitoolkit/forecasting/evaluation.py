@@ -42,7 +42,11 @@ class Evaluation:
 
     def results(self, workflow: str) -> tuple[Results, xr.Dataset]:
         """Return the results, and the fields that their maps show."""
-        self.field: FieldData = self.coded.data
+        coding = self.surrogate.coding
+        self.field: FieldData = self.coded.data.fields()
+        # Parameters of simulations come last, and are neither scored nor shown.
+        self.cells: int = sum(v.cells for v in coding.fields)
+        self.weights: Array = self.surrogate.weights[: self.cells]
         # Modes and intervals belong to coded values, scores to those of the file.
         self.own: dict[str, Array] = {
             name: m.predict(self.windows) for name, m in self.baselines.items()
@@ -51,10 +55,9 @@ class Evaluation:
         self.truth: Array = self._shown(self.windows.targets())
         self.forecasts: dict[str, Array] = {n: self._shown(f) for n, f in self.own.items()}
         self.climatology: Array = self.surrogate.climatology.predict(self.windows)
-        self.unit: str = unit_of(self.surrogate.coding)
-        weights = self.surrogate.weights
+        self.unit: str = unit_of(coding)
         self.rmse: dict[str, Array] = {
-            name: metrics.rmse_per_lead(self.truth, forecast, weights)
+            name: metrics.rmse_per_lead(self.truth, forecast, self.weights)
             for name, forecast in self.forecasts.items()
         }
         self.floor: Array = self._floor()
@@ -72,16 +75,17 @@ class Evaluation:
         ), maps  # fmt: skip
 
     def _shown(self, coded: Array) -> Array:
-        """Return coded values as they are scored: several variables by their deviations."""
-        several = len(self.surrogate.coding.variables) > 1
-        return coded if several else self.coded.physical(coded, self.windows)
+        """Return the fields' coded values as they are scored: several by their deviations."""
+        several = len(self.surrogate.coding.fields) > 1
+        shown = coded if several else self.coded.physical(coded, self.windows)
+        return shown[..., : self.cells]
 
     def _floor(self) -> Array:
         """Return (lead,) RMSE of the truth's own projection on the modes: a subspace's limit."""
         anomaly = self.windows.targets() - self.climatology
         kept = self.surrogate.project(anomaly) @ self.surrogate.modes
         shown = self._shown(self.climatology + kept)
-        return metrics.rmse_per_lead(self.truth, shown, self.surrogate.weights)
+        return metrics.rmse_per_lead(self.truth, shown, self.weights)
 
     def _bounds(self, level: float) -> tuple[Array, Array]:
         low, high = self.surrogate.intervals(level)
@@ -94,13 +98,12 @@ class Evaluation:
     def _coverage(self, level: float) -> float:
         low, high = self._bounds(level)
         inside = ((self.truth >= low) & (self.truth <= high)).mean(axis=(0, 1))
-        weights = self.surrogate.weights
-        return float(inside @ weights / weights.sum())
+        return float(inside @ self.weights / self.weights.sum())
 
     def _crps(self) -> Array:
         """Return (lead,) CRPS of the forecast dressed with its interval's quantiles."""
         out = []
-        weights = self.surrogate.weights / self.surrogate.weights.sum()
+        weights = self.weights / self.weights.sum()
         levels = np.linspace(0.05, 0.95, 10)
         rows = self.surrogate.quantiles
         steps = np.stack([[np.interp(q, QUANTILES, row) for row in rows] for q in levels])
@@ -118,7 +121,7 @@ class Evaluation:
     def _scores(self) -> dict[str, float | int | str | None]:
         own = self.forecasts[SURROGATE]
         acc = metrics.anomaly_correlation(
-            self.truth, own, self._shown(self.climatology), self.surrogate.weights
+            self.truth, own, self._shown(self.climatology), self.weights
         )
         targets = self.windows.targets()
         truth, forecast = (self._coefficients(x) for x in (targets, self.own[SURROGATE]))
@@ -208,11 +211,11 @@ class Evaluation:
 
     def _squares(self, forecast: Array) -> Array:
         """Return (window,) area-weighted mean squared errors over all leads."""
-        share = self.surrogate.weights / self.surrogate.weights.sum()
+        share = self.weights / self.weights.sum()
         return ((self.truth - forecast) ** 2).mean(axis=1) @ share
 
     def _score_table(self) -> Table:
-        weights, climatology = self.surrogate.weights, self._shown(self.climatology)
+        weights, climatology = self.weights, self._shown(self.climatology)
         reference, away = self._squares(climatology), self.truth - climatology
         scale = float(np.sqrt(reference.mean()))
         rows: list[list[Any]] = []
@@ -276,7 +279,7 @@ class Evaluation:
             forecast = self.coded.physical(own, self.windows)
             found = [
                 metrics.rmse_per_lead(
-                    truth[..., at], forecast[..., at], self.surrogate.weights[at]
+                    truth[..., at], forecast[..., at], self.weights[at]
                 )
                 for _, _, at in parts
             ]  # fmt: skip
@@ -410,7 +413,7 @@ class Evaluation:
             name: self.field.to_grid(values, ("lead",)).assign_attrs(unit)
             for name, values in last.items()
         }
-        out["modes"] = self.field.to_grid(self.surrogate.modes, ("mode",))
+        out["modes"] = self.field.to_grid(self.surrogate.modes[:, : self.cells], ("mode",))
         per_cell = np.sqrt(((self.truth - self.forecasts[SURROGATE]) ** 2).mean(axis=0))
         out["rmse"] = self.field.to_grid(per_cell, ("lead",)).assign_attrs(unit)
         return xr.Dataset(out)

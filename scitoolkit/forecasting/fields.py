@@ -15,6 +15,8 @@ from scitoolkit.forecasting.checks import field_warnings
 from scitoolkit.forecasting.coding import Coding, Physical, VariableCode, scaled, with_drivers
 from scitoolkit.forecasting.config import DriverConfig, FieldConfig, ForecastingConfig
 from scitoolkit.forecasting.data import FieldData, FieldSplits, read_field, split_field
+from scitoolkit.forecasting.field_store import allocate
+from scitoolkit.forecasting.simulations import simulation_parameters
 from scitoolkit.forecasting.windows import Array, Series
 from scitoolkit.io.campaign.files import campaign_files
 from scitoolkit.io.coordinates import time_dim
@@ -59,6 +61,7 @@ def open_field(
     """
     data, units = read_variables(config.data, grid)
     if coding is not None:
+        warn_outside(coding, data.series.values)
         return coded(data, coding, read_drivers(config.data, data.times))
     said = tuple(field_warnings(data, config))
     for line in said:
@@ -72,6 +75,11 @@ def _coded_anew(
     """Return a field whose scales and drivers' effects are found on its train part."""
     drivers = read_drivers(config.data, data.times)
     codes = codes_of(config.data, data, units)
+    if config.data.parameters and len(data.simulations) < 2:
+        raise DataError(
+            "one simulation, in which a parameter has one value", where="data.parameters",
+            allowed="three simulations and more", fix="data.parameters=[]",
+        )  # fmt: skip
     if len(codes) == 1 and drivers is None:
         return coded(data, Coding(codes, np.zeros((0, len(data.weights)))), None)
     train = split_field(data, config).steps["train"]
@@ -111,15 +119,16 @@ def read_variables(
     Raises:
         DataError: variables on different grids or times.
     """
-    if not config.variables:
+    if not config.variables and not config.parameters:
         data = read_field(config, grid)
         return data, (data.units,)
+    names = config.variables or [config.variable]
     parts = [
         read_field(
-            config.model_copy(update={"variable": name, "variables": []}),
+            config.model_copy(update={"variable": name, "variables": [], "parameters": []}),
             None if grid is None else grid.isel({VARIABLE: i}, drop=True),
         )
-        for i, name in enumerate(config.variables)
+        for i, name in enumerate(names)
     ]
     first = parts[0]
     for part in parts[1:]:
@@ -129,6 +138,7 @@ def read_variables(
                 f"another grid or other times than {first.name}", where=f"variable {part.name}",
                 fix="write the variables on one grid and one time axis",
             )  # fmt: skip
+    parts += _parameters(config, first)
     grids = xr.concat([p.grid.rename("cells") for p in parts], VARIABLE, coords="minimal",
                       compat="override")  # fmt: skip
     joined = replace(
@@ -137,10 +147,44 @@ def read_variables(
         grid=grids.transpose(VARIABLE, *first.grid.dims),
         weights=np.concatenate([p.weights for p in parts]),
         breakpoints=tuple(sorted({b for p in parts for b in p.breakpoints})),
-        name=" and ".join(config.variables), units="",
+        name=" and ".join(names), units="",
+        parameters=tuple(len(first.weights) for _ in config.parameters),
         partly_missing=sum(p.partly_missing for p in parts),
     )  # fmt: skip
     return joined, tuple(p.units for p in parts)
+
+
+def _parameters(config: FieldConfig, like: FieldData) -> list[FieldData]:
+    """Return each parameter as a field on the cells of a variable, constant in a simulation."""
+    out = []
+    for name in config.parameters:
+        values = simulation_parameters(config, name)
+        if len(values) != len(like.simulations):
+            raise DataError(
+                f"{len(values)} values for {len(like.simulations)} simulations",
+                where=f"data.parameters: {name}",
+            )  # fmt: skip
+        shape = like.series.values.shape
+        rows = allocate(shape, np.float64, like.memory)
+        for steps, value in zip(like.simulations, values, strict=True):
+            rows[steps.start : steps.stop] = value
+        out.append(replace(like, series=Series(rows, like.series.years), name=name, units="",
+                           partly_missing=0))  # fmt: skip
+    return out
+
+
+def warn_outside(coding: Coding, values: Array) -> None:
+    """Warn of parameters (time, cell) beyond those of the training."""
+    for code, cells in zip(coding.variables, coding.slices, strict=True):
+        if code.seen is None:
+            continue
+        found = values[:, cells.start]
+        low, high = code.seen
+        if found.min() < low or found.max() > high:
+            log.warning(
+                "%s is %g to %g, and was %g to %g in the training: the forecast extrapolates",
+                code.name, found.min(), found.max(), low, high,
+            )  # fmt: skip
 
 
 def codes_of(
@@ -148,14 +192,20 @@ def codes_of(
 ) -> tuple[VariableCode, ...]:
     """Return the code of each variable as the configuration has it, not yet scaled."""
     names = config.variables or [config.variable]
-    grid = data.grid.values if config.variables else data.grid.values[None]
-    return tuple(
+    several = bool(config.variables or config.parameters)
+    grid = data.grid.values if several else data.grid.values[None]
+    fields = [
         VariableCode(
             name, unit, int(cells.sum()), config.of(config.transform, name) or "none",
             config.of(config.minimum, name), config.of(config.maximum, name),
         )
-        for name, unit, cells in zip(names, units, grid, strict=True)
-    )  # fmt: skip
+        for name, unit, cells in zip(names, units, grid, strict=False)
+    ]  # fmt: skip
+    parameters = [
+        VariableCode(name, "", int(cells.sum()), seen=(0.0, 0.0))
+        for name, cells in zip(config.parameters, grid[len(names) :], strict=True)
+    ]
+    return (*fields, *parameters)
 
 
 def read_drivers(
@@ -208,13 +258,13 @@ def _clock(times: np.ndarray) -> Array:
 
 
 def unit_of(coding: Coding) -> str:
-    """Return the unit of scores: that of the one variable, none for several that are scaled."""
-    return coding.variables[0].units if len(coding.variables) == 1 else ""
+    """Return the unit of scores: that of the one field, none for several that are scaled."""
+    return coding.fields[0].units if len(coding.fields) == 1 else ""
 
 
 def named_parts(coding: Coding) -> Sequence[tuple[str, str, slice]]:
-    """Return (name, unit, cells) of each variable."""
+    """Return (name, unit, cells) of each field."""
     return [
         (v.name, v.units, cells)
-        for v, cells in zip(coding.variables, coding.slices, strict=True)
+        for v, cells in zip(coding.fields, coding.slices, strict=False)
     ]  # fmt: skip

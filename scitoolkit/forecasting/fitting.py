@@ -71,10 +71,12 @@ def prepare(field: CodedField, parts: FieldSplits, config: ForecastingConfig) ->
         raise DataError("the validation part holds no window", fix="a larger split.validation")
     rank = config.pod.rank if isinstance(config.pod.rank, int) else 1
     setting = setting_of(data, parts, rank, config)
-    pod = fit_pod(data, parts.steps["train"], setting.harmonics, config)
+    fields = data.fields()
+    pod = fit_pod(fields, parts.steps["train"], setting.harmonics, config)
     setting = setting_of(data, parts, pod.rank_, config)
     selection = _select(Chooser(data, parts, setting, config), config)
-    modes = pod.modes_.values.reshape(pod.rank_, -1)[:, data.grid.values.ravel()]
+    modes = pod.modes_.values.reshape(pod.rank_, -1)[:, fields.grid.values.ravel()]
+    modes = np.pad(modes, ((0, 0), (0, sum(data.parameters))))
     norm = np.sqrt((modes**2 * setting.weights).sum(axis=1, keepdims=True))
     prepared = Prepared(
         data, field.physical.coding, parts, pod, selection, modes / norm, None, field.warnings

@@ -24,6 +24,7 @@ from scitoolkit.forecasting.fields import (
     open_split,
     read_drivers,
     read_variables,
+    warn_outside,
 )
 from scitoolkit.forecasting.forecasters import Forecaster, forecasters
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
@@ -145,6 +146,7 @@ def predict(directory: Path, source: Path, output: Path) -> None:
             where=str(source),
             allowed=f"at least {config.inputs} steps without a breakpoint at the end",
         )
+    warn_outside(surrogate.coding, data.series.values)
     valid = _future_times(data.times.values, config.leads)
     years = np.concatenate([data.series.years, decimal_years(valid)])
     field = coded(data, surrogate.coding, read_drivers(given, data.times, valid))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import xarray as xr
 
 from scitoolkit.core.errors import DataError
@@ -15,6 +16,7 @@ from scitoolkit.io.campaign.headers import read_header
 from scitoolkit.io.campaign.layouts import SIMULATION, Layout, Options, Plain
 from scitoolkit.io.campaign.more_layouts import layout_of
 from scitoolkit.io.campaign.open import OpenCampaign
+from scitoolkit.io.campaign.parameters import parameter_values
 from scitoolkit.io.fields import open_fields
 
 
@@ -47,6 +49,18 @@ def fields_of(config: FieldConfig) -> Iterator[tuple[str, xr.DataArray]]:
         known = {n: c for n, c in coordinates.items() if set(c.dims) <= space}
         _require_units(config, campaign, field)
         yield label, field.assign_coords(known).rename(config.variable)
+
+
+def simulation_parameters(config: FieldConfig, name: str) -> np.ndarray:
+    """Return a number of each simulation, in the order of `fields_of`.
+
+    Raises:
+        DataError: a simulation without it, or a value that cannot be used.
+    """
+    variable = config.variable or config.variables[0]
+    options = Options(dims=config.dims, files=config.files)
+    campaign = open_campaign(_given(config.path), [variable], options)
+    return parameter_values(campaign, name, config.parameter_table)
 
 
 def _given(path: Path | list[Path]) -> Path | list[Path]:

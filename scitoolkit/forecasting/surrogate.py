@@ -119,7 +119,9 @@ class ForecastSurrogate:
             "coding": self.coding.header(),
             "setting": {
                 key: getattr(self.setting, key)
-                for key in ("inputs", "leads", "rank", "harmonics", "shape", "rows", "seed")
+                for key in (
+                    "inputs", "leads", "rank", "harmonics", "shape", "rows", "seed", "parameters",
+                )
             },
         }  # fmt: skip
         path = Path(folder) / WEIGHTS
@@ -156,7 +158,11 @@ class ForecastSurrogate:
     def _assemble(cls, stored: dict[str, np.ndarray], header: dict[str, Any]) -> ForecastSurrogate:
         shape = header["setting"]["shape"]
         setting = Setting(
-            **{**header["setting"], "shape": None if shape is None else tuple(shape)},
+            **{
+                **header["setting"],
+                "shape": None if shape is None else tuple(shape),
+                "parameters": tuple(header["setting"].get("parameters", ())),
+            },
             weights=stored["weights"].astype(np.float64),
         )
         arrays = unpack(stored, header["shared"])

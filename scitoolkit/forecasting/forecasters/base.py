@@ -43,6 +43,7 @@ class Setting:
         shape: of the grid; None where cells are masked, so that cells have no known neighbours.
         rows: time steps that are learned from.
         seed: of random parts.
+        parameters: number of cells of each parameter of simulations; these cells come last.
     """
 
     inputs: int
@@ -53,11 +54,13 @@ class Setting:
     shape: tuple[int, ...] | None = None
     rows: int = 0
     seed: int = 0
+    parameters: tuple[int, ...] = ()
 
     @property
     def modes(self) -> int:
-        """Return the number of modes: the rank, or the number of cells where that is smaller."""
-        return min(self.rank, len(self.weights))
+        """Return the number of modes: the rank, at most the cells, and one a parameter."""
+        cells = len(self.weights) - sum(self.parameters)
+        return min(self.rank, cells) + len(self.parameters)
 
 
 class Forecaster(ABC):

@@ -23,9 +23,14 @@ from scitoolkit.forecasting.windows import Array, Series, Windows
 
 
 class Frame(ABC):
-    """Coordinates of a field, standardised: `encode` and `decode` between cells and them."""
+    """Coordinates of a field, standardised: `encode` and `decode` between cells and them.
+
+    Attributes:
+        held: number of coordinates, the last ones, that no forecast changes: parameters.
+    """
 
     key: tuple[Any, ...] = ()
+    held: int = 0
 
     @abstractmethod
     def fit(self, segments: Sequence[Series]) -> Frame:
@@ -66,6 +71,8 @@ class Modes(Frame):
     def __init__(self, setting: Setting, *, seasonal: bool = True) -> None:
         self.rank: int = setting.modes
         self.weights: Array = setting.weights
+        self.parameters: tuple[int, ...] = setting.parameters
+        self.held = len(setting.parameters)
         self.seasonal: bool = seasonal
         self.climatology: Climatology = Climatology(setting.harmonics)
         self.mean: Climatology = self.climatology if seasonal else Climatology(0)
@@ -76,7 +83,7 @@ class Modes(Frame):
         self.climatology.fit(segments)
         self.mean.fit(segments)
         values = np.concatenate([self.climatology.anomalies(s).values for s in segments])
-        self.modes_ = leading_modes(values, self.weights, self.rank)
+        self.modes_ = modes_of(values, self.weights, self.rank, self.parameters)
         coefficients = [self.project(self.mean.anomalies(s).values) for s in segments]
         spread = np.concatenate(coefficients).std(axis=0)
         self.scale_ = np.where(spread > 0, spread, 1.0)
@@ -130,6 +137,31 @@ class Modes(Frame):
             self.mean.restore(within("mean", arrays))
         self.modes_, self.scale_ = arrays["modes"], arrays["scale"]
         return self
+
+
+def modes_of(anomalies: Array, weights: Array, rank: int, parameters: Sequence[int]) -> Array:
+    """Return (mode, cell) modes: leading ones of the fields, then one for each parameter.
+
+    A parameter's mode is 1 on its cells and 0 elsewhere, so that its coordinate is its value.
+
+    Args:
+        anomalies: (time, cell), the cells of parameters last.
+        weights: (cell,) area weights.
+        rank: number of modes in all.
+        parameters: number of cells of each parameter.
+    """
+    if not parameters:
+        return leading_modes(anomalies, weights, rank)
+    cells = len(weights) - sum(parameters)
+    modes = np.zeros((rank, len(weights)))
+    fields = leading_modes(anomalies[:, :cells], weights[:cells], rank - len(parameters))
+    modes[: len(fields), :cells] = fields
+    first = cells
+    for mode, count in zip(modes[rank - len(parameters) :], parameters, strict=True):
+        own = slice(first, first + count)
+        mode[own] = 1 / np.sqrt(weights[own].sum())
+        first += count
+    return modes
 
 
 def leading_modes(anomalies: Array, weights: Array, rank: int) -> Array:

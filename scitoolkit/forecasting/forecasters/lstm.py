@@ -23,7 +23,7 @@ from scitoolkit.forecasting.forecasters.climatology import (
     ClimatologyConfig,
     last_anomaly,
 )
-from scitoolkit.forecasting.forecasters.frames import leading_modes, unbroken
+from scitoolkit.forecasting.forecasters.frames import modes_of, unbroken
 from scitoolkit.forecasting.network_config import NetworkConfig
 from scitoolkit.forecasting.windows import Array, Series, Windows, all_windows
 
@@ -66,7 +66,9 @@ class LstmCorrection(Forecaster):
         self.climatology.fit(segments)
         if modes is None:
             values = np.concatenate([self.climatology.anomalies(s).values for s in segments])
-            modes = leading_modes(values, self.setting.weights, self.setting.modes)
+            modes = modes_of(
+                values, self.setting.weights, self.setting.modes, self.setting.parameters
+            )
         self.modes_ = modes
         dated = all(bool(np.isfinite(s.years).all()) for s in segments)
         self.seasonal_: bool = self.network.seasonal_inputs and dated

@@ -102,10 +102,13 @@ class Recursive(Forecaster):
         return Rolling(memory, state.years, state.lead + 1), values
 
     def bounded(self, memory: list[Array]) -> list[Array]:
-        """Return the memory one step on, coordinates held within `LIMIT`."""
+        """Return the memory one step on, coordinates within `LIMIT`, parameters as they were."""
+        before = memory[0]
         with np.errstate(over="ignore", invalid="ignore"):
             memory = self.advance(memory)
             newest = np.clip(np.nan_to_num(memory[0], nan=LIMIT), -LIMIT, LIMIT)
+        if self.frame.held:
+            newest[..., -self.frame.held :] = before[..., -self.frame.held :]
         return [newest, *memory[1:]]
 
     def predict(self, windows: Windows) -> Array:
