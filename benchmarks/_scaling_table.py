@@ -44,5 +44,11 @@ def table() -> str:
         f"{100 * figures[f'prediction_error_{n}']:.0f} % at {n} processes"
         for n in (2, figures["processes"])
     )
-    lines += ["", f"The prediction's largest error over the strategies: {errors}."]
+    doubts = "; ".join(f"at {n}: {why}" for n, why in figures["prediction_doubts"].items())
+    lines += [
+        "",
+        f"The prediction's largest error over the strategies: {errors}. Doubts, {doubts}."
+        if doubts
+        else f"The prediction's largest error over the strategies: {errors}.",
+    ]
     return "\n".join(lines)

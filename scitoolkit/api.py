@@ -289,8 +289,11 @@ def export(
                               where=str(path), fix=f"a folder: -o {Path(output).stem}")  # fmt: skip
         from scitoolkit.deploy.export import ExportConfig
         from scitoolkit.deploy.export import export as export_to_c
+        from scitoolkit.deploy.pareto import export_fastest
 
         config = read_document(None, options).validate(ExportConfig)
+        if config.fastest:
+            return export_fastest(job.traced(path), Path(output), config)
         return export_to_c(job.traced(path), Path(output), config)
     if not isinstance(job, Exporter):
         raise ConfigError(

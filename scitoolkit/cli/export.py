@@ -36,6 +36,10 @@ def command(
         float | None,
         typer.Option("--max-error", help="Of a compression, as a share of an output's range."),
     ] = None,
+    fastest: Annotated[
+        bool,
+        typer.Option("--fastest", help="Try bits and ranks in C; the fastest within --max-error."),
+    ] = False,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -44,7 +48,7 @@ def command(
 
     setup_logging(verbose=verbose)
     named = {"batch": batch, "bits": bits, "time_share": time_share,
-             "max_error": max_error}  # fmt: skip
+             "max_error": max_error, "fastest": fastest or None}  # fmt: skip
     given = [*(options_given or ()), *(f"{k}={v}" for k, v in named.items() if v is not None)]
     found = dict(api.export(directory, output, given))
     if as_json:
@@ -57,12 +61,26 @@ def command(
             print(f"{kind[:-1]:<7} {entry['name']:<10} ({dims}) float32 {entry['units']}".rstrip())
     for told in found.get("differences", ()):
         print(told["text"])
+    for layer, (left, channels) in found.get("channels", {}).items():
+        print(f"{layer}: {left} of {channels} channels")
+    if "forms" in found:
+        _print_forms(found)
     if "pareto" in found:
         _print_ranks(found)
     if found.get("dense"):
         print(f"as before: {', '.join(found['dense'])}")
     print(f"checked: differs from the surrogate by {found['largest_difference']:.1g}")
     print(found["path"])
+
+
+def _print_forms(found: Mapping[str, Any]) -> None:
+    """Print all forms that were measured, and which one was written."""
+    print(f"{'form':<16} {'a call, us':>11} {'kB':>8} {'change/range':>12}")
+    for row in found["forms"]:
+        note = "" if row["worth"] else " (another is better in all)"
+        note = " <- written" if row["name"] == found["chosen"] else note
+        print(f"{row['name']:<16} {row['microseconds']:>11.4g} {row['bytes'] / 1e3:>8.4g} "
+              f"{row['error']:>12.2g}{note}")  # fmt: skip
 
 
 def _print_ranks(found: Mapping[str, Any]) -> None:

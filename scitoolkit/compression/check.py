@@ -139,7 +139,8 @@ def _pairs(
                 values = np.asarray(read_array(original, tuple(one.about["shape"])))
                 yield one, values, MissingValues()
     if nothing:
-        raise DataError("nothing in it was compressed by scitoolkit", where=str(compressed))
+        raise DataError("nothing in it was compressed by scitoolkit", where=str(compressed),
+                        fix="scitoolkit verify COMPRESSED ORIGINAL, in this order")  # fmt: skip
 
 
 def verify_array(

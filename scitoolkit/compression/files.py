@@ -12,7 +12,6 @@ import io
 import itertools
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -46,6 +45,7 @@ from scitoolkit.compression.zarr_files import (
 )
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
+from scitoolkit.core.run_directory import temporary_name
 from scitoolkit.io.compressed import FILTERED, STREAM, StoreFiles, is_store, is_stream
 from scitoolkit.io.formats import format_of
 
@@ -76,6 +76,7 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
         ConfigError: a variable that is not in the file or holds no floats.
     """
     source, target = Path(source), Path(target)
+    refuse_onto_itself(source, target)
     if is_store(source):
         return compress_store(source, target, plan)
     refuse_folder(source)
@@ -93,6 +94,8 @@ def compress_file(source: Path | str, target: Path | str, plan: FilePlan) -> lis
         numbers = itertools.count(_most_dims(file))
         bounds = {object_key(file[name]): bound for name, bound in _wanted(file, plan).items()}
         together = _together(file, plan)
+        if not plan.variables:
+            _tell_copied(file)
 
         def store(
             item: h5py.Dataset, parent: h5py.Group, name: str, copy: Hdf5Copy
@@ -137,6 +140,7 @@ def decompress_file(source: Path | str, target: Path | str) -> list[str]:
         target: .npy, .f32 or .f64 for a stream file, else HDF5 (NetCDF4 when the original was).
     """
     source, target = Path(source), Path(target)
+    refuse_onto_itself(source, target)
     if is_store(source):
         return decompress_store(source, target)
     refuse_folder(source)
@@ -301,6 +305,13 @@ def stored_variables(path: Path | str) -> Iterator[Stored]:
                 yield Stored(name, filtered.about(file[name]), decode)
 
 
+def refuse_onto_itself(source: Path, target: Path) -> None:
+    """Raise where a file would be replaced by what was made of it: its values would be lost."""
+    if source.resolve() == target.resolve():
+        raise ConfigError("a file cannot be written onto itself", where=str(source),
+                          allowed="another file or folder")  # fmt: skip
+
+
 def refuse_folder(path: Path) -> None:
     """Refuse what is no file, with the reason.
 
@@ -350,6 +361,17 @@ def _floats(file: h5py.File) -> dict[str, h5py.Dataset]:
 
     file.visititems(visit)
     return floats
+
+
+def _tell_copied(file: h5py.File) -> None:
+    """Warn of numbers that are copied as they are because no codec takes their type."""
+
+    def visit(_: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.shape is not None and item.dtype.kind in "fc":
+            if not _is_float(item):
+                log.warning("%s is copied as it is: no codec takes %s", item.name, item.dtype)
+
+    file.visititems(visit)
 
 
 def _together(file: h5py.File, plan: FilePlan) -> dict[tuple[int, int], bytes]:
@@ -448,12 +470,11 @@ def _save_npy(path: Path, values: np.ndarray) -> None:
 
 def _atomic(target: Path, write: Callable[[Path], Any]) -> None:
     """Write under a temporary name beside the target, then rename."""
+    temporary = temporary_name(target)
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        temporary.touch()
     except OSError as error:
         raise ConfigError(f"cannot be written ({error.strerror})", where=str(target)) from None
-    os.close(handle)
-    temporary = Path(name)
     try:
         write(temporary)
         temporary.chmod(0o666 & ~_umask())

@@ -15,6 +15,7 @@ from scitoolkit.compression.files import (
     compress_file,
     holds_one_array,
     refuse_folder,
+    refuse_onto_itself,
     stored_variables,
 )
 from scitoolkit.compression.plan import FilePlan
@@ -40,7 +41,7 @@ def pairs_to_write(
         compressing: whether streams are written, or read.
 
     Raises:
-        ConfigError: fewer than two paths, or two sources of one name.
+        ConfigError: fewer than two paths, two sources of one name, or a file into itself.
         DataError: a source is not there.
 
     Example:
@@ -51,7 +52,7 @@ def pairs_to_write(
         raise ConfigError("one path", allowed="at least one IN and an OUT", fix="IN OUT")
     *sources, target = paths
     if len(sources) == 1 and (not target.is_dir() or is_store(target)):
-        return [(sources[0], target)], None
+        return _apart([(sources[0], target)]), None
     if target.exists() and (not target.is_dir() or is_store(target)):
         raise ConfigError(f"{len(sources)} files into one", where=str(target), allowed="a folder")
     names: dict[str, Path] = {}
@@ -63,7 +64,14 @@ def pairs_to_write(
             raise ConfigError(f"two files would be written as {name}", where=str(source),
                               allowed=f"another name than {names[name]} has")  # fmt: skip
         names[name] = source
-    return [(source, target / name) for name, source in names.items()], target
+    return _apart([(source, target / name) for name, source in names.items()]), target
+
+
+def _apart(pairs: list[tuple[Path, Path]]) -> list[tuple[Path, Path]]:
+    """Return pairs of which all are written to another file than their source."""
+    for source, target in pairs:
+        refuse_onto_itself(source, target)
+    return pairs
 
 
 def compress_files(

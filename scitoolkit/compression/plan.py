@@ -12,9 +12,10 @@ from scitoolkit.compression.bounds import Bound
 from scitoolkit.compression.choose import Options
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.series import Series
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.suggest import nearest_name
+from scitoolkit.io.compressed import FILTERED
 
 log = get_logger(__name__)
 MIN_SIZE = 1024
@@ -110,7 +111,19 @@ def wanted(candidates: Mapping[str, Candidate], plan: FilePlan, where: str) -> d
 
     Raises:
         ConfigError: a name that no float variable has, or a variable without bound.
+        DataError: a variable is compressed already; a second error would come on top of the first.
     """
+    found = _chosen(candidates, plan, where)
+    for name in found:
+        if FILTERED in candidates[name].attributes:
+            raise DataError(
+                f"{name.lstrip('/')} is compressed already", where=where,
+                fix=f"scitoolkit decompress {where} FILE, or name others with --variable",
+            )  # fmt: skip
+    return found
+
+
+def _chosen(candidates: Mapping[str, Candidate], plan: FilePlan, where: str) -> dict[str, Bound]:
     if not plan.variables:
         coordinates = _coordinates(candidates)
         return {

@@ -286,8 +286,6 @@ class _Copy:
         if target.is_dir() and any(target.iterdir()) and not is_store(target):
             raise ConfigError("a folder that is no Zarr store", where=str(target),
                               fix="choose another name")  # fmt: skip
-        if target.resolve() == files.path.resolve():
-            raise ConfigError("a store cannot be written onto itself", where=str(target))
         if not target.parent.is_dir():
             raise ConfigError("cannot be written (no such folder)", where=str(target))
         self.files, self.target, self.without = files, target, without

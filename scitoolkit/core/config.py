@@ -208,7 +208,13 @@ def resolve_path(value: Any) -> Any:
     return value
 
 
-DataPath = Annotated[Path, BeforeValidator(resolve_path)]
+def _path_text(value: Any) -> Any:
+    """Return a path's text: JSON gives a model texts alone, and a Path to it is refused."""
+    found = resolve_path(value)
+    return str(found) if isinstance(found, Path) else found
+
+
+DataPath = Annotated[Path, BeforeValidator(_path_text)]
 """A path in a config; relative ones are resolved against the file that holds them."""
 
 

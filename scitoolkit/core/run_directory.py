@@ -149,7 +149,16 @@ class RunDirectory:
 
 
 def temporary_name(path: Path) -> Path:
-    """Return the hidden name in the same folder under which this process writes a file."""
+    """Return the hidden name in the same folder under which this process writes a file.
+
+    Raises:
+        ConfigError: the path is a device, pipe or socket, which a file would take the place of.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ConfigError(
+            "a device or pipe, which a file would take the place of", where=str(path),
+            allowed="the name of a file",
+        )  # fmt: skip
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 

@@ -27,6 +27,10 @@ class ExportConfig(Config):
             replaced by layers of lower rank, chosen by a table of times on this machine.
         max_error: largest difference from the float32 surrogate on held-out inputs, relative to
             the range of an output there; nothing is written beyond it.
+        channels: `remove` those of perceptrons and chains of convolutions that do nothing, as those
+            pruned in training; see `deploy.channels`.
+        fastest: try float32, few bits and low ranks, and write what is fastest on this machine
+            within `max_error`; see `deploy.pareto`.
     """
 
     tolerance: float = Field(1e-4, ge=0)
@@ -37,15 +41,25 @@ class ExportConfig(Config):
     keep: list[str] = Field(default_factory=list)
     time_share: float | None = Field(None, gt=0, lt=1)
     max_error: float | None = Field(None, gt=0)
+    channels: Literal["keep", "remove"] = "keep"
+    fastest: bool = False
 
     @model_validator(mode="after")
     def _compressed_or_nothing(self) -> ExportConfig:
         if self.bits is not None and self.time_share is not None:
             raise ValueError("bits and time_share: times of layers are measured in float32; one")
+        if self.fastest and (self.bits is not None or self.time_share is not None):
+            raise ValueError("fastest: it chooses bits and time_share; leave them out")
+        if self.fastest and self.max_error is None:
+            raise ValueError("fastest without max_error, which it keeps to: max_error=0.01, say")
+        if self.fastest and self.channels == "remove":
+            raise ValueError("fastest with channels=remove: export by bits or time_share instead")
         for name in ("group", "rounding"):
             if getattr(self, name) is not None and self.bits is None:
                 raise ValueError(f"{name} without bits: float32 weights are exact")
         for name in ("keep", "max_error"):
+            if self.fastest:
+                continue
             if getattr(self, name) and self.bits is None and self.time_share is None:
                 raise ValueError(f"{name} without bits or time_share: nothing is changed")
         return self

@@ -19,6 +19,7 @@ from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy import interface
 from scitoolkit.deploy.bits.compress import compress
 from scitoolkit.deploy.builder import Target
+from scitoolkit.deploy.channels import without_dead_channels
 from scitoolkit.deploy.config import ExportConfig
 from scitoolkit.deploy.differences import Difference, differences
 from scitoolkit.deploy.library import Call, CompiledSurrogate, Library
@@ -54,10 +55,10 @@ def export(
     Returns:
         `path`, `inputs` and `outputs` of the first function, `largest_difference` from the
         modules (in few bits: from modules of the same rounded weights), `functions`,
-        `weight_bytes`; in few bits or low rank also `compressed` and `dense` layers and
-        `differences` from the surrogate on held-out inputs; in low rank `ranks`, `microseconds` of
-        a call (`dense`, `predicted`, `measured`), `layers_time_share` by the table, and `pareto`:
-        what other shares would take and change.
+        `weight_bytes`; `channels` {layer: [left, of]} where some were removed; in few bits or low
+        rank also `compressed` and `dense` layers and `differences` from the surrogate on held-out
+        inputs; in low rank `ranks`, `microseconds` of a call (`dense`, `predicted`, `measured`),
+        `layers_time_share` by the table, and `pareto`: what other shares would take and change.
 
     Raises:
         ConfigError: an operator that cannot be exported, by name.
@@ -83,8 +84,12 @@ def export(
     dense, small = functions, None
     tolerance = config.tolerance
     notes: dict[str, Any] = {}
+    if config.channels == "remove":
+        functions, told = without_dead_channels(functions)
+        notes["channels"] = {r.layer: [r.channels - r.removed, r.channels] for r in told}
+    whole = functions
     if config.bits is not None:
-        small = compress(functions, [_calibration(f) for f in functions], config)
+        small = compress(functions, [calibration(f) for f in functions], config)
         functions, tolerance = small.functions, max(tolerance, ACTIVATIONS[config.bits])
     low = _low_rank(functions, config) if config.time_share is not None else None
     if low is not None:
@@ -102,14 +107,14 @@ def export(
             made = compile_source(find_compiler(), source.code, (*FLAGS, "-march=native", *WIDE))
         library.write_bytes(made)
         call = _caller(library, source, apart)
-        difference = _compare(functions, call)
+        difference = _compare(dense if functions is whole else functions, call)
         if not difference <= tolerance:
             raise NumericalError(
                 f"the C code differs from the surrogate by {difference:.2g}", where=str(path),
                 allowed=f"tolerance={tolerance:g}",
             )  # fmt: skip
         if small is not None or low is not None:
-            found = differences(dense, call, [_held_out(f) for f in dense])
+            found = differences(dense, call, [held_out(f) for f in dense])
             _refuse(found, config)
             way = "low rank" if small is None else f"{config.bits} bits"
             header = interface.with_notes(header, [f"{way}: {d.line()}" for d in found])
@@ -119,7 +124,7 @@ def export(
             after = library
             if apart:
                 after = _compiled(Path(scratch) / "in_low_rank.so", functions, config)
-            given = [_calibration(f) for f in dense]
+            given = [calibration(f) for f in dense]
             notes |= low.entry(*call_seconds([before, after], dense, given))
         if small is not None:
             left = sorted(v for k, v in small.names.items() if k not in source.used)
@@ -166,7 +171,7 @@ def _low_rank(functions: Sequence[TracedFunction], config: ExportConfig) -> Lowe
     source = generate("dense", functions, target(config))
     scratch = max(f["workspace_bytes"] for f in source.about["functions"])
     return lowered(
-        functions, [_calibration(f) for f in functions], config.time_share, config.keep,
+        functions, [calibration(f) for f in functions], config.time_share, config.keep,
         target(config), source.weight_bytes + scratch,
     )  # fmt: skip
 
@@ -189,7 +194,7 @@ def _refuse(found: Sequence[Difference], config: ExportConfig) -> None:
         )  # fmt: skip
 
 
-def _calibration(function: TracedFunction) -> list[np.ndarray]:
+def calibration(function: TracedFunction) -> list[np.ndarray]:
     """Return the inputs that a compression is fitted to: what is typical, or many from the box."""
     if function.typical:
         return [np.ascontiguousarray(a, np.float32) for a in function.typical]
@@ -197,12 +202,12 @@ def _calibration(function: TracedFunction) -> list[np.ndarray]:
     return examples(function, max(own, default=CALIBRATION), seed=1)
 
 
-def _held_out(function: TracedFunction) -> tuple[list[np.ndarray], str]:
+def held_out(function: TracedFunction) -> tuple[list[np.ndarray], str]:
     """Return the inputs that a compression's error is told on, and where they are from."""
     if function.held_out:
         return [np.ascontiguousarray(a, np.float32) for a in function.held_out], "held-out data"
     if function.examples:
-        return _calibration(function), "the model's own examples, not held out"
+        return calibration(function), "the model's own examples, not held out"
     return examples(function, CALIBRATION, seed=2), "drawn at random inside the box"
 
 

@@ -14,6 +14,7 @@ from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice
 from scitoolkit.core.resume import FREE_ON_RESUME
 from scitoolkit.generators.base import Generator, generators
+from scitoolkit.generators.executors import Place
 
 
 class GenerateConfig(SeededConfig):
@@ -23,6 +24,9 @@ class GenerateConfig(SeededConfig):
         generator: what is solved, and the values of parameters that are not drawn.
         draw: which parameters the samples have.
         processes: samples that are made at a time.
+        executor: where: `processes` of this machine, workers of `ray` (a cluster found by
+            RAY_ADDRESS, else this machine), or `mpi`: all ranks of mpirun but the first. The
+            campaign's folder must be one that all of them write to.
         output: folder of the campaign, such as `datasets/NAME`; `campaign` in the run directory
             unless given.
     """
@@ -33,6 +37,7 @@ class GenerateConfig(SeededConfig):
     generator: Annotated[Generator, Choice(generators)]
     draw: DrawConfig = DrawConfig()
     processes: Annotated[PositiveInt, FREE_ON_RESUME] = 1
+    executor: Annotated[Place, FREE_ON_RESUME] = "processes"
     output: DataPath | None = None
 
     @model_validator(mode="after")

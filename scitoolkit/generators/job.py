@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from logging import Logger
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +19,7 @@ from scitoolkit.core.seeds import derive_seed
 from scitoolkit.generators.base import Generator, generators
 from scitoolkit.generators.card import worst_invariants, write_cards
 from scitoolkit.generators.config import GenerateConfig
+from scitoolkit.generators.executors import Pool, pool
 from scitoolkit.generators.workers import RECORDS, Order, Record, finished, make_samples
 
 log: Logger = get_logger(__name__)
@@ -32,6 +34,17 @@ class GenerateJob(Job):
     config_class: ClassVar[type[GenerateConfig]] = GenerateConfig
     generates: ClassVar[bool] = True
     continues_from: ClassVar[str] = "config.yaml"
+
+    def __init__(self) -> None:
+        self._pool = Pool(None, 1)
+
+    @contextmanager
+    def processes(self, config: GenerateConfig) -> Iterator[bool]:
+        """Yield whether this process is the one that gives orders; MPI ranks serve it."""
+        with pool(config.executor, config.processes) as found:
+            if found is not None:
+                self._pool = found
+            yield found is not None
 
     def check(self, config: GenerateConfig) -> Mapping[str, Any]:
         """Make the first sample in memory; write nothing."""
@@ -58,7 +71,7 @@ class GenerateJob(Job):
         left = [order for order in wanted if order.index not in done]
         log.info("%d samples to make, %d there", len(left), len(done))
         failed = []
-        for record in make_samples(config.generator, left, folder, config.processes):
+        for record in make_samples(config.generator, left, folder, self._pool):
             if record.fatal:
                 raise DataError(
                     record.error, where=f"{folder}: sample {record.index}",

@@ -13,11 +13,15 @@ from collections import abc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scitoolkit.core.errors import EXIT_DATA, ScitoolkitError
 from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.generators.base import Generator, Origin, generators
+from scitoolkit.generators.executors import Pool
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 RECORDS = ".records"
 
@@ -96,7 +100,7 @@ def finished(folder: Path) -> dict[int, Record]:
 
 
 def make_samples(
-    generator: Generator, orders: Sequence[Order], folder: Path, processes: int
+    generator: Generator, orders: Sequence[Order], folder: Path, pool: Pool
 ) -> Iterator[Record]:
     """Yield a record for each order as it is done, in any order.
 
@@ -104,15 +108,42 @@ def make_samples(
         generator: with the values of the parameters that the orders do not set.
         orders: what to make.
         folder: the campaign's folder.
-        processes: how many at a time; 1 makes them in this process.
+        pool: who makes them; a single process without an executor is this one.
     """
     (folder / RECORDS).mkdir(parents=True, exist_ok=True)
     settings = generator.model_dump(mode="json")
-    if processes == 1:
+    if pool.executor is not None:
+        yield from _in_pool(settings, orders, folder, pool.executor, pool.workers)
+    elif pool.workers == 1:
         for order in orders:
             yield make_sample(settings, order, folder)
     else:
-        yield from _in_processes(settings, list(orders), folder, processes)
+        yield from _in_processes(settings, list(orders), folder, pool.workers)
+
+
+def _in_pool(
+    settings: dict[str, Any], orders: Sequence[Order], folder: Path, executor: Executor,
+    workers: int,
+) -> Iterator[Record]:  # fmt: skip
+    """Keep the workers of an executor busy; a worker that is lost costs its own sample alone."""
+    from concurrent.futures import FIRST_COMPLETED, wait
+
+    waiting, running = list(reversed(orders)), dict[Any, Order]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                order = waiting.pop()
+                running[executor.submit(make_sample, settings, order, folder.resolve())] = order
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                order, failure = running.pop(done), done.exception()
+                if failure is None:
+                    yield done.result()
+                else:
+                    text = f"its worker died ({type(failure).__name__}: {failure})"
+                    yield Record(**asdict(order), error=text)
+    finally:
+        for future in running:
+            future.cancel()
 
 
 def _in_processes(

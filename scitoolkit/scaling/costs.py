@@ -86,7 +86,10 @@ class StepModel:
     Attributes:
         compute: seconds of forward and backward pass of a rank's samples.
         optimizer: seconds of the optimizer's step over all parameters.
-        sharded: whether each rank steps its part of them alone.
+        fixed: of them, what does not grow with the parameters' size.
+        copies: seconds of copying gradients and weights into and out of buckets.
+        loop: seconds of the trainer beside all this.
+        sharded: whether each rank steps its part of the parameters alone.
         collectives: by name, calls of a step and bytes of their whole tensors.
         overlaps: whether there are idle cores that exchange while others compute.
     """
@@ -96,24 +99,38 @@ class StepModel:
     sharded: bool
     collectives: Mapping[str, tuple[float, float]]
     overlaps: bool
+    fixed: float = 0.0
+    copies: float = 0.0
+    loop: float = 0.0
 
-    def exchange(self, ranks: int, network: Network) -> float:
+    @property
+    def between(self) -> float:
+        """Seconds of arithmetic between two collectives."""
+        calls = sum(calls for calls, _ in self.collectives.values())
+        return self.compute / max(calls, 1.0)
+
+    def exchange(self, ranks: int, networks: Mapping[str, Network]) -> float:
         """Return the seconds of all collectives of a step."""
         if ranks == 1:
             return 0.0
         return sum(
-            network.seconds(*ring_counts(name, calls, size, ranks))
+            networks.get(name, networks[""]).seconds(*ring_counts(name, calls, size, ranks))
             for name, (calls, size) in self.collectives.items()
         )
 
-    def seconds(self, ranks: int, network: Network) -> float:
+    def seconds(self, ranks: int, networks: Mapping[str, Network]) -> float:
         """Return the seconds of a step.
+
+        Args:
+            ranks: number of processes.
+            networks: by collective, "" for those that are not in it.
 
         With overlap the exchange is hidden behind the backward pass, two thirds of the
         arithmetic, as far as that is longer.
         """
-        exchange = self.exchange(ranks, network)
+        exchange = self.exchange(ranks, networks)
         if self.overlaps:
             exchange = max(0.0, exchange - 2 / 3 * self.compute)
         share = ranks if self.sharded else 1
-        return self.compute + self.optimizer / share + exchange
+        optimizer = self.fixed + max(self.optimizer - self.fixed, 0.0) / share
+        return self.compute + optimizer + self.copies + self.loop + exchange

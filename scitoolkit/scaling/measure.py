@@ -11,6 +11,7 @@ import logging
 import statistics
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from scitoolkit.core.config import load_config
 from scitoolkit.core.processes import current_rank, leave, world_size
 from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.scaling.config import ScalingConfig, case_settings
-from scitoolkit.scaling.machine import Rates, measured
+from scitoolkit.scaling.machine import averaged, measured
 from scitoolkit.scaling.memory_classes import by_class, live_storages
 from scitoolkit.scaling.metg import HALF, crossing
 from scitoolkit.scaling.step_clock import StepClock, time_split
@@ -110,11 +111,13 @@ def one_case(config: ScalingConfig, case: str) -> dict[str, Any]:
     }
 
 
-def sweep(config: ScalingConfig, case: str, pattern: str, rates: Rates) -> dict[str, Any]:
+def sweep(
+    config: ScalingConfig, case: str, pattern: str, rates: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return METG(50 %) of a strategy under a pattern, and the steps it was found from."""
     samples, sizes = 1, list[int]()
     seconds, efficiencies = list[float](), list[float]()
-    last = rates.step_seconds
+    last = rates["step_seconds"]
     useful = 0.0
     while not efficiencies or (efficiencies[-1] < HALF and useful < config.step_seconds):
         steps = max(LEAST_STEPS, min(config.steps, int(SWEEP_SECONDS / max(last, 1e-6))))
@@ -122,7 +125,7 @@ def sweep(config: ScalingConfig, case: str, pattern: str, rates: Rates) -> dict[
         last = max(gather_objects(statistics.median(seen.seconds)))
         sizes.append(samples)
         seconds.append(last)
-        useful = samples * rates.sample_seconds
+        useful = samples * rates["sample_seconds"]
         efficiencies.append(useful / last)
         samples *= GROWTH
     return {
@@ -141,13 +144,20 @@ def main() -> None:
     job = TrainingConfig(device="cpu", batch_size=ranks, timeout_seconds=300)
     with process_group(job):
         model = network(config.width, config.depth)
-        rates = measured(model, config.width, config.samples)
         cases = config.strategies if ranks > 1 else ("single",)
+        # Rates before and after each case: the load of a machine changes meanwhile.
+        each = [measured(model, config.width, config.samples).as_dict()]
+        found: dict[str, Any] = {}
+        for case in cases:
+            found[case] = one_case(config, case)
+            each.append(measured(model, config.width, config.samples).as_dict())
+            found[case]["rates"] = averaged(each[-2:])
+        rates = averaged(each)
         out: dict[str, Any] = {
             "ranks": ranks,
             "parameters": sum(p.numel() for p in model.parameters()),
-            "rates": rates.as_dict(),
-            "cases": {case: one_case(config, case) for case in cases},
+            "rates": rates,
+            "cases": found,
         }
         patterns = config.patterns if ranks > 1 else ("trivial",)
         if ranks in (1, config.processes):

@@ -110,15 +110,22 @@ def _errors(figures: Mapping[str, Any]) -> Table:
         title="Predicted over measured step, less one",
         columns=["strategy", *(f"{number} processes (%)" for number in ranks)],
         rows=[[case, *(100 * found[n] for n in ranks)] for case, found in errors.items()],
-        note="From latency, bandwidth and arithmetic measured by themselves; no step of a training "
-        "enters.",
+        note="From latency, bandwidth and arithmetic measured by themselves; no step of these "
+        "strategies enters. " + _doubts(figures["prediction"]["doubts"]),
+    )
+
+
+def _doubts(doubts: Mapping[str, str]) -> str:
+    return " ".join(
+        f"No test of it {'beyond' if ranks == 'beyond' else f'at {ranks}'}: {reason}."
+        for ranks, reason in doubts.items()
     )
 
 
 def _rates(figures: Mapping[str, Any]) -> Table:
     rows: list[list[float | int | str | None]] = []
     for ranks, rates in figures["rates"].items():
-        network = rates["network"]
+        network = rates["networks"] and rates["networks"]["little"]["collectives"][""]
         rows.append([
             ranks, rates["flops_per_sample"] / rates["sample_seconds"] / 1e9,
             1e3 * rates["optimizer_seconds"],

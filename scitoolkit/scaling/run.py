@@ -65,18 +65,18 @@ def figures_of(config: ScalingConfig, folder: Path, load: float) -> dict[str, An
         load: of the machine before.
     """
     files = {n: json.loads((folder / f"{n}.json").read_text()) for n in config.counts}
-    most = files[config.processes]
+    most, cores = files[config.processes], len(os.sched_getaffinity(0))
     rates = {str(n): file["rates"] for n, file in files.items()}
     cases = {"single": files[1]["cases"]["single"], **most["cases"]}
     return {
         "processes": config.processes,
         "parameters": most["parameters"],
         "activation_bytes": most["rates"]["activation_bytes"] * config.samples,
-        "machine": {"cores": os.cpu_count(), "load": load},
+        "machine": {"cores": cores, "load": load},
         "metg": {**_with(files[1]["metg"], config), **most["metg"]},
         "cases": cases,
         "rates": rates,
-        "prediction": predicted(config, files),
+        "prediction": predicted(config, files, cores, load),
     }
 
 
@@ -111,6 +111,8 @@ def summary(figures: Mapping[str, Any]) -> dict[str, Any]:
         "rates": figures["rates"],
         "predicted_seconds": figures["prediction"]["seconds"],
         "prediction_error": figures["prediction"]["error"],
+        "prediction_doubts": figures["prediction"]["doubts"],
+        "predicted_from_processes": figures["prediction"]["from_processes"],
         "machine": figures["machine"],
     }
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.suggest import nearest_name
 from scitoolkit.training.memory.config import PruningConfig
 
 
@@ -39,8 +40,12 @@ class KeptEntries:
         self._pairs: list[tuple[nn.Parameter, nn.Parameter, Tensor]] = []
         self._told: dict[nn.Parameter, list[Callable[[nn.Parameter], Any]]] = {}
         self.moved: list[tuple[str, nn.Parameter]] = []
+        channels = _channels(named, config) if config.channels else {}
         for name, parameter in named:
-            index = _kept(parameter, config.share) if parameter.dim() > 1 else None
+            if config.channels:
+                index = channels.get(name)
+            else:
+                index = _kept(parameter, config.share) if parameter.dim() > 1 else None
             if index is None or len(index) == parameter.numel():
                 self.moved.append((name, parameter))
                 continue
@@ -101,6 +106,29 @@ class _Removal:
 
     def remove(self) -> None:
         self._calls.remove(self._call)
+
+
+def _channels(
+    named: Sequence[tuple[str, nn.Parameter]], config: PruningConfig
+) -> dict[str, Tensor]:
+    """Return the places that are kept in weights and biases of the layers that lose channels."""
+    found, known = {}, dict(named)
+    for layer in config.channels:
+        weight = known.get(f"{layer}.weight")
+        if weight is None or weight.dim() < 2:
+            layers = sorted(n.removesuffix(".weight") for n, p in named if p.dim() > 1)
+            raise ConfigError(
+                f"no layer {layer!r} with a matrix", where="training.pruning.channels",
+                allowed=", ".join(layers), fix=nearest_name(layer, layers) or "",
+            )  # fmt: skip
+        rows = weight.detach().flatten(1)
+        kept = _kept(rows.norm(dim=1), config.share)
+        assert kept is not None
+        places = torch.arange(rows.numel(), dtype=kept.dtype).view_as(rows)
+        found[f"{layer}.weight"] = places[kept].flatten()
+        if f"{layer}.bias" in known:
+            found[f"{layer}.bias"] = kept
+    return found
 
 
 def _kept(parameter: Tensor, share: float | None) -> Tensor | None:

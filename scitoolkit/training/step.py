@@ -185,9 +185,9 @@ class OptimizerStep:
         for parameter in self._apart:
             parameter.grad = None
         self._memory.prepare(lambda: self._accumulate(work, []))
-        finer = None
+        coarser = None
         if measured:
-            finer = self._memory.finer_gradients(lambda: self._accumulate(work, []))
+            coarser = self._memory.coarser_gradients(lambda: self._accumulate(work, []))
         parts: list[tuple[int, Tensor, Any]] = []
         error: Exception | None = None
         try:
@@ -196,7 +196,7 @@ class OptimizerStep:
             if not self._strategy.agrees_on_errors:
                 raise
             error = caught
-        compared = self._memory.compare(finer) if measured else []
+        compared = self._memory.compare(coarser) if measured else []
         if self._strategy.reduce_gradients(error is not None):
             raise_together(error)
         if measured:

@@ -24,6 +24,7 @@ from numpy.polynomial import chebyshev
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.generators.submatrix.density import DensityMethod, Levels, occupations
 from scitoolkit.generators.submatrix.pattern import Cut
+from scitoolkit.generators.submatrix.shares import shared
 from scitoolkit.ops.codegen import load_library
 from scitoolkit.ops.codegen.compile import read
 
@@ -41,14 +42,12 @@ class Panel(NamedTuple):
     """Up to WIDTH columns of a group, and the submatrix of its rows in CSR form.
 
     Attributes:
-        group: its number.
         places: of the columns among the rows of the submatrix.
         pointer: where each row begins, int32.
         column: of each entry, int32.
         value: of each entry.
     """
 
-    group: int
     places: np.ndarray
     pointer: np.ndarray
     column: np.ndarray
@@ -70,7 +69,7 @@ class ChebyshevSubmatrices(DensityMethod):
     """Density matrices from the submatrices of a symmetric matrix, without a diagonalisation.
 
     The result is that of `Submatrices` to the tolerance, at a cost that suits a wide gap or a high
-    temperature.
+    temperature. The ranks of a job divide the submatrices by cost; every rank has the results.
 
     Args:
         matrix: H, sparse, symmetric.
@@ -141,8 +140,13 @@ class ChebyshevSubmatrices(DensityMethod):
 
     def _quadrature(self) -> Levels:
         """Return what Lanczos steps show of the levels."""
+        seen = shared(self._costs(), self._nodes)
+        return Levels(*(np.concatenate(each) for each in zip(*seen, strict=True)))
+
+    def _nodes(self, group: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return nodes and weights of the quadratures of a group's columns."""
         values, weights = [], []
-        for panel in self._panels():
+        for panel in self._panels(group):
             a = panel.units() / math.sqrt(panel.places.size)
             b = np.zeros_like(a)
             alpha, beta = np.empty(self._steps), np.empty(self._steps)
@@ -153,19 +157,25 @@ class ChebyshevSubmatrices(DensityMethod):
             nodes, vectors = _tridiagonal(alpha[:steps], beta[: steps - 1])
             values.append(self._middle + self._half * nodes)
             weights.append(panel.places.size * vectors[0] ** 2)
-        return Levels(np.concatenate(values), np.concatenate(weights))
+        return np.concatenate(values), np.concatenate(weights)
 
     def _occupied(self, electrons: float, mu: float, temperature: float) -> sp.csr_array:
         factors = self._series(electrons, mu, temperature)
-        blocks: list[list[np.ndarray]] = [[] for _ in self.cut.groups]
-        for panel in self._panels():
-            a = panel.units()
-            b, out = np.zeros_like(a), np.zeros_like(a)
-            self._library.series(
-                *panel.csr(), ctypes.c_int64(factors.size - 1), _p(factors), _p(a), _p(b), _p(out)
-            )
-            blocks[panel.group].append(out[:, : panel.places.size])
-        return self.cut.assembled([np.concatenate(block, 1) for block in blocks])
+
+        def columns(group: int) -> np.ndarray:
+            blocks = []
+            for panel in self._panels(group):
+                a = panel.units()
+                b, out = np.zeros_like(a), np.zeros_like(a)
+                degree = ctypes.c_int64(factors.size - 1)
+                self._library.series(*panel.csr(), degree, *map(_p, (factors, a, b, out)))
+                blocks.append(out[:, : panel.places.size])
+            return np.concatenate(blocks, 1)
+
+        return self.cut.assembled(shared(self._costs(), columns))
+
+    def _costs(self) -> list[float]:
+        return [float(r.size * g.size) for r, g in zip(self.cut.rows, self.cut.groups, strict=True)]
 
     def _series(self, electrons: float, mu: float, temperature: float) -> np.ndarray:
         """Return the Chebyshev coefficients of the occupations over the spectrum."""
@@ -176,12 +186,11 @@ class ChebyshevSubmatrices(DensityMethod):
         free = SHARE_OF_GAP * (top - bottom) / (2 * self._half)
         return step_series(centre, min(free, 1.0), self._tolerance)
 
-    def _panels(self) -> Iterator[Panel]:
-        for number in range(len(self.cut.groups)):
-            made, places = self.cut.restricted(self._scaled, number), self.cut.own(number)
-            indices = (made.indptr.astype(np.int32), made.indices.astype(np.int32))
-            for first in range(0, places.size, WIDTH):
-                yield Panel(number, places[first : first + WIDTH], *indices, made.data)
+    def _panels(self, group: int) -> Iterator[Panel]:
+        made, places = self.cut.restricted(self._scaled, group), self.cut.own(group)
+        indices = (made.indptr.astype(np.int32), made.indices.astype(np.int32))
+        for first in range(0, places.size, WIDTH):
+            yield Panel(places[first : first + WIDTH], *indices, made.data)
 
 
 def step_series(centre: float, free: float, tolerance: float) -> np.ndarray:

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from scitoolkit.core.errors import NumericalError
 from scitoolkit.generators.submatrix.density import DensityMethod, Levels, occupations
 from scitoolkit.generators.submatrix.pattern import Cut
+from scitoolkit.generators.submatrix.shares import shared
 
 KEPT_BYTES = 2 * 10**9
 
@@ -45,6 +46,8 @@ class Decomposition:
 class Submatrices(DensityMethod):
     """The submatrices of a symmetric matrix, diagonalised once; any function follows.
 
+    The ranks of a job divide the submatrices by cost; every rank has the results.
+
     Args:
         matrix: H, sparse, symmetric.
         groups: groups of columns that share a submatrix; every column in one.
@@ -58,11 +61,9 @@ class Submatrices(DensityMethod):
     def __init__(self, matrix: Any, groups: Sequence[np.ndarray], pattern: Any) -> None:
         super().__init__(Cut(matrix, groups, pattern))
         self._kept = 0
-        self._parts = [self._decompose(number) for number in range(len(groups))]
-        self._levels = Levels(
-            np.concatenate([p.values for p in self._parts]),
-            np.concatenate([(p.own**2).sum(0) for p in self._parts]),
-        )
+        self._parts: dict[int, Decomposition] = {}  # of the groups of this rank
+        seen = shared(self._costs(), self._decompose)
+        self._levels = Levels(*(np.concatenate(each) for each in zip(*seen, strict=True)))
 
     def function(self, f: Function) -> sp.csr_array:
         """Return f(H) on the pattern, symmetrised, for any function of the eigenvalues.
@@ -75,10 +76,13 @@ class Submatrices(DensityMethod):
             >>> bool(abs(inverse @ h - np.eye(40)).max() < 1e-6)
             True
         """
-        return self.cut.assembled([
-            (self._vectors(number, part) * f(part.values)) @ part.own.T
-            for number, part in enumerate(self._parts)
-        ])  # fmt: skip
+
+        def columns(number: int) -> np.ndarray:
+            part = self._parts[number]
+            found: np.ndarray = (self._vectors(number) * f(part.values)) @ part.own.T
+            return found
+
+        return self.cut.assembled(shared(self._costs(), columns))
 
     def sign(self, mu: float = 0.0) -> sp.csr_array:
         """Return sign(H - mu)."""
@@ -111,18 +115,28 @@ class Submatrices(DensityMethod):
         del electrons
         return self.function(lambda w: occupations(w, mu, temperature))
 
-    def _decompose(self, number: int) -> Decomposition:
+    def _costs(self) -> list[float]:
+        return [float(size) ** 3 for size in self.sizes]
+
+    def _decompose(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Diagonalise a submatrix; return its levels and the weights of the group in them."""
         values, vectors = np.linalg.eigh(self.cut.restricted(self.matrix, number).toarray())
         own = vectors[self.cut.own(number)].copy()
         self._kept += vectors.nbytes
-        return Decomposition(values, own, vectors if self._kept < KEPT_BYTES else None)
+        kept = vectors if self._kept < KEPT_BYTES else None
+        self._parts[number] = Decomposition(values, own, kept)
+        return values, (own**2).sum(0)
 
-    def _vectors(self, number: int, part: Decomposition) -> np.ndarray:
-        if part.vectors is not None:
-            return part.vectors
+    def _vectors(self, number: int) -> np.ndarray:
+        kept = self._parts[number].vectors
+        if kept is not None:
+            return kept
         return np.linalg.eigh(self.cut.restricted(self.matrix, number).toarray())[1]
 
     def _require(self, holds: Callable[[np.ndarray], bool], what: str) -> None:
-        for part, columns in zip(self._parts, self.cut.groups, strict=True):
-            if not holds(part.values):
-                raise NumericalError(f"the submatrix of columns {columns[:4]} is {what}")
+        def check(number: int) -> None:
+            if not holds(self._parts[number].values):
+                columns = self.cut.groups[number][:4]
+                raise NumericalError(f"the submatrix of columns {columns} is {what}")
+
+        shared(self._costs(), check)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Figure, Points, Series
-from scitoolkit.core.run_directory import temporary_name
-from scitoolkit.generators.base import ORIGIN, Generator, Origin, Sample
-
-DECIMALS = 8  # of extxyz: what is written is what was labelled
+from scitoolkit.generators.atom_frames import FramesGenerator, distorted, labelled
+from scitoolkit.generators.base import Sample
 
 
-class TightBindingCarbonFrames(Generator):
+class TightBindingCarbonFrames(FramesGenerator):
     """Rattled, strained diamond with tight-binding energies, forces and stress, as extxyz.
 
     Attributes:
@@ -43,8 +38,6 @@ class TightBindingCarbonFrames(Generator):
     reference: ClassVar[str] = (
         "Xu, Wang, Chan and Ho 1992, J. Phys.: Condens. Matter 4, 6047; Lass et al. 2020, SC20"
     )
-    suffix: ClassVar[str] = ".xyz"
-    requires: ClassVar[tuple[str, ...]] = ("ase",)
 
     lattice: Annotated[PositiveFloat, Field(ge=3.2, le=4.0)] = 3.56
     displacement: Annotated[NonNegativeFloat, Field(le=0.5)] = 0.1
@@ -59,7 +52,6 @@ class TightBindingCarbonFrames(Generator):
         """Return labelled structures, and how well electrons and momentum are conserved."""
         import numpy as np
         from ase.build import bulk
-        from ase.calculators.singlepoint import SinglePointCalculator
 
         from scitoolkit.generators.submatrix.calculator import TightBindingCarbon
 
@@ -67,11 +59,7 @@ class TightBindingCarbonFrames(Generator):
         drifts = {"electrons": 0.0, "force_sum": 0.0}
         for _ in range(self.frames):
             cubic = bulk("C", "diamond", a=self.lattice, cubic=True)
-            atoms = cubic.repeat(self.repeats)
-            strain = self.strain * rng.standard_normal((3, 3))
-            atoms.set_cell(atoms.cell @ (np.eye(3) + (strain + strain.T) / 2), scale_atoms=True)
-            rattled = atoms.positions + self.displacement * rng.standard_normal((len(atoms), 3))
-            atoms.positions[:] = rattled.round(DECIMALS)
+            atoms = distorted(cubic.repeat(self.repeats), self.displacement, self.strain, rng)
             atoms.calc = TightBindingCarbon(self.hops, self.temperature, self.method)
             forces = atoms.get_forces()
             found = atoms.calc.results
@@ -80,8 +68,7 @@ class TightBindingCarbonFrames(Generator):
             drift = float(np.abs(forces.sum(0)).max() / max(np.abs(forces).max(), 1e-3))
             drifts["force_sum"] = max(drifts["force_sum"], drift)
             kept = {k: found[k] for k in ("energy", "free_energy", "stress")}
-            atoms.calc = SinglePointCalculator(atoms, forces=forces.round(DECIMALS), **kept)
-            frames.append(atoms)
+            frames.append(labelled(atoms, forces, **kept))
         return Sample(frames, drifts)
 
     def invariant_bounds(self) -> Mapping[str, float]:
@@ -96,33 +83,3 @@ class TightBindingCarbonFrames(Generator):
         series = [Series(label="first sample", x=volumes, y=list(energies), style="points")]
         return [Points(title="Energies", x_label="volume an atom (Å³)",
                        y_label="energy an atom (eV)", series=series)]  # fmt: skip
-
-    def write(self, sample: Sample, origin: Origin, path: Path) -> None:
-        """Write extxyz; the first frame states how all were made."""
-        import ase.io
-
-        frames: Any = list(sample.frames)
-        labels, frames[0] = frames[0].calc, frames[0].copy()
-        frames[0].calc = labels
-        frames[0].info[ORIGIN] = json.loads(origin.text())
-        path = Path(path)
-        temporary = temporary_name(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            ase.io.write(temporary, frames, format="extxyz")
-            temporary.replace(path)
-        except OSError as error:
-            raise DataError(f"{error}", where=str(path)) from error
-        finally:
-            temporary.unlink(missing_ok=True)
-
-    @classmethod
-    def read(cls, path: Path) -> tuple[Any, Origin]:
-        """Return the frames of a file that `write` made, and how they were made."""
-        import ase.io
-
-        frames: Any = ase.io.read(path, ":", format="extxyz")
-        about = frames[0].info.pop(ORIGIN, None)
-        if about is None:
-            raise DataError("no sample that `scitoolkit generate` made", where=str(path))
-        return frames, Origin.parse(json.dumps(about))

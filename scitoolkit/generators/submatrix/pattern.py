@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from scitoolkit.core.errors import ConfigError, NumericalError
+from scitoolkit.generators.submatrix.shares import shared
 
 SYMMETRY = 1e-10
 SNAP = 0.3  # of a block's points: how far a cut is moved to a gap between the points
@@ -154,17 +155,19 @@ class Cut:
 
     def idempotency(self, d: sp.csr_array) -> float:
         """Return the largest entry of D² - D on the pattern of H."""
-        ones, worst = _ones(self.matrix), 0.0
-        for group, rows in zip(self.groups, self.rows, strict=True):
+        ones = _ones(self.matrix)
+
+        def defect(number: int) -> float:
+            group = self.groups[number]
             near = _rows(ones, group)  # D² is wanted there alone
             all_of = d[group]
-            between = np.union1d(rows, all_of.indices)
+            between = np.union1d(self.rows[number], all_of.indices)
             columns = all_of[:, between].toarray().T
             square = d[near][:, between].toarray() @ columns
-            defect = square - columns[np.searchsorted(between, near)]
-            asked = ones[group][:, near].toarray().T
-            worst = max(worst, float(np.abs(defect * asked).max()))
-        return worst
+            off = square - columns[np.searchsorted(between, near)]
+            return float(np.abs(off * ones[group][:, near].toarray().T).max())
+
+        return max(shared([float(rows.size) for rows in self.rows], defect))
 
 
 def _slabs(points: np.ndarray, size: int) -> tuple[int, ...]:

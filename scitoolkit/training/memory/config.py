@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from scitoolkit.core.config import Config, DataPath
 from scitoolkit.core.errors import ConfigError
@@ -70,3 +77,13 @@ class PruningConfig(Config):
         default=None, gt=0, lt=1,
         description="set this share of each matrix to zero, the smallest; None: what is zero",
     )  # fmt: skip
+    channels: list[str] = Field(
+        default_factory=list,
+        description="layers that lose whole output channels, the smallest; all others stay whole",
+    )
+
+    @model_validator(mode="after")
+    def _a_share_of_channels(self) -> PruningConfig:
+        if self.channels and self.share is None:
+            raise ValueError("channels without share: share=0.5 prunes half of each layer's")
+        return self

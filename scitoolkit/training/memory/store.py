@@ -1,7 +1,7 @@
 """Activations in less memory: a registered store keeps what the backward pass will need.
 
 The trainer knows stores by this interface alone. A store keeps activations with an error; now and
-then the trainer computes a step's gradients twice, with the configured and with a finer
+then the trainer computes a step's gradients twice, with the configured and with a coarser
 quantisation, and tells the store how far the gradient of each parameter moved.
 """
 
@@ -21,10 +21,10 @@ from scitoolkit.training.memory.config import MemoryConfig, activation_stores
 from scitoolkit.training.sharding import local
 from scitoolkit.training.strategies.base import TrainingStrategy
 
-# The rehearsal must not need much more memory than the step itself, so it is only twice as fine.
-# Its own error makes the difference of the two gradients smaller than the error: for errors that
-# grow like the step to the power 0.8, as those of smooth fields do, by this share.
-FINER, SEEN = 2.0, 0.82
+# The rehearsal is twice as coarse, so that it needs less memory than the step itself: a finer one
+# sets the peak of the training. The difference of the two gradients is larger than the error by
+# this factor, for errors that grow like the step to the power 0.8, as those of smooth fields do.
+FINER, SEEN = 0.5, 1.43
 
 
 class ActivationStore(Protocol):
@@ -104,8 +104,8 @@ class ActivationMemory:
 
         self.store.prepare(gradients)
 
-    def finer_gradients(self, backward: Callable[[], None]) -> list[Tensor | None] | None:
-        """Return the gradients of a rehearsal with a finer quantisation; None when it failed."""
+    def coarser_gradients(self, backward: Callable[[], None]) -> list[Tensor | None] | None:
+        """Return the gradients of a rehearsal with a coarser quantisation; None when it failed."""
         self._finer = FINER
         try:
             with self._rehearsal():
@@ -134,18 +134,18 @@ class ActivationMemory:
             for _, parameter in self._named:
                 parameter.grad = None
 
-    def compare(self, finer: list[Tensor | None] | None) -> list[float]:
+    def compare(self, coarser: list[Tensor | None] | None) -> list[float]:
         """Return this rank's squared errors and squared norms, one after the other."""
-        if finer is None:
+        if coarser is None:
             return [math.nan] * (2 * len(self._named))
         out: list[float] = []
-        for (_, parameter), kept in zip(self._named, finer, strict=True):
+        for (_, parameter), kept in zip(self._named, coarser, strict=True):
             if kept is None or parameter.grad is None:
                 out += [0.0, 0.0]
             else:
                 error = local(parameter.grad) - kept
                 square = float(error.double().square().sum()) / SEEN**2
-                out += [square, float(kept.double().square().sum())]
+                out += [square, float(local(parameter.grad).double().square().sum())]
         return out
 
     def adapt(self, compared: list[float]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import h5py
@@ -244,3 +245,53 @@ def test_verify_draws_a_report(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert run_cli([*given[:-1], str(tmp_path / "file")]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", ["h5", "zarr"])
+def test_no_file_is_compressed_twice_or_into_itself(suffix, tmp_path, capsys):
+    x = np.sin(np.linspace(0, 9, 64 * 64)).reshape(64, 64).astype("f4")
+    source, small = tmp_path / f"x.{suffix}", tmp_path / f"c.{suffix}"
+    data = xr.Dataset({"u": (("y", "x"), x), "v": (("y", "x"), 2 * x)})
+    if suffix == "h5":
+        data.to_netcdf(source, engine="h5netcdf")
+    else:
+        data.to_zarr(source, consolidated=False)
+    before = {p: p.read_bytes() for p in [source, *source.rglob("*")] if p.is_file()}
+    for target in (source, tmp_path / "." / "sub" / ".." / f"x.{suffix}"):
+        assert run_cli(["compress", str(source), str(target), "--rel", "1e-3"]) == 2
+        assert "onto itself" in capsys.readouterr().err
+    assert run_cli(["compress", str(source), str(tmp_path), "--rel", "1e-3"]) == 2
+    assert {p: p.read_bytes() for p in before} == before
+    if suffix == "h5":
+        os.mkfifo(tmp_path / "pipe")
+        assert run_cli(["compress", str(source), str(tmp_path / "pipe"), "--rel", "1e-3"]) == 2
+        assert "a device or pipe" in capsys.readouterr().err
+        assert (tmp_path / "pipe").is_fifo()
+    first = ["compress", str(source), str(small), "--rel", "1e-3", "--variable", "u"]
+    assert run_cli(first) == 0
+    capsys.readouterr()
+    again = ["compress", str(small), str(tmp_path / f"d.{suffix}"), "--rel", "1e-3"]
+    assert run_cli(again) == 3
+    told = capsys.readouterr().err
+    assert "u is compressed already" in told
+    assert "--variable" in told
+    assert run_cli([*again, "--variable", "v"]) == 0
+    assert run_cli(["verify", str(tmp_path / f"d.{suffix}"), str(source)]) == 0
+    assert run_cli(["verify", str(source), str(small)]) == 3
+    assert "in this order" in capsys.readouterr().err
+
+
+def test_numbers_that_no_codec_takes_are_copied_and_told(tmp_path, caplog):
+    source, small, back = (tmp_path / name for name in ("a.h5", "b.h5", "c.h5"))
+    x = np.linspace(0, 1, 4096).reshape(64, 64)
+    with h5py.File(source, "w") as file:
+        file["u"], file["z"], file["wide"] = x, x + 1j * x, x.astype(np.longdouble)
+        file["none"] = h5py.Empty("c16")
+    assert run_cli(["compress", str(source), str(small), "--rel", "1e-3"]) == 0
+    assert "/z is copied as it is: no codec takes complex128" in caplog.text
+    assert "/wide is copied as it is" in caplog.text
+    assert "/none" not in caplog.text
+    assert run_cli(["decompress", str(small), str(back)]) == 0
+    with h5py.File(source) as a, h5py.File(back) as b:
+        for name in ("z", "wide"):
+            assert a[name][...].tobytes() == b[name][...].tobytes()

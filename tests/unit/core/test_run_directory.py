@@ -11,7 +11,7 @@ from scitoolkit.core import run_directory
 from scitoolkit.core.config import Config
 from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.results import Results, Table
-from scitoolkit.core.run_directory import RunDirectory, write_atomic
+from scitoolkit.core.run_directory import RunDirectory, replacing, write_atomic
 
 
 class Small(Config):
@@ -84,3 +84,13 @@ def test_results_round_trip_and_refuse_what_is_none(tmp_path):
     (tmp_path / "results.json").unlink()
     with pytest.raises(DataError, match="scitoolkit evaluate"):
         Results.read(tmp_path)
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match="a device or pipe"):
+        write_atomic(pipe, "text")
+    with pytest.raises(ConfigError, match="a device or pipe"), replacing(pipe):
+        pytest.fail("nothing is written")
+    assert pipe.is_fifo()

@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import pytest
@@ -8,8 +14,10 @@ from plugin_packages import module_installed
 
 from scitoolkit import api
 from scitoolkit.core.dataset_card import verify
-from scitoolkit.core.errors import ConfigError, DataError, NumericalError
-from scitoolkit.generators.workers import finished
+from scitoolkit.core.errors import BackendError, ConfigError, DataError, NumericalError
+from scitoolkit.generators.executors import Pool
+from scitoolkit.generators.job import orders
+from scitoolkit.generators.workers import finished, make_samples
 from scitoolkit.io.campaign import open_campaign
 from scitoolkit.testing import JobContract
 
@@ -174,3 +182,90 @@ def test_a_process_that_dies_costs_one_sample(tmp_path, drifting):
         api.train(case, ["processes=2"])
     (folder,) = (tmp_path / "runs").rglob("campaign")
     assert sorted(finished(folder)) == [0, 2, 3, 4]
+
+
+class Lossy(Executor):
+    """Runs functions here, and loses one of its workers."""
+
+    def __init__(self, lost: int):
+        self.lost = lost
+
+    def submit(self, fn, /, settings, order, folder):
+        future = Future()
+        if order.index == self.lost:
+            future.set_exception(RuntimeError("the node went down"))
+        else:
+            future.set_result(fn(settings, order, folder))
+        return future
+
+
+def test_an_executor_makes_what_this_process_makes_and_a_lost_worker_costs_one_sample(tmp_path):
+    config = api.load(case_file(tmp_path))[1]
+    here, there = tmp_path / "here", tmp_path / "there"
+    wanted = orders(config)
+    list(make_samples(config.generator, wanted, here, Pool(None, 1)))
+    records = list(make_samples(config.generator, wanted, there, Pool(Lossy(1), 2)))
+    (failed,) = [r for r in records if r.error]
+    assert failed.index == 1
+    assert failed.error == "its worker died (RuntimeError: the node went down)"
+    assert not failed.fatal
+    for i in (0, 2):
+        name = f"sample_{i:05d}.nc"
+        a, b = (xr.open_dataset(f / name, engine="h5netcdf").load() for f in (here, there))
+        assert a.equals(b)
+    assert sorted(finished(there)) == [0, 2]
+
+
+def test_ranks_that_would_each_make_all_samples_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("PMI_SIZE", "3")
+    with pytest.raises(ConfigError, match=r"3 MPI ranks.*executor=mpi"):
+        api.train(case_file(tmp_path))
+
+
+@pytest.mark.parametrize(("place", "package"), [("ray", "ray"), ("mpi", "mpi4py")])
+def test_a_missing_package_of_an_executor_is_named(place, package, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(BackendError, match=f"executor={place} .* needs the package '{package}'"):
+        api.train(case_file(tmp_path), [f"executor={place}"])
+
+
+@pytest.mark.slow
+@pytest.mark.multiproc
+@pytest.mark.parametrize("place", ["ray", "mpi"])
+def test_workers_of_a_cluster_make_what_one_process_makes(place, tmp_path):
+    pytest.importorskip({"ray": "ray", "mpi": "mpi4py"}[place])
+    launcher = shutil.which("mpiexec") if place == "mpi" else ""
+    if launcher is None:
+        pytest.skip("no mpiexec")
+    case = case_file(tmp_path)
+    one = api.train(case).path / "campaign"
+    command = [*([launcher, "-n", "3"] if launcher else []), sys.executable, "-m", "scitoolkit"]
+    output = tmp_path / "cluster"
+    settings = [f"executor={place}", "processes=2", f"output={output}"]
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    done = subprocess.run(
+        [*command, "generate", str(case), *settings], capture_output=True, text=True, timeout=300,
+        env={**os.environ, **root},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(list((tmp_path / "runs" / "case").iterdir())) == 2  # one run, not one a rank
+    for path in sorted(one.glob("*.nc")):
+        a, b = (xr.open_dataset(f / path.name, engine="h5netcdf").load() for f in (one, output))
+        assert a.equals(b)
+
+
+def test_a_killed_generation_is_resumed_bit_for_bit(tmp_path):
+    case = case_file(tmp_path)
+    whole = api.train(case).path / "campaign"
+    slow = case_file(tmp_path, run={"root": str(tmp_path / "killed")})
+    command = [sys.executable, "-m", "scitoolkit", "generate", str(slow)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not list((tmp_path / "killed").rglob("sample_*.nc")):
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    again = api.train(slow, resume=True).path / "campaign"
+    assert sorted(finished(again)) == [0, 1, 2]
+    for path in sorted(whole.glob("*.nc")):
+        a, b = (xr.open_dataset(f / path.name, engine="h5netcdf").load() for f in (whole, again))
+        assert a.equals(b)

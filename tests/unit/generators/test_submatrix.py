@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,6 +13,7 @@ from scitoolkit.generators.submatrix.chebyshev import ChebyshevSubmatrices, step
 from scitoolkit.generators.submatrix.density import Levels, occupations
 from scitoolkit.generators.submatrix.functions import Submatrices
 from scitoolkit.generators.submatrix.pattern import compact_blocks, in_blocks, powers, within
+from scitoolkit.generators.submatrix.shares import shares
 from scitoolkit.testing import GeneratorContract
 
 ase = pytest.importorskip("ase")
@@ -151,6 +155,72 @@ def test_a_gap_or_temperature_too_small_for_polynomials_is_refused_with_what_can
         step_series(0.0, 1e-3, 1e-7)
     with pytest.raises(ConfigError, match="1e-12 to"):
         ChebyshevSubmatrices(chain, [np.arange(200)], chain, tolerance=0.5)
+
+
+SHARED = """
+import sys
+import numpy as np
+import scipy.sparse as sp
+from scitoolkit.generators.submatrix.chebyshev import ChebyshevSubmatrices
+from scitoolkit.generators.submatrix.functions import Submatrices
+from scitoolkit.generators.submatrix.pattern import in_blocks, powers
+from scitoolkit.training.config import TrainingConfig
+from scitoolkit.training.processes import process_group
+
+h = sp.csr_array(sp.load_npz(sys.argv[1]))
+groups = [*in_blocks(range(100), 20), *in_blocks(range(100, 160), 6)]
+with process_group(TrainingConfig()):
+    for kind in (Submatrices, ChebyshevSubmatrices):
+        made = kind(h, groups, powers(h, 3))
+        d = made.density(80.0)
+        numbers = np.array([d.mu, d.energy, d.gap, d.error])
+        np.savez(f"{sys.argv[2]}_{kind.__name__}.npz", d=d.matrix.toarray(), numbers=numbers)
+        work = len(made._parts) if kind is Submatrices else -1
+        print("parts", work)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.multiproc
+def test_ranks_share_the_submatrices_and_find_the_bits_of_one(tmp_path):
+    sp.save_npz(tmp_path / "h.npz", two_bands(160))
+    (tmp_path / "shared.py").write_text(SHARED)
+    command = [sys.executable, str(tmp_path / "shared.py"), str(tmp_path / "h.npz")]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    subprocess.run([*command, str(tmp_path / "one")], check=True, timeout=120)
+    done = subprocess.run(
+        [*torchrun, *command[1:], str(tmp_path / "two")], check=True, timeout=120,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    parts = [int(line.split()[1]) for line in done.stdout.splitlines() if line[:5] == "parts"]
+    assert sum(parts) == 15 - 2
+    assert parts.count(-1) == 2  # those of polynomials keep nothing
+    assert 0 not in parts
+    for kind in ("Submatrices", "ChebyshevSubmatrices"):
+        one, two = (np.load(tmp_path / f"{name}_{kind}.npz") for name in ("one", "two"))
+        assert all(np.array_equal(one[key], two[key]) for key in ("d", "numbers"))
+
+
+@pytest.mark.parametrize("kind", [Submatrices, ChebyshevSubmatrices])
+def test_parts_of_any_number_of_ranks_give_the_bits_of_one(kind, monkeypatch):
+    h = two_bands(120)
+    groups = [*in_blocks(range(60), 20), *in_blocks(range(60, 120), 6)]
+    one = kind(h, groups, powers(h, 3)).density(60.0)
+    monkeypatch.setattr(
+        "scitoolkit.training.processes.share_work", lambda work: [work(r, 3) for r in range(3)]
+    )
+    three = kind(h, groups, powers(h, 3)).density(60.0)
+    assert np.array_equal(one.matrix.toarray(), three.matrix.toarray())
+    assert (one.mu, one.energy, one.error) == (three.mu, three.energy, three.error)
+
+
+def test_shares_cost_the_same_where_they_can():
+    costs = np.random.default_rng(0).random(60)
+    for ranks in (1, 3, 7):
+        parts = shares(costs.tolist(), ranks)
+        assert sorted(i for part in parts for i in part) == list(range(60))
+        loads = [costs[part].sum() for part in parts]
+        assert max(loads) - min(loads) <= costs.max()
 
 
 def test_counts_of_levels_are_those_of_their_sum():

@@ -9,10 +9,12 @@ import ase.io
 import numpy as np
 import pytest
 import xarray as xr
+from killed_prediction import leftovers, predict
 
 from scitoolkit import api
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.potentials import prediction
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.job import PotentialJob
 from scitoolkit.potentials.pipeline import load_model
@@ -144,23 +146,20 @@ def test_a_published_run_is_a_surrogate(trained, small, tmp_path):
     assert energies[2] == pytest.approx(energies[1], abs=1e-2)
 
 
-@pytest.mark.parametrize("suffix", [".nc", ".xyz"])
-def test_a_killed_prediction_keeps_its_parts_and_goes_on(trained, small, tmp_path, suffix):
-    from killed_prediction import leftovers, predict
-
-    PotentialJob().predict(trained.path, small, tmp_path / f"whole{suffix}")
-    size = "scitoolkit.potentials.prediction:ATOMS=60"  # 4 molecules of 15 atoms
-    cut = tmp_path / f"cut{suffix}"
-    if suffix == ".nc":
-        assert predict(3, size, trained.path, small, "-o", cut) == -9
-        assert leftovers(tmp_path) == ["cut.nc.parts"]
-        kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "cut.nc.parts").glob("*.npz")}
-        assert len(kept) == 3
-    assert predict(0, size, trained.path, small, "-o", cut) == 0
+def test_a_killed_prediction_keeps_its_parts_and_goes_on(trained, small, tmp_path, monkeypatch):
+    PotentialJob().predict(trained.path, small, tmp_path / "whole.nc")
+    cut = tmp_path / "cut.nc"  # in parts of 4 molecules of 15 atoms
+    place = "scitoolkit.potentials.prediction:ATOMS=60"
+    assert predict(3, place, trained.path, small, "-o", cut) == -9
+    assert leftovers(tmp_path) == ["cut.nc.parts"]
+    assert len(list((tmp_path / "cut.nc.parts").glob("*.npz"))) == 3
+    monkeypatch.setattr(prediction, "ATOMS", 60)
+    calls, predict_frame = [], prediction.predict_frame
+    monkeypatch.setattr(
+        prediction, "predict_frame", lambda *given: (calls.append(1), predict_frame(*given))[1]
+    )
+    PotentialJob().predict(trained.path, small, cut)
     assert leftovers(tmp_path) == []
-    if suffix == ".xyz":
-        assert cut.read_bytes() == (tmp_path / "whole.xyz").read_bytes()
-        return
     with (
         xr.open_dataset(cut, engine="h5netcdf") as found,
         xr.open_dataset(tmp_path / "whole.nc", engine="h5netcdf") as whole,
@@ -168,8 +167,19 @@ def test_a_killed_prediction_keeps_its_parts_and_goes_on(trained, small, tmp_pat
         xr.testing.assert_identical(found.load(), whole.load())
         assert set(found.coords) == {"atom_configuration", "species", "direction"}
         assert found.species.values[:3].tolist() == ase.io.read(small).get_chemical_symbols()[:3]
+        assert len(calls) == found.sizes["configuration"] - 12
 
 
+def test_parts_of_extxyz_are_joined_as_they_would_be_written_at_once(
+    trained, small, tmp_path, monkeypatch
+):
+    PotentialJob().predict(trained.path, small, tmp_path / "whole.xyz")
+    monkeypatch.setattr(prediction, "ATOMS", 60)
+    PotentialJob().predict(trained.path, small, tmp_path / "parts.xyz")
+    assert (tmp_path / "parts.xyz").read_bytes() == (tmp_path / "whole.xyz").read_bytes()
+
+
+@pytest.mark.slow
 @pytest.mark.multiproc
 def test_two_processes_predict_the_same_bits(trained, small, tmp_path):
     PotentialJob().predict(trained.path, small, tmp_path / "one.nc")

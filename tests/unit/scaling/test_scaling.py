@@ -90,34 +90,81 @@ def test_a_step_is_predicted_from_its_parts():
     parts = {"compute": 3e-3, "optimizer": 8e-4, "collectives": {"all_reduce": (2.0, 1e6)}}
     model = StepModel(**parts, sharded=False, overlaps=False)
     ring = 2 * 2 * 3 * 1e-5 + 2 * 1e6 * 3 / 4 * 1e-9
-    assert model.seconds(4, network) == pytest.approx(3e-3 + 8e-4 + ring)
-    assert model.seconds(1, network) == pytest.approx(3e-3 + 8e-4)
+    assert model.seconds(4, {"": network}) == pytest.approx(3e-3 + 8e-4 + ring)
+    assert model.seconds(1, {"": network}) == pytest.approx(3e-3 + 8e-4)
     hidden = StepModel(**parts, sharded=True, overlaps=True)
-    assert hidden.seconds(4, network) == pytest.approx(3e-3 + 2e-4)
-    assert hidden.seconds(4096, network) > 0.1  # the latency of a ring is not hidden
+    assert hidden.seconds(4, {"": network}) == pytest.approx(3e-3 + 2e-4)
+    assert hidden.seconds(4096, {"": network}) > 0.1  # the latency of a ring is not hidden
+    fixed = StepModel(**parts, sharded=True, overlaps=True, fixed=4e-4, copies=1e-5, loop=2e-5)
+    assert fixed.seconds(4, {"": network}) == pytest.approx(3e-3 + 5e-4 + 3e-5)
+    other = {"": network, "all_reduce": Network(2e-5, 2e-9)}
+    assert model.seconds(4, other) == pytest.approx(3e-3 + 8e-4 + 2 * ring)
+
+
+def rates(slower=1.0, **others):
+    return {
+        "step_seconds": 1e-3 * slower, "sample_seconds": 1e-5 * slower, "copy_seconds": 1e-4,
+        "optimizer_seconds": 1e-3 * slower, "optimizer_fixed_seconds": 2e-4,
+        "sharded_fixed_seconds": 5e-4, "networks": None, **others,
+    }  # fmt: skip
+
+
+def measured_on(ranks, slower=1.0, step_seconds=4e-3):
+    network = {"latency": 1e-4 * slower, "seconds_per_byte": 1e-9 * slower}
+    after = {"seconds": 1e-4, "collectives": {"": network}}
+    found = rates(slower, networks={"little": after, "more": {**after, "seconds": 1e-2}})
+    traffic = {"all_reduce": {"calls": 1.0, "bytes": 2e6 * (ranks - 1) / ranks}}
+    case = {"step_seconds": step_seconds, "traffic": traffic, "rates": found}
+    return {"ranks": ranks, "cases": {"ddp": case}, "rates": found}
+
+
+LONE = {
+    "ranks": 1, "rates": rates(), "cases": {"single": {"split": {"data": 1e-5, "other": 3e-5}}}
+}  # fmt: skip
 
 
 def test_the_prediction_reads_no_step_of_a_training():
     config = ScalingConfig(processes=2, strategies=("ddp",))
-    rates = {"step_seconds": 1e-3, "sample_seconds": 1e-5, "optimizer_seconds": 1e-3}
-    alone = {"ranks": 1, "rates": {**rates, "network": None}}
-    case = {"step_seconds": 4e-3, "traffic": {"all_reduce": {"calls": 1.0, "bytes": 1e6}}}
-    pair = {
-        "ranks": 2, "cases": {"ddp": case},
-        "rates": {**rates, "network": {"latency": 1e-4, "seconds_per_byte": 1e-9}},
-    }  # fmt: skip
-    found = predicted(config, {1: alone, 2: pair})
-    step = StepModel(1e-3 + 64e-5, 1e-3, False, {"all_reduce": (1.0, 1e6)}, overlaps=False)
-    least = step.seconds(2, Network(1e-4, 1e-9)) - 2 / 3 * step.compute
-    assert least <= found["seconds"]["ddp"]["2"] <= step.seconds(2, Network(1e-4, 1e-9))
+    found = predicted(config, {1: LONE, 2: measured_on(2)}, cores=2)
+    parts = 1e-3 + 64e-5 + 1e-3 + 1e-4 + 4e-5
+    assert found["seconds"]["ddp"]["2"] == pytest.approx(parts + 2e-4 + 1e6 * 1e-9)
+    slow = predicted(config, {1: LONE, 2: measured_on(2, step_seconds=1.0)}, cores=2)
+    assert slow["seconds"] == found["seconds"]
     assert found["error"]["ddp"]["2"] == found["seconds"]["ddp"]["2"] / 4e-3 - 1
     assert found["efficiency"]["ddp"]["4096"] < found["efficiency"]["ddp"]["2"] < 1
+    assert found["doubts"] == {}
     faster = config.model_copy(update={"latency_us": 1.0, "gb_per_s": 10.0})
-    other = predicted(faster, {1: alone, 2: pair})
+    other = predicted(faster, {1: LONE, 2: measured_on(2)}, cores=2)
     assert other["seconds"]["ddp"]["2"] == found["seconds"]["ddp"]["2"]
     assert other["seconds"]["ddp"]["4096"] < found["seconds"]["ddp"]["4096"] / 50
     with pytest.raises(ConfigError, match="several processes"):
-        predicted(config, {1: alone})
+        predicted(config, {1: LONE}, cores=2)
+
+
+def test_latency_grows_with_the_arithmetic_between_collectives():
+    config = ScalingConfig(processes=2, strategies=("ddp",))
+    pair = measured_on(2)
+    first = predicted(config, {1: LONE, 2: pair}, cores=2)["seconds"]["ddp"]["2"]
+    compute = 1e-3 + 64e-5
+    later = {"seconds": 2 * compute - 1e-4, "collectives": {"": {
+        "latency": 3e-4, "seconds_per_byte": 1e-9,
+    }}}  # fmt: skip
+    pair["rates"]["networks"]["more"] = later  # the one collective is half-way
+    then = predicted(config, {1: LONE, 2: pair}, cores=2)["seconds"]["ddp"]["2"]
+    assert then - first == pytest.approx(2 * 1e-4)
+
+
+def test_processes_that_share_cores_say_nothing_of_larger_machines():
+    config = ScalingConfig(processes=4, strategies=("ddp",))
+    files = {1: LONE, 2: measured_on(2), 4: measured_on(4, slower=10.0)}
+    found = predicted(config, files, cores=2)
+    alone = predicted(config, {1: LONE, 2: measured_on(2)}, cores=2)
+    assert found["from_processes"] == 2
+    assert found["seconds"]["ddp"]["4096"] == pytest.approx(alone["seconds"]["ddp"]["4096"])
+    assert found["seconds"]["ddp"]["4"] > 5 * alone["seconds"]["ddp"]["4"]
+    assert found["doubts"] == {"4": "4 processes share 2 cores"}
+    busy = predicted(config, files, cores=2, load=3.0)
+    assert set(busy["doubts"]) == {"2", "4", "beyond"}
 
 
 def test_memory_by_class_is_the_formula():

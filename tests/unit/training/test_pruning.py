@@ -83,3 +83,25 @@ def test_pruned_training_resumes_on_two_processes(start, more):
     assert start(2, stop=(3, "SIGKILL"), training=training)[0] == 1
     _, resumed = start(2, resume=True, training=training)
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_whole_channels_of_some_layers_are_pruned_and_stay_zero():
+    before = Regression().model.state_dict()
+    model = trained("adam", pruning={"share": 0.5, "channels": ["blocks.1"]}).task.model
+    weight, bias = model.state_dict()["blocks.1.weight"], model.state_dict()["blocks.1.bias"]
+    dead = weight.eq(0).all(1)
+    assert dead.sum() == len(dead) - max(1, round(0.5 * len(dead)))
+    norms = before["blocks.1.weight"].norm(dim=1)
+    assert norms[dead].max() < norms[~dead].min()
+    assert bias[dead].eq(0).all()
+    assert not torch.equal(weight[~dead], before["blocks.1.weight"][~dead])
+    others = [n for n, p in model.named_parameters() if p.dim() > 1 and n != "blocks.1.weight"]
+    assert others
+    assert not any(model.get_parameter(name).eq(0).any() for name in others)
+
+
+def test_layers_that_lose_channels_are_named_and_need_a_share():
+    with pytest.raises(ConfigError, match=r"no layer 'blocks\.x'"):
+        trained("adam", pruning={"share": 0.5, "channels": ["blocks.x"]})
+    with pytest.raises(ValueError, match="channels without share"):
+        PruningConfig(channels=["blocks.1"])

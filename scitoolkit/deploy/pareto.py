@@ -1,0 +1,194 @@
+"""The fastest form of a surrogate within an error: few bits and low ranks, tried and measured.
+
+Each form is exported, called on held-out inputs and timed on this machine, in turn with the others;
+nothing is predicted. A form is worth a look if no other one is at least as good in error, time and
+bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scitoolkit.core.errors import ConfigError, NumericalError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.results import Points, Series
+from scitoolkit.core.run_directory import replacing, write_atomic
+from scitoolkit.core.traced import TracedFunction
+from scitoolkit.deploy.config import ExportConfig
+from scitoolkit.deploy.differences import differences
+from scitoolkit.deploy.export import calibration, export, held_out, target
+from scitoolkit.deploy.library import CompiledSurrogate
+from scitoolkit.deploy.rank.lowered import call_seconds
+from scitoolkit.deploy.rank.study import ranks_of, study
+from scitoolkit.reporting.plots import draw_plot
+
+log = get_logger(__name__)
+BITS = (8, 4, 2)
+SHARES = (0.8, 0.6, 0.4)
+"""Of the layers' time that is left in low rank."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A surrogate in a form that was exported and measured.
+
+    Attributes:
+        name: for people.
+        options: of `ExportConfig`, that give it.
+        error: largest change on held-out inputs of any output, relative to its range.
+        microseconds: of a call with one sample.
+        bytes: of the weights.
+        worth: no other form is at least as good in all three and better in one.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    error: float
+    microseconds: float
+    bytes: int
+    worth: bool = False
+
+
+def forms(functions: Sequence[TracedFunction], config: ExportConfig) -> list[Form]:
+    """Export and measure a surrogate in float32, few bits and low ranks.
+
+    Args:
+        functions: of a surrogate.
+        config: without `bits` and `time_share`; `keep`, `group`, `tolerance` and `vectors` are
+            those of every form.
+
+    Returns:
+        The forms that are possible, float32 first.
+    """
+    own = {k: v for k, v in config.model_dump().items() if k in ("tolerance", "vectors", "keep")}
+    with tempfile.TemporaryDirectory(prefix="scitoolkit-") as folder:
+        root = Path(folder)
+        plain = config.model_copy(update={"fastest": False, "keep": [], "max_error": None})
+        written = export(functions, root / "float32.so", plain)
+        found = [Form("float32", {}, 0.0, 0.0, written["weight_bytes"])]
+        paths = [root / "float32.so"]
+        for bits in BITS:
+            path = root / f"bits{bits}.so"
+            try:
+                written = export(functions, path, ExportConfig(**own, bits=bits))
+            except ConfigError as error:  # no layer that few bits take
+                log.info("few bits: %s", error)
+                break
+            change = max(d["relative"] for d in written["differences"])
+            found.append(Form(f"{bits} bits", {"bits": bits}, change, 0.0, written["weight_bytes"]))
+            paths.append(path)
+        for share, lowered in _in_low_rank(functions, config, paths[0], found[0].bytes):
+            path = root / f"share{round(100 * share)}.so"
+            written = export(lowered, path, plain)
+            told = differences(
+                functions, CompiledSurrogate(path).run, list(map(held_out, functions))
+            )
+            change = max(d.relative for d in told)
+            found.append(Form(f"time share {share:g}", {"time_share": share}, change, 0.0,
+                              written["weight_bytes"]))  # fmt: skip
+            paths.append(path)
+        seconds = call_seconds(paths, functions, [calibration(f) for f in functions])
+    timed = [replace(f, microseconds=1e6 * s) for f, s in zip(found, seconds, strict=True)]
+    return [replace(f, worth=_is_worth(f, timed)) for f in timed]
+
+
+def _in_low_rank(
+    functions: Sequence[TracedFunction], config: ExportConfig, dense: Path, weights: int
+) -> list[tuple[float, Sequence[TracedFunction]]]:
+    """Return the functions at each share of the layers' time that ranks reach."""
+    about = CompiledSurrogate(dense).about["functions"]
+    scratch = max(f["workspace_bytes"] for f in about)
+    given = [calibration(f) for f in functions]
+    try:
+        found = study(functions, given, config.keep, target(config), weights + scratch)
+    except ConfigError as error:  # no layer that has ranks
+        log.info("low rank: %s", error)
+        return []
+    shares = [share for share in SHARES if share >= found.least_share()]
+    return [(share, found.lowered(ranks_of(found.chosen(share)))) for share in shares]
+
+
+def _is_worth(form: Form, others: Sequence[Form]) -> bool:
+    own = (form.error, form.microseconds, form.bytes)
+    for other in others:
+        figures = (other.error, other.microseconds, other.bytes)
+        if figures != own and all(a <= b for a, b in zip(figures, own, strict=True)):
+            return False
+    return True
+
+
+def fastest(found: Sequence[Form], max_error: float) -> Form:
+    """Return the fastest form that changes outputs by at most a share of their range.
+
+    Example:
+        >>> slow, fast = Form("float32", {}, 0.0, 9.0, 8), Form("8 bits", {"bits": 8}, 0.1, 4.0, 2)
+        >>> fastest([slow, fast], 0.2).name, fastest([slow, fast], 0.01).name
+        ('8 bits', 'float32')
+    """
+    return min((f for f in found if f.error <= max_error), key=lambda f: f.microseconds)
+
+
+def export_fastest(
+    functions: Sequence[TracedFunction], path: Path, config: ExportConfig
+) -> Mapping[str, Any]:
+    """Export the fastest form within `config.max_error`, and tell all forms.
+
+    `NAME.forms.json` and the picture `NAME.forms.png` are written beside the export.
+
+    Args:
+        functions: of a surrogate.
+        path: see `deploy.export.export`.
+        config: with `fastest` and `max_error`.
+
+    Returns:
+        What `export` returns, with `forms` and the `chosen` one's name.
+
+    Raises:
+        NumericalError: see `export`.
+    """
+    assert config.max_error is not None
+    path = Path(path)
+    found = forms(functions, config)
+    chosen = fastest(found, config.max_error)
+    kept: dict[str, Any] = {"fastest": False, "max_error": None, "keep": []}
+    if chosen.options:
+        kept = {"fastest": False, **chosen.options}
+    try:
+        written = export(functions, path, config.model_copy(update=kept))
+    except NumericalError as error:
+        # Ranks are measured again, and may come out otherwise where forms are nearly as good.
+        raise NumericalError(
+            f"{chosen.name}, exported again: {error.what}", where=error.where,
+            fix="start again, or bits or time_share by hand",
+        ) from None  # fmt: skip
+    rows = [asdict(f) for f in found]
+    write_atomic(path.with_suffix(".forms.json"), json.dumps(rows, indent=1) + "\n")
+    draw(found, chosen, path.with_suffix(".forms.png"))
+    return {**written, "forms": rows, "chosen": chosen.name}
+
+
+def draw(found: Sequence[Form], chosen: Form, path: Path) -> None:
+    """Draw error over time of all forms into a PNG file."""
+
+    def series(label: str, own: Sequence[Form], role: Any = "main") -> Series:
+        own = sorted(own, key=lambda f: f.microseconds)
+        return Series(label=label, x=[f.microseconds for f in own], y=[f.error for f in own],
+                      role=role)  # fmt: skip
+
+    front = [f for f in found if f.worth]
+    spec = Points(
+        title="Forms of the surrogate", x_label="a call, µs", y_label="largest change / range",
+        series=[
+            series("others", [f for f in found if not f.worth], "baseline"),
+            series("none is better in error, time and bytes", front),
+            series(f"chosen: {chosen.name}", [chosen]),
+        ],
+    )  # fmt: skip
+    figure = draw_plot(spec)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=150)

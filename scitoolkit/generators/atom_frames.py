@@ -1,0 +1,90 @@
+"""Base of the generators whose samples are atomic structures with labels, written as extxyz."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.results import Figure, Points, Series
+from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.generators.base import ORIGIN, Generator, Origin, Sample
+
+DECIMALS = 8  # of extxyz: what is written is what was labelled
+
+
+class FramesGenerator(Generator):
+    """Base of generators of labelled structures; a sample is a file of several."""
+
+    suffix: ClassVar[str] = ".xyz"
+    requires: ClassVar[tuple[str, ...]] = ("ase",)
+
+    def figures(self, frames: Any) -> Sequence[Figure]:
+        """Return the energies over the largest forces."""
+        import numpy as np
+
+        forces = [float(np.linalg.norm(a.get_forces(), axis=1).max()) for a in frames]
+        energies = [float(a.get_potential_energy()) / len(a) for a in frames]
+        series = [Series(label="first sample", x=forces, y=list(energies), style="points")]
+        return [Points(title="Energies", x_label="largest force (eV/Å)",
+                       y_label="energy an atom (eV)", series=series)]  # fmt: skip
+
+    def write(self, sample: Sample, origin: Origin, path: Path) -> None:
+        """Write extxyz; the first frame states how all were made."""
+        import ase.io
+
+        frames: Any = list(sample.frames)
+        labels, frames[0] = frames[0].calc, frames[0].copy()
+        frames[0].calc = labels
+        frames[0].info[ORIGIN] = json.loads(origin.text())
+        path = Path(path)
+        temporary = temporary_name(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            ase.io.write(temporary, frames, format="extxyz")
+            temporary.replace(path)
+        except OSError as error:
+            raise DataError(f"{error}", where=str(path)) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def read(cls, path: Path) -> tuple[Any, Origin]:
+        """Return the frames of a file that `write` made, and how they were made."""
+        import ase.io
+
+        frames: Any = ase.io.read(path, ":", format="extxyz")
+        about = frames[0].info.pop(ORIGIN, None)
+        if about is None:
+            raise DataError("no sample that `scitoolkit generate` made", where=str(path))
+        return frames, Origin.parse(json.dumps(about))
+
+
+def distorted(atoms: Any, displacement: float, strain: float, rng: Any) -> Any:
+    """Return a copy with random displacements, and a random symmetric strain if it has a cell.
+
+    Args:
+        atoms: ASE atoms.
+        displacement: standard deviation of each coordinate, Å.
+        strain: standard deviation of each component of the strain.
+        rng: NumPy's generator.
+    """
+    import numpy as np
+
+    made = atoms.copy()
+    if made.cell.rank == 3:
+        change = strain * rng.standard_normal((3, 3))
+        made.set_cell(made.cell @ (np.eye(3) + (change + change.T) / 2), scale_atoms=True)
+    rattled = made.positions + displacement * rng.standard_normal((len(made), 3))
+    made.positions[:] = rattled.round(DECIMALS)
+    return made
+
+
+def labelled(atoms: Any, forces: Any, **labels: Any) -> Any:
+    """Give the atoms labels as they are read from a file: forces rounded as extxyz has them."""
+    from ase.calculators.singlepoint import SinglePointCalculator
+
+    atoms.calc = SinglePointCalculator(atoms, forces=forces.round(DECIMALS), **labels)
+    return atoms

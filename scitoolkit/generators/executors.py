@@ -1,0 +1,124 @@
+"""Where samples are made: processes of this machine, workers of a Ray cluster, or MPI ranks.
+
+The files of the samples are the only exchange of data, so the campaign's folder must be one that
+all of them write to. An order names its sample's parameters and seed, hence nothing depends on who
+makes it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from scitoolkit.core.errors import BackendError, ConfigError, missing_extra
+from scitoolkit.core.processes import one_process
+
+Place = Literal["processes", "ray", "mpi"]
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+"""What the launchers of Open MPI and MPICH tell a process of the number of ranks."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Workers that are there already.
+
+    Attributes:
+        executor: that runs functions on them; None for processes, which are started when needed.
+        workers: samples at a time.
+    """
+
+    executor: Executor | None
+    workers: int
+
+
+@contextmanager
+def pool(place: Place, processes: int) -> Iterator[Pool | None]:
+    """Yield the workers of a place; None in an MPI rank that has served as one.
+
+    Args:
+        place: where the samples are made.
+        processes: samples at a time; MPI takes all ranks but the first, and Ray with RAY_ADDRESS
+            all processors of that cluster.
+
+    Raises:
+        BackendError: Ray or mpi4py is missing, or there is no cluster.
+        ConfigError: several ranks would each make all samples, or MPI has a single rank.
+    """
+    if place == "mpi":
+        with _mpi() as found:
+            yield found
+        return
+    ranks = max(int(os.environ.get(name, "1")) for name in SIZES)
+    if ranks > 1:
+        raise ConfigError(f"{ranks} MPI ranks, each of which would make all samples",
+                          where="executor", fix="executor=mpi")  # fmt: skip
+    with one_process():
+        if place == "processes":
+            yield Pool(None, processes)
+        else:
+            with _ray(processes) as found:
+                yield found
+
+
+@contextmanager
+def _mpi() -> Iterator[Pool | None]:
+    try:
+        from mpi4py import MPI
+        from mpi4py.futures import MPICommExecutor
+    except ImportError as error:
+        raise missing_extra("mpi4py", "search", f"executor=mpi ({error})") from None
+    except RuntimeError as error:  # mpi4py is there without a library of MPI
+        raise BackendError(
+            f"executor=mpi does not start ({error})", fix="install MPICH or Open MPI"
+        ) from None
+    size = MPI.COMM_WORLD.Get_size()
+    if size < 2:
+        raise ConfigError("one MPI rank: nobody would make the samples", where="executor",
+                          fix="mpirun -n N, N > 1, or executor=processes")  # fmt: skip
+    # Every rank is one process to the rest of the toolkit, whatever Slurm says.
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    with MPICommExecutor(MPI.COMM_WORLD, root=0) as executor:
+        yield None if executor is None else Pool(executor, size - 1)
+
+
+@contextmanager
+def _ray(processes: int) -> Iterator[Pool]:
+    try:
+        import ray
+    except ImportError as error:
+        raise missing_extra("ray", "search", f"executor=ray ({error})") from None
+    address = os.environ.get("RAY_ADDRESS")
+    where: dict[str, Any] = {"address": address} if address else {"num_cpus": processes}
+    try:
+        ray.init(**where, logging_level="error", log_to_driver=False)
+    except (ConnectionError, RuntimeError, OSError) as error:
+        raise BackendError(
+            f"executor=ray does not start ({error})",
+            fix="RAY_ADDRESS=HOST:PORT of a running cluster, or none for this machine",
+        ) from None
+    try:
+        yield Pool(RayExecutor(ray), int(ray.cluster_resources().get("CPU", processes)))
+    finally:
+        ray.shutdown()
+
+
+class RayExecutor(Executor):
+    """Runs functions on the workers of a Ray cluster, one processor each, once.
+
+    Args:
+        ray: the package, connected.
+    """
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Send a function to a worker."""
+        # A sample that kills its worker would kill the next one too.
+        remote = self._ray.remote(num_cpus=1, max_retries=0)(fn)
+        found: Future[Any] = remote.remote(*args, **kwargs).future()
+        return found

@@ -1,0 +1,41 @@
+"""Work on groups of columns, divided over the ranks of a job by cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def shares(costs: Sequence[float], ranks: int) -> list[list[int]]:
+    """Return the numbers of the items of each rank: the costliest first, to the least loaded.
+
+    Example:
+        >>> shares([1.0, 5.0, 3.0, 2.0], 2)
+        [[1], [2, 3, 0]]
+    """
+    loads, found = [0.0] * ranks, [list[int]() for _ in range(ranks)]
+    for number in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
+        rank = min(range(ranks), key=lambda r: (loads[r], r))
+        loads[rank] += costs[number]
+        found[rank].append(number)
+    return found
+
+
+def shared(costs: Sequence[float], work: Callable[[int], T]) -> list[T]:
+    """Return `work(i)` for each item, in order, on all ranks; every rank does a part of it.
+
+    An item is worked on by one rank in the same way on any number of them, so the bits do not
+    depend on that number.
+
+    Raises:
+        ScitoolkitError: that of the first rank on which `work` raised one, on all ranks.
+    """
+    from scitoolkit.training.processes import share_work
+
+    parts = share_work(
+        lambda rank, ranks: {number: work(number) for number in shares(costs, ranks)[rank]}
+    )
+    merged = {number: value for part in parts for number, value in part.items()}
+    return [merged[number] for number in range(len(costs))]
