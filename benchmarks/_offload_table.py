@@ -1,4 +1,4 @@
-"""The table of offloading in docs/how-to/less-training-memory.md, from the results of `comet`."""
+"""The tables of offloading and plans in docs/how-to/less-training-memory.md, from `comet`."""
 
 from __future__ import annotations
 
@@ -30,4 +30,18 @@ def table() -> str:
             *(f"{seconds:.2f}" for seconds in found["seconds"].values()),
         ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "Beside them `planned` without a folder, live bytes over those of the best checkpointing, "
+        "and where a step that saves nothing (and is wrong) ends, as operations need memory too:",
+        "",
+        "| network | planned | nothing saved | gradient error | its time over checkpointing's |",
+        "|---|---|---|---|---|",
+    ]
+    for name, found in figures["planned"].items():
+        lines.append(
+            f"| {name} | {found['over_checkpointing']:.3f} "
+            f"| {found['nothing_saved_over_checkpointing']:.3f} "
+            f"| {found['gradient_error']:.1g} | {found['seconds_over_checkpointing']:.2f} |"
+        )
     return "\n".join(lines)
