@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from logging import Logger
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
-from scitoolkit.core.errors import BackendError, ConfigError, DataError
+from scitoolkit.core.errors import BackendError, ConfigError, DataError, NumericalError
 from scitoolkit.core.log import get_logger
 from scitoolkit.training.memory.comet import Comet
 from scitoolkit.training.memory.config import MemoryConfig
@@ -138,10 +138,8 @@ class PlannedMemory:
         whole = self._measured(Plan({}, 0.0, 0.0), None, gradients, exact)
         divisions = {tuple(p.name for p in parts): parts
                      for parts in (divided(found, share) for share in SHARES) if parts}  # fmt: skip
-        recomputed = [
-            self._measured(uniform(parts, RECOMPUTE, None), None, gradients, exact)
-            for parts in divisions.values()
-        ]
+        uniforms = [uniform(parts, RECOMPUTE) for parts in divisions.values()]
+        recomputed = list(self._possible(uniforms, gradients, exact))
         baseline = min([whole, *recomputed], key=lambda trial: trial.peak)
         tried = [whole, *recomputed, *self._kept(divisions.values(), whole, gradients, exact)]
         self.trials = tried
@@ -171,9 +169,20 @@ class PlannedMemory:
         for again, how in ((RECOMPUTE_PACKED, packing), (RECOMPUTE_OFFLOADED, offloading)):
             if how is not None:
                 candidates += [uniform(parts, again, packing, offloading) for parts in divisions]
+        yield from self._possible(candidates, gradients, exact)
+
+    def _possible(
+        self, candidates: Iterable[Plan], gradients: Callable[[], Gradients], exact: Gradients
+    ) -> Iterator[Trial]:
+        """Yield measured plans, without those whose parts change their own input in place."""
         for plan in candidates:
             packer = self._packer() if plan.lossy else None
-            yield self._measured(plan, packer, gradients, exact, rounds=ROUNDS)
+            try:
+                yield self._measured(plan, packer, gradients, exact, rounds=ROUNDS)
+            except NumericalError as error:
+                log.info("a plan is left out: %s", error)
+                for parameter in self._model.parameters():
+                    parameter.grad = None
 
     def _packing(
         self, whole: Trial, gradients: Callable[[], Gradients], exact: Gradients,
