@@ -5,9 +5,11 @@ import shutil
 
 import pytest
 
+from scitoolkit import api
 from scitoolkit.cli import tour
 from scitoolkit.cli.main import run_cli
 from scitoolkit.core.config import Config
+from scitoolkit.core.content import list_content
 from scitoolkit.core.results import Results, Verdict
 from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.reporting import write_report
@@ -48,6 +50,21 @@ def test_a_failed_workflow_is_an_exit_code(visits, capsys):
     found = json.loads(capsys.readouterr().out)
     assert [stop["failed"] for stop in found["stops"]] == [False, True]
     assert found["stops"][0]["verdict"]["margin"] == "2 x"
+
+
+def test_every_kind_is_visited(tmp_path, monkeypatch, capsys):
+    domains = {name: api.load(name)[1].domain for name in list_content("workflows")}
+    assert {domains[name] for name in tour.STOPS} == set(domains.values())
+    seen = []
+    monkeypatch.setattr(tour, "_visit", lambda n, _: (seen.append(n), tour.Stop(n, reason="-"))[1])
+    monkeypatch.setattr(tour, "_exported", lambda output: {})
+    assert run_cli(["tour", "-o", str(tmp_path)]) == 0
+    assert seen == list(tour.STOPS)
+    seen.clear()
+    assert run_cli(["tour", "--all", "-o", str(tmp_path)]) == 0
+    assert seen == list(domains)
+    assert run_cli(["tour", "chaos", "--all", "-o", str(tmp_path)]) == 2
+    assert "leave the names or --all out" in capsys.readouterr().err
 
 
 def test_a_workflow_whose_data_must_be_made_first_is_left_out_with_the_reason(tmp_path, capsys):
