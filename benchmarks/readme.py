@@ -24,6 +24,7 @@ import _offload_table
 import _potentials_table
 import _products_table
 import _quantities_table
+import _rank_table
 import _readers_table
 import _rivals_table
 import _s_step_table
@@ -39,6 +40,7 @@ TABLES = (
     _rivals_table, _exchange_table, _s_step_table, _speed_table, _memory_table, _wire_table,
     _batch_table,
     _quantities_table, _containers_table, _scaling_table, _offload_table, _potentials_table,
+    _rank_table,
 )  # fmt: skip
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- results: written by `python benchmarks/readme.py` -->"
