@@ -64,7 +64,7 @@ bench: $(STAMP)
 
 # Peers cannot share one environment, so each group has its own; scitoolkit stands beside them.
 PEER_NAMES := well trainers e3nn mace nequip deepmd loaders optuna numba lammps deepmd_lammps \
-  symmetrix xtb forecasting netcdf optimizers safeguards
+  symmetrix xtb forecasting shred netcdf optimizers safeguards
 peers: $(PEER_NAMES:%=$(PEERS)/%/.installed)
 
 $(PEERS)/trainers/.installed: constraints.txt
@@ -80,6 +80,11 @@ $(PEERS)/trackers/.installed: constraints.txt
 $(PEERS)/forecasting/.installed: constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/$(PIP) pydmd pysindy opinf
+	touch $@
+
+$(PEERS)/shred/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) pyshred
 	touch $@
 
 $(PEERS)/optimizers/.installed: constraints.txt

@@ -19,7 +19,7 @@ import numpy as np
 from _forecasts import folder, forecast
 
 HERE = Path(__file__).resolve().parent
-PEER = HERE.parent / ".venv-peers" / "forecasting" / "bin" / "python"
+PEERS = {"forecasting": "_forecast_peer.py", "shred": "_shred_peer.py"}
 SERIES = ("lorenz63", "lorenz96", "lorenz96_noise", "ks", "waves", "sc20", "ersst")
 FOR_PEERS = SERIES[:5]
 LYAPUNOV = {"lorenz63": 22.1, "lorenz96": 11.9, "lorenz96_noise": 11.9, "ks": 83.0}
@@ -67,13 +67,15 @@ class InBlocks:
 
 def peers(folder: Path, names: list[str]) -> dict:
     """Return {series: {peer: RMSE}} of the peers, on files with modes and test windows."""
-    if not PEER.exists():
-        return {}
-    done = subprocess.run(
-        [str(PEER), str(HERE / "_forecast_peer.py"), str(folder), *names],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return json.loads(done.stdout)
+    found: dict = {}
+    for group, script in PEERS.items():
+        python = HERE.parent / ".venv-peers" / group / "bin" / "python"
+        if python.exists():
+            done = subprocess.run([str(python), str(HERE / script), str(folder), *names],
+                                  check=True, capture_output=True, text=True)  # fmt: skip
+            for name, scores in json.loads(done.stdout).items():
+                found.setdefault(name, {}).update(scores)
+    return found
 
 
 def for_peers(surrogate, windows, path: Path, fitted: int) -> None:

@@ -13,7 +13,7 @@ def shares(costs: Sequence[float], ranks: int) -> list[list[int]]:
 
     Example:
         >>> shares([1.0, 5.0, 3.0, 2.0], 2)
-        [[1], [2, 3, 0]]
+        [[1, 0], [2, 3]]
     """
     loads, found = [0.0] * ranks, [list[int]() for _ in range(ranks)]
     for number in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):

@@ -135,7 +135,7 @@ def test_prediction_on_two_processes_is_that_of_one(file, tmp_path):
 
 def test_other_predictions_refuse_several_processes():
     with pytest.raises(ConfigError, match="2 processes, and predict runs in one"):
-        api.check_processes("acac_mace", 2, "predict")
+        api.check_processes("sst_forecast", 2, "predict")
 
 
 def test_baselines(file):
