@@ -11,6 +11,7 @@ import json
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -128,7 +129,8 @@ def contestants(task: Task) -> dict:
     return found
 
 
-def main() -> None:
+def main(contestants: Callable[[Task], dict]) -> None:
+    """Print the RMSE of every contestant of every series of the command line."""
     folder, names, scores = Path(sys.argv[1]), sys.argv[2:], {}
     for name in names:
         task, scores[name] = Task(folder / f"{name}.npz"), {}
@@ -143,4 +145,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(contestants)

@@ -1,5 +1,6 @@
-"""pyshred on the files of `forecast_families`, in an environment of its own: `python _shred_peer.py
-FOLDER NAME ...`, as JSON {series: {peer: RMSE}}.
+"""Peer of `forecast_families`: pyshred, in a separate environment.
+
+`python _shred_peer.py FOLDER NAME ...` prints JSON, {series: {peer: RMSE}}.
 
 Every coefficient is a sensor, so that nothing has to be reconstructed: the latent states of an LSTM
 are advanced by its LSTM forecaster, and decoded. It sees as many more steps before a window as its
@@ -9,15 +10,11 @@ latent states, takes minutes a series.
 
 from __future__ import annotations
 
-import json
-import sys
-import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import torch
-from _forecast_peer import Task
+from _forecast_peer import Task, main
 from pyshred import SHRED, DataManager, LSTM_Forecaster, SHREDEngine
 
 warnings.filterwarnings("ignore")
@@ -49,19 +46,6 @@ def forecaster(task: Task):
     return forecast
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    folder, names = Path(sys.argv[1]), sys.argv[2:]
-    scores: dict[str, dict[str, float]] = {}
-    for name in names:
-        task, begun = Task(folder / f"{name}.npz"), time.process_time()
-        try:
-            scores[name] = {"pyshred, LSTM": task.rmse(forecaster(task))}
-        except Exception as error:  # a peer that fails on a series has no figure there
-            print(f"{name}: pyshred: {error!r}", file=sys.stderr)
-        print(f"{name} pyshred {time.process_time() - begun:.1f} CPU-s", file=sys.stderr)
-    print(json.dumps(scores))
-
-
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    main(lambda task: {"pyshred, LSTM": lambda: forecaster(task)})
