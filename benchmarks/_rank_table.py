@@ -30,7 +30,7 @@ def table() -> str:
         "",
         f"The time was predicted within {found['latency_prediction_error']:.0%}; fine-tuning took "
         f"{found['fine_tuning_share_of_training']:.0%} of the training's CPU time. Its step "
-        "and the weight of the pressure were chosen with these errors in sight, and the dense model "
+        "and the weight of the pressure were chosen with these errors in sight; the dense model "
         "has not had this further training. Not fine-tuned, at "
         "the time of uniform ranks the chosen ones have "
         + ", ".join(

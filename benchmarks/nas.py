@@ -4,8 +4,8 @@ Every network of a space of 576 is trained for a few epochs on one task, so that
 played on the table with 12 seeds: `q75_excess_*` is the third quartile of (best of 60 trials / best
 of the table) - 1. One-shot: weights shared by all networks are trained along random paths, the best
 of them are trained on briefly by themselves, and the four best of these alone; its excess and its
-share of the table's CPU time, medians over three seeds of the shared training. The rounds of brief training were chosen between
-two settings on this table.
+share of the table's CPU time, medians over three seeds of the shared training. The rounds of brief
+training were chosen between two settings on this table.
 
 `pays_margin_in_seed_noise`: on test windows, (RMSE of the better of the best closed form, which the
 shipped `auto` delivers, and a hand-made LSTM - RMSE of the searched network) in standard deviations

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from frame_campaigns import made_frames
 
-from scitoolkit import api
 from scitoolkit.core.errors import BackendError, ConfigError, DataError, NumericalError
 from scitoolkit.generators.ase_teacher import AseTeacher
 from scitoolkit.testing import GeneratorContract
@@ -90,18 +90,6 @@ def test_a_label_that_is_not_finite_is_told(monkeypatch):
 
 
 def test_a_campaign_of_frames_is_read_as_atoms(tmp_path):
-    import yaml
-
-    from scitoolkit.io import open_atoms
-
-    document = {
-        "domain": "generate", "run": {"root": str(tmp_path)},
-        "generator": {"name": "ase_teacher", "molecule": "H2O", "calculator": "emt", "frames": 3},
-        "draw": {"samples": 2, "parameters": {"displacement": {"low": 0.02, "high": 0.2}}},
-    }  # fmt: skip
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(document))
-    run = api.train(tmp_path / "config.yaml")
-    assert api.evaluate(run.path).metrics["samples"] == 2
-    frames = open_atoms(sorted((run.path / "campaign").glob("*.xyz")))
+    frames = made_frames(tmp_path, name="ase_teacher", molecule="H2O", calculator="emt", frames=3)
     assert len(frames) == 6
     assert np.isfinite(frames[0].forces).all()

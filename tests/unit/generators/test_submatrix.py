@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from frame_campaigns import made_frames
 
-from scitoolkit import api
 from scitoolkit.core.errors import ConfigError, NumericalError
 from scitoolkit.generators.submatrix.chebyshev import ChebyshevSubmatrices, step_series
 from scitoolkit.generators.submatrix.density import Levels, occupations
@@ -350,19 +350,7 @@ class TestTightBindingCarbon(GeneratorContract):
 
 
 def test_a_campaign_of_frames_trains_potentials(tmp_path):
-    import yaml
-
-    from scitoolkit.io import open_atoms
-
-    document = {
-        "domain": "generate", "run": {"root": str(tmp_path)},
-        "generator": {"name": "tight_binding_carbon", "repeats": 1, "frames": 2},
-        "draw": {"samples": 2, "parameters": {"displacement": {"low": 0.02, "high": 0.2}}},
-    }  # fmt: skip
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(document))
-    run = api.train(tmp_path / "config.yaml")
-    assert api.evaluate(run.path).metrics["samples"] == 2
-    frames = open_atoms(sorted((run.path / "campaign").glob("*.xyz")))
+    frames = made_frames(tmp_path, name="tight_binding_carbon", repeats=1, frames=2)
     assert len(frames) == 4
     assert frames[0].energy < 0
     assert np.isfinite(frames[0].forces).all()

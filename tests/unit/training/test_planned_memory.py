@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from squares import Squares
 from torch import nn
 
 from scitoolkit.testing.loaders import TensorLoader
@@ -40,22 +41,6 @@ class Net(nn.Module):
         for block in self.body:
             x = block(x)
         return x
-
-
-class Squares:
-    """Mean square of what a model returns; fulfils `contracts.Task`."""
-
-    def __init__(self, model):
-        self.model = model
-
-    def loss(self, batch):
-        return self.model(batch["x"]).square().mean(), {}
-
-    def metrics(self, batch):
-        return {"loss": self.loss(batch)[0]}
-
-    def batch_size(self, batch):
-        return len(batch["x"])
 
 
 @pytest.fixture
