@@ -26,6 +26,7 @@ class AttentionLayer(nn.Module):
     ) -> None:
         super().__init__()
         hidden = config.attention_width
+        self.config = config
 
         def normal(fan_in: int, fan_out: int) -> nn.Parameter:
             values = torch.randn(fan_in, fan_out, generator=generator, dtype=torch.float64)
