@@ -4,8 +4,8 @@ from scitoolkit.ops.neighbour_attention.cpu import KeptAtoms
 from scitoolkit.ops.neighbour_attention.public import KeptMoments, available
 from scitoolkit.ops.neighbour_attention.spec import (
     LayerWeights,
-    Neighbours,
     NeighbourAttentionSpec,
+    Neighbours,
     Weights,
 )
 

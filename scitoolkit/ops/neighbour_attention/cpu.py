@@ -120,8 +120,8 @@ def _packed_layer(layer: LayerWeights, width: int) -> list[Tensor]:
     bias = _padded(layer.project_bias.view(3, -1), width)
     mix = _padded(layer.mix.T, width)  # (M, H)
     parts = (
-        _panels(project.T), bias, _panels(project), _panels(mix), _padded(layer.mix_bias, _up(basis)),
-        _panels(mix.T), layer.norm_weight, layer.norm_bias,
+        _panels(project.T), bias, _panels(project), _panels(mix),
+        _padded(layer.mix_bias, _up(basis)), _panels(mix.T), layer.norm_weight, layer.norm_bias,
     )  # fmt: skip
     return [part.flatten() for part in parts]
 

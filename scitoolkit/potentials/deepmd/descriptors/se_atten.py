@@ -21,8 +21,8 @@ from scitoolkit.ops.neighbour_attention import (
     KeptAtoms,
     KeptMoments,
     LayerWeights,
-    Neighbours,
     NeighbourAttentionSpec,
+    Neighbours,
     Weights,
     available,
 )
@@ -47,7 +47,6 @@ from scitoolkit.potentials.deepmd.networks import StackedNetworks
 from scitoolkit.potentials.deepmd.statistics import (
     environment_statistics,
 )
-
 
 CHUNK = 12  # atoms whose attention is held at once in inference: 1 MB each at the default sizes
 
