@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+from scipy import sparse
 
 ORBITALS = 4
 ELECTRONS = 4
@@ -110,7 +110,7 @@ class SlaterKoster:
     cutoff: float
 
     def blocks(self, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return hopping blocks (pairs, 4, 4), and their derivatives by the vector (pairs, 3, 4, 4).
+        """Return hopping blocks (pairs, 4, 4) and derivatives by the vector (pairs, 3, 4, 4).
 
         Args:
             vector: from the first atom to the second, (pairs, 3).
@@ -134,15 +134,15 @@ class SlaterKoster:
         gradient[:, :, 1:, 1:] += (sigma - pi)[:, None] * outer
         return block, gradient
 
-    def hamiltonian(self, pairs: Pairs, block: np.ndarray) -> sp.csr_array:
+    def hamiltonian(self, pairs: Pairs, block: np.ndarray) -> sparse.csr_array:
         """Return the Hamiltonian, (4 atoms, 4 atoms); images of a pair add up."""
         within, across = np.indices((ORBITALS, ORBITALS))
         rows = (ORBITALS * pairs.i[:, None, None] + within).ravel()
         cols = (ORBITALS * pairs.j[:, None, None] + across).ravel()
         n = ORBITALS * pairs.num_atoms
-        hops = sp.csr_array(sp.coo_array((block.ravel(), (rows, cols)), shape=(n, n)))
+        hops = sparse.csr_array(sparse.coo_array((block.ravel(), (rows, cols)), shape=(n, n)))
         s, p = self.onsite
-        return sp.csr_array(hops + sp.diags_array(np.tile([s, p, p, p], pairs.num_atoms)))
+        return sparse.csr_array(hops + sparse.diags_array(np.tile([s, p, p, p], pairs.num_atoms)))
 
     def repulsive(self, pairs: Pairs) -> tuple[float, np.ndarray]:
         """Return the repulsive energy and its derivative by the vector of each pair, (pairs, 3)."""
@@ -160,9 +160,9 @@ class SlaterKoster:
         return [(factor * found[decay][0], factor * found[decay][1]) for factor, decay in integrals]
 
 
-def pair_density(d: sp.csr_array, pairs: Pairs) -> np.ndarray:
+def pair_density(d: sparse.csr_array, pairs: Pairs) -> np.ndarray:
     """Return the blocks of the density matrix of each pair, (pairs, 4, 4)."""
-    blocked = sp.bsr_array(d, blocksize=(ORBITALS, ORBITALS))
+    blocked = sparse.bsr_array(d, blocksize=(ORBITALS, ORBITALS))
     blocked.sort_indices()
     starts = blocked.indptr
     keys = np.repeat(np.arange(pairs.num_atoms), np.diff(starts)) * pairs.num_atoms
