@@ -165,7 +165,7 @@ class MeshTracer(Generator):
             nodes = {
                 mesh: _dataset({n: group[n][()] for n in DIMS}) for mesh, group in file.items()
             }
-            return xr.DataTree.from_dict(nodes), Origin.parse(file.attrs[ORIGIN])  # type: ignore[arg-type]
+            return xr.DataTree.from_dict(nodes), Origin.parse(file.attrs[ORIGIN])
 
     def _files(self) -> list[Path]:
         folder = Path(self.meshes)
