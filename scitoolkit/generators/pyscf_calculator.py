@@ -12,7 +12,7 @@ from pyscf import dft, gto, scf
 from scitoolkit.core.errors import ConfigError, NumericalError
 
 ORBITAL_GRADIENT = 1e-6
-"""Hartree; PySCF's own, the root of the energy's tolerance, leaves errors of 1e-3 eV/Å in forces."""
+"""Hartree; PySCF's own, the root of the energy's tolerance, leaves 1e-3 eV/Å in forces."""
 
 
 class PySCF(Calculator):
