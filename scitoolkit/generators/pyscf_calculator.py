@@ -28,7 +28,7 @@ class PySCF(Calculator):
     """
 
     implemented_properties: ClassVar[list[str]] = ["energy", "forces"]  # type: ignore[misc]
-    default_parameters: ClassVar[dict[str, Any]] = {
+    default_parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
         "method": "PBE", "basis": "def2-svp", "charge": 0, "multiplicity": None, "grid": 3,
         "convergence": 1e-8,
     }  # fmt: skip
