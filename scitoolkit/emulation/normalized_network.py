@@ -161,14 +161,15 @@ class NormalizedNetwork(nn.Module):
             fields = torch.stack([inputs[i] for i in self.fields_in], 1)
             mean, scale = (self._select(t, self.fields_in).view(1, *shape[1:])
                            for t in (self.mean, self.scale))  # fmt: skip
-            parts.append(self.hide((fields - mean) / scale))
+            # In place: beside large fields every copy counts.
+            parts.append(self.hide(fields.sub_(mean).div_(scale)))
         if self.vectors_in:
             channels = self.embed(self._normalized_vectors(inputs, self.vectors_in))
             grid = tuple(self.layout.grid.values())
             parts.append(channels.reshape(batch, -1, *shape[2:]).expand(-1, -1, *grid))
         if self.position.shape[0]:
             parts.append(self.position.expand(batch, *self.position.shape))
-        return torch.cat(parts, 1)
+        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
     def _outputs(self, inputs: Sequence[Tensor], channels: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs in their units from the networks' channels."""
@@ -200,11 +201,12 @@ class NormalizedNetwork(nn.Module):
         which = [i for i in self.fields_out if self.source[i] >= 0]
         if not which:
             return {}
+        if not self.transports:
+            return {i: inputs[self.source[i]] for i in which}
         fields = torch.stack([inputs[self.source[i]] for i in which], 1)
-        if self.transports:
-            first, count = len(self.fields_out), len(which) * self.space
-            moves = channels[:, first : first + count].unflatten(1, (len(which), self.space))
-            fields = transport(fields, moves, self.reach, self.padding)
+        first, count = len(self.fields_out), len(which) * self.space
+        moves = channels[:, first : first + count].unflatten(1, (len(which), self.space))
+        fields = transport(fields, moves, self.reach, self.padding)
         return {i: fields[:, channel] for channel, i in enumerate(which)}
 
     def _pool(self, channels: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from scitoolkit.emulation.models.layers import (
     to_whole_patches,
 )
 from scitoolkit.emulation.models.pyramid import Pyramid
+from scitoolkit.emulation.models.slabwise import slabwise
 
 
 class UNet(Pyramid):
@@ -60,5 +61,10 @@ class UNet(Pyramid):
         """Return (B, outputs, *space) from (B, inputs, *space) and (B, conditioning)."""
         fine = to_whole_patches(x, self.patch)
         h = channels_to_space(self.features(fine, condition), self.patch)
-        h = self.act(self.film(self.detail(torch.cat([h, fine], 1)), condition))
-        return resize(self.head(self.act(h)), x.shape[2:])
+
+        def last(h: Tensor, fine: Tensor) -> Tensor:
+            h = self.act(self.film(self.detail(torch.cat([h, fine], 1)), condition))
+            return self.head(self.act(h))
+
+        out = slabwise(last, [h, fine], self.detail.margin + self.head.margin, self.padding)
+        return resize(out, x.shape[2:])
