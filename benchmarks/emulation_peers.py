@@ -18,6 +18,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,12 +118,12 @@ def run(fit: float = FIT, trial: float = TRIAL, problems: Sequence[str] = tuple(
 
 
 def _problem(problem: Problem, folder: Path, fit: float, trial: float) -> dict[str, Any]:
-    frames = _files(problem, folder)
+    frames = write_trajectories(problem, folder)
     bounds = np.cumsum([0, *problem.seeds])
     parts = {n: frames[a:b] for n, a, b in zip(("train", "validation", "test"), bounds[:-1],
                                                bounds[1:], strict=True)}  # fmt: skip
     np.savez(folder / "problem.npz", batch=problem.batch, steps=STEPS, **parts)
-    scores = {"scitoolkit": _ours(problem, folder, parts["test"], fit, trial)}
+    scores = {"scitoolkit": our_scores(problem, folder, parts["test"], fit, trial)}
     for peer in problem.peers:
         scores[peer] = _peer(peer, folder, parts["test"], fit, trial)
     rivals = [scores[peer] for peer in problem.peers]
@@ -130,11 +131,11 @@ def _problem(problem: Problem, folder: Path, fit: float, trial: float) -> dict[s
     return {
         "one_step_ratio": own["one_step"] / min(r["one_step"] for r in rivals),
         "rollout_ratio": own["rollout"] / min(r["rollout"] for r in rivals),
-        "persistence": _scored(_persistence(parts["test"]), parts["test"]), "models": scores,
+        "persistence": scored(persistence(parts["test"]), parts["test"]), "models": scores,
     }  # fmt: skip
 
 
-def _files(problem: Problem, folder: Path) -> np.ndarray:
+def write_trajectories(problem: Problem, folder: Path) -> np.ndarray:
     """Write a file a seed; return all frames, (seed, time, variable, *grid) float32."""
     out = []
     for seed in range(sum(problem.seeds)):
@@ -158,10 +159,10 @@ def _peer(name: str, folder: Path, test: np.ndarray, fit: float, trial: float) -
     trials = {rate: train_peer(rate, trial)[0]["validation"] for rate in PEER_RATES}
     best = min(trials, key=lambda rate: trials[rate])
     record, forecasts = train_peer(best, fit)
-    return {**_scored(forecasts, test), "rate": best, "trials": list(trials.values()), **record}
+    return {**scored(forecasts, test), "rate": best, "trials": list(trials.values()), **record}
 
 
-def _ours(
+def our_scores(
     problem: Problem, folder: Path, test: np.ndarray, fit: float, trial: float
 ) -> dict[str, Any]:
     def train_ours(rate: float, steps: int) -> tuple[dict, EmulationConfig, RunDirectory]:
@@ -191,11 +192,23 @@ def _ours(
     emulator = surrogate.load(directory.path / "model", config)
     assert isinstance(emulator, Emulator)
     return {
-        **_scored(_forecasts(emulator, test), test), "rate": best, "trials": list(trials.values()),
+        **scored(_forecasts(emulator, test), test), "rate": best, "trials": list(trials.values()),
         "validation": record["best"]["loss"], "steps": record["steps"],
         "cpu_seconds": record["cpu_seconds"] - before,
         "parameters": sum(p.numel() for p in emulator.parameters()),
+        "step_ms": _step_ms(emulator, test[0, 0]),
     }  # fmt: skip
+
+
+def _step_ms(emulator: Emulator, frame: np.ndarray) -> float:
+    """Return the CPU milliseconds of one step, the median of 20."""
+    state = dict(zip([v.name for v in emulator.layout.outputs], frame, strict=True))
+    seconds = []
+    for _ in range(20):
+        begin = time.process_time()
+        step_once(emulator, state)
+        seconds.append(time.process_time() - begin)
+    return 1e3 * float(np.median(seconds))
 
 
 def _settings(problem: Problem, folder: Path, rate: float, steps: int) -> list[str]:
@@ -234,11 +247,11 @@ def _forecasts(emulator: Emulator, test: np.ndarray) -> dict[str, np.ndarray]:
     return {"one_step": np.array(one), "rollout": rolled}
 
 
-def _persistence(test: np.ndarray) -> dict[str, np.ndarray]:
+def persistence(test: np.ndarray) -> dict[str, np.ndarray]:
     return {"one_step": test[:, :-1], "rollout": np.repeat(test[:, :1], STEPS, axis=1)}
 
 
-def _scored(forecasts: dict[str, np.ndarray], test: np.ndarray) -> dict[str, float]:
+def scored(forecasts: dict[str, np.ndarray], test: np.ndarray) -> dict[str, float]:
     """Return the mean VRMSE after one step and over the late steps of rollouts."""
     rolled = forecasts["rollout"][:, LATE]
     truth = test[:, 1 + LATE.start : 1 + LATE.stop]
