@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from scitoolkit.emulation.guards.base import Frames, GuardConfig
 
@@ -206,3 +206,47 @@ class PressureEquation(GuardConfig):
         from scitoolkit.emulation.guards.pressure import Pressure
 
         return Pressure(grid, self.variable, self.velocity, self.force, self.viscosity)
+
+
+class PlaneBalance(GuardConfig):
+    """Holds the means over planes between two walls to their balance of fluxes and diffusion.
+
+    q_t = -(w q)_z + kappa q_zz for the mean of q over the periodic dims, Crank-Nicolson over a
+    step: exact but for how fluxes curve within it. For flows without a mean through the planes
+    (`fixed_mean` over the periodic dims before it), on Chebyshev-Gauss points. A mean wind that
+    grows by what one step gets wrong, and a wrong heat flux, are what it prevents.
+
+    Attributes:
+        dim: from wall to wall.
+        carrier: the velocity along it.
+        diffusivity: {variable: its diffusivity}, such as {u: viscosity}.
+        walls: {variable: (at the first wall, at the last)}; 0 where not given.
+        step: time from a state to the next, in the units of the diffusivity.
+        dropped: highest polynomials left out; points crowd at the walls and follow the others.
+    """
+
+    name: Literal["plane_balance"] = "plane_balance"
+    dim: str
+    carrier: str
+    diffusivity: dict[str, PositiveFloat] = Field(min_length=1)
+    walls: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    step: PositiveFloat
+    dropped: PositiveInt = 8
+
+    @model_validator(mode="after")
+    def _known_walls(self) -> PlaneBalance:
+        if unknown := set(self.walls) - set(self.diffusivity):
+            raise ValueError(f"walls names {sorted(unknown)}, which has no diffusivity")
+        return self
+
+    def variables(self) -> Sequence[str]:
+        """Return the names of the variables that it reads."""
+        return [self.carrier, *self.diffusivity]
+
+    def build(self, grid: Grid) -> nn.Module:
+        """Return the module."""
+        from scitoolkit.emulation.guards import balance
+
+        return balance.PlaneBalance(
+            grid, self.dim, self.carrier, self.diffusivity, self.walls, self.step, self.dropped
+        )

@@ -15,6 +15,7 @@ from scitoolkit.emulation.guards.axes import Grid, read_axis
 from scitoolkit.emulation.guards.config import (
     DivergenceFree,
     FixedMean,
+    PlaneBalance,
     PressureEquation,
     SpectralFilter,
     ValueRange,
@@ -86,12 +87,56 @@ class TestPressureEquation(GuardContract):
         return PressureEquation(velocity=VELOCITY, force={"z": "b"}, viscosity=1e-3)
 
 
+class TestPlaneBalance(GuardContract):
+    @pytest.fixture
+    def guard(self):
+        return PlaneBalance(
+            dim="z", carrier="w", diffusivity={"u": 1e-3, "b": 1e-3}, walls={"b": (0.5, -0.5)},
+            step=0.25, dropped=4,
+        )  # fmt: skip
+
+
+def balance(viscosity: float, **changed) -> PlaneBalance:
+    settings = {"diffusivity": {"u": viscosity, "b": viscosity}, "walls": {"b": (0.5, -0.5)},
+                "step": 0.125, "dropped": 2}  # fmt: skip
+    return PlaneBalance(dim="z", carrier="w", **{**settings, **changed})
+
+
+def test_plane_means_follow_their_own_balance(flow):
+    """The means of the flow come back from their fluxes, whatever the emulator made of them."""
+    frames, grid, viscosity = flow
+    new, old = ({n: torch.from_numpy(v[[i]]) for n, v in frames.items()} for i in (4, 3))
+    profile = torch.cos(torch.linspace(-1.5, 1.5, NZ))
+    wrong = {**new, "u": new["u"] + 0.1 * profile, "b": new["b"] - 0.1 * profile}
+    for name in "ub":
+        change = (new[name] - old[name]).mean(1)
+        found = balance(viscosity).build(grid)(wrong, old)[name]
+        torch.testing.assert_close(found, new[name], rtol=0, atol=0.02 * float(change.abs().max()))
+
+
+def test_a_mean_that_no_flux_feeds_decays_as_heat_does():
+    grid = channel(NX, NZ)
+    wave = torch.from_numpy(np.cos(np.pi * gauss_points(NZ))).float().expand(1, NX, NZ)
+    still = torch.zeros(1, NX, NZ)
+    module = balance(0.05, step=0.1, diffusivity={"u": 0.05}, walls={}).build(grid)
+    out = module({"u": still, "w": still}, {"u": wave, "w": still})["u"]
+    torch.testing.assert_close(out, wave * float(np.exp(-0.005 * np.pi**2)), rtol=0, atol=2e-5)
+
+
+def test_walls_of_what_is_not_balanced_are_refused():
+    with pytest.raises(ValueError, match="walls names \\['p'\\]"):
+        balance(1e-3, walls={"p": (0.0, 0.0)})
+    with pytest.raises(ConfigError, match="dropped < 24"):
+        balance(1e-3, dropped=24).build(channel(NX, NZ))
+
+
 def test_what_true_frames_obey_is_left_as_it_is(flow):
     frames, grid, viscosity = flow
     exact = [
         DivergenceFree(velocity=VELOCITY),
         FixedMean(values={"w": 0.0}, over=["x"]),
         WallValues(values={"b": (0.5, -0.5)}, dim="z", dropped=2),
+        balance(viscosity),
         PressureEquation(velocity=VELOCITY, force={"z": "b"}, viscosity=viscosity),
     ]
     changes = [max(deviation(g, frames, grid).values()) for g in exact]
@@ -102,6 +147,7 @@ def test_a_wrong_viscosity_or_wall_is_seen(flow):
     frames, grid, viscosity = flow
     wrong = PressureEquation(velocity=VELOCITY, viscosity=viscosity)  # without buoyancy
     assert max(deviation(wrong, frames, grid).values()) > 1
+    assert max(deviation(balance(10 * viscosity), frames, grid).values()) > PlaneBalance.tolerance
     wall = WallValues(values={"b": (0.4, -0.5)}, dim="z")
     assert deviation(wall, frames, grid)["b"] > WallValues.tolerance
 

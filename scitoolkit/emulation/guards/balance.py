@@ -1,0 +1,111 @@
+"""The means over planes between two walls, from their own balance over a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.emulation.guards.axes import Grid
+from scitoolkit.emulation.guards.filters import along
+from scitoolkit.emulation.guards.walls import chebyshev_axis
+
+State = dict[str, Tensor]
+
+
+class PlaneBalance(nn.Module):
+    """Sets plane means q(z) by q_t = -<w q>_z + kappa q_zz, Crank-Nicolson over the step.
+
+    Where no mass crosses a plane, the flux is that of the fluctuations alone, which the mean has no
+    part in: the new mean follows from both states' fluxes without iteration. Means and fluxes are
+    taken to (1 - s^2) times Chebyshev polynomials by least squares in the cells' volumes.
+
+    Args:
+        grid: of the fields, one dim between walls on Chebyshev-Gauss points.
+        dim: from wall to wall.
+        carrier: the velocity along it, of mean 0 in every plane.
+        diffusivity: {variable: kappa}.
+        walls: {variable: (at the first wall, at the last)}; 0 where not given.
+        step: time from one state to the next.
+        dropped: highest polynomials left out.
+    """
+
+    def __init__(
+        self, grid: Grid, dim: str, carrier: str, diffusivity: Mapping[str, float],
+        walls: Mapping[str, tuple[float, float]], step: float, dropped: int,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        axis = chebyshev_axis(grid, dim)
+        self.carrier: str = carrier
+        self.names: list[str] = list(diffusivity)
+        self.dim: int = grid.position(dim)
+        self.planes: list[int] = [grid.position(d) for d in grid.sizes if d != dim]
+        s, count = axis.relative, axis.size - dropped
+        if count < 1:
+            raise ConfigError(
+                f"{axis.size} points along {dim!r} and {dropped} polynomials dropped",
+                where="guards", allowed=f"dropped < {axis.size}",
+            )  # fmt: skip
+        scale = 2 / axis.length
+        shape = [1] * (len(grid.sizes) + 1)
+        shape[self.dim] = axis.size
+        for i, (name, kappa) in enumerate(diffusivity.items()):
+            hold, flux = _step_matrices(s, count, scale, kappa * step, step)
+            low, high = walls.get(name, (0.0, 0.0))
+            line = (0.5 * (low + high) + 0.5 * (high - low) * s).reshape(shape)
+            for key, value in (("hold", hold), ("flux", flux), ("line", line)):
+                tensor = torch.from_numpy(np.ascontiguousarray(value)).float()
+                self.register_buffer(f"{key}{i}", tensor, persistent=False)
+
+    def forward(self, new: State, old: State) -> State:
+        """Return the state with the plane means that balance."""
+        out = dict(new)
+        for i, name in enumerate(self.names):
+            hold, flux, line = (self.get_buffer(f"{key}{i}") for key in ("hold", "flux", "line"))
+            fluxes = self._flux(old, name) + self._flux(new, name)
+            wanted = (
+                line
+                + along(self._mean(old[name]) - line, hold, self.dim)
+                + along(fluxes, flux, self.dim)
+            )
+            out[name] = new[name] + (wanted - self._mean(new[name]))
+        return out
+
+    def _mean(self, value: Tensor) -> Tensor:
+        return value.mean(self.planes, keepdim=True)
+
+    def _flux(self, state: State, name: str) -> Tensor:
+        return self._mean(state[self.carrier] * state[name])
+
+
+def _basis(s: np.ndarray, count: int) -> np.ndarray:
+    """Return (point, polynomial): polynomials that vanish at both walls."""
+    return (1 - s**2)[:, None] * np.cos(np.arange(count) * np.arccos(s)[:, None])
+
+
+def _step_matrices(
+    s: np.ndarray, count: int, scale: float, diffusion: float, step: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what takes the old mean, and the sum of both fluxes, to the new mean.
+
+    Args:
+        s: points of -1 ... 1.
+        count: polynomials.
+        scale: derivative of s by the coordinate.
+        diffusion: diffusivity times step.
+        step: time between the states.
+    """
+    chebyshev = np.polynomial.chebyshev
+    series = [chebyshev.chebmul([0.5, 0, -0.5], np.eye(count)[n]) for n in range(count)]
+    value = _basis(s, count)
+    first = np.stack([chebyshev.chebval(s, chebyshev.chebder(c)) for c in series], 1) * scale
+    second = np.stack([chebyshev.chebval(s, chebyshev.chebder(c, 2)) for c in series], 1) * scale**2
+    root = (1 - s**2)[:, None] ** 0.25
+    coefficients = np.linalg.pinv(value * root) * root.T
+    implicit = np.linalg.pinv((value - 0.5 * diffusion * second) * root) * root.T
+    advance = value @ implicit
+    hold = advance @ (value + 0.5 * diffusion * second) @ coefficients
+    return hold, -0.5 * step * advance @ first @ coefficients
