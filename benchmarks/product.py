@@ -1,10 +1,10 @@
 """The product as a stranger meets it: demo, reports, wheel, faults, documentation, tests.
 
 `demo_*` is one `scitoolkit tour` in an empty folder; its reports are opened in headless Chromium at
-1280 and 400 px. `no_compiler_ok`: the wheel alone in a new environment, shipped files fetched from
-this clone, three workflows and a compression with a PATH in which there is no compiler. Extras, faults,
-mutants, glossary and types are the tests of the same name, counted. What could not be measured here
-is left out, and said on stderr.
+1280 and 400 px. `no_compiler_ok`: the wheel of this platform in a new environment, shipped files
+fetched from this clone, three workflows and a compression with a PATH in which there is no
+compiler. Extras, faults, mutants, glossary and types are the tests of the same name, counted. What
+could not be measured here is left out, and said on stderr.
 """
 
 from __future__ import annotations
