@@ -1,12 +1,13 @@
 """Compile the kernels that a platform wheel brings: `python prebuild_kernels.py`, then build it.
 
-Short runs of what is shipped, in an empty cache, say which kernels that is: each C source they ask
-for is written down with its flags, and so are those of the codecs, of the graphs' kernels in usual
-widths, and of the Vlasov generators. Every source is then compiled for each processor level of this
-architecture (see `scitoolkit.ops.codegen.prebuilt`). A wheel built afterwards is one for this
-platform, for any Python; without this step it is one for all, which compiles its kernels.
+Short runs of what is shipped say which kernels that is: each C source they ask for is written down
+with its flags, and so are those of the codecs, of the graphs' kernels in usual widths, and of the
+Vlasov generators. Every source is then compiled for each processor level of this architecture (see
+`scitoolkit.ops.codegen.prebuilt`), one without -march=native, as of the HDF5 filter, for the last.
+A wheel built afterwards is one for this platform, for any Python; without this step it is one for
+all platforms, which compiles its kernels.
 
-Needs gcc, and the packages of the extra `potentials`.
+Needs gcc, and the packages of the extras `potentials` and `graphs`.
 """
 
 from __future__ import annotations
@@ -25,19 +26,17 @@ ROOT = Path(__file__).resolve().parent
 FRAMES = 2  # of each data set of atoms
 # Usual widths of features, and heads x width of attention.
 OPERATIONS = {
-    "spmm": ("1", "2", "3", "4", "5", "6", "7", "8", "16", "32", "64", "128"),
+    "spmm": ("1", "2", "4", "7", "8", "16", "32", "64", "128"),
     "graph_attention": ("1x7", "1x16", "4x16", "8x8"),
     "additive_attention": ("1x7", "1x16", "4x16", "8x8"),
     "interpolation": ("",),
     "node_dropout": ("",),
 }
 # Degree, basis and velocities of the Vlasov generators.
-VLASOV = (
-    ("1", "serendipity", "1"), ("2", "serendipity", "1"), ("3", "serendipity", "1"),
-    ("2", "tensor", "1"), ("2", "serendipity", "2"),
-)  # fmt: skip
+VLASOV = (("2", "serendipity", "1"), ("2", "serendipity", "2"))
 # Every flag that this replaces is for the processor at hand.
 NATIVE = ("-march=native", "-mprefer-vector-width=512")
+SMALL = ("-fno-asynchronous-unwind-tables", "-fno-ident")
 
 
 def main() -> None:
@@ -50,11 +49,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         sources = Path(scratch) / "sources"
         environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            prebuilt.SOURCES: str(sources),
-            "SCITOOLKIT_CACHE": str(Path(scratch) / "cache"),
-        }
+            **os.environ, "PYTHONPATH": str(ROOT), prebuilt.SOURCES: str(sources),
+        }  # fmt: skip
         for arguments in [[str(Path(__file__).resolve()), "--ask"], *_runs(Path(scratch))]:
             print("asking:", *arguments[-2:], flush=True)
             subprocess.run(
@@ -89,7 +85,7 @@ def ask() -> None:
     import torch
 
     from scitoolkit.compression.enhancers import group_weights, linear
-    from scitoolkit.compression.native import library
+    from scitoolkit.compression.native import library, plugin
     from scitoolkit.generators.submatrix import chebyshev
     from scitoolkit.generators.vlasov import source
     from scitoolkit.graphs import placement, refine
@@ -100,6 +96,7 @@ def ask() -> None:
 
     assert lists.available()
     assert not library.unavailable()
+    plugin.install("filter")
     for module, name in (
         (lists, "edge_sums.c"), (refine, "refine.c"), (placement, "placement.c"),
         (chebyshev, "chebyshev.c"),
@@ -115,7 +112,8 @@ def ask() -> None:
         group_weights.library(field.dtype)
         activation_codec.measure(torch.zeros(4, 4, dtype=dtype))
         for name, specs in OPERATIONS.items():
-            for spec in specs:
+            # Graphs are trained in float32.
+            for spec in specs if dtype == torch.float32 else [each for each in specs if not each]:
                 operations.get(name).choose(spec, like, "cpu")
 
 
@@ -125,20 +123,23 @@ def compile_all(sources: Path, jobs: int) -> None:
     from scitoolkit.ops.codegen.compile import compile_portable, find_compiler
 
     shutil.rmtree(prebuilt.PREBUILT, ignore_errors=True)
-    notes = sorted(sources.glob("*.c"))
+    levels = tuple(prebuilt.levels())
 
-    def build(level: str, note: Path) -> int:
+    def build(note: Path) -> None:
         source, flags = prebuilt.read_note(note)
         portable = tuple(flag for flag in flags if flag not in NATIVE)
-        library = compile_portable(find_compiler(), source, (f"-march={level}", *portable))
-        path = prebuilt.PREBUILT / level / f"{note.stem}.so"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(library)
-        return len(library)
+        for level in levels if NATIVE[0] in flags else levels[-1:]:
+            # -O3 doubles the size: for the usual processors only.
+            passes = SMALL if level == levels[0] else (*SMALL, "-O2")
+            target = (f"-march={level}", *portable, *(passes if "-O3" in portable else SMALL))
+            path = prebuilt.PREBUILT / level / f"{note.stem}.so"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(compile_portable(find_compiler(), source, target))
 
-    for level in prebuilt.levels():
-        with ThreadPoolExecutor(jobs) as pool:
-            sizes = list(pool.map(lambda note, level=level: build(level, note), notes))
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(build, sorted(sources.glob("*.c"))))
+    for level in levels:
+        sizes = [path.stat().st_size for path in (prebuilt.PREBUILT / level).iterdir()]
         print(f"{level}: {len(sizes)} libraries, {sum(sizes) / 1e6:.1f} MB")
 
 

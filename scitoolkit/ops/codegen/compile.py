@@ -142,8 +142,8 @@ def compile_portable(compiler: str, source: str, flags: tuple[str, ...]) -> byte
         code.write_text(source)
         compiled = [flag for flag in BUILD if flag != "-shared"]
         _run(compiler, (*flags, *compiled, "-c", str(code), "-o", str(unit)), unit)
-        late = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
-        _run(compiler, ("-shared", "-s", *late, str(unit), "-o", str(library), "-lm"), library)
+        late = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-ldl",)
+        _run(compiler, ("-shared", "-s", str(unit), "-o", str(library), "-lm", *late), library)
         return library.read_bytes()
 
 
@@ -314,6 +314,8 @@ def load_generated(
         key = _key(find_compiler(), "\0".join(made_of), _all_flags(flags))
     except BackendError:  # there may be a prebuilt library
         return _load(generator(*arguments), flags)
+    if prebuilt.noting():
+        return _load(generator(*arguments), flags, (key,))
     for cache in caches():
         with contextlib.suppress(OSError):  # reported by `first_usable` if none can be used
             library = cache.load(key, _open)

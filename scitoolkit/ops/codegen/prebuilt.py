@@ -117,13 +117,18 @@ def _loaded() -> list[str]:
     return sorted(path for path in paths if Path(path).name.startswith(RUNTIMES))
 
 
+def noting() -> bool:
+    """Return whether sources are written down: then each has to be made, also of cached kernels."""
+    return bool(os.environ.get(SOURCES))
+
+
 def note_source(source: str, flags: tuple[str, ...]) -> None:
     """Write a source with its flags to the folder that $SCITOOLKIT_KERNEL_SOURCES names, if any."""
-    folder = os.environ.get(SOURCES)
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+    if noting():
+        folder = Path(os.environ[SOURCES])
+        folder.mkdir(parents=True, exist_ok=True)
         text = f"// {' '.join(flags)}\n{source}"
-        write_atomic(Path(folder) / f"{digest(source, flags)}.c", text)
+        write_atomic(folder / f"{digest(source, flags)}.c", text)
 
 
 def read_note(path: Path) -> tuple[str, tuple[str, ...]]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from scitoolkit.ops.codegen import REAL, call, empty, load_generated, operator
 from scitoolkit.ops.codegen.compile import FLAGS, is_prebuilt
+from scitoolkit.ops.codegen.prebuilt import noting
 from scitoolkit.ops.tensor_product import cpu
 from scitoolkit.ops.tensor_product.graph import Graph
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
@@ -47,7 +48,7 @@ def prepare(spec: str, dtype: torch.dtype, precise: bool = False, *options: bool
     Raises:
         BackendError: see `kernel`.
     """
-    if is_prebuilt(_library(spec, "forward", dtype, precise)):
+    if is_prebuilt(_library(spec, "forward", dtype, precise)) or noting():
         for name in cpu.KERNELS[1:]:
             _library(spec, name, dtype, precise)
 
