@@ -40,7 +40,7 @@ class _RunLog(logging.FileHandler):
         except OSError:  # the file is opened at the first record
             logging.getLogger(LOGGER_NAME).removeHandler(self)
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+    def handleError(self, record: logging.LogRecord) -> None:
         """End the log where the disk is full; other failures are logging's to report."""
         if isinstance(sys.exc_info()[1], OSError):
             logging.getLogger(LOGGER_NAME).removeHandler(self)
