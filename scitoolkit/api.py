@@ -313,7 +313,8 @@ def _export_searched(functions: Sequence[Any], output: Path, config: Any) -> Map
     from scitoolkit.search.live import LiveTable
 
     with Combinations(functions, config) as tried, LiveTable() as live:
-        objectives = [Objective("error", limit=config.max_error), "time", "bytes"]
+        within = Objective("error", limit=config.max_error)
+        objectives: list[str | Objective] = [within, "time", "bytes"]
         search = Search(tried.space, tried, objectives=objectives)
         search.enqueue(*tried.known()).run(trials=config.search, progress=live.update)
         found = tried.forms()

@@ -71,7 +71,7 @@ class Gate(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output with the channels of its rank."""
         x = self.whole[0](x)
-        for mask, inner in zip(self.masks, self.whole[1:], strict=True):
+        for mask, inner in zip(self.masks, list(self.whole)[1:], strict=True):
             own = self.weights @ mask
             x = inner(x * (own if self.linear else own.view(-1, *[1] * (x.ndim - 2))))
         return x
