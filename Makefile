@@ -14,7 +14,7 @@ help:
 	@echo "make demo       scitoolkit tour: every domain's small real job beside its rival (< 6 min)"
 	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
 	@echo "make test-slow  the longer campaigns"
-	@echo "make test-peers our layers inside mace-torch and nequip, MLflow and W&B, in their environments"
+	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite and PySCF, in their environments"
 	@echo "make gpu        tests and benchmarks that need a GPU, each saved as it passes"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make bench      print every benchmark's figures; NAME=... for one"
@@ -39,11 +39,13 @@ test-slow: $(STAMP)
 
 # Their layers replaced by ours: mace-torch and nequip pin packages that ours does not. MLflow and
 # W&B are larger than all that the other tests need.
-test-peers: $(PEERS)/mace/.installed $(PEERS)/nequip/.installed $(PEERS)/trackers/.installed
+test-peers: $(PEERS)/mace/.installed $(PEERS)/nequip/.installed $(PEERS)/trackers/.installed \
+  $(PEERS)/teachers/.installed
 	$(PEERS)/trackers/bin/python -m pytest tests/unit/training/test_callbacks.py \
 	  tests/unit/training/test_contracts.py -k "logger or mlflow or wandb"
 	$(PEERS)/mace/bin/python -m pytest -W ignore tests/unit/ops/test_drop_in.py -k mace
 	$(PEERS)/nequip/bin/python -m pytest -W ignore tests/unit/ops/test_drop_in.py -k nequip
+	$(PEERS)/teachers/bin/python -m pytest tests/unit/generators/test_external_teachers.py
 
 # A torch with CUDA must be in .venv, which constraints.txt does not install.
 gpu: $(STAMP)
@@ -161,6 +163,12 @@ $(PEERS)/symmetrix/.installed: benchmarks/_symmetrix_build.sh $(PEERS)/mace/.ins
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check scipy-openblas32
 	bash $< $(@D)
+	touch $@
+
+# External teachers of generators: semi-empirical and density-functional labels.
+$(PEERS)/teachers/.installed: constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/$(PIP) -e '.[dev]' tblite==0.8.0 pyscf==2.14.0
 	touch $@
 
 # Labels of frames that no shipped data set has.

@@ -33,6 +33,8 @@ from scitoolkit.core.content import content_root, list_content
 from scitoolkit.core.traced import ArraySpec, TracedFunction
 from scitoolkit.deploy import CompiledSurrogate
 from scitoolkit.deploy.export import export
+from scitoolkit.generators.base import Origin
+from scitoolkit.generators.mesh_tracer import MeshTracer
 from scitoolkit.ops.codegen import load_library
 
 ROUNDS, CALLS = 15, 2000
@@ -187,16 +189,15 @@ def exports(folder: Path) -> bool:
 
 
 def with_meshes(folder: Path) -> Path:
-    """Return the mesh surrogate beside its data, which are made by a script."""
-    import subprocess
-
+    """Return the mesh surrogate beside its data, which a generator makes."""
     surrogate = shutil.copytree(content_root("surrogates") / "mesh_diffusion", folder / "meshes")
+    maker = MeshTracer(meshes=content_root("datasets") / "mesh_diffusion")
     data = folder / "mesh_diffusion.h5"
-    maker = content_root("datasets") / "mesh_diffusion" / "generate.py"
-    subprocess.run(
-        [sys.executable, str(maker), "--output", str(data)], check=True, stdout=sys.stderr
-    )
+    sample = maker.sample({}, seed=0)
+    maker.write(sample, Origin(maker.model_dump(mode="json"), 0), data)
     config = surrogate / "config.yaml"
-    text = config.read_text().replace("../../datasets/mesh_diffusion/mesh_diffusion.h5", str(data))
+    text = config.read_text().replace(
+        "../../datasets/mesh_diffusion/trajectories/sample_00000.h5", str(data)
+    )
     config.write_text(text)
     return surrogate

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import importlib.util
 import json
 import os
 import tempfile
@@ -24,6 +23,7 @@ from _measure import alternate, machine, medians
 
 from scitoolkit import api
 from scitoolkit.core.content import content_root
+from scitoolkit.generators.mesh_tracer import MeshTracer, load_mesh
 from scitoolkit.graphs.graph import Graph, read_graph
 from scitoolkit.graphs.grid import Grid, all_grids, make_grid
 from scitoolkit.graphs.models import GAT, GCN, SAGE
@@ -493,15 +493,13 @@ def _cora(graph: Graph) -> dict:
 def _rollout() -> dict:
     """The shipped surrogate on trajectories made anew, on seen and unseen meshes."""
     folder = content_root("datasets") / "mesh_diffusion"
-    spec = importlib.util.spec_from_file_location("generate_mesh_diffusion", folder / "generate.py")
-    maker = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(maker)
+    maker = MeshTracer(meshes=folder, trajectories=3)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "mesh.h5"
         with h5py.File(path, "w") as file:
             meshes = [*sorted(folder.glob("*.json")), *sorted(folder.glob("*.msh"))]
             for number, name in enumerate(meshes):
-                arrays = maker.simulate(maker.load_mesh(name), 3, seed=1000 + number)
+                arrays = maker.simulate(load_mesh(name), seed=1000 + number)[0]
                 for key, values in arrays.items():
                     file.create_dataset(f"{name.stem}/{key}", data=values)
         metrics = api.evaluate("surrogates/mesh_diffusion", path).metrics

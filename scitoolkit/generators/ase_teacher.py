@@ -9,28 +9,37 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from scitoolkit.core.config import DataPath
-from scitoolkit.core.errors import BackendError, ConfigError, DataError, NumericalError
+from scitoolkit.core.errors import (
+    BackendError,
+    ConfigError,
+    DataError,
+    NumericalError,
+    ScitoolkitError,
+)
 from scitoolkit.generators.atom_frames import FramesGenerator, distorted, labelled
 from scitoolkit.generators.base import Sample
 
 # A configuration comes from anyone: it chooses among these and imports nothing else.
 CALCULATORS = {
-    "emt": ("ase.calculators.emt", "EMT"),
-    "lj": ("ase.calculators.lj", "LennardJones"),
-    "tblite": ("tblite.ase", "TBLite"),
-    "xtb": ("xtb.ase.calculator", "XTB"),
+    "emt": ("ase", "ase.calculators.emt", "EMT"),
+    "lj": ("ase", "ase.calculators.lj", "LennardJones"),
+    "pyscf": ("pyscf", "scitoolkit.generators.pyscf_calculator", "PySCF"),
+    "tblite": ("tblite", "tblite.ase", "TBLite"),
+    "xtb": ("xtb", "xtb.ase.calculator", "XTB"),
 }
+"""By name: the package that has to be installed, the module and the class."""
 SMALLEST_FORCE = 1e-3  # eV/Å, below which the sum of forces is compared with it
 
 
 class AseTeacher(FramesGenerator):
-    """Rattled, strained structures labelled by an ASE calculator: xTB (tblite, xtb), EMT, LJ.
+    """Rattled, strained structures labelled by an ASE calculator: xTB, PySCF, EMT, LJ.
 
     Attributes:
         structures: extxyz file of the structures that are distorted.
         molecule: name of a molecule of ASE's g2 collection, in place of a file.
-        calculator: who labels; tblite and xtb are packages of these names.
-        options: arguments of the calculator, such as `method: GFN2-xTB`.
+        calculator: who labels; pyscf, tblite and xtb are packages of these names.
+        options: arguments of the calculator, such as `method: GFN2-xTB`, or of PySCF `method: PBE`
+            and `basis: def2-svp`; see `scitoolkit.generators.pyscf_calculator`.
         displacement: standard deviation of each coordinate.
         strain: standard deviation of each component of a symmetric strain, of periodic structures.
         frames: structures of a sample.
@@ -47,7 +56,7 @@ class AseTeacher(FramesGenerator):
 
     structures: DataPath | None = None
     molecule: str | None = None
-    calculator: Literal["emt", "lj", "tblite", "xtb"] = "tblite"
+    calculator: Literal["emt", "lj", "pyscf", "tblite", "xtb"] = "tblite"
     options: Mapping[str, str | float | int | bool] = {}
     displacement: Annotated[NonNegativeFloat, Field(le=1)] = 0.1
     strain: Annotated[NonNegativeFloat, Field(le=0.2)] = 0.0
@@ -97,6 +106,8 @@ class AseTeacher(FramesGenerator):
             labels = {"energy": atoms.get_potential_energy(), "forces": atoms.get_forces()}
             if atoms.cell.rank == 3 and "stress" in calculator.implemented_properties:
                 labels["stress"] = atoms.get_stress()
+        except ScitoolkitError:
+            raise
         except (NotImplementedError, KeyError, ValueError, RuntimeError) as error:
             raise ConfigError(
                 f"{self.calculator} cannot label {atoms.get_chemical_formula()} ({error})",
@@ -124,11 +135,10 @@ class AseTeacher(FramesGenerator):
         return list(found)
 
     def _calculator(self) -> Any:
-        module, name = CALCULATORS[self.calculator]
+        package, module, name = CALCULATORS[self.calculator]
         try:
             kind = getattr(importlib.import_module(module), name)
         except ImportError as error:
-            package = module.partition(".")[0]
             raise BackendError(
                 f"calculator={self.calculator} needs the package {package!r} ({error})",
                 fix=f"pip install {package}, or calculator=emt",

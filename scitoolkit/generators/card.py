@@ -86,7 +86,7 @@ def _text(folder: Path, config: GenerateConfig, records: Sequence[Record]) -> st
 
 - Equations: {generator.equations}
 - Scheme: {generator.scheme} ({generator.reference})
-- Drawn by {config.draw.method}, seed {config.seed}:
+- Drawn by {config.draw.method}, {_seeds(config)}:
 {drawn or "- nothing; samples differ in their seed"}
 
 | setting | value | unit |
@@ -103,6 +103,10 @@ Invariants, largest drift over all samples, and what the scheme promises:
 
 def _rows(drifts: Mapping[str, float], bounds: Mapping[str, float]) -> str:
     return "\n".join(f"| {k} | {v:.2g} | {bounds[k]:.2g} |" for k, v in drifts.items())
+
+
+def _seeds(config: GenerateConfig) -> str:
+    return f"seed {config.seed}" + ("; the samples' own seeds are given" if config.seeds else "")
 
 
 def _prior(prior: Prior | list[float]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveInt, model_validator
 
 from scitoolkit.core.config import DataPath
 from scitoolkit.core.draw import DrawConfig
@@ -23,6 +23,7 @@ class GenerateConfig(SeededConfig):
     Attributes:
         generator: what is solved, and the values of parameters that are not drawn.
         draw: which parameters the samples have.
+        seeds: of the samples, one each; derived from `seed` and the number unless given.
         processes: samples that are made at a time.
         executor: where: `processes` of this machine, workers of `ray` (a cluster found by
             RAY_ADDRESS, else this machine), or `mpi`: all ranks of mpirun but the first. The
@@ -36,9 +37,16 @@ class GenerateConfig(SeededConfig):
     domain: Literal["generate"] = "generate"
     generator: Annotated[Generator, Choice(generators)]
     draw: DrawConfig = DrawConfig()
+    seeds: Annotated[list[NonNegativeInt] | None, FREE_ON_RESUME] = None
     processes: Annotated[PositiveInt, FREE_ON_RESUME] = 1
     executor: Annotated[Place, FREE_ON_RESUME] = "processes"
     output: DataPath | None = None
+
+    @model_validator(mode="after")
+    def _a_seed_each(self) -> GenerateConfig:
+        if self.seeds is not None and len(self.seeds) != self.draw.samples:
+            raise ValueError(f"{len(self.seeds)} seeds for {self.draw.samples} samples")
+        return self
 
     @model_validator(mode="after")
     def _ends_are_valid(self) -> GenerateConfig:

@@ -119,7 +119,7 @@ class GenerateJob(Job):
 def orders(config: GenerateConfig) -> list[Order]:
     """Return what is to be made, in the order of the numbers."""
     return [
-        Order(i, values, derive_seed(config.seed, i))
+        Order(i, values, config.seeds[i] if config.seeds else derive_seed(config.seed, i))
         for i, values in enumerate(config.draw.draw(config.seed))
     ]
 

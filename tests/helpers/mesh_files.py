@@ -1,8 +1,7 @@
-"""A small file of trajectories on meshes, by the generator of the dataset mesh_diffusion."""
+"""A small file of trajectories on meshes, by the generator mesh_tracer."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,20 +9,15 @@ from typing import Any
 import h5py
 import pytest
 
-from scitoolkit.core.content import content_root
+from scitoolkit.generators.mesh_tracer import MeshTracer
 
 
 def write_meshes(path: Path, meshes: Callable[[Any], Mapping[str, Any]]) -> Path:
     """Write six trajectories on each of `meshes(skfem)`; skip the test where skfem is missing."""
     skfem = pytest.importorskip("skfem", exc_type=ImportError)
-    source = content_root("datasets") / "mesh_diffusion" / "generate.py"
-    spec = importlib.util.spec_from_file_location("generate_mesh_diffusion", source)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    generator = MeshTracer(meshes=path.parent, trajectories=6)
     with h5py.File(path, "w") as file:
         for name, mesh in meshes(skfem).items():
-            for key, values in module.simulate(mesh, 6, seed=1).items():
+            for key, values in generator.simulate(mesh, seed=1)[0].items():
                 file.create_dataset(f"{name}/{key}", data=values)
     return path

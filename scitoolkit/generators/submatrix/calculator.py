@@ -1,4 +1,4 @@
-"""ASE calculator of tight-binding carbon: energy, forces and stress by the submatrix method."""
+"""ASE calculator of tight-binding carbon or silicon, dense or by the submatrix method."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ import numpy as np
 from ase.calculators.calculator import Calculator, all_changes
 
 from scitoolkit.core.errors import ConfigError, NumericalError
-from scitoolkit.generators.submatrix.carbon import (
-    ELECTRONS,
-    ORBITALS,
-    Pairs,
-    blocks,
-    hamiltonian,
-    pair_density,
-    repulsion,
-)
+from scitoolkit.generators.submatrix.carbon import CARBON
 from scitoolkit.generators.submatrix.chebyshev import ChebyshevSubmatrices
 from scitoolkit.generators.submatrix.density import DensityMethod, occupations
 from scitoolkit.generators.submatrix.functions import Submatrices
 from scitoolkit.generators.submatrix.pattern import compact_blocks, powers
+from scitoolkit.generators.submatrix.silicon import SILICON
+from scitoolkit.generators.submatrix.slater_koster import (
+    ELECTRONS,
+    ORBITALS,
+    Pairs,
+    SlaterKoster,
+    pair_density,
+)
 
 GROUP = 8
+ELEMENTS = {model.symbol: model for model in (CARBON, SILICON)}
 Method = Literal["submatrix", "chebyshev", "dense"]
 
 
-class TightBindingCarbon(Calculator):
-    """Energy (eV), forces (eV/Å) and stress (eV/Å³) of carbon, without k points.
+class TightBinding(Calculator):
+    """Energy (eV), forces (eV/Å) and stress (eV/Å³) of carbon or silicon, without k points.
 
     Args:
         hops: the pattern of the submatrices is that of H**hops; more are more accurate.
@@ -61,16 +62,15 @@ class TightBindingCarbon(Calculator):
         """Compute all properties; `results` also has the estimated error and the gap.
 
         Raises:
-            ConfigError: an element other than carbon.
+            ConfigError: other elements than carbon alone or silicon alone.
             NumericalError: no gap at temperature 0, or the pattern is too small.
         """
         super().calculate(atoms, properties, system_changes)
         assert self.atoms is not None
-        if set(self.atoms.numbers) != {6}:
-            raise ConfigError("parameters for carbon alone", allowed="C")
-        pairs = Pairs.of(self.atoms)
-        block, gradient = blocks(pairs.vector)
-        matrix = hamiltonian(pairs, block)
+        model = _parameters(self.atoms)
+        pairs = Pairs.of(self.atoms, model.cutoff)
+        block, gradient = model.blocks(pairs.vector)
+        matrix = model.hamiltonian(pairs, block)
         parts = self._parts(matrix)
         found = parts.density(ELECTRONS * pairs.num_atoms / 2, self.temperature)
         if found.error > self.bound:
@@ -78,10 +78,11 @@ class TightBindingCarbon(Calculator):
                 f"the estimated error of the density matrix is {found.error:.2g}",
                 allowed=f"{self.bound:.2g}", fix=f"hops={self.hops + 1}",
             )  # fmt: skip
-        pushed, energy = repulsion(pairs)[1], repulsion(pairs)[0] + 2 * found.energy
+        repulsion, pushed = model.repulsive(pairs)
         density = pair_density(found.matrix, pairs)
         # Closed shells: every orbital is filled twice.
         slope = 2 * np.einsum("pab,pcab->pc", density, gradient, optimize=True) + pushed
+        energy = repulsion + 2 * found.energy
         forces = np.zeros((pairs.num_atoms, 3))
         for c in range(3):
             forces[:, c] = np.bincount(pairs.i, slope[:, c], pairs.num_atoms)
@@ -115,3 +116,13 @@ class TightBindingCarbon(Calculator):
         levels = parts.levels(ELECTRONS * len(self.atoms) / 2, self.temperature)
         f = occupations(levels.values, mu, self.temperature)
         return 2 * self.temperature * float(levels.weights @ (entr(f) + entr(1 - f)))
+
+
+def _parameters(atoms: Any) -> SlaterKoster:
+    found = set(atoms.get_chemical_symbols())
+    if len(found) != 1 or not found <= set(ELEMENTS):
+        raise ConfigError(
+            f"no tight-binding parameters for {', '.join(sorted(found)) or 'no atoms'}",
+            allowed=" alone, or ".join(ELEMENTS) + " alone",
+        )
+    return ELEMENTS[found.pop()]

@@ -1,4 +1,4 @@
-"""The generator `tight_binding_carbon`: structures of carbon labelled by tight binding."""
+"""The generators `tight_binding_carbon` and `tight_binding_silicon`, which label crystals."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scitoolkit.generators.atom_frames import FramesGenerator, distorted, labell
 from scitoolkit.generators.base import Sample
 
 
-class TightBindingCarbonFrames(FramesGenerator):
-    """Rattled, strained diamond with tight-binding energies, forces and stress, as extxyz.
+class TightBindingFrames(FramesGenerator):
+    """Base of rattled, strained crystals of diamond's structure, labelled by tight binding.
 
     Attributes:
         lattice: constant of the cubic cell.
@@ -24,10 +24,11 @@ class TightBindingCarbonFrames(FramesGenerator):
         method: `dense` (exact), or linear in the atoms for large cells: `submatrix`, or
             `chebyshev` where the gap is wide.
         hops: the submatrices' pattern is that of this power of the Hamiltonian.
-        temperature: electronic, for structures without a gap.
+        temperature: electronic, eV, for structures with a small gap or none: the energy is then
+            the free energy.
     """
 
-    name: Literal["tight_binding_carbon"] = "tight_binding_carbon"
+    symbol: ClassVar[str]
     parameters: ClassVar[Mapping[str, str]] = {
         "lattice": "Å", "displacement": "Å", "strain": "1",
     }  # fmt: skip
@@ -35,11 +36,8 @@ class TightBindingCarbonFrames(FramesGenerator):
         "E = 2 tr(D H) + sum_i F(sum_j phi(r_ij)); orthogonal sp3 tight binding, closed shells"
     )
     scheme: ClassVar[str] = "Slater-Koster Hamiltonian, density matrix dense or by submatrices"
-    reference: ClassVar[str] = (
-        "Xu, Wang, Chan and Ho 1992, J. Phys.: Condens. Matter 4, 6047; Lass et al. 2020, SC20"
-    )
 
-    lattice: Annotated[PositiveFloat, Field(ge=3.2, le=4.0)] = 3.56
+    lattice: PositiveFloat
     displacement: Annotated[NonNegativeFloat, Field(le=0.5)] = 0.1
     strain: Annotated[NonNegativeFloat, Field(le=0.1)] = 0.02
     repeats: PositiveInt = 2
@@ -53,22 +51,24 @@ class TightBindingCarbonFrames(FramesGenerator):
         import numpy as np
         from ase.build import bulk
 
-        from scitoolkit.generators.submatrix.calculator import TightBindingCarbon
+        from scitoolkit.generators.submatrix.calculator import TightBinding
 
         rng, frames = np.random.default_rng(seed), []
         drifts = {"electrons": 0.0, "force_sum": 0.0}
         for _ in range(self.frames):
-            cubic = bulk("C", "diamond", a=self.lattice, cubic=True)
+            cubic = bulk(self.symbol, "diamond", a=self.lattice, cubic=True)
             atoms = distorted(cubic.repeat(self.repeats), self.displacement, self.strain, rng)
-            atoms.calc = TightBindingCarbon(self.hops, self.temperature, self.method)
+            atoms.calc = TightBinding(self.hops, self.temperature, self.method)
             forces = atoms.get_forces()
             found = atoms.calc.results
             counted = abs(found["electrons"] / (4 * len(atoms)) - 1)
             drifts["electrons"] = max(drifts["electrons"], float(counted))
             drift = float(np.abs(forces.sum(0)).max() / max(np.abs(forces).max(), 1e-3))
             drifts["force_sum"] = max(drifts["force_sum"], drift)
-            kept = {k: found[k] for k in ("energy", "free_energy", "stress")}
-            frames.append(labelled(atoms, forces, **kept))
+            # The free energy is the one whose derivatives the forces are.
+            frames.append(labelled(
+                atoms, forces, energy=found["free_energy"], stress=found["stress"]
+            ))  # fmt: skip
         return Sample(frames, drifts)
 
     def invariant_bounds(self) -> Mapping[str, float]:
@@ -83,3 +83,28 @@ class TightBindingCarbonFrames(FramesGenerator):
         series = [Series(label="first sample", x=volumes, y=list(energies), style="points")]
         return [Points(title="Energies", x_label="volume an atom (Å³)",
                        y_label="energy an atom (eV)", series=series)]  # fmt: skip
+
+
+class TightBindingCarbonFrames(TightBindingFrames):
+    """Rattled, strained diamond with tight-binding energies, forces and stress, as extxyz."""
+
+    name: Literal["tight_binding_carbon"] = "tight_binding_carbon"
+    symbol: ClassVar[str] = "C"
+    reference: ClassVar[str] = (
+        "Xu, Wang, Chan and Ho 1992, J. Phys.: Condens. Matter 4, 6047; Lass et al. 2020, SC20"
+    )
+
+    lattice: Annotated[PositiveFloat, Field(ge=3.2, le=4.0)] = 3.56
+
+
+class TightBindingSiliconFrames(TightBindingFrames):
+    """Rattled, strained silicon with tight-binding energies, forces and stress, as extxyz."""
+
+    name: Literal["tight_binding_silicon"] = "tight_binding_silicon"
+    symbol: ClassVar[str] = "Si"
+    reference: ClassVar[str] = (
+        "Kwon, Biswas, Wang, Ho and Soukoulis 1994, Phys. Rev. B 49, 7242; Lass et al. 2020, SC20"
+    )
+
+    lattice: Annotated[PositiveFloat, Field(ge=5.0, le=6.0)] = 5.43
+    temperature: NonNegativeFloat = 0.1

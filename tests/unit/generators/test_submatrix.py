@@ -267,34 +267,43 @@ def test_unusable_groups_and_patterns_are_refused():
         Submatrices(h, [np.arange(80)], powers(h, 1)).density(81.0)
 
 
-def diamond(displacement: float = 0.08, repeats: int = 1, a: float = 3.56):
+LATTICE = {"C": 3.56, "Si": 5.43}
+
+
+def diamond(displacement: float = 0.08, repeats: int = 1, a: float | None = None, symbol="C"):
     from ase.build import bulk
 
-    atoms = bulk("C", "diamond", a=a, cubic=True) * ((repeats,) * 3)
+    atoms = bulk(symbol, "diamond", a=a or LATTICE[symbol], cubic=True) * ((repeats,) * 3)
     rng = np.random.default_rng(0)
     atoms.positions += displacement * rng.standard_normal(atoms.positions.shape)
     return atoms
 
 
 def energy(atoms, **settings) -> float:
-    from scitoolkit.generators.submatrix.calculator import TightBindingCarbon
+    from scitoolkit.generators.submatrix.calculator import TightBinding
 
-    atoms.calc = TightBindingCarbon(**{"method": "dense", **settings})
+    atoms.calc = TightBinding(**{"method": "dense", **settings})
     return atoms.get_potential_energy()
 
 
-def test_functions_of_distance_join_smoothly():
-    from scitoolkit.generators.submatrix.carbon import CUTOFF, HOPPING, REPULSION
+@pytest.mark.parametrize("symbol", ["C", "Si"])
+def test_functions_of_distance_join_smoothly(symbol):
+    from scitoolkit.generators.submatrix.calculator import ELEMENTS
 
-    for decay in (HOPPING, REPULSION):
-        for where in (decay.join, CUTOFF):
+    model = ELEMENTS[symbol]
+    hoppings = (model.ss, model.sp, model.pp_sigma, model.pp_pi)
+    for decay in (model.repulsion, *(decay for _, decay in hoppings)):
+        assert decay.end == model.cutoff
+        for where in (decay.join, decay.end):
             below, above = (decay(np.array([where + s])) for s in (-1e-9, 1e-9))
             assert np.allclose(below, above, atol=1e-7)
-    assert HOPPING(np.array([1.536329]))[0] == pytest.approx(1.0)
+    for _, decay in hoppings:
+        assert decay(np.array([decay.r0]))[0] == pytest.approx(1.0)
 
 
-def test_forces_and_stress_are_derivatives_of_the_energy():
-    atoms, h = diamond(), 1e-4
+@pytest.mark.parametrize("symbol", ["C", "Si"])
+def test_forces_and_stress_are_derivatives_of_the_energy(symbol):
+    atoms, h = diamond(symbol=symbol), 1e-4
     energy(atoms)
     forces, stress = atoms.get_forces(), atoms.get_stress()
     for atom, axis in ((0, 0), (5, 2)):
@@ -314,11 +323,41 @@ def test_forces_and_stress_are_derivatives_of_the_energy():
     assert np.abs(forces.sum(0)).max() < 1e-12
 
 
-def test_diamond_has_its_lattice_constant():
-    lattice = np.array([3.52, 3.55, 3.58])
-    energies = [energy(diamond(0.0, 2, a)) for a in lattice]
+@pytest.mark.parametrize(("symbol", "expected"), [("C", 3.555), ("Si", 5.45)])
+def test_crystals_have_their_lattice_constants(symbol, expected):
+    lattice = expected * np.array([0.99, 1.0, 1.01])
+    energies = [energy(diamond(0.0, 2, a, symbol)) for a in lattice]
     a, b, _ = np.polyfit(lattice, energies, 2)
-    assert -b / (2 * a) == pytest.approx(3.555, abs=0.01)
+    assert -b / (2 * a) == pytest.approx(expected, abs=0.01)
+
+
+def clusters():
+    """Geometries of the clusters that Kwon et al. published, Å, and energies to separate, eV."""
+    angle, half, slant = np.radians(74.7), 2.59 / np.sqrt(8), np.sqrt(2.48**2 - 1.28**2)
+    wing = 2.42 * np.array([np.cos(angle / 2), np.sin(angle / 2), 0])
+    radius = 3.59 / np.sqrt(3)
+    turns = 2 * np.pi * np.arange(3) / 3
+    ring = radius * np.stack([np.cos(turns), np.sin(turns), 0 * turns], 1)
+    base = 1.28 * np.array([[-1, -1, 0], [1, -1, 0], [-1, 1, 0], [1, 1, 0]])
+    return {
+        "dimer": ([[0, 0, 0], [2.45, 0, 0]], 1.60),
+        "triangle": ([[0, 0, 0], wing, wing * [1, -1, 1]], 2.51),
+        "chain": ([[-2.41, 0, 0], [0, 0, 0], [2.41, 0, 0]], 2.21),
+        "rhombus": ([[-slant, 0, 0], [0, 1.28, 0], [0, -1.28, 0], [slant, 0, 0]], 3.21),
+        "tetrahedron": (
+            half * np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]), 2.83,
+        ),
+        "bipyramid": ([*ring, [0, 0, 1.37], [0, 0, -1.37]], 3.18),
+        "pyramid": ([*base, [0, 0, 2.56 / np.sqrt(2)]], 3.13),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", clusters())
+def test_clusters_of_silicon_have_the_published_energies(name):
+    positions, expected = clusters()[name]
+    atoms = ase.Atoms(f"Si{len(positions)}", positions)
+    # Some have half-filled levels, which a small temperature fills evenly.
+    assert -energy(atoms, temperature=1e-3) / len(atoms) == pytest.approx(expected, abs=0.005)
 
 
 @pytest.mark.parametrize(("method", "tolerance"), [("submatrix", 1e-9), ("chebyshev", 1e-4)])
@@ -335,10 +374,11 @@ def test_submatrices_of_the_whole_cell_are_the_dense_result(method, tolerance, t
 def test_too_small_a_pattern_and_other_elements_are_refused():
     with pytest.raises(NumericalError, match="hops=3"):
         energy(diamond(), method="submatrix", hops=2, error=0.0)  # rounding is beyond it
-    atoms = diamond()
-    atoms.numbers[0] = 14
-    with pytest.raises(ConfigError, match="carbon alone"):
-        energy(atoms)
+    for number, found in ((14, "C, Si"), (32, "C, Ge")):
+        atoms = diamond()
+        atoms.numbers[0] = number
+        with pytest.raises(ConfigError, match=f"for {found}.* C alone, or Si alone"):
+            energy(atoms)
 
 
 class TestTightBindingCarbon(GeneratorContract):
@@ -349,8 +389,17 @@ class TestTightBindingCarbon(GeneratorContract):
         return TightBindingCarbonFrames(repeats=1, frames=2)
 
 
-def test_a_campaign_of_frames_trains_potentials(tmp_path):
-    frames = made_frames(tmp_path, name="tight_binding_carbon", repeats=1, frames=2)
+class TestTightBindingSilicon(GeneratorContract):
+    @pytest.fixture
+    def generator(self):
+        from scitoolkit.generators.submatrix.member import TightBindingSiliconFrames
+
+        return TightBindingSiliconFrames(repeats=1, frames=2)
+
+
+@pytest.mark.parametrize("name", ["tight_binding_carbon", "tight_binding_silicon"])
+def test_a_campaign_of_frames_trains_potentials(name, tmp_path):
+    frames = made_frames(tmp_path, name=name, repeats=1, frames=2)
     assert len(frames) == 4
     assert frames[0].energy < 0
     assert np.isfinite(frames[0].forces).all()

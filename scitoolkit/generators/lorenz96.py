@@ -1,0 +1,92 @@
+"""Lorenz-96: waves around a latitude circle, chaotic at the usual forcing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from scitoolkit.core.errors import NumericalError
+from scitoolkit.core.results import Figure, Maps, Panel
+from scitoolkit.generators.base import Generator, Sample
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Lorenz96(Generator):
+    """Lorenz-96 chaos u(time, x) on a ring: classical Runge-Kutta.
+
+    Attributes:
+        forcing: constant; chaotic from about 5 upward with 40 points.
+        points: of the ring.
+        time_step: of the scheme, and between frames.
+        spinup: steps that are left out at the start.
+        frames: steps that are kept.
+        amplitude: standard deviation of the random initial state about u = forcing.
+    """
+
+    name: Literal["lorenz96"] = "lorenz96"
+    parameters: ClassVar[Mapping[str, str]] = {"forcing": "1"}
+    equations: ClassVar[str] = "du_i/dt = (u_(i+1) - u_(i-2)) u_(i-1) - u_i + forcing, periodic"
+    scheme: ClassVar[str] = "classical Runge-Kutta of fourth order, stored in single precision"
+    reference: ClassVar[str] = (
+        "Lorenz 1996, Predictability - a problem partly solved, ECMWF seminar on predictability"
+    )
+
+    forcing: Annotated[PositiveFloat, Field(le=100)] = 8.0
+    points: Annotated[int, Field(ge=4)] = 40
+    time_step: PositiveFloat = 0.05
+    spinup: NonNegativeInt = 500
+    frames: PositiveInt = 700
+    amplitude: PositiveFloat = 0.01
+
+    def generate(self, seed: int) -> Sample:
+        """Return u(time, x) after the spin-up; no quantity is conserved."""
+        import numpy as np
+        import xarray as xr
+
+        u = self.forcing + self.amplitude * np.random.default_rng(seed).standard_normal(self.points)
+        rows = []
+        with np.errstate(over="ignore", invalid="ignore"):
+            for number in range(self.spinup + self.frames):
+                if number >= self.spinup:
+                    rows.append(u)
+                u = self._step(u)
+        if not np.isfinite(rows).all():
+            raise NumericalError(
+                "the solution is not finite", where=f"generator {self.name}",
+                fix=f"time_step={self.time_step / 4:g}",
+            )  # fmt: skip
+        units = {"units": "1"}
+        frames = xr.Dataset(
+            {
+                "u": (
+                    ("time", "x"), np.array(rows, dtype=np.float32),
+                    {**units, "long_name": "Lorenz-96 variable"},
+                )
+            },
+            {
+                "time": ("time", self.time_step * np.arange(self.frames), units),
+                "x": ("x", np.arange(self.points), units),
+            },
+        )  # fmt: skip
+        return Sample(frames, {})
+
+    def figures(self, frames: Any) -> Sequence[Figure]:
+        """Return the space-time map."""
+        del frames
+        return [Maps(title="Lorenz-96, first sample", panels=[Panel(variable="u", label="u")])]
+
+    def _rate(self, u: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return (np.roll(u, -1) - np.roll(u, 2)) * np.roll(u, 1) - u + self.forcing
+
+    def _step(self, u: np.ndarray) -> np.ndarray:
+        h = self.time_step
+        a = self._rate(u)
+        b = self._rate(u + h / 2 * a)
+        c = self._rate(u + h / 2 * b)
+        return u + h / 6 * (a + 2 * b + 2 * c + self._rate(u + h * c))

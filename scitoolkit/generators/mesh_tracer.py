@@ -1,0 +1,257 @@
+"""A tracer that a closed flow carries while it diffuses, on finite-element meshes.
+
+Flow and diffusivity are scaled with the mesh, so that a stored step moves the tracer by about one
+edge. The flow is the rotation of a stream function that is zero on the boundary, from a Poisson
+problem with random sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from scitoolkit.core.config import DataPath
+from scitoolkit.core.errors import DataError, missing_extra
+from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.generators.base import ORIGIN, Generator, Origin, Sample
+
+if TYPE_CHECKING:
+    import numpy as np
+
+UNITS = {"positions": "m", "triangles": "1", "velocity": "m step-1", "tracer": "1"}
+DIMS = {
+    "positions": ("node", "component"), "triangles": ("triangle", "corner"),
+    "velocity": ("trajectory", "node", "component"), "tracer": ("trajectory", "time", "node"),
+}  # fmt: skip
+MESHES = (".json", ".msh")
+
+
+class MeshTracer(Generator):
+    """Trajectories of a tracer on finite-element meshes, HDF5 with a group for each mesh.
+
+    A sample has all meshes of a folder; each of its trajectories has another flow and start.
+
+    Attributes:
+        meshes: folder of meshes of triangles (squares are cut in two), as scikit-fem reads them:
+            `.json` and `.msh`.
+        trajectories: on each mesh.
+        steps: that are stored, after the start.
+        substeps: of the scheme in a stored step.
+        courant: mean edges that the fastest flow of a mesh passes in a stored step.
+        diffusion: squared mean edges a stored step.
+    """
+
+    name: Literal["mesh_tracer"] = "mesh_tracer"
+    parameters: ClassVar[Mapping[str, str]] = {"courant": "1", "diffusion": "1"}
+    equations: ClassVar[str] = (
+        "du/dt + v . grad(u) = kappa lap(u), div v = 0, no flux through the boundary"
+    )
+    scheme: ClassVar[str] = "P1 finite elements, Crank-Nicolson"
+    reference: ClassVar[str] = (
+        "Gustafsson and McBain 2020, Journal of Open Source Software 5(52), 2369 (scikit-fem)"
+    )
+    suffix: ClassVar[str] = ".h5"
+    requires: ClassVar[tuple[str, ...]] = ("skfem",)
+
+    meshes: DataPath
+    trajectories: PositiveInt = 26
+    steps: PositiveInt = 20
+    substeps: PositiveInt = 4
+    courant: Annotated[PositiveFloat, Field(le=10)] = 1.0
+    diffusion: Annotated[PositiveFloat, Field(le=10)] = 0.15
+
+    def generate(self, seed: int) -> Sample:
+        """Return a tree with a dataset for each mesh, and the drift of the tracer's integral.
+
+        Raises:
+            BackendError: scikit-fem is missing.
+            DataError: the folder has no mesh, or one cannot be read.
+        """
+        import xarray as xr
+
+        nodes, drift = {}, 0.0
+        for number, path in enumerate(self._files()):
+            arrays, lost = self.simulate(load_mesh(path), seed + number)
+            drift = max(drift, lost)
+            nodes[path.stem] = _dataset(arrays)
+        return Sample(xr.DataTree.from_dict(nodes), {"integral": drift})  # type: ignore[arg-type]
+
+    def invariant_bounds(self) -> Mapping[str, float]:
+        """Return the bound of the drift of the tracer's integral."""
+        return {"integral": 1e-10}
+
+    def simulate(self, mesh: Any, seed: int) -> tuple[dict[str, np.ndarray], float]:
+        """Return the arrays of a mesh, and the largest relative drift of the tracer's integral.
+
+        Args:
+            mesh: of triangles, as scikit-fem has it.
+            seed: of the flows and starts.
+
+        Returns:
+            positions (N, 2), triangles (T, 3), velocity (K, N, 2) and tracer (K, steps + 1, N).
+        """
+        import numpy as np
+        import scipy.sparse.linalg as spla
+
+        skfem = _skfem()
+        basis = skfem.Basis(mesh, skfem.ElementTriP1())
+        stiffness, masses, advection = _operators(basis)
+        edges = mesh.p[:, mesh.facets[1]] - mesh.p[:, mesh.facets[0]]
+        length = float(np.linalg.norm(edges, axis=0).mean())
+        inner = basis.complement_dofs(basis.get_dofs())
+        rng, step, drift = np.random.default_rng(seed), 1.0 / self.substeps, 0.0
+        velocity, tracer = [], []
+        for _ in range(self.trajectories):
+            source = masses @ _bumps(rng, mesh.p, 6, signed=True)
+            stream = skfem.solve(*skfem.condense(stiffness, source, I=inner))
+            slope = basis.interpolate(stream).grad
+            cells = np.stack([slope[1][:, 0], -slope[0][:, 0]])
+            scale = self.courant * length / np.linalg.norm(cells, axis=0).max()
+            carried = advection.assemble(basis, stream=basis.interpolate(scale * stream))
+            rate = carried + self.diffusion * length**2 * stiffness
+            left = spla.splu((masses + 0.5 * step * rate).tocsc())
+            right = masses - 0.5 * step * rate
+            u = _bumps(rng, mesh.p, 5, signed=False)
+            states = [u]
+            for _ in range(self.steps):
+                for _ in range(self.substeps):
+                    u = left.solve(right @ u)
+                states.append(u)
+            velocity.append(scale * _at_nodes(mesh, cells))
+            tracer.append(np.stack(states))
+            begin, end = ((masses @ state).sum() for state in (states[0], u))
+            drift = max(drift, abs(end / begin - 1))
+        return {
+            "positions": mesh.p.T,
+            "triangles": mesh.t.T,
+            "velocity": np.stack(velocity).astype(np.float32),
+            "tracer": np.stack(tracer).astype(np.float32),
+        }, float(drift)
+
+    def write(self, sample: Sample, origin: Origin, path: Path) -> None:
+        """Write HDF5: a group for each mesh, as jobs on meshes read it."""
+        import h5py
+
+        frames: Any = sample.frames
+        path = Path(path)
+        temporary = temporary_name(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with h5py.File(temporary, "w") as file:
+                file.attrs["title"] = "tracer carried and diffused on finite-element meshes"
+                file.attrs[ORIGIN] = origin.text()
+                for mesh, node in frames.children.items():
+                    for name, unit in UNITS.items():
+                        data = file.create_dataset(f"{mesh}/{name}", data=node[name].values)
+                        data.attrs["units"] = unit
+            temporary.replace(path)
+        except OSError as error:
+            raise DataError(f"{error}", where=str(path)) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def read(cls, path: Path) -> tuple[Any, Origin]:
+        """Return the tree of a file that `write` made, and how it was made."""
+        import h5py
+        import xarray as xr
+
+        with h5py.File(path, "r") as file:
+            if ORIGIN not in file.attrs:
+                raise DataError("no sample that `scitoolkit generate` made", where=str(path))
+            nodes = {
+                mesh: _dataset({n: group[n][()] for n in DIMS}) for mesh, group in file.items()
+            }
+            return xr.DataTree.from_dict(nodes), Origin.parse(file.attrs[ORIGIN])
+
+    def _files(self) -> list[Path]:
+        folder = Path(self.meshes)
+        found = sorted(p for p in folder.glob("*") if p.suffix in MESHES)
+        if not found:
+            raise DataError("no meshes", where=str(folder), allowed=f"files {', '.join(MESHES)}")
+        return found
+
+
+def load_mesh(path: Path) -> Any:
+    """Return a mesh of triangles that scikit-fem reads; squares become two triangles each.
+
+    Raises:
+        BackendError: scikit-fem is missing.
+        DataError: no such mesh, or another kind of elements.
+    """
+    skfem = _skfem()
+    try:
+        if path.suffix == ".json":
+            from skfem.io.json import from_file
+
+            mesh = from_file(str(path))
+        else:
+            mesh = skfem.Mesh.load(str(path))
+    except (OSError, ValueError, KeyError, SystemExit) as error:
+        raise DataError(f"not a mesh that scikit-fem reads ({error})", where=str(path)) from None
+    mesh = mesh.to_meshtri() if isinstance(mesh, skfem.MeshQuad1) else mesh
+    if not isinstance(mesh, skfem.MeshTri1):
+        raise DataError(
+            f"elements {type(mesh).__name__}", where=str(path), allowed="triangles or squares"
+        )
+    return mesh
+
+
+def _skfem() -> Any:
+    try:
+        import skfem
+    except ImportError:
+        raise missing_extra("scikit-fem", "graphs", "the generator mesh_tracer") from None
+    return skfem
+
+
+def _operators(basis: Any) -> tuple[Any, Any, Any]:
+    """Return stiffness and mass matrix, and the form of the advection by a stream function."""
+    import numpy as np
+    from skfem import BilinearForm
+    from skfem.helpers import dot, grad
+    from skfem.models.poisson import laplace, mass
+
+    @BilinearForm
+    def advection(u: Any, v: Any, w: Any) -> Any:
+        slope = grad(w["stream"])
+        return v * dot(np.stack([slope[1], -slope[0]]), grad(u))
+
+    return laplace.assemble(basis), mass.assemble(basis), advection
+
+
+def _bumps(rng: Any, points: np.ndarray, count: int, *, signed: bool) -> np.ndarray:
+    """Return a sum of Gaussians at random nodes, a fifth to a tenth of the mesh's size wide."""
+    import numpy as np
+
+    size = np.ptp(points, axis=1).min()
+    out = np.zeros(points.shape[1])
+    for _ in range(count):
+        middle = points[:, rng.integers(points.shape[1])]
+        width = size * rng.uniform(0.1, 0.2)
+        sign = rng.choice([-1.0, 1.0]) if signed else 1.0
+        distance = ((points - middle[:, None]) ** 2).sum(0)
+        out += sign * rng.uniform(0.5, 1.0) * np.exp(-distance / (2 * width**2))
+    return out
+
+
+def _at_nodes(mesh: Any, cells: np.ndarray) -> np.ndarray:
+    """Return the mean of a vector over the triangles of each node, (N, 2)."""
+    import numpy as np
+
+    total, count = np.zeros((mesh.p.shape[1], 2)), np.zeros(mesh.p.shape[1])
+    for corner in mesh.t:
+        np.add.at(total, corner, cells.T)
+        np.add.at(count, corner, 1)
+    return total / count[:, None]
+
+
+def _dataset(arrays: Mapping[str, np.ndarray]) -> Any:
+    import xarray as xr
+
+    return xr.Dataset(
+        {name: (DIMS[name], values, {"units": UNITS[name]}) for name, values in arrays.items()}
+    )

@@ -1,0 +1,81 @@
+"""ASE calculator of molecules by PySCF: Hartree-Fock or density functionals, energy and forces."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from ase.calculators.calculator import Calculator, all_changes
+from ase.units import Bohr, Hartree
+from pyscf import dft, gto, scf
+
+from scitoolkit.core.errors import ConfigError, NumericalError
+
+ORBITAL_GRADIENT = 1e-6
+"""Hartree; PySCF's own, the root of the energy's tolerance, leaves 1e-3 eV/Å in forces."""
+
+
+class PySCF(Calculator):
+    """Energy (eV) and forces (eV/Å) of a molecule; open shells are unrestricted.
+
+    Args:
+        method: `HF`, or a functional by PySCF's name, such as `PBE` or `B3LYP`.
+        basis: by PySCF's name.
+        charge: of the molecule, in elementary charges.
+        multiplicity: 2 S + 1; 1 or 2 by the number of electrons unless given.
+        grid: of the functional, 0 (coarse) to 9; 3 is PySCF's own.
+        convergence: of the energy between iterations, eV.
+    """
+
+    implemented_properties: ClassVar[list[str]] = ["energy", "forces"]  # type: ignore[misc]
+    default_parameters: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "method": "PBE", "basis": "def2-svp", "charge": 0, "multiplicity": None, "grid": 3,
+        "convergence": 1e-8,
+    }  # fmt: skip
+
+    def calculate(
+        self, atoms: Any = None, properties: Any = None, system_changes: Any = all_changes
+    ) -> None:
+        """Compute energy and forces.
+
+        Raises:
+            ConfigError: a periodic structure, or a charge and a multiplicity that do not fit.
+            NumericalError: the iterations do not converge.
+        """
+        super().calculate(atoms, properties, system_changes)
+        system, given = self.atoms, self.parameters
+        assert system is not None
+        if system.pbc.any():
+            raise ConfigError("a periodic structure, and calculator=pyscf labels molecules",
+                              fix="pbc=False, or calculator=tblite")  # fmt: skip
+        electrons = int(system.numbers.sum()) - given["charge"]
+        unpaired = electrons % 2 if given["multiplicity"] is None else given["multiplicity"] - 1
+        if unpaired < 0 or (electrons - unpaired) % 2 or unpaired > electrons:
+            raise ConfigError(
+                f"multiplicity {unpaired + 1} of {electrons} electrons",
+                allowed="odd for an even number of electrons, even for an odd one",
+            )
+        molecule = gto.M(
+            atom=list(zip(system.get_chemical_symbols(), system.positions.tolist(), strict=True)),
+            basis=given["basis"], charge=given["charge"], spin=unpaired, unit="Angstrom", verbose=0,
+        )  # fmt: skip
+        field = _field(molecule, given["method"], given["grid"])
+        field.conv_tol, field.conv_tol_grad = given["convergence"] / Hartree, ORBITAL_GRADIENT
+        energy = field.kernel()
+        if not field.converged:
+            raise NumericalError(
+                f"{given['method']}/{given['basis']} does not converge",
+                where=system.get_chemical_formula(), fix="a smaller displacement",
+            )  # fmt: skip
+        gradient = np.asarray(field.nuc_grad_method().kernel())
+        self.results = {"energy": float(energy) * Hartree, "forces": -gradient * Hartree / Bohr}
+
+
+def _field(molecule: Any, method: str, grid: int) -> Any:
+    """Return the mean field: restricted for closed shells, unrestricted otherwise."""
+    closed = molecule.spin == 0
+    if method.upper() == "HF":
+        return scf.RHF(molecule) if closed else scf.UHF(molecule)
+    field = dft.RKS(molecule) if closed else dft.UKS(molecule)
+    field.xc, field.grids.level = method, grid
+    return field
