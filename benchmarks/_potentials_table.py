@@ -1,4 +1,4 @@
-"""The table of docs/how-to/choose-a-potential.md, from the results of three benchmarks."""
+"""The table of docs/how-to/choose-a-potential.md, from the results of four benchmarks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ END = "<!-- end of potentials -->"
 
 def table() -> str:
     """Return the table, empty when nothing is stored."""
-    deep, mace, memory = map(stored, ("potential_deepmd", "potential_mace", "potential_memory"))
-    if None in (deep, mace, memory):
+    names = ("potential_deepmd", "potential_se_atten", "potential_mace", "potential_memory")
+    deep, attention, mace, memory = map(stored, names)
+    if None in (deep, attention, mace, memory):
         return ""
     own, peer = deep["us_per_atom"]["192"], "192 atoms of water, float64"
     rows = [
@@ -20,6 +21,11 @@ def table() -> str:
          f"deepmd-kit, compressed: {own['peer_compressed']:.0f} us"),
         ("`se_e2_a`", peer, own["plain"], 1.024 * deep["memory_kib_per_atom_12000"],
          f"deepmd-kit: {own['peer_plain']:.0f} us"),
+        *(
+            (f"`se_atten`, {text}", peer, 1e3 * attention[f"ms_per_atom_{layers}_layers"], None,
+             f"deepmd-kit: {1e3 * attention[f'peer_ms_per_atom_{layers}_layers']:.0f} us")
+            for layers, text in ((0, "no attention"), (2, "2 layers"))
+        ),
         ("`mace`, small", f"{mace['atoms']} atoms of water, float32", mace["us_per_atom_small"],
          None, f"mace-torch: {1e3 * mace['mace_energy_forces_ms_small'] / mace['atoms']:.0f} us"),
         ("`mace`, large", f"{mace['atoms']} atoms of water, float32", mace["us_per_atom_large"],
@@ -30,8 +36,8 @@ def table() -> str:
          memory["us_100000_float64"], memory["kb_100000_float64"], ""),
     ]  # fmt: skip
     lines = [
-        "Energies and forces on one thread (`potential_deepmd`, `potential_mace`, "
-        "`potential_memory`; processors differ, so compare within a row):",
+        "Energies and forces on one thread (`potential_deepmd`, `potential_se_atten`, "
+        "`potential_mace`, `potential_memory`; processors differ, so compare within a row):",
         "",
         "| model | case | us an atom | kB an atom | peer, same machine |",
         "|---|---|---|---|---|",

@@ -291,6 +291,14 @@ ROWS = {
         "{force_rmse_500:.3f} eV/Å after 500 steps; equal to {agreement:.0e}",
         "deepmd-kit 3.2 (TensorFlow CPU), {peer_force_rmse_500:.3f} eV/Å",
     ),
+    "potential_se_atten": (
+        "Deep Potential of water (se_atten, 2 attention layers, float64)",
+        "192 atoms, 89 neighbours each, default sizes, one thread",
+        "energy + forces {ms_per_atom_2_layers:.1f} ms an atom, in plain torch "
+        "{reference_ms_per_atom_2_layers:.1f}; the matrix products alone at dgemm's rate "
+        "{floor_ms_per_atom_2_layers:.1f}; equal to {agreement_2_layers:.0e}",
+        "deepmd-kit 3.2 (TensorFlow CPU) {peer_ms_per_atom_2_layers:.1f} ms",
+    ),
     "potential_mace": (
         "MACE, energy + forces; training step (one thread, float32)",
         "192 atoms of water, 2 layers, correlation 3, equal weights",

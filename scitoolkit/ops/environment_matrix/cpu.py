@@ -39,21 +39,31 @@ def activation_vectors(spec: EnvironmentSpec, *, training: bool) -> int:
     return 2 * (sum(spec.widths) if training else spec.widths[-1])
 
 
+def embedding_source(widths: Sequence[int], *, bias_by_lane: bool = False) -> list[str]:
+    """Return the C of the embedding of LANES distances, `embed`, and of its packed weights, `pack`.
+
+    Includes the numbers M, WIDEST, PARAMETERS and PACKED; vtanh.c must come before.
+
+    Args:
+        widths: of the layers.
+        bias_by_lane: `embed` has a further argument, the first layer's bias of each lane, for
+            edges of different pairs of types side by side.
+    """
+    offsets, total, packed, forward_at, backward_at = _places(widths)
+    return [
+        f"#define M {widths[-1]}",
+        f"#define WIDEST {max(widths)}",
+        f"#define PARAMETERS {total}",
+        f"#define PACKED {max(packed, 1)}",
+        read(__file__, "panels.c"),
+        *_tiles("micro.c", widths),
+        _pack(widths, offsets, forward_at, backward_at),
+        _embed(widths, offsets, forward_at, _above(widths), bias_by_lane=bias_by_lane),
+    ]
+
+
 def generate(spec: EnvironmentSpec, real: str, *, training: bool = True) -> str:
     """Return the C source for `real` (float or double), without training's derivatives if asked."""
-    widths = spec.widths
-    sizes = (1, *widths)
-    offsets, total = [], 0
-    for fan_in, fan_out in pairwise(sizes):
-        offsets.append(total)
-        total += fan_in * fan_out + fan_out
-    packed, forward_at, backward_at = 0, [0], [0]
-    for k in range(1, len(widths)):
-        forward_at.append(packed)
-        packed += widths[k - 1] * _padded(widths[k])
-        backward_at.append(packed)
-        packed += widths[k] * _padded(widths[k - 1])
-    above = [2 * sum(widths[k + 1 :]) for k in range(len(widths))]
     network = "(other)" if spec.type_one_side else "(own) * TYPES + (other)"
     lines = [
         f"#define REAL {real}",
@@ -62,30 +72,44 @@ def generate(spec: EnvironmentSpec, real: str, *, training: bool = True) -> str:
         f"#define TYPES {spec.num_types}",
         f"#define NETWORKS {spec.num_networks}",
         f"#define NETWORK(own, other) ({network})",
-        f"#define M {widths[-1]}",
-        f"#define WIDEST {max(widths)}",
-        f"#define PARAMETERS {total}",
-        f"#define PACKED {max(packed, 1)}",
         f"#define CUTOFF ((REAL){spec.cutoff!r})",
         f"#define SMOOTH ((REAL){spec.cutoff_smooth!r})",
         f"#define GEO {GEO}",
         f"#define SUPER {SUPER}",
         f"#define NUM_CHUNKS {NUM_CHUNKS}",
         read(vectors.__file__, "vtanh.c"),
-        read(__file__, "panels.c"),
-        *_tiles("micro.c", widths),
-        _pack(widths, offsets, forward_at, backward_at),
-        _embed(widths, offsets, forward_at, above),
+        *embedding_source(spec.widths),
         read(__file__, "kernels.c"),
         read(__file__, "table.c"),
     ]
     if training:
+        offsets, *_, backward_at = _places(spec.widths)
         lines += [
-            *_tiles("weight_gradient.c", widths),
-            _embed_gradient(widths, offsets, backward_at, above),
+            *_tiles("weight_gradient.c", spec.widths),
+            _embed_gradient(spec.widths, offsets, backward_at, _above(spec.widths)),
             read(__file__, "training.c"),
         ]
     return "\n".join(lines)
+
+
+def _places(widths: Sequence[int]) -> tuple[list[int], int, int, list[int], list[int]]:
+    """Return where layers begin: flat, their end, end of the packed ones, forward, backward."""
+    offsets, total = [], 0
+    for fan_in, fan_out in pairwise((1, *widths)):
+        offsets.append(total)
+        total += fan_in * fan_out + fan_out
+    packed, forward_at, backward_at = 0, [0], [0]
+    for k in range(1, len(widths)):
+        forward_at.append(packed)
+        packed += widths[k - 1] * _padded(widths[k])
+        backward_at.append(packed)
+        packed += widths[k] * _padded(widths[k - 1])
+    return offsets, total, packed, forward_at, backward_at
+
+
+def _above(widths: Sequence[int]) -> list[int]:
+    """Return how many activation vectors of a block come before those of each layer."""
+    return [2 * sum(widths[k + 1 :]) for k in range(len(widths))]
 
 
 def _tiles(name: str, widths: Sequence[int]) -> list[str]:
@@ -117,15 +141,17 @@ def _pack(widths, offsets, forward_at, backward_at) -> str:
     return "static void pack(const REAL *w, REAL *p) {\n" + "\n".join(body) + "\n}\n"
 
 
-def _embed(widths, offsets, forward_at, above) -> str:
+def _embed(widths, offsets, forward_at, above, *, bias_by_lane) -> str:
     """The embedding of one block, value and tangent; `act` in training, else `scratch` + top."""
     last = len(widths) - 1
+    argument = " const vec *restrict first," if bias_by_lane else ""
+    bias = "first[m]" if bias_by_lane else f"w[{widths[0]} + m]"
     lines = [
-        "static void embed(const REAL *restrict w, const REAL *restrict p, vec s,",
+        f"static void embed(const REAL *restrict w, const REAL *restrict p, vec s,{argument}",
         "                  vec *restrict act, vec *restrict lower) {",
         f"  vec *h0 = {'act' if last == 0 else f'lower + {above[0] - 2 * widths[-1]}'};",
         f"  for (int m = 0; m < {widths[0]}; m++) {{",
-        f"    vec t = vtanh(w[m] * s + w[{widths[0]} + m]);",
+        f"    vec t = vtanh(w[m] * s + {bias});",
         "    h0[2 * m] = t; h0[2 * m + 1] = (1 - t * t) * w[m];",
         "  }",
     ]

@@ -1,8 +1,8 @@
 """Inference of a Deep Potential by chunks of atoms, whose activations stay in the cache.
 
 The atoms are visited type by type. Where one descriptor feeds the fitting nets, a fused kernel
-forms the descriptor, applies the net and returns the derivative; parameters that are the same for
-all atoms enter its bias. Else the nets run in torch on each chunk.
+forms the descriptor, applies the net and returns the derivative; inputs that are the same for all
+atoms of a type enter its bias. Else the nets run in torch on each chunk.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Fitting:
             kind: type of the atoms.
             given: (F,) parameters that all atoms share, None without any.
         """
+        given = self._constant(kind, given)
         spec = self._spec(0 if given is None else len(given))
         if spec is None:
             return None
@@ -64,6 +65,12 @@ class Fitting:
                 layers = _with_bias(self.layers(kind), given)
                 self._packed[kind] = (key, FittingNetwork(spec, layers))
         return self._packed[kind][1]
+
+    def _constant(self, kind: int, given: Tensor | None) -> Tensor | None:
+        """Return the inputs that all atoms of a type share, None without any."""
+        of_type = [each.constant_inputs(kind) for each in self._descriptors]
+        parts = [each.detach() for each in (*of_type, given) if each is not None]
+        return torch.cat(parts) if parts else None
 
     def _spec(self, num_given: int) -> FittingSpec | None:
         if len(self._descriptors) != 1:

@@ -104,6 +104,10 @@ class Descriptor(nn.Module, ABC):
         """Return the fused kernel's spec for fitting nets of hidden `widths`, None without one."""
         return None
 
+    def constant_inputs(self, kind: int) -> Tensor | None:
+        """Return the inputs of the fitting net after D that a type has in common, None without."""
+        return None
+
     def compress(self, *, shortest: float, tolerance: float) -> None:
         """Tabulate the networks, for inference; see `Potential.compress`."""
         raise NotImplementedError

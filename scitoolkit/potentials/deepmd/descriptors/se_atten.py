@@ -1,16 +1,33 @@
-"""se_atten: the descriptor of DPA-1, embeddings of types with gated self-attention."""
+"""se_atten: the descriptor of DPA-1, embeddings of types with gated self-attention.
+
+On the CPU its inference runs in fused kernels, through the atoms in chunks whose attention matrices
+stay in the cache; training runs in plain torch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from scitoolkit.core.contracts import Batch
+from scitoolkit.ops.codegen import is_eager, warn_once
 from scitoolkit.ops.environment_matrix import EnvironmentSpec, reference
-from scitoolkit.potentials.deepmd.descriptors.attention_layer import AttentionLayer, Slots
+from scitoolkit.ops.fitting_network import FittingSpec
+from scitoolkit.ops.neighbour_attention import (
+    KeptAtoms,
+    KeptMoments,
+    LayerWeights,
+    NeighbourAttentionSpec,
+    Neighbours,
+    Weights,
+    available,
+)
+from scitoolkit.ops.neighbour_attention.reference import Slots, refined_moments
+from scitoolkit.potentials.deepmd.descriptors.attention_layer import AttentionLayer
 from scitoolkit.potentials.deepmd.descriptors.base import Descriptor
 from scitoolkit.potentials.deepmd.descriptors.environment import check_pairs, without_excluded
 from scitoolkit.potentials.deepmd.descriptors.se_atten_config import (
@@ -31,6 +48,8 @@ from scitoolkit.potentials.deepmd.statistics import (
     environment_statistics,
 )
 
+CHUNK = 12  # atoms whose attention is held at once in inference: 1 MB each at the default sizes
+
 
 class SeAttenDescriptor(Descriptor):
     """D = T T'^T as of se_e2_a, of basis functions that attention has refined.
@@ -50,14 +69,24 @@ class SeAttenDescriptor(Descriptor):
         self.config: SeAttenDescriptorConfig = config
         self.dtype = dtype
         self.cutoff: float = config.cutoff
+        self.use_kernels = True
+        self._packed: tuple[Any, KeptMoments] | None = None
         # Only the sum of `sel` matters to the statistics.
         places = (config.sel, *([0] * (num_types - 1)))
         self.spec: EnvironmentSpec = EnvironmentSpec(
             config.cutoff, config.cutoff_smooth, places, tuple(config.embedding)
         )
+        scale = config.temperature
+        if scale is None:
+            scale = (config.attention_width * config.scaling) ** -0.5
+        self.attention: NeighbourAttentionSpec = NeighbourAttentionSpec(
+            config.cutoff, config.cutoff_smooth, config.sel, tuple(config.embedding),
+            config.attention_width, scale, config.norm_epsilon, config.normalize, config.smooth,
+            config.angular_gate,
+        )  # fmt: skip
         values = torch.randn(num_types, config.type_width, generator=generator, dtype=torch.float64)
-        scale = (num_types + config.type_width) ** -0.5
-        self.type_embedding: nn.Parameter = nn.Parameter((values * scale).to(dtype))
+        spread = (num_types + config.type_width) ** -0.5
+        self.type_embedding: nn.Parameter = nn.Parameter((values * spread).to(dtype))
         seen = config.type_width * (1 if config.type_one_side else 2)
         stripped = config.type_input == "strip"
 
@@ -101,18 +130,13 @@ class SeAttenDescriptor(Descriptor):
         rows = reference.environment_rows(self.spec, vectors)
         rows = rows / self.deviation.to(self.dtype)[types[centre]]
         basis = self._basis(rows[:, :1], switch, types[centre], types[neighbour])
-        slots = Slots(centre, len(types), self.spec.sel[0])
-        if self.layers:
-            directions = slots.spread(vectors / distance[:, None])
-            cosines = None
-            if config.angular_gate:
-                cosines = torch.bmm(directions, directions.transpose(1, 2))
-            fade = slots.spread(switch)
-            for layer in self.layers:
-                basis = layer(basis, fade, cosines, slots)
-        # As products of small matrices: (E, M, 4) is never written.
-        total = torch.bmm(slots.spread(basis).transpose(1, 2), slots.spread(rows))
-        return total / self.spec.sel[0]
+        return refined_moments(
+            self.attention, self._layers(), basis, rows, switch, vectors / distance[:, None],
+            Slots(centre, len(types), self.attention.sel),
+        )  # fmt: skip
+
+    def _layers(self) -> list[LayerWeights]:
+        return [each.weights() for each in self.layers]  # type: ignore[operator]
 
     def _basis(self, s: Tensor, switch: Tensor, own: Tensor, other: Tensor) -> Tensor:
         """Return (E, M) of the normalised s (E, 1) and the types of both atoms."""
@@ -120,17 +144,87 @@ class SeAttenDescriptor(Descriptor):
         table, sides = self.type_embedding, (other,) if self.config.type_one_side else (other, own)
         if self.type_network is None:
             return reference.embedding(torch.cat([s, *(table[t] for t in sides)], dim=1), network)
-        (types,) = self.type_network.networks()
-        count = len(table)
-        if self.config.type_one_side:
-            factors = reference.embedding(table, types)[other]
-        else:
-            pairs = torch.cat([table.repeat(count, 1), table.repeat_interleave(count, 0)], dim=1)
-            factors = reference.embedding(pairs, types)[own * count + other]
+        factors = self._factors()[self.pair(own, other)]
         if self.config.smooth:
             factors = factors * switch[:, None]
         radial = reference.embedding(s, network)
         return radial * factors + radial
+
+    def pair(self, own: Tensor, other: Tensor) -> Tensor:
+        """Return the number of each pair of types, (E,)."""
+        return other if self.config.type_one_side else own * len(self.type_embedding) + other
+
+    def _seen(self) -> Tensor:
+        """Return the embeddings of types that a network sees of each pair, (P, seen)."""
+        table, count = self.type_embedding, len(self.type_embedding)
+        if self.config.type_one_side:
+            return table
+        return torch.cat([table.repeat(count, 1), table.repeat_interleave(count, 0)], dim=1)
+
+    def _factors(self) -> Tensor:
+        """Return the factors (P, M) of each pair of types."""
+        assert self.type_network is not None
+        (types,) = self.type_network.networks()
+        return reference.embedding(self._seen(), types)
+
+    def chunked(self, vectors: Tensor) -> bool:
+        """Return whether the fused kernels can run for these edge vectors."""
+        if not self.use_kernels or vectors.device.type != "cpu" or not is_eager(vectors):
+            return False
+        reason = self._refusal()
+        if reason:
+            warn_once("neighbour_attention", reason)
+            return False
+        return available(self.attention, vectors.dtype)
+
+    def _refusal(self) -> str:
+        """Return why the kernels do not have this embedding, empty if they have."""
+        if self.embedding.step:
+            return "there is no kernel for layers of the embedding with a step"
+        inputs = len(self.embedding.weight[0][0])
+        if inputs > 1 and self.config.embedding[0] in (inputs, 2 * inputs):
+            return "there is no kernel for a residual connection past the embedding of types"
+        return ""
+
+    def fused_fitting(self, widths: Sequence[int]) -> FittingSpec | None:
+        """Return the spec of the kernel that forms D and applies the fitting net."""
+        if not self.use_kernels:
+            return None
+        return FittingSpec(self.config.embedding[-1], self.config.axis_neurons, tuple(widths))
+
+    def constant_inputs(self, kind: int) -> Tensor | None:
+        """Return the centre's embedding, where it follows the descriptor."""
+        return self.type_embedding[kind] if self.config.type_output else None
+
+    def chunks(self, graph: Batch, vectors: Tensor) -> SeAttenChunks:
+        """Return the moments for inference by chunks of atoms."""
+        return SeAttenChunks(self, graph, vectors)
+
+    def kept_moments(self) -> KeptMoments:
+        """Return the kernels with their weights; packed anew when a parameter changed."""
+        tensors = [*self.parameters(), self.deviation]
+        key = tuple((t.data_ptr(), t._version) for t in tensors)
+        if self._packed is None or self._packed[0] != key:
+            self._packed = (key, KeptMoments(self.attention, self.weights()))
+        return self._packed[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for copies and pickles; weights are packed anew."""
+        return {**self.__dict__, "_packed": None}
+
+    @torch.no_grad()
+    def weights(self) -> Weights:
+        """Return the parameters as the kernels take them: types enter by pair alone."""
+        (network,) = self.embedding.networks()
+        (first, bias, step), *others = network
+        first_bias, factors = bias[None], None
+        if self.type_network is None:
+            first_bias = bias + self._seen() @ first[1:]
+        else:
+            factors = self._factors()
+        layers = [(first[:1], bias, step), *others]
+        deviation = self.deviation.to(self.dtype)
+        return Weights(layers, first_bias, factors, deviation, self._layers())
 
     def forward(self, values: Tensor, types: Tensor) -> Tensor:
         """Return D, flattened, with the type's embedding after it."""
@@ -162,3 +256,40 @@ class SeAttenDescriptor(Descriptor):
             **attention_tree(self, type_map, precision),
             "@variables": {"davg": np.zeros_like(deviation), "dstd": deviation},
         }
+
+
+class SeAttenChunks:
+    """Moments of chunks of atoms; see `ChunkedMoments`."""
+
+    chunk = CHUNK
+
+    def __init__(self, descriptor: SeAttenDescriptor, graph: Batch, vectors: Tensor) -> None:
+        part, kept, _ = without_excluded(graph, descriptor.config.exclude_types)
+        types, segments = graph["types"], part["segments"]
+        centre, neighbour = part["edge_index"]
+        self._all, self._kept, self._kernels = vectors, kept, descriptor.kept_moments()
+        near = vectors if kept is None else vectors[kept]
+        self._edges = Neighbours(
+            segments[:: len(descriptor.type_embedding)].contiguous(), types,
+            descriptor.pair(types[centre], types[neighbour]), near.contiguous(),
+        )  # fmt: skip
+        self._slopes = torch.empty_like(near)
+        self._atoms: KeptAtoms | None = None
+
+    def values(self, atoms: Tensor, kind: int) -> Tensor:
+        """Return the moments (n, M, 4) of atoms (n,)."""
+        self._atoms = self._kernels.of(self._edges, atoms)
+        return self._atoms.moments()
+
+    def add_slopes(self, atoms: Tensor, cotangent: Tensor) -> None:
+        """Write dE/d(edge vector) of the edges of these atoms."""
+        assert self._atoms is not None
+        self._atoms.slopes(cotangent, self._slopes)
+
+    def slopes(self) -> Tensor:
+        """Return dE/d(edge vector), (E, 3); zero for edges between excluded types."""
+        if self._kept is None:
+            return self._slopes
+        out = torch.zeros_like(self._all)
+        out[self._kept] = self._slopes
+        return out

@@ -1,0 +1,198 @@
+"""The kernels of attention among neighbours: their source, their weights, and their calls.
+
+Everything of an atom has its neighbours along the lanes. Products of weights with the neighbours'
+features, and of features with attention matrices, are then one kind of small matrix product whose
+result has the layout that the next one reads; softmax, normalisations and their derivatives run
+over rows, without a reduction across lanes. The embedding has a scalar input, so that its tangent
+beside its value spares the reverse pass through it. The two passes of an atom share what
+`attention.c` calls kept: about 1 MB at deepmd-kit's default sizes, so few atoms go at a time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scitoolkit.core.errors import BackendError
+from scitoolkit.ops.codegen import REAL, call, empty, load_library, vectors
+from scitoolkit.ops.codegen.compile import read
+from scitoolkit.ops.environment_matrix.cpu import embedding_source
+from scitoolkit.ops.neighbour_attention.spec import (
+    LayerWeights,
+    NeighbourAttentionSpec,
+    Neighbours,
+    Weights,
+)
+
+ROWS = 4  # as in product.c
+CACHE_LINE = 64
+MOST_LANES = 16
+
+
+def refusal(spec: NeighbourAttentionSpec) -> str:
+    """Return why there are no kernels for a spec, empty if there are; the reference takes all."""
+    if spec.widths[0] <= 2 or len(spec.widths) > 8:
+        return "there is no kernel for embeddings of a first width below 3 or of over 8 layers"
+    return ""
+
+
+def generate(widths: tuple[int, ...], real: str) -> str:
+    """Return the C source for an embedding of these widths and `real` (float or double)."""
+    return "\n".join(
+        [
+            vectors.prelude(real),
+            "#define REAL real",
+            f"#define IS_DOUBLE {int(real == 'double')}",
+            f"#define FIRST_WIDTH {widths[0]}",
+            read(vectors.__file__, "vtanh.c"),
+            *embedding_source(widths, bias_by_lane=True),
+            read(__file__, "product.c"),
+            read(__file__, "attention.c"),
+        ]
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def kernels(spec: NeighbourAttentionSpec, dtype: torch.dtype) -> ctypes.CDLL:
+    """Return the loaded kernels of a spec, compiled on first use.
+
+    Raises:
+        BackendError: a spec without kernels, no compiler, or one that fails.
+    """
+    reason = refusal(spec)
+    if reason:
+        raise BackendError(reason)
+    return _library(spec.widths, dtype)
+
+
+@functools.lru_cache(maxsize=64)
+def _library(widths: tuple[int, ...], dtype: torch.dtype) -> ctypes.CDLL:
+    library = load_library(generate(widths, REAL[dtype]))
+    library.kept_rows.restype = ctypes.c_int64
+    library.kept_rows.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    return library
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Weights in the order in which the kernels read them.
+
+    Attributes:
+        embedding: flat. first_bias, factors, deviation: see `Weights`.
+        whole: the spec's whole numbers. numbers: its others.
+        layers: of all layers, flat.
+    """
+
+    embedding: Tensor
+    first_bias: Tensor
+    factors: Tensor
+    deviation: Tensor
+    whole: Tensor
+    numbers: Tensor
+    layers: Tensor
+
+
+@torch.no_grad()
+def pack(spec: NeighbourAttentionSpec, weights: Weights) -> Packed:
+    """Return the weights as the kernels read them."""
+    flat = [part.flatten() for weight, bias, _ in weights.embedding for part in (weight, bias)]
+    first, width = weights.first_bias, _up(spec.attention_width)
+    factors, stripped = weights.factors, weights.factors is not None
+    layers = [part for layer in weights.layers for part in _packed_layer(layer, width)]
+    options = (spec.normalize, spec.smooth, spec.angular, stripped)
+    whole = [len(weights.layers), width, width, *map(int, options), spec.sel]
+    numbers = [spec.cutoff, spec.cutoff_smooth, spec.scale, spec.norm_epsilon]
+    return Packed(
+        torch.cat(flat), first.contiguous(), (first if factors is None else factors).contiguous(),
+        weights.deviation.contiguous(), torch.tensor(whole), first.new_tensor(numbers),
+        torch.cat(layers) if layers else first.new_zeros(1),
+    )  # fmt: skip
+
+
+def _packed_layer(layer: LayerWeights, width: int) -> list[Tensor]:
+    """Return the flat parts of a layer in the order of `Layer` in attention.c."""
+    basis = len(layer.mix_bias)
+    project = _padded(layer.project.view(basis, 3, -1), width).flatten(1)
+    bias = _padded(layer.project_bias.view(3, -1), width)
+    mix = _padded(layer.mix.T, width)  # (M, H)
+    parts = (
+        _panels(project.T), bias, _panels(project), _panels(mix),
+        _padded(layer.mix_bias, _up(basis)), _panels(mix.T), layer.norm_weight, layer.norm_bias,
+    )  # fmt: skip
+    return [part.flatten() for part in parts]
+
+
+def _up(number: int) -> int:
+    return -(-number // ROWS) * ROWS
+
+
+def _padded(x: Tensor, columns: int) -> Tensor:
+    """Return x with zeros to `columns` columns."""
+    return torch.nn.functional.pad(x, (0, columns - x.shape[-1]))
+
+
+def _panels(matrix: Tensor) -> Tensor:
+    """Return (R, K) as (R / ROWS, K, ROWS), rows padded by zeros."""
+    rows, depth = matrix.shape
+    padded = torch.nn.functional.pad(matrix, (0, 0, 0, _up(rows) - rows))
+    return padded.reshape(-1, ROWS, depth).transpose(1, 2)
+
+
+class KeptAtoms:
+    """Moments of some atoms, and what the kernels keep for their derivatives."""
+
+    def __init__(
+        self, spec: NeighbourAttentionSpec, packed: Packed, neighbours: Neighbours, atoms: Tensor
+    ) -> None:
+        self._library = kernels(spec, neighbours.vectors.dtype)
+        self._packed, self._edges, self._atoms = packed, neighbours, atoms.contiguous()
+        counts = neighbours.pointer.diff()[atoms]
+        self._most = int(counts.max()) if len(atoms) else 0
+        self._ld = _leading_dimension(self._most, neighbours.vectors.element_size())
+        rows = self._library.kept_rows(packed.whole.data_ptr(), self._most)
+        # From the scratch pool: page-faulting this much memory costs as much as the computation.
+        self._kept = empty((max(1, len(atoms)) * rows * self._ld,), neighbours.vectors)
+        self._basis = spec.widths[-1]
+
+    def moments(self) -> Tensor:
+        """Return (n, M, 4)."""
+        p, e = self._packed, self._edges
+        out = e.vectors.new_empty(len(self._atoms), self._basis, 4)
+        call(
+            self._library.attention_moments, len(self._atoms), self._atoms, e.pointer, e.types,
+            e.pair, e.vectors, p.deviation, p.embedding, p.first_bias, p.factors, p.whole,
+            p.numbers, p.layers, self._most, self._ld, self._kept, out, torch.get_num_threads(),
+        )  # fmt: skip
+        return out
+
+    def slopes(self, cotangent: Tensor, out: Tensor) -> None:
+        """Write d<cotangent, moments>/d(vectors) into the rows of `out` of these atoms' edges."""
+        p, e = self._packed, self._edges
+        call(
+            self._library.attention_slopes, len(self._atoms), self._atoms, e.pointer, e.types,
+            p.deviation, p.whole, p.numbers, p.layers, self._most, self._ld, self._kept,
+            cotangent.contiguous(), out, torch.get_num_threads(),
+        )  # fmt: skip
+
+
+def _leading_dimension(most: int, size: int) -> int:
+    """Return reals a row: whole vectors, and an odd number of cache lines against conflicts."""
+    line = CACHE_LINE // size
+    lines = -(-max(1, -(-most // MOST_LANES) * MOST_LANES) // line)
+    return (lines + 1 - lines % 2) * line
+
+
+def moments_and_slopes(
+    spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours, atoms: Tensor,
+    cotangent: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return the moments (n, M, 4) of some atoms, and d<cotangent, moments>/d(vectors), (E, 3)."""
+    found = KeptAtoms(spec, pack(spec, weights), neighbours, atoms)
+    slopes = torch.zeros_like(neighbours.vectors)
+    out = found.moments()
+    found.slopes(cotangent, slopes)
+    return out, slopes

@@ -1,0 +1,65 @@
+"""Attention among neighbours and whether its kernels run."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from scitoolkit.ops.codegen import GeneratedC, Operation, refusing
+from scitoolkit.ops.neighbour_attention import cpu, reference
+from scitoolkit.ops.neighbour_attention.spec import (
+    NeighbourAttentionSpec,
+    Neighbours,
+    Weights,
+)
+
+OPERATION = Operation(
+    "neighbour_attention",
+    "moments of environments refined by attention (DPA-1) and their slopes, for inference",
+    reference.moments_and_slopes,
+    0,
+    "scitoolkit.ops.neighbour_attention.examples:examples",
+)
+
+_run = refusing(
+    OPERATION.name,
+    lambda vectors, cotangent, spec, weights, pointer, types, pair, atoms: cpu.moments_and_slopes(
+        spec, weights, Neighbours(pointer, types, pair, vectors), atoms, cotangent
+    ),
+)
+
+
+@GeneratedC.serve(OPERATION.name, prepare=cpu.kernels, traceable=False)
+def _kernel(
+    spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours, atoms: Tensor,
+    cotangent: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    e = neighbours
+    return _run(e.vectors, cotangent, spec, weights, e.pointer, e.types, e.pair, atoms)
+
+
+def available(spec: NeighbourAttentionSpec, dtype: torch.dtype) -> bool:
+    """Return whether the kernels can run here; log once why not."""
+    return OPERATION.has_kernel(spec, dtype)
+
+
+class KeptMoments:
+    """Moments of chunks of atoms by the kernels, for inference.
+
+    Args:
+        spec: the operation; `available` has said that it has kernels.
+        weights: packed once.
+
+    Example:
+        >>> from scitoolkit.ops.codegen.examples import Numbers
+        >>> example = next(OPERATION.iterate_examples(Numbers(torch.float64)))
+        >>> [part.shape[-1] for part in example.call(OPERATION.reference, *example.tensors)]
+        [4, 3]
+    """
+
+    def __init__(self, spec: NeighbourAttentionSpec, weights: Weights) -> None:
+        self._spec, self._packed = spec, cpu.pack(spec, weights)
+
+    def of(self, neighbours: Neighbours, atoms: Tensor) -> cpu.KeptAtoms:
+        """Return the moments of atoms (n,), which keep what their derivatives need."""
+        return cpu.KeptAtoms(self._spec, self._packed, neighbours, atoms)

@@ -1,0 +1,159 @@
+"""Attention among neighbours in plain torch: readable, differentiable any number of times.
+
+The attention matrices are (N, most neighbours, most neighbours) for each layer, so that large
+systems want more memory than the kernels do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from scitoolkit.ops.environment_matrix import EnvironmentSpec
+from scitoolkit.ops.environment_matrix import reference as environment
+from scitoolkit.ops.neighbour_attention.spec import (
+    LayerWeights,
+    NeighbourAttentionSpec,
+    Neighbours,
+    Weights,
+)
+
+LOGIT_SHIFT = 20.0  # deepmd-kit's: a neighbour at the cutoff has the logit -20
+
+
+class Slots:
+    """Edges (E,), sorted by atom, as places (N, K) of a table of the most neighbours.
+
+    Attributes:
+        present: (N, K) whether there is an edge.
+        absent: `sel` less K.
+    """
+
+    def __init__(self, centre: Tensor, num_atoms: int, sel: int) -> None:
+        counts = torch.bincount(centre, minlength=num_atoms)
+        most = int(counts.max().clamp_min(1)) if num_atoms else 1
+        place = (
+            torch.arange(len(centre), device=centre.device) - (counts.cumsum(0) - counts)[centre]
+        )
+        self._flat, self._shape = centre * most + place, (num_atoms, most)
+        self.present: Tensor = torch.arange(most, device=centre.device) < counts[:, None]
+        self.absent: int = sel - most
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Return (N, K, ...) of (E, ...), zero where there is no edge."""
+        room = values.new_zeros(self._shape[0] * self._shape[1], *values.shape[1:])
+        return room.index_add(0, self._flat, values).view(*self._shape, *values.shape[1:])
+
+    def gather(self, values: Tensor) -> Tensor:
+        """Return (E, ...) of (N, K, ...)."""
+        return values.flatten(0, 1)[self._flat]
+
+
+def attention(
+    spec: NeighbourAttentionSpec, layer: LayerWeights, basis: Tensor, fade: Tensor,
+    cosines: Tensor | None, slots: Slots,
+) -> Tensor:  # fmt: skip
+    """Return the basis functions (E, M) after a layer of gated self-attention.
+
+    Args:
+        spec: the operation.
+        layer: the weights.
+        basis: (E, M).
+        fade: (N, K) switch of each neighbour, 0 where there is none.
+        cosines: (N, K, K) between the directions of neighbours, None without the gate.
+        slots: where edges lie in (N, K).
+    """
+    parts = (basis @ layer.project + layer.project_bias).chunk(3, dim=1)
+    if spec.normalize:
+        parts = tuple(part / part.norm(dim=1, keepdim=True) for part in parts)
+    query, key, value = (slots.spread(part) for part in parts)
+    logits = torch.bmm(query * spec.scale, key.transpose(1, 2))
+    if spec.smooth:
+        pair = fade[:, :, None] * fade[:, None, :]
+        logits = (logits + LOGIT_SHIFT) * pair - LOGIT_SHIFT
+        # Absent neighbours, up to `sel`, take part with the logit of one at the cutoff.
+        least = logits.detach().amax(2, keepdim=True).clamp_min(-LOGIT_SHIFT)
+        powers = (logits - least).exp()
+        absent = torch.exp(-LOGIT_SHIFT - least) * slots.absent
+        weights = powers / (powers.sum(2, keepdim=True) + absent) * pair
+    else:
+        there = slots.present.to(logits.dtype)
+        weights = logits.masked_fill(~slots.present[:, None, :], -torch.inf)
+        weights = weights.masked_fill(~slots.present.any(1)[:, None, None], 0.0)
+        weights = weights.softmax(2) * there[:, :, None] * there[:, None, :]
+    if cosines is not None:
+        weights = weights * cosines
+    out = slots.gather(torch.bmm(weights, value)) @ layer.mix + layer.mix_bias
+    return torch.nn.functional.layer_norm(
+        basis + out, basis.shape[1:], layer.norm_weight, layer.norm_bias, spec.norm_epsilon
+    )
+
+
+def refined_moments(
+    spec: NeighbourAttentionSpec, layers: Sequence[LayerWeights], basis: Tensor, rows: Tensor,
+    fade: Tensor, directions: Tensor, slots: Slots,
+) -> Tensor:  # fmt: skip
+    """Return the moments (N, M, 4) of basis functions refined by attention layers.
+
+    Args:
+        spec: the operation.
+        layers: the weights.
+        basis: (E, M) before attention.
+        rows: (E, 4) of the environment matrix.
+        fade: (E,) switch.
+        directions: (E, 3) of length 1.
+        slots: where edges lie in (N, K).
+    """
+    if layers:
+        cosines, spread = None, slots.spread(directions)
+        if spec.angular:
+            cosines = torch.bmm(spread, spread.transpose(1, 2))
+        faded = slots.spread(fade)
+        for layer in layers:
+            basis = attention(spec, layer, basis, faded, cosines, slots)
+    # As products of small matrices: (E, M, 4) is never written.
+    return torch.bmm(slots.spread(basis).transpose(1, 2), slots.spread(rows)) / spec.sel
+
+
+def moments(
+    spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours
+) -> Tensor:  # fmt: skip
+    """Return the moments (N, M, 4) of edges, with the basis functions of the weights."""
+    vectors, types = neighbours.vectors, neighbours.types
+    centre = torch.repeat_interleave(torch.arange(len(types)), neighbours.pointer.diff())
+    distance = vectors.norm(dim=1)
+    fade = environment.switch(distance, spec.cutoff_smooth, spec.cutoff)
+    of_rows = EnvironmentSpec(spec.cutoff, spec.cutoff_smooth, (spec.sel,), spec.widths)
+    rows = environment.environment_rows(of_rows, vectors) / weights.deviation[types[centre]]
+    basis = _basis(spec, weights, neighbours.pair, rows[:, :1], fade)
+    slots = Slots(centre, len(types), spec.sel)
+    directions = vectors / distance[:, None]
+    return refined_moments(spec, weights.layers, basis, rows, fade, directions, slots)
+
+
+def _basis(
+    spec: NeighbourAttentionSpec, weights: Weights, pair: Tensor, s: Tensor, fade: Tensor
+) -> Tensor:
+    (first, _, _), *others = weights.embedding
+    shown = torch.zeros_like(pair) if weights.factors is not None else pair
+    hidden = torch.tanh(s @ first + weights.first_bias[shown])
+    radial = environment.embedding(hidden, others)
+    if weights.factors is None:
+        return radial
+    factors = weights.factors[pair]
+    return radial * (1 + (factors * fade[:, None] if spec.smooth else factors))
+
+
+def moments_and_slopes(
+    spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours, atoms: Tensor,
+    cotangent: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return the moments (n, M, 4) of some atoms, and d<cotangent, moments>/d(vectors), (E, 3)."""
+    with torch.enable_grad():
+        vectors = neighbours.vectors.detach().requires_grad_()
+        edges = Neighbours(neighbours.pointer, neighbours.types, neighbours.pair, vectors)
+        out = moments(spec, weights, edges)[atoms]
+        (slopes,) = torch.autograd.grad(out, vectors, cotangent, materialize_grads=True)
+    return out.detach(), slopes
