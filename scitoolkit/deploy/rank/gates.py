@@ -6,25 +6,28 @@ the first r of them and all ranks are trained at once. Each step trains the fact
 (all ranks least, all layers whole, or any rank in each: nested dropout, Rippel et al. 2014,
 arXiv:1402.0915, which orders the channels) and the gates along a path that they draw
 (Gumbel-softmax, Jang et al. 2017, arXiv:1611.01144), on other samples. What is learned is the
-outputs of the surrogate itself. Layers begin whole and the time shrinks to its share: from gates
-that draw any rank, changes are so large that no single layer shows. A change is seen together with
-those of all other layers, which `Study.chosen` adds up instead; but it is drawn, and takes minutes.
+outputs of the surrogate itself. A change is seen together with those of all other layers, which
+`Study.chosen` adds up instead; but it is drawn, and takes minutes. Gates begin at the exact choice:
+from gates that draw any rank, changes are so large that no single layer shows. Of both choices the
+one that changes outputs less on the samples is returned.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from scitoolkit.core.log import get_logger
 from scitoolkit.deploy.rank.joined import by_public_name, joined
 from scitoolkit.deploy.rank.score import Score
-from scitoolkit.deploy.rank.study import SEEN, Layer, Option, Study
+from scitoolkit.deploy.rank.study import SEEN, Layer, Option, Study, ranks_of
 from scitoolkit.ops.low_rank import nested_factors, replaced
 
+log = get_logger(__name__)
 STEPS = 240
 """Of the factors, and as many of the gates."""
 PRESSURE = 2.0
@@ -35,10 +38,8 @@ WARM, COLD = 3.0, 0.3
 """Temperatures of the gates at the first and the last step."""
 FLOOR = 1e-6
 """Squared relative change below which less is no gain."""
-WHOLE = 3.0
-"""Logit of the layer as it is in the beginning; that of other options is 0."""
-SHRINKING = 0.7
-"""Share of the steps in which the time shrinks to the one that is asked for."""
+START = 3.0
+"""Logit of the option that a gate begins at; that of the others is 0."""
 
 
 class Gate(nn.Module):
@@ -46,6 +47,7 @@ class Gate(nn.Module):
 
     Args:
         layer: its options.
+        first: the option to begin at.
         whole: nested factors.
 
     Attributes:
@@ -53,10 +55,10 @@ class Gate(nn.Module):
         weights: (option,) of the next call: one option, or several with a gradient.
     """
 
-    def __init__(self, layer: Layer, whole: nn.Sequential) -> None:
+    def __init__(self, layer: Layer, first: Option, whole: nn.Sequential) -> None:
         super().__init__()
         self.whole = whole
-        start = [WHOLE if o.ranks is None else 0.0 for o in layer.options]
+        start = [START if o is first else 0.0 for o in layer.options]
         self.logits = nn.Parameter(torch.tensor(start))
         self.weights: Tensor = torch.zeros(len(layer.options))
         self.linear = isinstance(whole[0], nn.Linear)
@@ -95,6 +97,8 @@ def chosen_by_gates(
 ) -> dict[str, Option]:  # fmt: skip
     """Return the option of each layer: the most probable ones within a share of the seconds.
 
+    The exact choice is returned where it changes outputs less.
+
     Args:
         found: options and their times.
         given: typical inputs of each function.
@@ -105,11 +109,12 @@ def chosen_by_gates(
     Raises:
         ConfigError: a share that no ranks reach.
     """
-    found.chosen(share)  # refuses before anything is trained
+    exact = found.chosen(share)
     root = joined(copy.deepcopy([f.module for f in found.functions]))
     score = Score(root, found.functions, given, SEEN)
-    gates = _gated(root, found)
+    gates = _gated(root, found, exact)
     times = [torch.tensor([o.seconds for o in layer.options]) for layer in found.layers]
+    target = share * found.seconds()
     factors = [p for gate in gates for p in gate.whole.parameters()]
     root.requires_grad_(False)
     for parameter in factors:
@@ -127,14 +132,17 @@ def chosen_by_gates(
             gate.draw(WARM * (COLD / WARM) ** (step / steps), generator)
         time = sum(((torch.softmax(gate.logits, 0) * own).sum()
                     for gate, own in zip(gates, times, strict=True)), torch.zeros(()))  # fmt: skip
-        target = found.seconds() * (1 - (1 - share) * min(1.0, step / (SHRINKING * steps)))
         loss = torch.log(score.of(_sample(score, 1, generator)) + FLOOR)
         loss = loss + PRESSURE * torch.relu(torch.log(time / target))
         _descend(by_gates, loss, [gate.logits for gate in gates])
-    return found.chosen(share, [(-torch.log_softmax(gate.logits, 0)).tolist() for gate in gates])
+    costs = [(-torch.log_softmax(gate.logits, 0)).tolist() for gate in gates]
+    both = exact, found.chosen(share, costs)
+    changes = [found.change(given, ranks_of(chosen)) for chosen in both]
+    log.info("squared change of ranks chosen exactly %.3g, by gates %.3g", *changes)
+    return both[changes[1] < changes[0]]
 
 
-def _gated(root: nn.Module, found: Study) -> list[Gate]:
+def _gated(root: nn.Module, found: Study, first: Mapping[str, Option]) -> list[Gate]:
     """Put a gate in the place of each layer."""
     names = by_public_name(root)
     layers = {names[layer.name]: layer for layer in found.layers}
@@ -142,7 +150,8 @@ def _gated(root: nn.Module, found: Study) -> list[Gate]:
 
     def gate(name: str, module: nn.Module, _: Sequence[int]) -> nn.Sequential:
         layer = layers[name]
-        gates[name] = Gate(layer, nested_factors(module, found.moments[layer.name]))
+        gates[name] = Gate(layer, first[layer.name],
+                           nested_factors(module, found.moments[layer.name]))  # fmt: skip
         return nn.Sequential(gates[name])
 
     replaced(root, {name: layer.full for name, layer in layers.items()}, gate)

@@ -115,12 +115,23 @@ class Study:
     def lowered(self, chosen: Mapping[str, Ranks]) -> list[TracedFunction]:
         """Return functions with layers replaced; those given are not changed."""
         root = joined(copy.deepcopy([f.module for f in self.functions]))
+        self._replace(root, chosen)
+        return [replace(f, module=root.get_submodule(f"f{k}"))
+                for k, f in enumerate(self.functions)]  # fmt: skip
+
+    def change(self, given: Sequence[Sequence[np.ndarray]], chosen: Mapping[str, Ranks]) -> float:
+        """Return the mean squared relative change of outputs with all of these layers replaced."""
+        root = joined(copy.deepcopy([f.module for f in self.functions]))
+        score = Score(root, self.functions, given, SEEN)
+        self._replace(root, chosen)
+        with torch.no_grad():
+            return float(np.mean([float(score.of(k)) for k in range(len(score))]))
+
+    def _replace(self, root: nn.Module, chosen: Mapping[str, Ranks]) -> None:
         names = by_public_name(root)
         inner = {names[name]: ranks for name, ranks in chosen.items()}
         own = {names[name]: self.moments[name] for name in chosen}
         replaced(root, inner, lambda name, layer, ranks: factors(layer, ranks, own[name]))
-        return [replace(f, module=root.get_submodule(f"f{k}"))
-                for k, f in enumerate(self.functions)]  # fmt: skip
 
 
 def ranks_of(chosen: Mapping[str, Option]) -> dict[str, Ranks]:
