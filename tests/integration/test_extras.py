@@ -46,7 +46,7 @@ import numpy as np
 from scitoolkit.compression import compress, decompress
 field = np.random.default_rng(0).normal(size=(16, 16, 16)).astype(np.float32)
 for codec in ("sz3", "sperr", "zfp"):
-    stream = compress(field, error_bound=1e-2, codec=codec)
+    stream = compress(field, abs=1e-2, codec=codec)
     assert np.abs(decompress(stream) - field).max() <= 1e-2
 """
 LOADER = """
@@ -60,7 +60,7 @@ import onnx, onnxruntime, onnxscript
 """
 LOGGER = """
 from scitoolkit.training.loggers import loggers
-assert not [row.problem for row in loggers.members() if row.name == {name!r}]
+assert not any(row.problem for row in loggers.members() if row.name == {name!r})
 """
 SERVER = "from scitoolkit.deploy.server import *\nimport fastapi, uvicorn\n"
 MESHES = "import skfem, meshio, pymetis, torch_geometric\n"
