@@ -119,13 +119,16 @@ class PotentialConfig(SeededConfig):
     training: TrainingConfig = TrainingConfig()
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return vesin where no C compiler can make the neighbour lists."""
+        """Return vesin where no kernel makes the neighbour lists: neither compiled nor prebuilt."""
         from scitoolkit.ops.codegen.compile import find_compiler
 
         try:
             find_compiler()
         except BackendError:
-            return (*super().required_packages(), "vesin")
+            from scitoolkit.ops.neighbours.lists import available
+
+            if not available():
+                return (*super().required_packages(), "vesin")
         return super().required_packages()
 
     @model_validator(mode="before")
