@@ -102,6 +102,7 @@ def against_gates(found: Study, folder: Path, given: list, errors: dict) -> dict
     return {
         "error": float(own.mean()), "error_over_exact": float(own.mean() / exact.mean()),
         "table_time_share": found.share(chosen), "cpu_seconds": seconds,
+        "exact_ones_returned": ranks_of(chosen) == ranks_of(found.chosen(SHARE)),
     }  # fmt: skip
 
 
