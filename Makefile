@@ -8,13 +8,14 @@ PIP    := pip install --quiet --disable-pip-version-check -c constraints.txt
 # Tests of one file run in one worker, which makes their shared fixtures once.
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
-.PHONY: help install demo test test-slow test-peers gpu lint format bench peers docs clean
+.PHONY: help install demo test test-slow test-peers coverage gpu lint format bench peers docs clean
 
 help:
 	@echo "make demo       scitoolkit tour: every domain's small real job beside its rival (< 6 min)"
 	@echo "make test       lint and run all tests (< 15 min on 2 cores)"
 	@echo "make test-slow  the longer campaigns"
 	@echo "make test-peers our layers inside mace-torch and nequip, MLflow, W&B, tblite and PySCF, in their environments"
+	@echo "make coverage   share of the package's lines that the tests of make test run"
 	@echo "make gpu        tests and benchmarks that need a GPU, each saved as it passes"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make bench      print every benchmark's figures; NAME=... for one"
@@ -36,6 +37,12 @@ test: $(STAMP) $(PEERS)/lammps/.installed lint
 
 test-slow: $(STAMP)
 	$(PYTEST) -m "slow and not gpu"
+
+# In one process; processes that tests start are measured as well.
+coverage: $(STAMP)
+	-$(BIN)/python -m coverage run -m pytest -q -m "not slow and not gpu"
+	$(BIN)/python -m coverage combine -q
+	$(BIN)/python -m coverage report --skip-covered --sort=cover
 
 # Their layers replaced by ours: mace-torch and nequip pin packages that ours does not. MLflow and
 # W&B are larger than all that the other tests need.

@@ -1,9 +1,11 @@
-"""What a wheel carries of datasets/, surrogates/ and workflows/: cards, YAML and a manifest."""
+"""What a wheel carries beside the package: cards and YAML of the content, and prebuilt kernels."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,16 +15,25 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 KINDS = ("datasets", "surrogates", "workflows")
 CARRIED = {".md", ".yaml", ".sh"}
+KERNELS = "scitoolkit/ops/codegen/_prebuilt"
 
 
 class ContentHook(BuildHookInterface[Any]):
-    """Adds `scitoolkit/_content` to a wheel; an editable install finds the content in its clone."""
+    """Adds `scitoolkit/_content` to a wheel; an editable install finds the content in its clone.
+
+    With the libraries of `prebuild_kernels.py` the wheel is one for this platform, and for every
+    Python, since they have a plain C interface.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the small files and the manifest of all."""
+        """Add the small files, the manifest of all, and the kernels if they were compiled."""
         if version == "editable":
             return
         root = Path(self.root)
+        if any((root / KERNELS).glob("*/*.so")):
+            build_data["force_include"][str(root / KERNELS)] = KERNELS
+            build_data["pure_python"] = False
+            build_data["tag"] = "py3-none-" + re.sub(r"[-.]", "_", sysconfig.get_platform())
         lines = (root / ".gitignore").read_text(encoding="utf-8").splitlines()
         ignored = pathspec.GitIgnoreSpec.from_lines(lines)
         files = sorted(p for kind in KINDS for p in (root / kind).rglob("*") if p.is_file())

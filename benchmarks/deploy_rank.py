@@ -7,7 +7,8 @@ thread, by its own clock, dense and low rank in turn. Errors are one-step errors
 the dataset's test simulation, of which neither ranks nor weights know; learning rate and weight of
 the pressure are of nine pairs that were tried with that error in sight. `rank_error_ratio` is the
 mean over the variables. Uniform ranks, half of all full ones and so on, are compared before
-fine-tuning, at their own time.
+fine-tuning, at their own time; ranks by gates (`rank_selection=gates`) likewise, at the time of the
+exact ones.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from scitoolkit.core.content import content_root
 from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy import CompiledSurrogate, ExportConfig
 from scitoolkit.deploy.export import export, target
+from scitoolkit.deploy.rank.gates import chosen_by_gates
 from scitoolkit.deploy.rank.lowered import call_seconds
 from scitoolkit.deploy.rank.study import Study, ranks_of, study
 
@@ -70,6 +72,7 @@ def measured(folder: Path) -> dict:
         "fine_tuning_share_of_training": seconds / record(path)["cpu_seconds"],
         "one_step_over_persistence": {k: list(v) for k, v in errors.items()}, "ranks": ranks,
     }  # fmt: skip
+    out["gates"] = against_gates(found, folder, given, errors)
     told(out)
     return {**out, **against_uniform(found, folder, given, errors["dense"])}
 
@@ -86,6 +89,21 @@ def chosen_ranks(folder: Path, share: float) -> tuple[Study, dict, dict]:
     ranks = {k.removeprefix("emulator."): list(v) for k, v in ranks_of(chosen).items()}
     told("ranks", ranks)
     return found, chosen, ranks
+
+
+def against_gates(found: Study, folder: Path, given: list, errors: dict) -> dict:
+    """Return what ranks by gates take and change at the time of the exact ones, not fine-tuned."""
+    start = time.process_time()
+    chosen = chosen_by_gates(found, given, SHARE)
+    seconds = time.process_time() - start
+    export(found.lowered(ranks_of(chosen)), folder / "gates.so")
+    own = np.array(one_step(folder / "gates.so", found.functions[0])) / errors["dense"]
+    exact = np.array(errors["plain"]) / errors["dense"]
+    return {
+        "error": float(own.mean()), "error_over_exact": float(own.mean() / exact.mean()),
+        "table_time_share": found.share(chosen), "cpu_seconds": seconds,
+        "exact_ones_returned": ranks_of(chosen) == ranks_of(found.chosen(SHARE)),
+    }  # fmt: skip
 
 
 def against_uniform(found: Study, folder: Path, given: list, dense: list[float]) -> dict:

@@ -1,10 +1,10 @@
 """The product as a stranger meets it: demo, reports, wheel, faults, documentation, tests.
 
 `demo_*` is one `scitoolkit tour` in an empty folder; its reports are opened in headless Chromium at
-1280 and 400 px. `no_compiler_ok`: the wheel alone in a new environment, shipped files fetched from
-this clone, two workflows and a compression with a PATH in which there is no compiler. Faults,
-mutants, glossary and types are the tests of the same name, counted. What could not be measured here
-is left out, and said on stderr.
+1280 and 400 px. `no_compiler_ok`: the wheel of this platform in a new environment, shipped files
+fetched from this clone, three workflows and a compression with a PATH in which there is no
+compiler. Extras, faults, mutants, glossary and types are the tests of the same name, counted. What
+could not be measured here is left out, and said on stderr.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def run() -> dict:
     figures: dict = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        for part in (demo, startup, wheel, faults, mutants, words, documentation, types, size):
+        for part in PARTS:
             started = time.monotonic()
             figures |= part(folder)
             print(f"{part.__name__}: {time.monotonic() - started:.0f} s", file=sys.stderr)
@@ -108,23 +108,24 @@ def startup(folder: Path) -> dict:
 
 
 def wheel(folder: Path) -> dict:
-    """Build the wheel, and use it alone where there is no compiler."""
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    """Build the wheel of this platform, and use it alone where there is no compiler."""
+    build = [sys.executable, str(ROOT / "tests/helpers/platform_wheel.py"), str(folder)]
+    subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
     (made,) = folder.glob("*.whl")
     python = folder / "environment" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", str(python.parents[1])], check=True)
-    install = ["-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(made)]
-    subprocess.run([str(python), *install], check=True)
+    install = ["-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt")]
+    subprocess.run([str(python), *install, f"{made}[potentials]"], check=True)
     environment = {
         "PATH": str(python.parent), "HOME": str(folder / "home"), "LANG": "C.UTF-8",
     }  # fmt: skip
     (folder / "home").mkdir()
     codes = {}
+    snapshot = str(ROOT / "datasets/turbulence_sperr/wmag_64.npy")
     for arguments in (
         ("fetch", str(ROOT)), ("doctor", "--quick"), ("run", "sst_forecast"),
-        ("run", "vlasov_landau"), ("compress", str(ROOT / "datasets/turbulence_sperr/wmag_64.npy"),
-                                   "small.sci", "--rel", "1e-2"),
+        ("run", "vlasov_landau"), ("run", "water_deepmd", "training.steps=5"),
+        ("compress", snapshot, "small.sci", "--rel", "1e-2"),
     ):  # fmt: skip
         done = subprocess.run(
             [str(python), "-m", "scitoolkit", *arguments], cwd=folder, env=environment,
@@ -137,6 +138,17 @@ def wheel(folder: Path) -> dict:
         "wheel_mb": round(made.stat().st_size / 1e6, 3),
         "no_compiler_ok": not any(codes.values()),
         "no_compiler_exit_codes": codes,
+    }
+
+
+def extras(folder: Path) -> dict:
+    """Each extra in an environment that has nothing else; see tests/integration/test_extras.py."""
+    cases = _tests(folder, "tests/integration/test_extras.py", "-k", "alone")
+    skipped = [str(case.get("name")) for case in cases if case.find("skipped") is not None]
+    return {
+        "extras_ok": not _failed(cases),
+        "extras_run": len(cases) - len(skipped),
+        "extras_not_installed": skipped,
     }
 
 
@@ -213,3 +225,8 @@ def size(folder: Path) -> dict:
     files = [p for p in (ROOT / "scitoolkit").rglob("*") if p.suffix in (".py", ".c", ".h")]
     lines = sum(len(p.read_text(encoding="utf-8").splitlines()) for p in files)
     return {"package_lines": lines}
+
+
+PARTS = (
+    demo, startup, wheel, extras, faults, mutants, words, documentation, types, size,
+)  # fmt: skip

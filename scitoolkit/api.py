@@ -292,6 +292,8 @@ def export(
         from scitoolkit.deploy.pareto import export_fastest
 
         config = read_document(None, options).validate(ExportConfig)
+        if config.search is not None:
+            return _export_searched(job.traced(path), Path(output), config)
         if config.fastest:
             return export_fastest(job.traced(path), Path(output), config)
         return export_to_c(job.traced(path), Path(output), config)
@@ -301,6 +303,22 @@ def export(
             allowed=".c, .so, .weights", fix="-o model.c",
         )  # fmt: skip
     return job.export(path, Path(output), read_document(None, options).validate(job.export_options))
+
+
+def _export_searched(functions: Sequence[Any], output: Path, config: Any) -> Mapping[str, Any]:
+    """Search the combinations of an export's choices; write the fastest within `max_error`."""
+    from scitoolkit.deploy.combinations import Combinations
+    from scitoolkit.deploy.pareto import export_chosen
+    from scitoolkit.search import Objective, Search
+    from scitoolkit.search.live import LiveTable
+
+    with Combinations(functions, config) as tried, LiveTable() as live:
+        within = Objective("error", limit=config.max_error)
+        objectives: list[str | Objective] = [within, "time", "bytes"]
+        search = Search(tried.space, tried, objectives=objectives)
+        search.enqueue(*tried.known()).run(trials=config.search, progress=live.update)
+        found = tried.forms()
+    return export_chosen(functions, output, config, found)
 
 
 def publish(directory: Path | str, destination: Path | str) -> Path:

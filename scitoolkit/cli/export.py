@@ -40,6 +40,10 @@ def command(
         bool,
         typer.Option("--fastest", help="Try bits and ranks in C; the fastest within --max-error."),
     ] = False,
+    search: Annotated[
+        int | None,
+        typer.Option("--search", min=1, help="Combinations of all to try in C; with --max-error."),
+    ] = None,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -48,7 +52,7 @@ def command(
 
     setup_logging(verbose=verbose)
     named = {"batch": batch, "bits": bits, "time_share": time_share,
-             "max_error": max_error, "fastest": fastest or None}  # fmt: skip
+             "max_error": max_error, "fastest": fastest or None, "search": search}  # fmt: skip
     given = [*(options_given or ()), *(f"{k}={v}" for k, v in named.items() if v is not None)]
     found = dict(api.export(directory, output, given))
     if as_json:
@@ -75,11 +79,12 @@ def command(
 
 def _print_forms(found: Mapping[str, Any]) -> None:
     """Print all forms that were measured, and which one was written."""
-    print(f"{'form':<16} {'a call, us':>11} {'kB':>8} {'change/range':>12}")
+    wide = max(16, *(len(row["name"]) for row in found["forms"]))
+    print(f"{'form':<{wide}} {'a call, us':>11} {'kB':>8} {'change/range':>12}")
     for row in found["forms"]:
         note = "" if row["worth"] else " (another is better in all)"
         note = " <- written" if row["name"] == found["chosen"] else note
-        print(f"{row['name']:<16} {row['microseconds']:>11.4g} {row['bytes'] / 1e3:>8.4g} "
+        print(f"{row['name']:<{wide}} {row['microseconds']:>11.4g} {row['bytes'] / 1e3:>8.4g} "
               f"{row['error']:>12.2g}{note}")  # fmt: skip
 
 

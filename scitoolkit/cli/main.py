@@ -132,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # written are removed. Training and search save first, by handlers they set themselves.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.unraisablehook = _repeat_interruption
+    sys.excepthook = _print_uncaught
     code = run_cli(arguments)
     from scitoolkit.core.processes import leave
 
@@ -145,8 +146,24 @@ def _repeat_interruption(unraisable: Any) -> None:
         timer = threading.Timer(0.05, _thread.interrupt_main)
         timer.daemon = True
         timer.start()
-    elif not _is_half_made(unraisable):
+    elif not _is_half_made(unraisable) and not _is_of_hdf5(unraisable):
         sys.__unraisablehook__(unraisable)
+
+
+def _is_of_hdf5(unraisable: Any) -> bool:
+    """Whether a handle of HDF5 could not be released: the file's writer has raised the cause."""
+    of = unraisable.object
+    where = of if isinstance(of, str) else getattr(of, "__module__", None) or ""
+    return where.partition(".")[0] in ("h5py", "h5netcdf")
+
+
+def _print_uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """Print an exception that nobody caught, except what h5py prints before it is unraisable."""
+    last = trace
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or not last.tb_frame.f_code.co_name.startswith("h5py."):
+        sys.__excepthook__(kind, error, trace)
 
 
 def _is_half_made(unraisable: Any) -> bool:

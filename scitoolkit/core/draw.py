@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config, refuse_unused
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.resume import FREE_ON_RESUME
 
 FEWEST_STEPS = 2
@@ -105,6 +106,21 @@ class DrawConfig(Config):
             for key, p in self.parameters.items()
         }
         return [{key: pair[i] for key, pair in pairs.items()} for i in (0, 1)]
+
+    def require_valid(self, accept: Callable[[dict[str, float]], object]) -> None:
+        """Refuse priors that reach beyond what `accept` takes.
+
+        Args:
+            accept: is called with both ends of the priors; raises ConfigError.
+
+        Raises:
+            ValueError: its message.
+        """
+        for values in self.ends():
+            try:
+                accept(values)
+            except ConfigError as error:
+                raise ValueError(f"draw.parameters: {error}") from None
 
     def draw(self, seed: int = 0) -> list[dict[str, float]]:
         """Return the parameters of every sample; more samples begin with the same ones.

@@ -31,7 +31,7 @@ def setup_logging(*, verbose: bool = False, rank: int | None = None) -> None:
 
 
 class _RunLog(logging.FileHandler):
-    """The log of a run; it ends where its folder was removed, and the program goes on."""
+    """The log of a run; it ends where it cannot be written, and the program goes on."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
@@ -39,6 +39,13 @@ class _RunLog(logging.FileHandler):
             super().emit(record)
         except OSError:  # the file is opened at the first record
             logging.getLogger(LOGGER_NAME).removeHandler(self)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """End the log where the disk is full; other failures are logging's to report."""
+        if isinstance(sys.exc_info()[1], OSError):
+            logging.getLogger(LOGGER_NAME).removeHandler(self)
+        else:
+            super().handleError(record)
 
 
 def log_to_file(path: Path) -> None:

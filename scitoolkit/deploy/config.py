@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config
 
@@ -25,12 +25,19 @@ class ExportConfig(Config):
         keep: names of layers that stay as they are, as `model.head`, each for all below it.
         time_share: of the measured time of linear layers and convolutions that is left: they are
             replaced by layers of lower rank, chosen by a table of times on this machine.
+        rank_selection: `exact`, the least sum of the changes that layers make one by one, or
+            `gates`, learned by gradient descent over all layers together, which takes minutes;
+            exact unless given.
+        ranks: of some layers, by name, as `{model.head: [16]}`: given instead of chosen. With
+            `bits`, the factors are in few bits.
         max_error: largest difference from the float32 surrogate on held-out inputs, relative to
             the range of an output there; nothing is written beyond it.
         channels: `remove` those of perceptrons and chains of convolutions that do nothing, as those
             pruned in training; see `deploy.channels`.
         fastest: try float32, few bits and low ranks, and write what is fastest on this machine
             within `max_error`; see `deploy.pareto`.
+        search: number of combinations of bits, groups, rounding, layers kept, ranks and vectors to
+            try, of which the fastest within `max_error` is written; see `deploy.combinations`.
     """
 
     tolerance: float = Field(1e-4, ge=0)
@@ -40,26 +47,56 @@ class ExportConfig(Config):
     rounding: Literal["nearest", "compensated"] | None = None
     keep: list[str] = Field(default_factory=list)
     time_share: float | None = Field(None, gt=0, lt=1)
+    rank_selection: Literal["exact", "gates"] | None = None
+    ranks: dict[str, list[PositiveInt]] | None = None
     max_error: float | None = Field(None, gt=0)
     channels: Literal["keep", "remove"] = "keep"
     fastest: bool = False
+    search: PositiveInt | None = None
 
     @model_validator(mode="after")
     def _compressed_or_nothing(self) -> ExportConfig:
         if self.bits is not None and self.time_share is not None:
-            raise ValueError("bits and time_share: times of layers are measured in float32; one")
-        if self.fastest and (self.bits is not None or self.time_share is not None):
-            raise ValueError("fastest: it chooses bits and time_share; leave them out")
-        if self.fastest and self.max_error is None:
-            raise ValueError("fastest without max_error, which it keeps to: max_error=0.01, say")
-        if self.fastest and self.channels == "remove":
-            raise ValueError("fastest with channels=remove: export by bits or time_share instead")
+            raise ValueError(
+                "bits and time_share: times of layers are measured in float32; one, or search, "
+                "which measures both together, or bits and ranks"
+            )
+        if self.ranks is not None and self.time_share is not None:
+            raise ValueError("ranks and time_share, which chooses them: one of both")
+        if self.rank_selection is not None and self.time_share is None:
+            raise ValueError("rank_selection without time_share: no ranks are chosen")
+        if self.fastest and self.search is not None:
+            raise ValueError("fastest and search: search tries what fastest does first; one")
+        for chooser in ("fastest", "search"):
+            if getattr(self, chooser):
+                self._left_to(chooser)
+        self._read()
+        return self
+
+    def _left_to(self, chooser: str) -> None:
+        """Refuse what `fastest` or `search` would choose."""
+        chosen = ["bits", "time_share", "ranks"]
+        chosen += ["group", "rounding", "vectors"] if chooser == "search" else []
+        if any(getattr(self, name) is not None for name in chosen):
+            raise ValueError(f"{chooser}: it chooses {', '.join(chosen)}; leave them out")
+        if self.max_error is None:
+            raise ValueError(f"{chooser} without max_error, which it keeps to: max_error=0.01, say")
+        if self.channels == "remove":
+            raise ValueError(
+                f"{chooser} with channels=remove: "
+                + ("export by bits or time_share instead" if chooser == "fastest"
+                   else "it removes them where there are any; leave it out")
+            )  # fmt: skip
+
+    def _read(self) -> None:
+        """Refuse what nothing reads."""
         for name in ("group", "rounding"):
             if getattr(self, name) is not None and self.bits is None:
                 raise ValueError(f"{name} without bits: float32 weights are exact")
-        for name in ("keep", "max_error"):
-            if self.fastest:
-                continue
-            if getattr(self, name) and self.bits is None and self.time_share is None:
-                raise ValueError(f"{name} without bits or time_share: nothing is changed")
-        return self
+        if self.fastest or self.search is not None:
+            return
+        if self.keep and self.bits is None and self.time_share is None:
+            raise ValueError("keep without bits or time_share: nothing is changed")
+        changed = (self.bits, self.time_share, self.ranks)
+        if self.max_error is not None and all(x is None for x in changed):
+            raise ValueError("max_error without bits, time_share or ranks: nothing is changed")

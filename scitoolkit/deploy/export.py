@@ -25,6 +25,7 @@ from scitoolkit.deploy.differences import Difference, differences
 from scitoolkit.deploy.library import Call, CompiledSurrogate, Library
 from scitoolkit.deploy.packed import SHELL, SUFFIX, aligned, packed
 from scitoolkit.deploy.rank.lowered import Lowered, call_seconds, lowered
+from scitoolkit.deploy.rank.study import with_ranks
 from scitoolkit.deploy.source import FLAGS, Source, generate
 from scitoolkit.ops.codegen.compile import WIDE, compile_source, find_compiler, read
 
@@ -44,8 +45,8 @@ def export(
     """Write functions as `.c` or `.so` with a C header and a Fortran module beside it.
 
     As `.weights` for a `Pool`: the weights alone, beside `shell-KEY.so` with the code, which
-    surrogates of one architecture in one folder share, and `scitoolkit_pool.c` and `.h`, the pool
-    for programs in C.
+    surrogates of one architecture in one folder share, and `scitoolkit_pool.c`, `.h` and
+    `.f90`, the pool for programs in C and Fortran.
 
     Args:
         functions: of a surrogate; see `Traceable`.
@@ -88,12 +89,15 @@ def export(
         functions, told = without_dead_channels(functions)
         notes["channels"] = {r.layer: [r.channels - r.removed, r.channels] for r in told}
     whole = functions
-    if config.bits is not None:
-        small = compress(functions, [calibration(f) for f in functions], config)
-        functions, tolerance = small.functions, max(tolerance, ACTIVATIONS[config.bits])
     low = _low_rank(functions, config) if config.time_share is not None else None
     if low is not None:
         functions = low.functions
+    elif config.ranks is not None:
+        functions = with_ranks(functions, [calibration(f) for f in functions], config.ranks)
+        notes["ranks"] = config.ranks
+    if config.bits is not None:
+        small = compress(functions, [calibration(f) for f in functions], config)
+        functions, tolerance = small.functions, max(tolerance, ACTIVATIONS[config.bits])
     coded = small.coded if small else None
     source = generate(name, functions, target(config), coded, apart=apart)
     header = source.header
@@ -113,10 +117,11 @@ def export(
                 f"the C code differs from the surrogate by {difference:.2g}", where=str(path),
                 allowed=f"tolerance={tolerance:g}",
             )  # fmt: skip
-        if small is not None or low is not None:
+        if functions is not whole:
             found = differences(dense, call, [held_out(f) for f in dense])
             _refuse(found, config)
-            way = "low rank" if small is None else f"{config.bits} bits"
+            ways = ["low rank"] if low is not None or config.ranks is not None else []
+            way = ", ".join([*ways, *([f"{config.bits} bits"] if small else [])])
             header = interface.with_notes(header, [f"{way}: {d.line()}" for d in found])
             notes["differences"] = [d.entry() for d in found]
         if low is not None:
@@ -135,7 +140,7 @@ def export(
     if apart:
         write_atomic(shell, made)
         write_atomic(path, packed(_key(source), source.about, source.weights))
-        for suffix in (".h", ".c"):  # the pool for programs that are not Python
+        for suffix in (".h", ".c", ".f90"):  # the pool for other programs
             text = read(__file__, f"scitoolkit_pool{suffix}")
             write_atomic(path.with_name(f"scitoolkit_pool{suffix}"), text)
     else:
@@ -173,6 +178,7 @@ def _low_rank(functions: Sequence[TracedFunction], config: ExportConfig) -> Lowe
     return lowered(
         functions, [calibration(f) for f in functions], config.time_share, config.keep,
         target(config), source.weight_bytes + scratch,
+        by_gates=config.rank_selection == "gates",
     )  # fmt: skip
 
 
@@ -187,7 +193,8 @@ def _refuse(found: Sequence[Difference], config: ExportConfig) -> None:
     """Refuse what was changed by more than `max_error`."""
     worst = max(found, key=lambda d: d.relative)
     if config.max_error is not None and not worst.relative <= config.max_error:
-        fix = "a larger time_share" if config.bits is None else "more bits, a smaller group"
+        fix = "larger ranks" if config.ranks is not None else "a larger time_share"
+        fix = fix if config.bits is None else "more bits, a smaller group"
         raise NumericalError(
             worst.line(), where="max_error", allowed=f"max_error={config.max_error:g} of its range",
             fix=f"{fix}, or keep=[LAYER]",

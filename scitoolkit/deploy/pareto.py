@@ -93,8 +93,13 @@ def forms(functions: Sequence[TracedFunction], config: ExportConfig) -> list[For
                               written["weight_bytes"]))  # fmt: skip
             paths.append(path)
         seconds = call_seconds(paths, functions, [calibration(f) for f in functions])
-    timed = [replace(f, microseconds=1e6 * s) for f, s in zip(found, seconds, strict=True)]
-    return [replace(f, worth=_is_worth(f, timed)) for f in timed]
+    return timed(found, seconds)
+
+
+def timed(found: Sequence[Form], seconds: Sequence[float]) -> list[Form]:
+    """Return forms with their times, and whether each is worth a look among the others."""
+    made = [replace(f, microseconds=1e6 * s) for f, s in zip(found, seconds, strict=True)]
+    return [replace(f, worth=_is_worth(f, made)) for f in made]
 
 
 def _in_low_rank(
@@ -151,15 +156,21 @@ def export_fastest(
     Raises:
         NumericalError: see `export`.
     """
+    return export_chosen(functions, path, config, forms(functions, config))
+
+
+def export_chosen(
+    functions: Sequence[TracedFunction], path: Path, config: ExportConfig, found: Sequence[Form]
+) -> Mapping[str, Any]:
+    """Export the fastest of measured forms within `config.max_error`; see `export_fastest`."""
     assert config.max_error is not None
     path = Path(path)
-    found = forms(functions, config)
     chosen = fastest(found, config.max_error)
-    kept: dict[str, Any] = {"fastest": False, "max_error": None, "keep": []}
-    if chosen.options:
-        kept = {"fastest": False, **chosen.options}
+    kept: dict[str, Any] = {"fastest": False, "search": None, "max_error": None, "keep": []}
+    if chosen.error:
+        kept = {"fastest": False, "search": None}
     try:
-        written = export(functions, path, config.model_copy(update=kept))
+        written = export(functions, path, config.model_copy(update={**kept, **chosen.options}))
     except NumericalError as error:
         # Ranks are measured again, and may come out otherwise where forms are nearly as good.
         raise NumericalError(

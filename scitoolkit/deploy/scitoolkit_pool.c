@@ -713,6 +713,45 @@ int stk_pool_call(stk_pool *pool, const char *name, const char *function, int64_
   return status;
 }
 
+/* Refuse an array of another number of elements than its description has. */
+static int check_size(const char *about, int64_t samples, int64_t size, const char *name) {
+  const char *shape = member(about, "shape"), *own;
+  int64_t wanted = 1;
+  char array[256] = "";
+  for (int k = 0; (own = item(shape, k)); k++) {
+    const int64_t count = number(own, 0);
+    wanted *= count < 0 ? samples : count; /* the sample's dim */
+  }
+  text(member(about, "name"), array, sizeof array);
+  if (size == wanted) return 0;
+  return failed(STK_POOL_ARGUMENTS, "%s: array %s has %lld elements, not %lld for %lld samples", name,
+                array, (long long)size, (long long)wanted, (long long)samples);
+}
+
+int stk_pool_check(stk_pool *pool, const char *name, const char *function, int64_t samples,
+                   const int64_t *inputs, int number_of_inputs, const int64_t *outputs,
+                   int number_of_outputs) {
+  if (!pool || !name || !function || !inputs || !outputs || samples < 0)
+    return failed(STK_POOL_ARGUMENTS, "stk_pool_check: a null pointer, or %lld samples",
+                  (long long)samples);
+  void *code = NULL;
+  int64_t bytes = 0;
+  pthread_mutex_lock(&pool->lock);
+  const entry *one = find(pool, name);
+  int status = one ? prepare(one, function, number_of_inputs, number_of_outputs, &code, &bytes)
+                   : failed(STK_POOL_UNKNOWN, "no surrogate %s in the pool", name);
+  if (!status) {
+    const char *about = function_of(one, function);
+    const char *in = member(about, "inputs"), *out = member(about, "outputs");
+    for (int k = 0; !status && k < number_of_inputs; k++)
+      status = check_size(item(in, k), samples, inputs[k], name);
+    for (int k = 0; !status && k < number_of_outputs; k++)
+      status = check_size(item(out, k), samples, outputs[k], name);
+  }
+  pthread_mutex_unlock(&pool->lock);
+  return status;
+}
+
 const char *stk_pool_about(stk_pool *pool, const char *name) {
   if (!pool || !name) return NULL;
   pthread_mutex_lock(&pool->lock);

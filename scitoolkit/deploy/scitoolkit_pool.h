@@ -18,7 +18,7 @@ typedef struct stk_pool stk_pool;
 #define STK_POOL_TAKEN 17     /* the name is in the pool already */
 #define STK_POOL_TOO_LARGE 18 /* larger than the budget */
 #define STK_POOL_FILE 19      /* no such file, damaged, replaced, or without its code */
-#define STK_POOL_ARGUMENTS 20 /* another number of arrays, or a null pointer */
+#define STK_POOL_ARGUMENTS 20 /* arrays of another number or size, or a null pointer */
 #define STK_POOL_MEMORY 21    /* no memory */
 
 /* What went wrong in the last call of this thread that returned 16 or more. */
@@ -43,6 +43,12 @@ int stk_pool_remove(stk_pool *pool, const char *name);
 int stk_pool_call(stk_pool *pool, const char *name, const char *function, int64_t samples,
                   const float *const *inputs, int number_of_inputs, float *const *outputs,
                   int number_of_outputs, int32_t *sample_status);
+
+/* Compare the numbers of elements of arrays with those that so many samples of a function take.
+   Returns 0, STK_POOL_ARGUMENTS or STK_POOL_UNKNOWN. */
+int stk_pool_check(stk_pool *pool, const char *name, const char *function, int64_t samples,
+                   const int64_t *inputs, int number_of_inputs, const int64_t *outputs,
+                   int number_of_outputs);
 
 /* Description of a surrogate, JSON: functions, arrays, units and boxes; null if unknown. It is valid
    until the surrogate is removed. */

@@ -9,7 +9,6 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config, refuse_unused
 from scitoolkit.core.draw import DrawConfig
-from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.resume import FREE_ON_RESUME
 
 FIELDS = ".nc"
@@ -75,11 +74,7 @@ def refuse_generator(
         raise ValueError(
             f"generator {generator.name} makes no fields, but {generator.suffix} files"
         )
-    for values in draw.ends():
-        try:
-            generator.with_parameters(values)
-        except ConfigError as error:
-            raise ValueError(f"draw.parameters: {error}") from None
+    draw.require_valid(generator.with_parameters)
     if stream.mode == "stored":
         return
     if draw.method == "grid":

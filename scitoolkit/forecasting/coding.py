@@ -60,7 +60,7 @@ class VariableCode:
             >>> code.encode(np.array([0.0, 9.0])), code.decode(np.array([-0.1, 3.0]))
             (array([0., 3.]), array([0., 9.]))
         """
-        low = self._low
+        low = self.low
         below = -np.inf if low is None else low
         above = np.inf if self.maximum is None else self.maximum
         found = float(values.min()), float(values.max())
@@ -79,13 +79,13 @@ class VariableCode:
         values = coded * self.scale + self.center
         if self.transform != "none":
             inverse = np.square if self.transform == "sqrt" else np.expm1
-            values = inverse(np.maximum(values, 0.0)) + (self._low or 0.0)
-        if self._low is None and self.maximum is None:
+            values = inverse(np.maximum(values, 0.0)) + (self.low or 0.0)
+        if self.low is None and self.maximum is None:
             return values
-        return np.clip(values, self._low, self.maximum)
+        return np.clip(values, self.low, self.maximum)
 
     @property
-    def _low(self) -> float | None:
+    def low(self) -> float | None:
         """Return the smallest value: roots and logarithms begin at 0 where nothing else is said."""
         return 0.0 if self.minimum is None and self.transform != "none" else self.minimum
 

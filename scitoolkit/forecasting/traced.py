@@ -1,4 +1,4 @@
-"""Forecasters as modules of torch, for `deploy`: from inputs and seasons to all leads.
+"""Forecasters as modules of torch, for `deploy`: from coded inputs and seasons to all leads.
 
 The season of a step is the fraction of its year that has passed: float32 holds it to a second,
 a decimal year only to an hour.
@@ -9,19 +9,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from logging import Logger
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scitoolkit.core.errors import ConfigError, DataError
-from scitoolkit.core.log import get_logger
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.model_folder import ModelFolder
-from scitoolkit.core.traced import ArraySpec, TracedFunction
+from scitoolkit.core.traced import TracedFunction
 from scitoolkit.forecasting.config import ForecastingConfig
-from scitoolkit.forecasting.data import read_field
 from scitoolkit.forecasting.forecasters.autoregression import Average
 from scitoolkit.forecasting.forecasters.base import Forecaster
 from scitoolkit.forecasting.forecasters.climatology import AnomalyPersistence, Climatology
@@ -29,8 +26,7 @@ from scitoolkit.forecasting.forecasters.damped_anomaly import DampedAnomaly
 from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.forecasting.forecasters.persistence import Persistence
 from scitoolkit.forecasting.surrogate import ForecastSurrogate
-
-log: Logger = get_logger(__name__)
+from scitoolkit.forecasting.traced_fields import Physical, arrays_of
 
 
 def traced(directory: Path) -> Sequence[TracedFunction]:
@@ -42,30 +38,8 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
     folder = ModelFolder(directory)
     config = folder.config(ForecastingConfig)
     found = ForecastSurrogate.load(folder.path)
-    setting, cells = found.setting, len(found.weights)
-    low, high, typical = _box(config, folder, found)
-    name, units = str(found.header.get("name", "field")), str(found.header.get("units", ""))
-    steps = setting.inputs + setting.leads
-    inputs = [
-        ArraySpec(name, ("step", "cell"), (setting.inputs, cells), units, low, high),
-        ArraySpec("season", ("step",), (steps,), "years", 0.0, 1.0),
-    ]
-    output = ArraySpec(name, ("lead", "cell"), (setting.leads, cells), units)
-    season = np.linspace(0.1, 0.9, steps, dtype=np.float32)
-    return [TracedFunction(_Forecast(module(found.forecaster)), inputs, [output],
-                           [typical, np.stack([season, season[::-1]])])]  # fmt: skip
-
-
-class _Forecast(nn.Module):
-    """From (B, inputs, cell) and (B, inputs + leads) seasons to (B, leads, cell)."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, values: Tensor, seasons: Tensor) -> Tensor:
-        inputs = values.shape[1]
-        return self.inner(values, seasons[:, :inputs], seasons[:, inputs:])
+    inputs, outputs, typical = arrays_of(config, folder, found)
+    return [TracedFunction(Physical(module(found.forecaster), found), inputs, outputs, typical)]
 
 
 @functools.singledispatch
@@ -95,6 +69,8 @@ class _Climatology(nn.Module):
 
     def at(self, seasons: Tensor) -> Tensor:
         """Return (B, step, cell) for (B, step)."""
+        if not len(self.orders):
+            return self.coefficients[0].expand(*seasons.shape, -1)
         angle = seasons[..., None] * self.orders
         both = torch.stack([torch.cos(angle), torch.sin(angle)], -1).flatten(-2)
         return both @ self.coefficients[1:] + self.coefficients[0]
@@ -200,19 +176,3 @@ def _(forecaster: LstmCorrection) -> nn.Module:
 
 def _float(values: np.ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(values)).float()
-
-
-def _box(
-    config: ForecastingConfig, folder: ModelFolder, found: ForecastSurrogate
-) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray]:
-    """Return the extremes of each cell over the steps learned from, and two typical inputs."""
-    inputs = found.setting.inputs
-    typical = np.repeat(found.climatology.coefficients_[None, :1], inputs, 1)
-    try:
-        steps = folder.record()["steps"]
-        values = read_field(config.data, found.grid).series.values
-    except (DataError, KeyError) as error:
-        log.warning("no box of the training inputs: %s", error)
-        return None, None, np.concatenate([typical, typical + 1])
-    part = values[steps["train"][0] : steps["validation"][1]]
-    return part.min(0), part.max(0), np.stack([part[:inputs], part[-inputs:]])

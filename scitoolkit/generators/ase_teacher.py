@@ -70,6 +70,16 @@ class AseTeacher(FramesGenerator):
             raise ValueError("either structures (an extxyz file) or molecule (a name of g2)")
         return self
 
+    def geometries(self, seed: int) -> list[Any]:
+        """Return the distorted structures without labels."""
+        import numpy as np
+
+        rng, starts, found = np.random.default_rng(seed), self._starts(), []
+        for _ in range(self.frames):
+            chosen = starts[int(rng.integers(len(starts)))]
+            found.append(distorted(chosen, self.displacement, self.strain, rng))
+        return found
+
     def generate(self, seed: int) -> Sample:
         """Return labelled structures.
 
@@ -80,11 +90,8 @@ class AseTeacher(FramesGenerator):
         """
         import numpy as np
 
-        rng, starts = np.random.default_rng(seed), self._starts()
         calculator, made, worst = self._calculator(), [], 0.0
-        for number in range(self.frames):
-            chosen = starts[int(rng.integers(len(starts)))]
-            atoms = distorted(chosen, self.displacement, self.strain, rng)
+        for number, atoms in enumerate(self.geometries(seed)):
             labels = self._labels(atoms, calculator)
             if not all(np.isfinite(label).all() for label in labels.values()):
                 raise NumericalError(

@@ -175,9 +175,31 @@ class Generator(Config):
                 )  # fmt: skip
         return made
 
+    def geometries(self, seed: int) -> Sequence[Any]:
+        """Return the frames of a sample without their labels, as ASE atoms.
+
+        Raises:
+            ConfigError: the generator makes no frames of atoms.
+        """
+        del seed
+        raise ConfigError(f"generator {self.name} has no frames without labels to choose from")
+
+    def unlabelled(self, draw: DrawConfig, seed: int, number: int, candidate: int) -> Sequence[Any]:
+        """Return `geometries` of a sample of a draw, or of what is drawn in place of it.
+
+        Args:
+            draw: with as many samples as the job has in all.
+            seed: of the job.
+            number: of the sample.
+            candidate: 0 is the sample's own draw, others are independent of it.
+        """
+        order = _online("Draws")(draw, seed).order(number, candidate)
+        return self.with_parameters(order.parameters).geometries(order.seed)
+
     def first_samples(
-        self, draw: DrawConfig, seed: int, count: int, folder: Path, processes: int
-    ) -> list[Path]:
+        self, draw: DrawConfig, seed: int, count: int, folder: Path, processes: int,
+        chosen: Mapping[int, int] | None = None,
+    ) -> list[Path]:  # fmt: skip
         """Make the first samples of a draw as files, one that fails replaced by another draw.
 
         Args:
@@ -186,13 +208,17 @@ class Generator(Config):
             count: samples to make; those that are in the folder already are kept.
             folder: where to.
             processes: samples that are made at a time.
+            chosen: {number: candidate} of the samples that are not the first of their candidates,
+                see `unlabelled`.
 
         Raises:
             NumericalError: a sample and all that were to replace it failed.
             DataError: the disk is full; finished samples are kept.
         """
         draws = _online("Draws")(draw, seed)
-        made: list[Path] = _online("first_samples")(self, draws, count, folder, processes)
+        made: list[Path] = _online("first_samples")(
+            self, draws, count, folder, processes, chosen or {}
+        )
         return made
 
     def stream(

@@ -9,7 +9,6 @@ from pydantic import NonNegativeInt, PositiveInt, model_validator
 
 from scitoolkit.core.config import DataPath
 from scitoolkit.core.draw import DrawConfig
-from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.plugins import Choice
 from scitoolkit.core.resume import FREE_ON_RESUME
@@ -51,9 +50,5 @@ class GenerateConfig(SeededConfig):
     @model_validator(mode="after")
     def _ends_are_valid(self) -> GenerateConfig:
         """Refuse priors that reach beyond the validity of the equations before anything runs."""
-        for values in self.draw.ends():
-            try:
-                self.generator.with_parameters(values)
-            except ConfigError as error:
-                raise ValueError(f"draw.parameters: {error}") from None
+        self.draw.require_valid(self.generator.with_parameters)
         return self

@@ -70,7 +70,7 @@ def _mpi() -> Iterator[Pool | None]:
         from mpi4py import MPI
         from mpi4py.futures import MPICommExecutor
     except ImportError as error:
-        raise missing_extra("mpi4py", "search", f"executor=mpi ({error})") from None
+        raise missing_extra("mpi4py", "mpi", f"executor=mpi ({error})") from None
     except RuntimeError as error:  # mpi4py is there without a library of MPI
         raise BackendError(
             f"executor=mpi does not start ({error})", fix="install MPICH or Open MPI"
@@ -90,7 +90,7 @@ def _ray(processes: int) -> Iterator[Pool]:
     try:
         import ray
     except ImportError as error:
-        raise missing_extra("ray", "search", f"executor=ray ({error})") from None
+        raise missing_extra("ray", "ray", f"executor=ray ({error})") from None
     address = os.environ.get("RAY_ADDRESS")
     where: dict[str, Any] = {"address": address} if address else {"num_cpus": processes}
     try:

@@ -265,15 +265,25 @@ class SampleStream:
 
 
 def first_samples(
-    generator: Generator, draws: Draws, count: int, folder: Path, processes: int
-) -> list[Path]:
+    generator: Generator, draws: Draws, count: int, folder: Path, processes: int,
+    chosen: Mapping[int, int],
+) -> list[Path]:  # fmt: skip
     """Make the first samples as files, those that are not there yet; return the files by number.
+
+    Args:
+        generator: with the values of the parameters that are not drawn.
+        draws: parameters and seeds.
+        count: samples in all.
+        folder: where to.
+        processes: samples that are made at a time.
+        chosen: {number: draw} of the samples that are not the first draw of their number.
 
     Raises:
         NumericalError: a sample and all that were to replace it failed.
         DataError: the disk is full; finished samples are kept.
     """
-    attempts = dict.fromkeys(range(count), 0)
+    attempts = {n: chosen.get(n, 0) for n in range(count)}
+    failures = dict.fromkeys(range(count), 0)
     done = {n: r for n, r in finished(folder).items() if n < count}
     while len(done) < count:
         orders = [draws.order(n, attempts[n]) for n in range(count) if n not in done]
@@ -287,7 +297,8 @@ def first_samples(
                 done[record.index] = record
                 continue
             attempts[record.index] += 1
-            if attempts[record.index] > MOST_ATTEMPTS:
+            failures[record.index] += 1
+            if failures[record.index] > MOST_ATTEMPTS:
                 raise given_up(record.index, record.parameters, record.error)
             log.warning("sample %d %s failed and is replaced by another draw: %s", record.index,
                         record.parameters, record.error)  # fmt: skip

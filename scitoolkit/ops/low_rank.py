@@ -66,6 +66,11 @@ def empty_factors(layer: nn.Module, ranks: Sequence[int]) -> nn.Sequential:
     if len(ranks) != len(full) or any(not 1 <= r <= f for r, f in zip(ranks, full, strict=True)):
         raise ConfigError(f"ranks {list(ranks)} of {layer}", where="ranks",
                           allowed=f"{len(full)} from 1 to {list(full)}")  # fmt: skip
+    return _layers(layer, ranks, square=False)
+
+
+def _layers(layer: nn.Module, ranks: Sequence[int], *, square: bool) -> nn.Sequential:
+    """Return two or three layers; cells that keep their number are left out unless `square`."""
     outputs, inputs = _weight(layer).shape[:2]
     bias = layer.bias is not None
     if isinstance(layer, nn.Linear):
@@ -80,9 +85,9 @@ def empty_factors(layer: nn.Module, ranks: Sequence[int]) -> nn.Sequential:
         )
     first, last = ranks
     parts: list[nn.Module] = []
-    if first < inputs:
+    if square or first < inputs:
         parts.append(kind(inputs, first, 1, bias=False))
-    ends = last == outputs
+    ends = last == outputs and not square
     parts.append(kind(first, last, layer.kernel_size, bias=bias and ends, **same))
     if not ends:
         parts.append(kind(last, outputs, 1, bias=bias))
@@ -130,6 +135,44 @@ def factors(
         parts = [first, (u[:, :r] * s[:r]) @ mixing]
     else:
         parts = _tucker(weighted, ranks, inverse)
+    return _filled(made, parts, layer)
+
+
+@torch.no_grad()
+def nested_factors(layer: nn.Module, moment: Tensor | None = None) -> nn.Sequential:
+    """Return the factors of all ranks of a layer in one: the leading channels are the best ones.
+
+    With all channels between the layers but the first r set to 0 this is the layer of rank r: of a
+    matrix that of `factors`, of a window that of the singular value decompositions of both its
+    sides (De Lathauwer et al. 2000, doi:10.1137/S0895479896305696), without their alternation.
+
+    Args:
+        layer: of `factorable` kind; it is not changed.
+        moment: see `factors`.
+
+    Returns:
+        Two layers of a matrix, three of a window; equal to `layer` up to rounding.
+
+    Example:
+        >>> layer, x = nn.Conv1d(3, 5, 3, padding=1), torch.randn(2, 3, 7)
+        >>> torch.allclose(nested_factors(layer)(x), layer(x), atol=1e-5)
+        True
+    """
+    full = full_ranks(layer)
+    made = _layers(layer, full, square=True)
+    weight = _weight(layer).double()
+    root, inverse = _roots(moment, weight)
+    weighted = torch.tensordot(weight, root, dims=([1], [0])).movedim(-1, 1)
+    if len(full) == 1:
+        u, s, v = torch.linalg.svd(weighted.flatten(1), full_matrices=False)
+        return _filled(made, [v @ inverse, u * s], layer)
+    left, right = _leading(weighted, 0, full[1]), _leading(weighted, 1, full[0])
+    core = _times(_times(weighted, left, 0), right, 1)
+    return _filled(made, [right.T @ inverse, core, left], layer)
+
+
+def _filled(made: nn.Sequential, parts: Sequence[Tensor], layer: nn.Module) -> nn.Sequential:
+    """Return layers with weights, and with the bias of the layer that they stand for."""
     for own, part in zip(made, parts, strict=True):
         _weight(own).copy_(part.reshape(_weight(own).shape))
     if isinstance(layer.bias, Tensor):

@@ -10,14 +10,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from scitoolkit.core.config import Config, DataPath, refuse_unused
+from scitoolkit.core.draw import DrawConfig
 from scitoolkit.core.errors import BackendError
 from scitoolkit.core.job_config import SeededConfig
 from scitoolkit.core.log import get_logger
-from scitoolkit.core.plugins import Choice
+from scitoolkit.core.plugins import Choice, kind
 from scitoolkit.io.atoms import LabelConfig, packages_for
 from scitoolkit.potentials.loss_config import LossConfig
 from scitoolkit.potentials.model_config import ModelConfig, models
 from scitoolkit.potentials.start_config import StartConfig
+from scitoolkit.potentials.teaching_config import TeachingConfig, refuse_teacher
 from scitoolkit.training.config import TrainingConfig
 
 log: Logger = get_logger(__name__)
@@ -35,6 +37,9 @@ class AtomsConfig(Config):
     """Which configurations to train, validate and test on.
 
     Attributes:
+        generator: a teacher that makes and labels them, in place of `path`.
+        draw: the parameters of its samples; `samples` counts those of the training.
+        teaching: held-out samples, and whether a committee chooses those of the training.
         path: what to train on: deepmd system folders (or a folder of them), extxyz files, ASE
             databases.
         validation: likewise; without them a share of `path` is drawn, see `split`.
@@ -45,10 +50,25 @@ class AtomsConfig(Config):
 
     renamed: ClassVar[Mapping[str, str]] = {"train": "path"}
 
-    path: list[DataPath] = Field(min_length=1)
+    generator: Annotated[Config, Choice(kind("generator"))] | None = None
+    draw: DrawConfig = DrawConfig()
+    teaching: TeachingConfig = TeachingConfig()
+    path: list[DataPath] = Field(default_factory=list)
     validation: list[DataPath] = Field(default_factory=list)
     test: list[DataPath] = Field(default_factory=list)
     labels: LabelConfig = LabelConfig()
+
+    @model_validator(mode="after")
+    def _one_source(self) -> AtomsConfig:
+        """Refuse no frames, both files and a generator, and a generator that does not fit."""
+        if bool(self.path) == (self.generator is not None):
+            raise ValueError("write either path, for files, or generator")
+        if self.generator is None:
+            refuse_unused(self, "data.path", "draw", "teaching")
+        else:
+            refuse_unused(self, "data.generator", "validation", "test", "labels")
+            refuse_teacher(self.generator, self.draw, self.teaching)
+        return self
 
     @property
     def files(self) -> list[Path]:
@@ -99,13 +119,16 @@ class PotentialConfig(SeededConfig):
     training: TrainingConfig = TrainingConfig()
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return vesin where no C compiler can make the neighbour lists."""
+        """Return vesin where no kernel makes the neighbour lists: neither compiled nor prebuilt."""
         from scitoolkit.ops.codegen.compile import find_compiler
 
         try:
             find_compiler()
         except BackendError:
-            return (*super().required_packages(), "vesin")
+            from scitoolkit.ops.neighbours.lists import available
+
+            if not available():
+                return (*super().required_packages(), "vesin")
         return super().required_packages()
 
     @model_validator(mode="before")
@@ -128,4 +151,13 @@ class PotentialConfig(SeededConfig):
             raise ValueError(f"type_map names a species twice: {self.type_map}")
         if self.data.validation:
             refuse_unused(self.split, "the files of data.validation", "validation")
+        if self.data.generator is not None:
+            refuse_unused(self.split, "data.teaching.validation", "validation")
+        committee = self.data.teaching.committee
+        if committee is not None:
+            member = committee.model or self.model
+            if "seed" not in type(member).model_fields:
+                raise ValueError(
+                    f"data.teaching.committee: {member.name} has no seed to tell members apart by"
+                )
         return self

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -16,6 +17,7 @@ from typing import Any
 
 from scitoolkit.compression.native.library import source
 from scitoolkit.core.errors import BackendError
+from scitoolkit.ops.codegen import prebuilt
 from scitoolkit.ops.codegen.compile import find_compiler, read
 
 FILTER_ID = 33793
@@ -53,7 +55,7 @@ def filter_options(bound: float) -> dict[str, Any]:
 
 
 def install(directory: Path | str, *, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Build the filter into a folder and return the path of the library.
+    """Build the filter into a folder, or copy a prebuilt one, and return the path of the library.
 
     Args:
         directory: made if it is not there.
@@ -78,9 +80,18 @@ def install(directory: Path | str, *, flags: tuple[str, ...] = FLAGS) -> Path:
 
 
 def _build(scratch: Path, flags: tuple[str, ...]) -> Path:
-    code, built = scratch / "codec.c", scratch / LIBRARY
-    code.write_text(plugin_source(), encoding="utf-8")
-    command = [*shlex.split(find_compiler()), *flags, str(code), "-o", str(built), "-lm", "-ldl"]
+    code, built, text = scratch / "codec.c", scratch / LIBRARY, plugin_source()
+    prebuilt.note_source(text, flags)
+    try:
+        compiler = find_compiler()
+    except BackendError:
+        found = prebuilt.find(text, flags)
+        if found is None:
+            raise
+        shutil.copyfile(found, built)
+        return built
+    code.write_text(text, encoding="utf-8")
+    command = [*shlex.split(compiler), *flags, str(code), "-o", str(built), "-lm", "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or not built.exists():
         raise BackendError(

@@ -14,6 +14,7 @@ from scitoolkit.core.traced import TracedFunction
 from scitoolkit.deploy.builder import Target
 from scitoolkit.deploy.library import CompiledSurrogate
 from scitoolkit.deploy.rank.clock import Timed, shortest
+from scitoolkit.deploy.rank.gates import chosen_by_gates
 from scitoolkit.deploy.rank.study import Option, Study, ranks_of, study
 
 ROUNDS = 15
@@ -65,7 +66,7 @@ class Lowered:
 
 def lowered(
     functions: Sequence[TracedFunction], given: Sequence[Sequence[np.ndarray]],
-    share: float, keep: Sequence[str], target: Target, sweep: int,
+    share: float, keep: Sequence[str], target: Target, sweep: int, *, by_gates: bool = False,
 ) -> Lowered:  # fmt: skip
     """Return functions whose layers take a share of their time, changed least.
 
@@ -76,12 +77,13 @@ def lowered(
         keep: names of layers that stay as they are.
         target: processor.
         sweep: bytes of the surrogate's weights and workspace.
+        by_gates: choose ranks by gradient descent, not exactly by single layers' changes.
 
     Raises:
         ConfigError: see `study`; a share that no ranks reach.
     """
     found = study(functions, given, keep, target, sweep)
-    chosen = found.chosen(share)
+    chosen = chosen_by_gates(found, given, share) if by_gates else found.chosen(share)
     return Lowered(found.lowered(ranks_of(chosen)), found, chosen)
 
 

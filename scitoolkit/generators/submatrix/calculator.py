@@ -63,7 +63,8 @@ class TightBinding(Calculator):
 
         Raises:
             ConfigError: other elements than carbon alone or silicon alone.
-            NumericalError: no gap at temperature 0, or the pattern is too small.
+            NumericalError: no gap at temperature 0, the pattern is too small, or atoms are closer
+                than the parameters are valid for.
         """
         super().calculate(atoms, properties, system_changes)
         assert self.atoms is not None

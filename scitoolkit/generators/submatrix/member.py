@@ -46,18 +46,23 @@ class TightBindingFrames(FramesGenerator):
     hops: PositiveInt = 2
     temperature: NonNegativeFloat = 0.0
 
-    def generate(self, seed: int) -> Sample:
-        """Return labelled structures, and how well electrons and momentum are conserved."""
+    def geometries(self, seed: int) -> list[Any]:
+        """Return the distorted crystals without labels."""
         import numpy as np
         from ase.build import bulk
 
+        rng = np.random.default_rng(seed)
+        crystal = bulk(self.symbol, "diamond", a=self.lattice, cubic=True).repeat(self.repeats)
+        return [distorted(crystal, self.displacement, self.strain, rng) for _ in range(self.frames)]
+
+    def generate(self, seed: int) -> Sample:
+        """Return labelled structures, and how well electrons and momentum are conserved."""
+        import numpy as np
+
         from scitoolkit.generators.submatrix.calculator import TightBinding
 
-        rng, frames = np.random.default_rng(seed), []
-        drifts = {"electrons": 0.0, "force_sum": 0.0}
-        for _ in range(self.frames):
-            cubic = bulk(self.symbol, "diamond", a=self.lattice, cubic=True)
-            atoms = distorted(cubic.repeat(self.repeats), self.displacement, self.strain, rng)
+        frames, drifts = [], {"electrons": 0.0, "force_sum": 0.0}
+        for atoms in self.geometries(seed):
             atoms.calc = TightBinding(self.hops, self.temperature, self.method)
             forces = atoms.get_forces()
             found = atoms.calc.results

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from scitoolkit.core.errors import NumericalError
+
 ORBITALS = 4
 ELECTRONS = 4
 
@@ -145,13 +147,29 @@ class SlaterKoster:
         return sparse.csr_array(hops + sparse.diags_array(np.tile([s, p, p, p], pairs.num_atoms)))
 
     def repulsive(self, pairs: Pairs) -> tuple[float, np.ndarray]:
-        """Return the repulsive energy and its derivative by the vector of each pair, (pairs, 3)."""
+        """Return the repulsive energy and its derivative by the vector of each pair, (pairs, 3).
+
+        Raises:
+            NumericalError: atoms are so close that the fitted polynomial falls again.
+        """
         r = np.linalg.norm(pairs.vector, axis=1)
         value, slope = self.repulsion(r)
         x = np.bincount(pairs.i, value, pairs.num_atoms)
         polynomial = np.polynomial.Polynomial(self.embedding)
+        if x.max(initial=0.0) > self.largest_sum():
+            atom = int(np.argmax(x))
+            raise NumericalError(
+                f"{self.symbol} atoms {r[pairs.i == atom].min():.2f} Å apart: the parameters' "
+                "repulsion is not valid there", where=f"atom {atom}", fix="a smaller displacement",
+            )  # fmt: skip
         change = polynomial.deriv()(x)[pairs.i] * slope / r
         return float(np.sum(polynomial(x))), change[:, None] * pairs.vector
+
+    def largest_sum(self) -> float:
+        """Return the sum over the neighbours at which the polynomial has its maximum, or inf."""
+        turns = np.polynomial.Polynomial(self.embedding).deriv().roots()
+        real = turns[(abs(turns.imag) < 1e-9 * abs(turns)) & (turns.real > 0)].real
+        return float(real.min(initial=np.inf))
 
     def _integrals(self, r: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the four integrals and their derivatives by the distance, (pairs, 1, 1) each."""

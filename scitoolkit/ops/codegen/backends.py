@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 
 from scitoolkit.core.errors import BackendError
+from scitoolkit.ops.codegen import prebuilt
 from scitoolkit.ops.codegen.compile import find_compiler
 from scitoolkit.ops.codegen.dtypes import REAL
 from scitoolkit.ops.codegen.gpu import check_triton, is_interpreted, triton_version
@@ -141,7 +142,7 @@ class KernelBackend:
 
 
 class GeneratedC(KernelBackend):
-    """Generated C, compiled by the system compiler on first use."""
+    """Generated C, compiled by the system compiler on first use, or prebuilt in the wheel."""
 
     name = "cpu"
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
@@ -149,11 +150,11 @@ class GeneratedC(KernelBackend):
 
     @classmethod
     def unavailable(cls) -> str:
-        """Return why nothing can be compiled."""
+        """Return why no kernel can be compiled and none is prebuilt."""
         try:
             find_compiler()
         except BackendError as error:
-            return str(error)
+            return "" if prebuilt.num_usable() else str(error)
         return ""
 
 

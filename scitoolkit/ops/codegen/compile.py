@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from scitoolkit.core.errors import BackendError
+from scitoolkit.core.log import get_logger
+from scitoolkit.ops.codegen import prebuilt
 from scitoolkit.ops.codegen.cache import KernelCache, caches, first_usable
 
 # Raise when the ABI or the flags change in a way that the source does not show.
@@ -120,11 +122,37 @@ def compile_source(compiler: str, source: str, flags: tuple[str, ...]) -> bytes:
 def _compile_in(scratch: str, compiler: str, source: str, flags: tuple[str, ...]) -> bytes:
     code, library = Path(scratch) / "kernel.c", Path(scratch) / "kernel.so"
     code.write_text(source)
-    command = [*shlex.split(compiler), *flags, *BUILD, str(code), "-o", str(library), "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode or not library.exists():
-        raise _failure(compiler, done.stderr, scratch)
+    _run(compiler, (*flags, *BUILD, str(code), "-o", str(library), "-lm"), library)
     return library.read_bytes()
+
+
+def compile_portable(compiler: str, source: str, flags: tuple[str, ...]) -> bytes:
+    """Return a library for every machine of a processor level; it names no OpenMP runtime.
+
+    Args:
+        compiler: gcc, whose runtime's interface every OpenMP runtime of Linux has.
+        source: C source.
+        flags: as `load_library` takes them, with -march of the level.
+
+    Raises:
+        BackendError: the compiler refuses it.
+    """
+    with tempfile.TemporaryDirectory(prefix="scitoolkit-") as folder:
+        code, unit, library = (Path(folder) / f"kernel.{suffix}" for suffix in ("c", "o", "so"))
+        code.write_text(source)
+        compiled = [flag for flag in BUILD if flag != "-shared"]
+        _run(compiler, (*flags, *compiled, "-c", str(code), "-o", str(unit)), unit)
+        late = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-ldl",)
+        _run(compiler, ("-shared", "-s", str(unit), "-o", str(library), "-lm", *late), library)
+        return library.read_bytes()
+
+
+def _run(compiler: str, arguments: tuple[str, ...], made: Path) -> None:
+    """Run the compiler, which has to make a file."""
+    command = [*shlex.split(compiler), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode or not made.exists():
+        raise _failure(compiler, done.stderr, str(made.parent))
 
 
 def _failure(compiler: str, stderr: str, scratch: str) -> BackendError:
@@ -163,11 +191,33 @@ def _open(path: str) -> ctypes.CDLL:
         ) from error
 
 
-def _load(source: str, flags: tuple[str, ...], aliases: tuple[str, ...]) -> ctypes.CDLL:
-    """Load the library of `source`, compiled if no cache has it, and note it under `aliases`."""
-    compiler, flags = find_compiler(), _all_flags(flags)
-    key = _key(compiler, source, flags)
-    return _load_key(key, lambda: compile_source(compiler, source, flags), aliases)
+def _load(source: str, flags: tuple[str, ...], aliases: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """Load the library of `source`, compiled if no cache has it, and note it under `aliases`.
+
+    Where nothing can be compiled, the prebuilt library of the source is taken.
+    """
+    prebuilt.note_source(source, flags)
+    try:
+        compiler, wanted = find_compiler(), _all_flags(flags)
+        key = _key(compiler, source, wanted)
+        return _load_key(key, lambda: compile_source(compiler, source, wanted), aliases)
+    except BackendError as error:
+        found = prebuilt.find(source, flags)
+        if found is None:
+            raise
+        _say_prebuilt(found.parent.name, str(error))
+    prebuilt.share_openmp()
+    return _open(str(found))
+
+
+def is_prebuilt(library: ctypes.CDLL) -> bool:
+    """Return whether a loaded library came with the package."""
+    return Path(library._name).is_relative_to(prebuilt.PREBUILT)
+
+
+@functools.cache
+def _say_prebuilt(level: str, reason: str) -> None:
+    get_logger(__name__).info("prebuilt kernels for %s run: %s", level, reason)
 
 
 def _load_key(key: str, build: Callable[[], bytes], aliases: tuple[str, ...] = ()) -> ctypes.CDLL:
@@ -209,21 +259,21 @@ def load_built(made_of: str, build: Callable[[], bytes]) -> ctypes.CDLL:
 
 
 def load_library(source: str, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
-    """Compile `source` (or take it from the cache) and load it.
+    """Compile `source` (or take it from the cache, or a prebuilt one) and load it.
 
     Args:
         source: C source with a plain C ABI.
         flags: compiler flags that set optimisation and target; $SCITOOLKIT_CFLAGS is appended.
 
     Raises:
-        BackendError: no compiler, a compiler that fails, no folder for the cache, or a library
-            that the system cannot load.
+        BackendError: neither a prebuilt library nor a way to compile: no compiler, one that
+            fails, no folder for the cache; or a library that the system cannot load.
 
     Example:
         >>> load_library("int one(void) { return 1; }").one()
         1
     """
-    return _load(source, flags, ())
+    return _load(source, flags)
 
 
 @functools.cache
@@ -260,7 +310,12 @@ def load_generated(
     folders = {Path(str(module.__file__)).parent, *Path(__file__).parents[:2]}
     digests = [_digest(each) for each in sorted(folders)]
     made_of = (generator.__qualname__, *digests, *arguments)
-    key = _key(find_compiler(), "\0".join(made_of), _all_flags(flags))
+    try:
+        key = _key(find_compiler(), "\0".join(made_of), _all_flags(flags))
+    except BackendError:  # there may be a prebuilt library
+        return _load(generator(*arguments), flags)
+    if prebuilt.noting():
+        return _load(generator(*arguments), flags, (key,))
     for cache in caches():
         with contextlib.suppress(OSError):  # reported by `first_usable` if none can be used
             library = cache.load(key, _open)

@@ -1,12 +1,15 @@
 """The C kernels of piecewise polynomials: intervals in parallel, their edges one after the other.
 
-An interval's coefficients stay in the first cache while its edges pass; whoever owns an interval
-is the only one to write its edges' rows and its coefficients' gradient.
+A block of columns of an interval's coefficients stays in the first cache while the interval's
+edges pass; whoever owns an interval is the only one to write its edges' rows and its coefficients'
+gradient.
 """
 
 from __future__ import annotations
 
 from scitoolkit.ops.interpolation.grid import NUM_COEFFICIENTS
+
+FIRST_CACHE = 16 << 10  # bytes of it for a block of coefficients
 
 SOURCE = """
 #include <stdint.h>
@@ -17,16 +20,19 @@ typedef {real} real;
 #define VALUE {value}
 #define SLOPE {slope}
 #define CURVE {curve}
-#define LOOP _Pragma("omp simd") for (i64 w = 0; w < W; w++)
-#define SUM _Pragma("omp simd reduction(+:s)") for (i64 w = 0; w < W; w++)
+#define BLOCK ((i64)({cache} / ({count} * sizeof(real))))
+#define LOOP _Pragma("omp simd") for (i64 w = w0; w < w1; w++)
+#define SUM _Pragma("omp simd reduction(+:s)") for (i64 w = w0; w < w1; w++)
 #define FUNCTION(NAME, PARAMETERS, BEFORE, EDGE) \\
 void NAME(i64 M, i64 W, const i64 *ptr, const i64 *order, const real *T, PARAMETERS, \\
           i64 threads) {{ \\
 _Pragma("omp parallel for num_threads(threads) if(threads > 1) schedule(dynamic, 4)") \\
 for (i64 i = 0; i < M; i++) {{ \\
   BEFORE \\
-  for (i64 n = ptr[i]; n < ptr[i + 1]; n++) {{ \\
-    const i64 e = order[n]; const real t = T[e]; EDGE }} }} }}
+  for (i64 w0 = 0; w0 == 0 || w0 < W; w0 += BLOCK) {{ \\
+    const i64 w1 = W - w0 < BLOCK ? W : w0 + BLOCK; \\
+    for (i64 n = ptr[i]; n < ptr[i + 1]; n++) {{ \\
+      const i64 e = order[n]; const real t = T[e]; EDGE }} }} }} }}
 #define C ,
 #define ROW const real *restrict a = CO + i*{count}*W;
 #define GRADIENT real *restrict ga = GA + i*{count}*W; memset(ga, 0, {count}*W*sizeof(real));
@@ -36,12 +42,12 @@ FUNCTION(values, const real *CO C real *Z, ROW,
 FUNCTION(values_gradient, const real *G C real *GA, GRADIENT,
   G_ROW {powers} LOOP {{ const real v = g[w]; {add_values} }})
 FUNCTION(slopes, const real *CO C const real *G C real *GT, ROW,
-  G_ROW real s = 0; SUM s += g[w]*SLOPE; GT[e] = s;)
+  G_ROW real s = 0; SUM s += g[w]*SLOPE; GT[e] = w0 ? GT[e] + s : s;)
 FUNCTION(slopes_gradient,
   const real *CO C const real *G C const real *D C real *GG C real *GT C real *GA, ROW GRADIENT,
   G_ROW real *restrict gg = GG + e*W; const real d = D[e]; real s = 0;
   {powers} SUM {{ const real v = g[w]; gg[w] = d*SLOPE; s += v*CURVE; {add_slopes} }}
-  GT[e] = d*s;)
+  GT[e] = w0 ? GT[e] + d*s : d*s;)
 """
 
 
@@ -67,6 +73,7 @@ def generate(real: str) -> str:
     return SOURCE.format(
         real=real,
         count=count,
+        cache=FIRST_CACHE,
         powers=f"const real {powers};",
         value=_horner([1] * count),
         slope=_horner(list(range(1, count))),

@@ -144,6 +144,16 @@ def _with_slope(
     return values.clone()
 
 
+def slopes(cotangent: Tensor, coefficients: Tensor, place: Placement) -> Tensor:
+    """Return d<cotangent, values>/d(local coordinate) of each edge, (E,).
+
+    Args:
+        cotangent: (E, W). coefficients, place: as for `piecewise_polynomial`.
+    """
+    local = place.local.to(coefficients.dtype).contiguous()
+    return _slopes(cotangent, local, coefficients, place.ptr, place.order)
+
+
 def piecewise_polynomial(coefficients: Tensor, place: Placement) -> Tensor:
     """Return the values at each distance, shape (E, W); see the public function."""
     coefficients = coefficients.contiguous()

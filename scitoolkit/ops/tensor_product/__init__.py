@@ -9,6 +9,7 @@ from scitoolkit.ops.tensor_product.public import (
 )
 from scitoolkit.ops.tensor_product.radial import radial_convolution
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec, channelwise_instructions
+from scitoolkit.ops.tensor_product.tabulated import tabulated_convolution
 
 __all__ = [
     "Edges",
@@ -19,5 +20,6 @@ __all__ = [
     "change_layout",
     "channelwise_instructions",
     "radial_convolution",
+    "tabulated_convolution",
     "tensor_product_convolution",
 ]

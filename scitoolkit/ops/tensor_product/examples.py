@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scitoolkit.ops.codegen.examples import Example, Numbers
+from scitoolkit.ops.interpolation import Grid
 from scitoolkit.ops.tensor_product.edges import Edges
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
 
@@ -67,4 +68,23 @@ def radial_examples(numbers: Numbers) -> Iterator[Example]:
         yield Example(
             f"{num_edges} edges", spec.text, tensors,
             lambda run, x, y, h, m, e=edges: run(x, y, h, m, e, spec),
+        )  # fmt: skip
+
+
+def tabulated_examples(numbers: Numbers) -> Iterator[Example]:
+    """Yield a convolution with few edges, some beyond the end of the table, and with none."""
+    spec = TensorProductSpec.channelwise("8x0e + 8x1o", "0e + 1o", "0e + 1o")
+    grid = Grid(2.0, 12)
+    for num_edges in (30, 0):
+        edges = _edges(numbers, num_edges)
+        values = numbers.normal(13, spec.weight_numel).double()
+        table = grid.coefficients(values, numbers.dtype)
+        tensors = (
+            numbers.normal(8, spec.dim_in1),
+            numbers.normal(num_edges, spec.dim_in2),
+            numbers.normal(num_edges).abs() + 0.3,
+        )
+        yield Example(
+            f"{num_edges} edges", spec.text, tensors,
+            lambda run, x, y, r, e=edges, t=table: run(x, y, r, grid, t, e, spec),
         )  # fmt: skip

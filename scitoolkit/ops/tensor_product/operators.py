@@ -7,6 +7,7 @@ spec is passed as text, so that torch.compile and export see plain arguments. In
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,8 @@ import torch
 from torch import Tensor
 
 from scitoolkit.ops.codegen import REAL, call, empty, load_generated, operator
-from scitoolkit.ops.codegen.compile import FLAGS
+from scitoolkit.ops.codegen.compile import FLAGS, is_prebuilt
+from scitoolkit.ops.codegen.prebuilt import noting
 from scitoolkit.ops.tensor_product import cpu
 from scitoolkit.ops.tensor_product.graph import Graph
 from scitoolkit.ops.tensor_product.spec import TensorProductSpec
@@ -32,8 +34,23 @@ def kernel(spec: str, name: str, dtype: torch.dtype, precise: bool = False) -> C
     Raises:
         BackendError: no compiler, one that fails, or a spec that is too wide.
     """
+    return getattr(_library(spec, name, dtype, precise), name)
+
+
+def _library(spec: str, name: str, dtype: torch.dtype, precise: bool) -> ctypes.CDLL:
     arguments = (spec, name, REAL[dtype], "double" if precise else "")
-    return getattr(load_generated(_source, *arguments, flags=QUICK_FLAGS), name)
+    return load_generated(_source, *arguments, flags=QUICK_FLAGS)
+
+
+def prepare(spec: str, dtype: torch.dtype, precise: bool = False, *options: bool) -> None:
+    """Compile the forward kernel; a prebuilt one serves only with those of the derivatives.
+
+    Raises:
+        BackendError: see `kernel`.
+    """
+    if is_prebuilt(_library(spec, "forward", dtype, precise)) or noting():
+        for name in cpu.KERNELS[1:]:
+            _library(spec, name, dtype, precise)
 
 
 def _source(spec: str, name: str, real: str, accumulate: str) -> str:

@@ -30,11 +30,7 @@ OPERATION = Operation(
 )
 
 
-def _compile_forward(spec: str, dtype: torch.dtype, *options: bool) -> None:
-    operators.kernel(spec, "forward", dtype)
-
-
-@GeneratedC.serve(OPERATION.name, prepare=_compile_forward, transforms=True)
+@GeneratedC.serve(OPERATION.name, prepare=operators.prepare, transforms=True)
 def _on_cpu(
     x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec, precise: bool,
     deterministic: bool,

@@ -114,11 +114,7 @@ OPERATION = Operation(
 Triton.serve(OPERATION.name, prepare=triton_operators.prepare)(_with_stored_weights(Triton.name))
 
 
-def _compile_forward(spec: str, dtype: torch.dtype) -> None:
-    operators.kernel(spec, "forward", dtype)
-
-
-@GeneratedC.serve(OPERATION.name, prepare=_compile_forward, transforms=True)
+@GeneratedC.serve(OPERATION.name, prepare=operators.prepare, transforms=True)
 def _on_cpu(
     x: Tensor, y: Tensor, hidden: Tensor, last: Tensor, edges: Edges, spec: TensorProductSpec
 ) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import os
 import pickle
 import sys
@@ -26,6 +27,7 @@ from scitoolkit.search.worker import Evaluate
 
 Method = Literal["ray", "mpi", "loky"]
 _NAMES = {"ray": "ray", "mpi": "mpicomm", "loky": "loky"}
+_BROUGHT_BY = {"ray": ("ray", "ray"), "mpi": ("mpi4py", "mpi")}  # package, extra
 _local: dict[bytes, Processes] = {}
 
 
@@ -142,8 +144,9 @@ def _create(method: str, settings: dict[str, Any]) -> Any:
                 settings = {**settings, "storage": MemoryStorage()}
             return Peer.create(run_remotely, method=_NAMES[method], method_kwargs=settings)
     except ImportError as error:
-        package = {"ray": "ray", "mpi": "mpi4py"}.get(method, "deephyper")
-        raise missing_extra(package, "search", f"the evaluator `{method}` ({error})") from None
+        there = importlib.util.find_spec("deephyper") is not None
+        package, extra = _BROUGHT_BY.get(method if there else "", ("deephyper", "search"))
+        raise missing_extra(package, extra, f"the evaluator `{method}` ({error})") from None
     except (RuntimeError, ConnectionError, OSError) as error:
         raise BackendError(
             f"the evaluator `{method}` does not start ({error})",
@@ -175,7 +178,7 @@ def mpi_ranks() -> Iterator[bool]:
         mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
         from mpi4py import MPI
     except ImportError as error:
-        raise missing_extra("mpi4py", "search", f"the evaluator `mpi` ({error})") from None
+        raise missing_extra("mpi4py", "mpi", f"the evaluator `mpi` ({error})") from None
     if not MPI.Is_initialized():
         MPI.Init_thread()
     if MPI.COMM_WORLD.Get_size() < 2:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -178,3 +179,20 @@ def test_finalisers_of_objects_that_an_interruption_left_half_made_are_silent(mo
     assert not made
     assert "AttributeError" not in told
     assert "told" in told
+
+
+def test_handles_of_hdf5_that_cannot_be_released_are_silent(monkeypatch):
+    from scitoolkit.cli import main as module
+
+    failed = RuntimeError("Can't decrement id ref count (No space left on device)")
+    told: list[object] = []
+    for hook in ("__unraisablehook__", "__excepthook__"):
+        monkeypatch.setattr(sys, hook, lambda *uncaught: told.append(uncaught))
+    for package, is_told in (("h5py", False), ("another", True)):
+        name = f"{package}._objects.ObjectID.__dealloc__"
+        unraisable = SimpleNamespace(exc_type=RuntimeError, exc_value=failed, object=name)
+        module._repeat_interruption(unraisable)
+        frame = SimpleNamespace(f_code=SimpleNamespace(co_name=name))
+        trace = SimpleNamespace(tb_frame=frame, tb_next=None)
+        module._print_uncaught(RuntimeError, failed, trace)
+        assert len(told) == 2 * is_told

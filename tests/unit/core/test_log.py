@@ -21,3 +21,20 @@ def test_a_run_directory_that_is_removed_ends_its_log_and_not_the_program(tmp_pa
     get_logger(f"{LOGGER_NAME}.test").warning("two")
     close_log_files(folder)
     assert "two" in (folder / "run.log").read_text()
+
+
+def test_a_full_disk_ends_the_log_and_not_the_program(tmp_path, capsys, monkeypatch):
+    logger = logging.getLogger(LOGGER_NAME)
+    log_to_file(tmp_path / "run.log")
+    handler = logger.handlers[-1]
+    get_logger(f"{LOGGER_NAME}.test").warning("one")
+
+    def full():
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(handler, "flush", full)
+    get_logger(f"{LOGGER_NAME}.test").warning("two")
+    monkeypatch.undo()
+    assert handler not in logger.handlers
+    handler.close()
+    assert "Logging error" not in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The pool for programs in C: compiled, called from threads, and equal to the pool in Python."""
+"""The pool for programs in C and Fortran: compiled, called, and equal to the pool in Python."""
 
 from __future__ import annotations
 
@@ -65,6 +65,30 @@ def test_answers_of_a_crowded_pool_in_c_are_those_of_python(folder):
         (y,), status = pool("m1", np.array([[0.5, 0, 0, 0, 0, 0, 0]], np.float32))
     assert status.tolist() == [0]
     assert np.array(words[11:], np.float32).tobytes() == y.tobytes()
+
+
+@pytest.mark.skipif(not shutil.which("gfortran"), reason="no gfortran")
+def test_fortran_has_the_bits_of_python_and_refuses_arrays_of_another_size(folder):
+    program, size = folder / "fortran", rounded(read_header(folder / "m0.weights").size)
+    commands = [
+        [*find_compiler().split(), "-O2", "-c", "scitoolkit_pool.c"],
+        ["gfortran", "-std=f2018", "-Wall", "-Werror", "scitoolkit_pool.f90",
+         str(CALLER.with_name("fortran_pool_caller.f90")), "scitoolkit_pool.o", "-o", str(program),
+         "-ldl", "-lpthread", "-lm"],
+    ]  # fmt: skip
+    for command in commands:
+        subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
+    done = subprocess.run([program, folder, str(2 * size)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    *answers, refused = done.stdout.splitlines()
+    assert refused == "m0: array y has 12 elements, not 15 for 3 samples"
+    x = np.array([[0.125 * i - 0.25 * j for i in range(1, 8)] for j in range(1, 4)], np.float32)
+    with Pool(10 * size) as pool:
+        for k, answer in enumerate(answers):
+            pool.add(f"m{k}", folder / f"m{k}.weights")
+            (y,), _ = pool(f"m{k}", x)
+            assert np.array(answer.split(), np.float32).tobytes() == y.tobytes()
+    assert len(answers) == COUNT
 
 
 @pytest.mark.slow

@@ -371,6 +371,15 @@ def test_submatrices_of_the_whole_cell_are_the_dense_result(method, tolerance, t
     assert np.abs(parts.get_forces() - dense.get_forces()).max() < tolerance
 
 
+@pytest.mark.parametrize(("symbol", "near"), [("C", 0.6), ("Si", 1.2)])
+def test_atoms_closer_than_the_repulsion_is_fitted_are_refused(symbol, near):
+    spread = [energy(ase.Atoms(f"{symbol}2", [[0, 0, 0], [d, 0, 0]]), temperature=0.01)
+              for d in (2.0 * near, 1.7 * near, 1.5 * near)]  # fmt: skip
+    assert spread == sorted(spread)
+    with pytest.raises(NumericalError, match=f"{symbol} atoms {near:.2f} Å apart"):
+        energy(ase.Atoms(f"{symbol}2", [[0, 0, 0], [near, 0, 0]]), temperature=0.01)
+
+
 def test_too_small_a_pattern_and_other_elements_are_refused():
     with pytest.raises(NumericalError, match="hops=3"):
         energy(diamond(), method="submatrix", hops=2, error=0.0)  # rounding is beyond it

@@ -14,6 +14,7 @@ from scitoolkit.ops.low_rank import (
     factors,
     full_ranks,
     layers_of,
+    nested_factors,
     replaced,
 )
 
@@ -130,3 +131,20 @@ def test_what_has_no_factors_is_refused_by_name():
         factors(nn.Conv2d(4, 8, 3), (2,))
     with pytest.raises(ConfigError, match="no linear layer or convolution 'b'"):
         replaced(nn.Sequential(nn.Linear(2, 2)), {"b": (1,)}, lambda *a: nn.Sequential())
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=IDS)
+def test_nested_factors_are_the_layer_and_their_first_channels_its_lower_ranks(layer):
+    x, full = inputs(layer), full_ranks(layer)
+    moment = moment_of(layer.weight.shape[1])
+    whole = nested_factors(layer, moment)
+    torch.testing.assert_close(whole(x), layer(x), rtol=1e-4, atol=1e-4)
+    if len(full) > 1:
+        return
+    rank = full[0] // 2
+    middle = whole[0](x)
+    kept = torch.arange(full[0]) < rank
+    masked = middle * (kept if isinstance(layer, nn.Linear) else kept[:, None, None])
+    torch.testing.assert_close(
+        whole[1](masked), factors(layer, [rank], moment)(x), rtol=1e-4, atol=1e-4
+    )

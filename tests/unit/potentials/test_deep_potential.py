@@ -16,7 +16,8 @@ from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.deepmd.config import DeepPotentialConfig
 from scitoolkit.potentials.graph import collate, configuration_graph
 from scitoolkit.potentials.job import PotentialJob
-from scitoolkit.potentials.pipeline import load_model, prepare
+from scitoolkit.potentials.pipeline import load_model
+from scitoolkit.potentials.preparation import prepare
 
 PAIR = {"name": "se_e2_a", "cutoff": 4.0, "cutoff_smooth": 1.0, "sel": [12, 24],
         "embedding": [4, 8], "axis_neurons": 3}  # fmt: skip

@@ -13,7 +13,7 @@ from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.potentials import Calculator, MaceConfig, PotentialConfig, load_model, write_deepmd
 from scitoolkit.potentials.graph import configuration_graph
 from scitoolkit.potentials.job import PotentialJob
-from scitoolkit.potentials.pipeline import prepare
+from scitoolkit.potentials.preparation import prepare
 from scitoolkit.potentials.saved import save_model
 
 MACE = {"name": "mace", "cutoff": 3.0, "channels": 4, "lmax": 2, "correlation": 2,

@@ -13,7 +13,8 @@ from scitoolkit.core.run_directory import RunDirectory
 from scitoolkit.io.atoms import LabelConfig, open_atoms
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.job import PotentialJob
-from scitoolkit.potentials.pipeline import load_model, prepare
+from scitoolkit.potentials.pipeline import load_model
+from scitoolkit.potentials.preparation import prepare
 from scitoolkit.potentials.reference_energies import training_frames
 
 ACAC = Path(__file__).parents[3] / "datasets" / "acac"

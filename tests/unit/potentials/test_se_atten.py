@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 
 import numpy as np
 import pytest
 import torch
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.ops.codegen.dispatch import refresh
 from scitoolkit.potentials import models
+from scitoolkit.potentials.deepmd.library import deep_potential_library
 from scitoolkit.potentials.graph import collate, configuration_graph
 
 TYPES = ["O", "H", "Si"]
@@ -129,3 +132,19 @@ def test_what_has_no_kernels_runs_in_torch_and_says_so(change, reason, caplog):
         ours, wanted = both(model, graph)
     assert reason in caplog.text
     assert torch.equal(ours["energy"], wanted["energy"])
+
+
+def test_a_copy_packs_its_own_weights():
+    model, graph = model_of([SMALL])
+    before = both(model, graph)[0]["energy"]
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        model.descriptors[0].layers[0].mix.mul_(2.0)
+    assert torch.equal(both(other, graph)[0]["energy"], before)
+    assert not torch.equal(both(model, graph)[0]["energy"], before)
+
+
+def test_the_c_library_refuses_it_by_name():
+    model, _ = model_of([SMALL])
+    with pytest.raises(ConfigError, match="se_atten"):
+        deep_potential_library(model)

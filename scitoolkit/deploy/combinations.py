@@ -1,0 +1,212 @@
+"""Combinations of all choices of an export: bits, groups, rounding, ranks, layers kept, vectors.
+
+What a search tries: each combination is exported, called on held-out inputs and timed beside the
+float32 form, so that ranks and few bits are measured together and not predicted from each other.
+Channels that do nothing are removed in all of them, which changes no number. Ranks are those that
+change outputs least for a share of the layers' time (`deploy.rank`), so that one number stands for
+the ranks of all layers.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.traced import TracedFunction
+from scitoolkit.deploy.bits.compress import SMALLEST
+from scitoolkit.deploy.channels import without_dead_channels
+from scitoolkit.deploy.config import ExportConfig
+from scitoolkit.deploy.export import calibration, export, target
+from scitoolkit.deploy.library import CompiledSurrogate
+from scitoolkit.deploy.pareto import Form, timed
+from scitoolkit.deploy.rank.lowered import call_seconds
+from scitoolkit.deploy.rank.study import Study, ranks_of, study
+
+FLOAT32 = 32
+BITS = (8, 4, 2)
+GROUPS = (16, 32, 64, 128)
+SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+"""Of the layers' time that is left in low rank."""
+KEPT = 6
+"""Layers, those with most weights, that may each stay in float32 among others in few bits."""
+
+
+class Combinations:
+    """Forms of a surrogate by their choices, measured when they are called for.
+
+    Args:
+        functions: of a surrogate; they are not changed.
+        config: with `search`; `tolerance` and `keep` are those of every form.
+
+    Raises:
+        ConfigError: a surrogate without anything to choose.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> from scitoolkit.core.traced import ArraySpec
+        >>> spec = ArraySpec("x", ("k",), (32,), low=-1.0, high=1.0)
+        >>> layer = TracedFunction(torch.nn.Linear(32, 32), [spec], [spec])
+        >>> config = ExportConfig(search=3, max_error=0.1)
+        >>> with Combinations([layer], config) as tried:
+        ...     tried.space["bits"], tried(tried.plain())["error"]
+        ([32, 8, 4, 2], 0.0)
+    """
+
+    def __init__(self, functions: Sequence[TracedFunction], config: ExportConfig) -> None:
+        self.functions, self.config = functions, config
+        self._folder = tempfile.TemporaryDirectory(prefix="scitoolkit-")
+        try:
+            self._channels = {"channels": "remove"}
+            self._base: Sequence[TracedFunction] = without_dead_channels(functions)[0]
+        except ConfigError:  # no channel that does nothing
+            self._channels, self._base = {}, functions
+        self._found: dict[str, Form] = {}
+        self._paths: dict[str, Path] = {}
+        self._measure("float32", {})
+        self._study = self._studied()
+        self.space: dict[str, Any] = self._space()
+
+    def __enter__(self) -> Combinations:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def _studied(self) -> Study | None:
+        """Return the options of layers with factors, None without such layers."""
+        about = CompiledSurrogate(self._paths["float32"]).about["functions"]
+        sweep = self._found["float32"].bytes + max(f["workspace_bytes"] for f in about)
+        given = [calibration(f) for f in self._base]
+        try:
+            return study(self._base, given, self.config.keep, target(self.config), sweep)
+        except ConfigError:
+            return None
+
+    def _space(self) -> dict[str, Any]:
+        """Return the parameters of a search space, as plain data."""
+        out: dict[str, Any] = {}
+        layers = self._coded_layers()
+        if layers:
+            out["bits"] = [FLOAT32, *BITS]
+            few = {"when": {"bits": list(BITS)}}
+            out["group"] = {"values": list(GROUPS), **few}
+            out["rounding"] = {"values": ["nearest", "compensated"], **few}
+            if len(layers) > 1:
+                out |= {f"float32.{name}": {"values": [False, True], **few} for name in layers}
+        if self._study is not None:
+            shares = [s for s in SHARES if s >= self._study.least_share()]
+            if shares:
+                out["time_share"] = [1.0, *shares]
+        if not out:
+            raise ConfigError("no layer that few bits or ranks apply to", where="search",
+                              fix="leave search out")  # fmt: skip
+        widths = [w for w in (512, 256, 128) if w <= 32 * target(self.config).lanes]
+        if len(widths) > 1:
+            out["vectors"] = widths
+        return out
+
+    def _coded_layers(self) -> list[str]:
+        """Return layers that few bits apply to, those with most weights."""
+        sizes: dict[str, int] = {}
+        for root in (f.module for f in self._base):
+            for name, module in root.named_modules():
+                weights = [p for p in module.parameters(recurse=False) if p.ndim == 2]
+                if name and isinstance(module, nn.Linear | nn.RNNBase) and any(
+                    min(p.shape) >= SMALLEST for p in weights
+                ):  # fmt: skip
+                    sizes[name] = sum(p.numel() for p in weights)
+        kept = [n for n in sizes if not any(n == k or n.startswith(f"{k}.")
+                                            for k in self.config.keep)]  # fmt: skip
+        return sorted(kept, key=lambda n: -sizes[n])[:KEPT]
+
+    def plain(self) -> dict[str, Any]:
+        """Return the choices of the float32 form."""
+        first = {"bits": FLOAT32, "time_share": 1.0}
+        own = {name: first[name] for name in first if name in self.space}
+        return own | ({"vectors": self.space["vectors"][0]} if "vectors" in self.space else {})
+
+    def known(self) -> list[dict[str, Any]]:
+        """Return what a search begins with: float32, each number of bits, three shares of time."""
+        out = [self.plain()]
+        for bits in BITS if "bits" in self.space else ():
+            flags = {n: False for n in self.space if n.startswith("float32.")}
+            group = 128 if bits == 8 else 32
+            rounding = "nearest" if bits == 8 else "compensated"
+            out.append({**out[0], "bits": bits, "group": group, "rounding": rounding, **flags})
+        shares = [s for s in (0.8, 0.6, 0.4) if s in self.space.get("time_share", ())]
+        return [*out, *({**out[0], "time_share": s} for s in shares)]
+
+    def __call__(self, configuration: Mapping[str, Any]) -> dict[str, float]:
+        """Export and measure a form.
+
+        Returns:
+            error: largest change on held-out inputs relative to an output's range; time: of a call
+            over that of float32; bytes: of the weights.
+        """
+        chosen = dict(configuration)
+        if "vectors" in chosen and chosen["vectors"] == self.space["vectors"][0]:
+            del chosen["vectors"]  # what an export does anyway
+        options, name = self._options(chosen), _name(chosen)
+        if name not in self._found:
+            self._measure(name, options)
+        form = self._found[name]
+        before, after = self._seconds([self._paths["float32"], self._paths[name]])
+        return {"error": form.error, "time": after / before, "bytes": float(form.bytes)}
+
+    def forms(self) -> list[Form]:
+        """Return all forms, float32 first, timed in turn."""
+        return timed([*self._found.values()], self._seconds([*self._paths.values()]))
+
+    def _seconds(self, paths: Sequence[Path]) -> list[float]:
+        return call_seconds(paths, self.functions, [calibration(f) for f in self.functions])
+
+    def _measure(self, name: str, options: dict[str, Any]) -> None:
+        path = Path(self._folder.name) / f"form{len(self._found)}.so"
+        options = {**self._channels, **options}
+        keep = [*self.config.keep, *options.pop("keep", ())]
+        own = {"keep": keep} if options.get("bits") is not None and keep else {}
+        written = export(
+            self.functions, path,
+            ExportConfig(**options, **own, tolerance=self.config.tolerance),
+        )  # fmt: skip
+        error = max((d["relative"] for d in written.get("differences", ())), default=0.0)
+        self._found[name] = Form(name, {**options, **own}, error, 0.0, written["weight_bytes"])
+        self._paths[name] = path
+
+    def _options(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of `ExportConfig` that choices stand for."""
+        out = {k: configuration[k] for k in ("group", "rounding", "vectors") if k in configuration}
+        if configuration.get("bits", FLOAT32) != FLOAT32:
+            out["bits"] = configuration["bits"]
+            out["keep"] = [name.removeprefix("float32.") for name, kept in configuration.items()
+                           if name.startswith("float32.") and kept]  # fmt: skip
+        share = configuration.get("time_share", 1.0)
+        if share < 1 and self._study is not None:
+            ranks = ranks_of(self._study.chosen(share))
+            if ranks:
+                out["ranks"] = {name: list(own) for name, own in ranks.items()}
+        return out
+
+
+def _name(configuration: Mapping[str, Any]) -> str:
+    """Return the choices in words.
+
+    Example:
+        >>> _name({"bits": 8, "group": 32, "rounding": "nearest", "float32.head": True,
+        ...        "time_share": 0.6})
+        '8 bits, groups of 32, nearest, head in float32, time share 0.6'
+    """
+    bits, share = configuration.get("bits", FLOAT32), configuration.get("time_share", 1.0)
+    parts = ["float32"]
+    if bits != FLOAT32:
+        parts = [f"{bits} bits", f"groups of {configuration['group']}", configuration["rounding"]]
+    kept = [name for name, own in configuration.items() if name.startswith("float32.") and own]
+    parts += [f"{name.removeprefix('float32.')} in float32" for name in kept]
+    parts += [f"time share {share:g}"] if share < 1 else []
+    parts += [f"vectors of {configuration['vectors']}"] if "vectors" in configuration else []
+    return ", ".join(parts)

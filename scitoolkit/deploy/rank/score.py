@@ -1,0 +1,93 @@
+"""How much the outputs of a surrogate change when its layers are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.traced import TracedFunction
+from scitoolkit.deploy.rank.joined import samples_of
+
+SCORED = 3
+"""Samples that changes of single layers are measured on."""
+
+
+class Score:
+    """The change of a surrogate's outputs on some samples.
+
+    Args:
+        root: its modules, joined; as they are now is what changes are counted from.
+        functions: of the surrogate.
+        given: typical inputs of each function.
+        most: samples of each function.
+    """
+
+    def __init__(
+        self, root: nn.Module, functions: Sequence[TracedFunction],
+        given: Sequence[Sequence[np.ndarray]], most: int,
+    ) -> None:  # fmt: skip
+        self._root = root
+        self._calls = [
+            (f"f{k}", sample) for k, (f, a) in enumerate(zip(functions, given, strict=True))
+            for sample in samples_of(f, a, most)
+        ]  # fmt: skip
+        self._dense = self._outputs()
+        self._scales = self._sizes(functions)
+
+    def with_layer(self, name: str, layer: nn.Module) -> float:
+        """Return the mean squared relative change of all outputs with one layer replaced."""
+        before = self._root.get_submodule(name)
+        places = [n for n, m in self._root.named_modules(remove_duplicate=False) if m is before]
+        for place in places:
+            self._root.set_submodule(place, layer)
+        try:
+            changed = self._outputs()
+        finally:
+            for place in places:
+                self._root.set_submodule(place, before)
+        return float(np.mean([float(self._change(k, own)) for k, own in enumerate(changed)]))
+
+    def __len__(self) -> int:
+        """Return the number of samples of all functions."""
+        return len(self._calls)
+
+    def of(self, number: int) -> Tensor:
+        """Return the mean squared relative change of a sample's outputs; it has a gradient."""
+        return self._change(number, self._call(number))
+
+    def _change(self, number: int, outputs: Sequence[Tensor]) -> Tensor:
+        scales = self._scales[self._calls[number][0]]
+        return torch.stack([
+            (a - b).square().mean() / scale
+            for a, b, scale in zip(outputs, self._dense[number], scales, strict=True)
+        ]).mean()  # fmt: skip
+
+    def _call(self, number: int) -> tuple[Tensor, ...]:
+        name, sample = self._calls[number]
+        result = self._root.get_submodule(name)(*sample)
+        return (result,) if isinstance(result, Tensor) else tuple(result)
+
+    def _outputs(self) -> list[tuple[Tensor, ...]]:
+        with torch.no_grad():
+            return [self._call(k) for k in range(len(self._calls))]
+
+    def _sizes(self, functions: Sequence[TracedFunction]) -> dict[str, list[float]]:
+        """Return what a squared change of each output is relative to.
+
+        An output that is also an input is computed for its change, which may be a small part.
+        """
+        sums: dict[str, list[list[float]]] = {}
+        for (place, sample), outputs in zip(self._calls, self._dense, strict=True):
+            function = functions[int(place[1:])]
+            given = {s.name: x for s, x in zip(function.inputs, sample, strict=True)}
+            own = []
+            for spec, value in zip(function.outputs, outputs, strict=True):
+                before = given.get(spec.name)
+                if before is None or before.shape != value.shape:
+                    before = value.mean()
+                own.append(float((value - before).square().mean()))
+            sums.setdefault(place, []).append(own)
+        return {k: [max(s, 1e-30) for s in np.mean(v, axis=0).tolist()] for k, v in sums.items()}

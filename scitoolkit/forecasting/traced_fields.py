@@ -1,0 +1,160 @@
+"""The arrays of an exported forecast: one a variable, in its unit, with the box of the training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from logging import Logger
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.core.log import get_logger
+from scitoolkit.core.model_folder import ModelFolder
+from scitoolkit.core.traced import ArraySpec
+from scitoolkit.forecasting.coding import VariableCode
+from scitoolkit.forecasting.config import ForecastingConfig
+from scitoolkit.forecasting.fields import read_drivers, read_variables
+from scitoolkit.forecasting.surrogate import ForecastSurrogate
+
+log: Logger = get_logger(__name__)
+
+
+class Physical(nn.Module):
+    """A forecast between values in their units; see `forecasting.coding`.
+
+    Called with (B, inputs, cell) of each variable, (B, inputs + leads) seasons, then, where the
+    forecast has them, (B, parameter) and (B, inputs + leads, driver); returns (B, leads, cell) of
+    each variable.
+
+    Args:
+        inner: from coded values, input seasons and output seasons to coded values.
+        found: the surrogate, for its coding.
+    """
+
+    effects: Tensor
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, inner: nn.Module, found: ForecastSurrogate) -> None:
+        super().__init__()
+        self.inner = inner
+        self.inputs: int = found.setting.inputs
+        coding = found.coding
+        self.codes: tuple[VariableCode, ...] = coding.fields
+        self.constants: tuple[VariableCode, ...] = coding.variables[len(coding.fields) :]
+        self.driven: bool = bool(coding.drivers)
+        stated = np.array([d[1:] for d in coding.drivers], np.float32).reshape(-1, 2)
+        self.register_buffer("mean", torch.from_numpy(stated[:, 0].copy()))
+        self.register_buffer("deviation", torch.from_numpy(stated[:, 1].copy()))
+        self.register_buffer("effects", torch.from_numpy(np.array(coding.effects, np.float32)))
+
+    def forward(self, *arrays: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return the forecast of each variable; one tensor for one."""
+        count, inputs = len(self.codes), self.inputs
+        seasons, rest = arrays[count], list(arrays[count + 1 :])
+        parts = [_encode(code, x) for code, x in zip(self.codes, arrays, strict=False)]
+        if self.constants:
+            given = rest.pop(0)
+            parts += [
+                _encode(code, given[:, k, None, None]).expand(-1, inputs, code.cells)
+                for k, code in enumerate(self.constants)
+            ]
+        values = torch.cat(parts, 2) if len(parts) > 1 else parts[0]
+        explained = None
+        if self.driven:
+            explained = (rest.pop(0) - self.mean) / self.deviation @ self.effects
+            values = values - explained[:, :inputs]
+        out = self.inner(values, seasons[:, :inputs], seasons[:, inputs:])
+        if explained is not None:
+            out = out + explained[:, inputs:]
+        found, first = [], 0
+        for code in self.codes:
+            found.append(_decode(code, out[..., first : first + code.cells]))
+            first += code.cells
+        return found[0] if count == 1 else tuple(found)
+
+
+def _encode(code: VariableCode, values: Tensor) -> Tensor:
+    """Return coded values as `VariableCode.encode`, without its check: the box has the bounds."""
+    if code.transform != "none":
+        values = getattr(torch, code.transform)(values - (code.low or 0.0))
+    return values if (code.center, code.scale) == (0, 1) else (values - code.center) / code.scale
+
+
+def _decode(code: VariableCode, coded: Tensor) -> Tensor:
+    """Return values in the variable's unit; see `VariableCode.decode`."""
+    plain = (code.center, code.scale) == (0, 1)
+    values = coded if plain else coded * code.scale + code.center
+    if code.transform != "none":
+        inverse = torch.square if code.transform == "sqrt" else torch.expm1
+        values = inverse(values.clamp(min=0.0)) + (code.low or 0.0)
+    if code.low is None and code.maximum is None:
+        return values
+    return values.clamp(code.low, code.maximum)
+
+
+def arrays_of(
+    config: ForecastingConfig, folder: ModelFolder, found: ForecastSurrogate
+) -> tuple[list[ArraySpec], list[ArraySpec], list[np.ndarray]]:
+    """Return inputs, outputs, and two typical samples of each input of `Physical`.
+
+    The box of a variable has the extremes of each cell, that of drivers the extremes of each, over
+    the steps learned from; without the data, variables have the bounds that the configuration
+    sets, if any. Parameters have the range of the training, which the surrogate holds.
+    """
+    setting, coding = found.setting, found.coding
+    steps = setting.inputs + setting.leads
+    values, drivers, known = _values(config, folder, found)
+    season = np.linspace(0.1, 0.9, steps, dtype=np.float32)
+    inputs, typical = [], []
+    for code, cells in zip(coding.fields, coding.slices, strict=False):
+        part = values[:, cells]
+        spec = ArraySpec(code.name or "field", ("step", "cell"), (setting.inputs, code.cells),
+                         code.units, code.low, code.maximum)  # fmt: skip
+        inputs.append(replace(spec, low=part.min(0), high=part.max(0)) if known else spec)
+        typical.append(np.stack([part[: setting.inputs], part[-setting.inputs :]]))
+    inputs.append(ArraySpec("season", ("step",), (steps,), "years", 0.0, 1.0))
+    typical.append(np.stack([season, season[::-1]]))
+    ranges = [code.seen for code in coding.variables if code.seen is not None]
+    if ranges:
+        low, high = np.array(ranges, np.float64).T
+        names = ", ".join(code.name for code in coding.variables if code.seen is not None)
+        inputs.append(ArraySpec("parameters", ("parameter",), (len(ranges),), names, low, high))
+        typical.append(np.stack([low, high]))
+    if coding.drivers:
+        names = ", ".join(name for name, *_ in coding.drivers)
+        spec = ArraySpec("drivers", ("step", "driver"), (steps, len(coding.drivers)), names)
+        if drivers is None:
+            mean = np.array([[d[1] for d in coding.drivers]])
+            drivers = np.repeat(mean, 2 * steps, 0)
+        else:
+            spec = replace(spec, low=drivers.min(0), high=drivers.max(0))
+        inputs.append(spec)
+        typical.append(np.stack([drivers[:steps], drivers[-steps:]]))
+    outputs = [
+        ArraySpec(s.name, ("lead", "cell"), (setting.leads, s.shape[1]), s.units)
+        for s in inputs[: len(coding.fields)]
+    ]
+    return inputs, outputs, typical
+
+
+def _values(
+    config: ForecastingConfig, folder: ModelFolder, found: ForecastSurrogate
+) -> tuple[np.ndarray, np.ndarray | None, bool]:
+    """Return (time, cell), (time, driver) of the steps learned from, and whether they are known.
+
+    Without the data: states near the mean, twice as many as the inputs, and no drivers.
+    """
+    try:
+        steps = folder.record()["steps"]
+        part = slice(steps["train"][0], steps["validation"][1])
+        data, _ = read_variables(config.data, found.grid)
+        drivers = read_drivers(config.data, data.times) if found.coding.drivers else None
+    except (DataError, KeyError) as error:
+        log.warning("no box of the training inputs: %s", error)
+        near = np.linspace(0, 1, 2 * found.setting.inputs)[:, None]
+        states = found.coding.decode(found.climatology.coefficients_[:1] + near)
+        return states, None, False
+    return data.series.values[part], None if drivers is None else drivers[part], True

@@ -1,0 +1,110 @@
+"""From a configuration to an untrained model with its data: type map, statistics, E0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scitoolkit.core.errors import DataError
+from scitoolkit.io.atoms import check_label_names, open_atoms
+from scitoolkit.potentials.config import PotentialConfig
+from scitoolkit.potentials.data import GraphSet
+from scitoolkit.potentials.fine_tuning import (
+    ReplayedGraphs,
+    adopt,
+    drawn_replay,
+    freeze,
+    merged_species,
+    source_model,
+    started_settings,
+)
+from scitoolkit.potentials.model import Potential
+from scitoolkit.potentials.reference_energies import (
+    refit_energies,
+    set_reference_energies,
+    training_frames,
+)
+
+
+@dataclass
+class Prepared:
+    """An untrained model with its data; `config` has type map and sel filled in.
+
+    `e0_fitted` says whether E0 is of least squares, not of isolated atoms or the configuration.
+    """
+
+    config: PotentialConfig
+    model: Potential
+    train: GraphSet
+    validation: GraphSet
+    e0_source: str
+    e0_fitted: bool
+
+
+def prepare(config: PotentialConfig) -> Prepared:
+    """Open and check the data, fill in type map and sel, build the model, set its statistics."""
+    check_label_names(config.data.files, config.data.labels)
+    files = open_atoms(config.data.path, config.data.labels)
+    found = training_frames(files, config.e0, config.type_map)
+    frames = found.frames
+    frames.check(forces=config.loss.uses("forces"))
+    if config.data.validation:
+        others = open_atoms(config.data.validation, config.data.labels)
+        others.check(forces=config.loss.uses("forces"))
+        train, source, held_out = np.arange(len(frames)), others, np.arange(len(others))
+    else:
+        train, held_out = held_out_share(config, len(frames))
+        source = frames
+    type_map = config.type_map or frames.species()
+    start = None if config.start is None else source_model(config.start)
+    if config.start is not None and start is not None:
+        type_map = merged_species(start[0].type_map, type_map, config.start)
+    wanted = config.model if start is None else started_settings(config.model, start[1])
+    cutoff = wanted.cutoff
+    graphs = GraphSet(frames, train.tolist(), type_map, cutoff)
+    sample = list(graphs.spread(config.statistics_frames))
+    settings = wanted.resolve_auto_sel(sample, type_map)
+    model = settings.build(type_map)
+    if start is None:
+        model.fit_statistics([model.residual_labels(graph) for graph in sample])
+    else:
+        adopt(model, start[0])
+        refit_energies(model, sample)
+    e0_source = set_reference_energies(model, config.e0, found.isolated, sample)
+    if config.start is not None and start is not None:
+        freeze(model, config.start.frozen)
+        graphs = _with_replay(config, model, start[0], graphs)
+    held_graphs = GraphSet(source, held_out.tolist(), type_map, cutoff)
+    resolved = config.model_copy(update={"type_map": list(type_map), "model": settings})
+    fitted = isinstance(config.e0, str) and found.isolated is None
+    return Prepared(resolved, model, graphs, held_graphs, e0_source, fitted)
+
+
+def _with_replay(
+    config: PotentialConfig, model: Potential, source: Potential, graphs: GraphSet
+) -> GraphSet:
+    """Return the training configurations with those of the former training, if any are wanted."""
+    start = config.start
+    if start is None or not start.replay:
+        return graphs
+    frames = open_atoms(start.replay, config.data.labels)
+    frames.check(forces=config.loss.uses("forces"))
+    change = model.get_buffer("shift").clone()
+    change[: len(source.type_map)] -= source.get_buffer("shift").to(change)
+    chosen = drawn_replay(frames, start.replay_frames, config.seed)
+    former = GraphSet(frames, chosen, model.type_map, model.cutoff)
+    return ReplayedGraphs(graphs, former, change)
+
+
+def held_out_share(config: PotentialConfig, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which of `count` configurations to train on, and which are held out.
+
+    Raises:
+        DataError: none are left to train on.
+    """
+    held = max(1, round(count * config.split.validation))
+    if held >= count:
+        raise DataError(f"{count} configurations leave none to train on", where="data")
+    order = np.random.default_rng(config.seed).permutation(count)
+    return np.sort(order[held:]), np.sort(order[:held])

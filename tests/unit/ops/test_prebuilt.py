@@ -1,0 +1,130 @@
+"""Prebuilt kernels run where nothing can be compiled, and only there."""
+
+import logging
+
+import pytest
+import torch
+
+from scitoolkit.core.errors import BackendError
+from scitoolkit.ops.codegen import compile as compiling
+from scitoolkit.ops.codegen import dispatch, prebuilt
+from scitoolkit.ops.codegen.backends import GeneratedC, Reference
+from scitoolkit.ops.tensor_product import TensorProductSpec, operators
+from scitoolkit.ops.tensor_product.public import OPERATION
+
+SOURCE = "int answer(void) { return 41 + 1; }"
+THREADS = """
+extern int omp_get_thread_num(void);
+long threads(long wanted) {
+  long most = 0;
+  #pragma omp parallel for num_threads(wanted) reduction(max: most) schedule(static, 1)
+  for (long i = 0; i < wanted; i++) most = omp_get_thread_num();
+  return most + 1;
+}
+"""
+FLAGS = compiling.FLAGS
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """An empty store, an empty cache; what is asked for is written to `sources`."""
+    monkeypatch.setenv("SCITOOLKIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv(prebuilt.SOURCES, str(tmp_path / "sources"))
+    monkeypatch.setattr(prebuilt, "PREBUILT", tmp_path / "prebuilt")
+    operators.kernel.cache_clear()
+    dispatch.refresh()
+    yield tmp_path
+    operators.kernel.cache_clear()
+    dispatch.refresh()
+
+
+@pytest.fixture
+def no_compiler(monkeypatch):
+    return lambda: monkeypatch.setenv("CC", "no-such-compiler")
+
+
+def build(source: str, flags: tuple[str, ...] = FLAGS, level: str = "") -> bytes:
+    level = level or prebuilt.usable_levels()[-1]
+    portable = (f"-march={level}", *(f for f in flags if not f.startswith("-march")))
+    library = compiling.compile_portable(compiling.find_compiler(), source, portable)
+    path = prebuilt.PREBUILT / level / f"{prebuilt.digest(source, flags)}.so"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(library)
+    return library
+
+
+def answer(number: str) -> str:
+    return f"int answer(void) {{ return {number}; }}"
+
+
+def test_a_prebuilt_library_runs_only_where_nothing_compiles(store, no_compiler, caplog):
+    build(SOURCE)
+    build(answer("7"))
+    assert not compiling.is_prebuilt(compiling.load_library(SOURCE))
+    no_compiler()
+    compiling._say_prebuilt.cache_clear()
+    with caplog.at_level(logging.INFO, "scitoolkit"):
+        for library in (
+            compiling.load_library(SOURCE), compiling.load_generated(answer, "7"),
+        ):  # fmt: skip
+            assert compiling.is_prebuilt(library)
+            assert library.answer() in (42, 7)
+    assert ["no C compiler found" in r.message for r in caplog.records] == [True]
+    assert GeneratedC.unavailable() == ""
+
+
+def test_a_compiler_that_fails_is_none(store, monkeypatch):
+    build(SOURCE)
+    monkeypatch.setenv("CC", "false")
+    assert compiling.is_prebuilt(compiling.load_library(SOURCE))
+
+
+def test_what_is_not_prebuilt_is_refused(store, no_compiler):
+    build(SOURCE)
+    no_compiler()
+    for source, flags in ((SOURCE + " ", FLAGS), (SOURCE, ("-O1",))):
+        with pytest.raises(BackendError, match="no C compiler found"):
+            compiling.load_library(source, flags)
+
+
+def test_a_library_shares_torchs_threads(store, no_compiler):
+    assert b"libgomp" not in build(THREADS)
+    no_compiler()
+    library = compiling.load_library(THREADS)
+    assert library.threads(3) == 3
+    runtimes = [path for path in prebuilt._loaded() if "libgomp" in path]
+    assert any("torch" in path for path in runtimes) or not runtimes
+
+
+def test_the_best_level_of_the_processor_is_taken(store, no_compiler, monkeypatch):
+    levels = {"better": frozenset({"avx9"}), "plain": frozenset()}
+    monkeypatch.setattr(prebuilt, "levels", lambda: levels)
+    for level in levels:
+        path = prebuilt.PREBUILT / level / f"{prebuilt.digest(SOURCE, FLAGS)}.so"
+        path.parent.mkdir(parents=True)
+        path.touch()
+    for flags, level in (({"avx9"}, "better"), (set(), "plain")):
+        monkeypatch.setattr(prebuilt, "_processor_flags", lambda flags=flags: frozenset(flags))
+        prebuilt.usable_levels.cache_clear()
+        assert prebuilt.find(SOURCE, FLAGS).parent.name == level
+        assert prebuilt.num_usable() == 1
+    prebuilt.usable_levels.cache_clear()
+
+
+def test_a_forward_kernel_alone_is_not_enough(store, no_compiler, monkeypatch):
+    spec, like = TensorProductSpec.channelwise("3x0e", "0e", "0e").text, torch.zeros(1)
+    for name in ("forward", "backward", "double_backward"):
+        operators.kernel(spec, name, torch.float32)
+    notes = [prebuilt.read_note(path) for path in (store / "sources").glob("*.c")]
+    for note in notes:
+        build(*note)
+    (double,) = (note for note in notes if "void double_backward(" in note[0])
+    needed = prebuilt.find(*double)
+    no_compiler()
+    monkeypatch.setenv("SCITOOLKIT_CACHE", str(store / "other"))
+    for there, backend in ((False, Reference), (True, GeneratedC)):
+        needed.rename(needed.with_suffix(".so" if there else ".away"))
+        needed = needed.with_suffix(".so" if there else ".away")
+        operators.kernel.cache_clear()
+        dispatch.refresh()
+        assert OPERATION.backend(spec, like) == backend.name
