@@ -181,14 +181,20 @@ def our_scores(
     def steps_in(seconds: float) -> int:
         return max(int(seconds / each), 10)
 
-    trials = {}
+    trials: dict[float, float] = {}
+    overrun = 1.0
     for rate in OUR_RATES:
-        record, _, _ = train_ours(rate, steps_in(trial))
+        try:
+            record, _, _ = train_ours(rate, steps_in(trial))
+        except NumericalError as error:
+            print(error, file=sys.stderr)
+            trials[rate] = float("inf")
+            continue
         trials[rate] = record["best"]["loss"]
+        # Rollouts in training make later steps dearer: what a trial took corrects the count.
+        overrun = max(overrun, (record["cpu_seconds"] - before) / trial)
     best = min(trials, key=lambda rate: trials[rate])
-    # Rollouts in training make later steps dearer: what the trial took corrects the count.
-    overrun = (record["cpu_seconds"] - before) / trial
-    record, config, directory = train_ours(best, int(steps_in(fit) / max(overrun, 1.0)))
+    record, config, directory = train_ours(best, int(steps_in(fit) / overrun))
     emulator = surrogate.load(directory.path / "model", config)
     assert isinstance(emulator, Emulator)
     return {
