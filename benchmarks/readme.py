@@ -465,8 +465,8 @@ ROWS = {
         "onnxruntime and torch: 1",
     ),
     "emulation_long": (
-        "Rollouts of the shipped emulator past its training, {steps} steps",
-        "Rayleigh-Bénard at Ra 10⁶, {starts} starts of unseen seeds, the solver as the truth",
+        "Rollouts of the shipped emulator of steady convection, {steps} steps",
+        "Rayleigh-Bénard at Ra 10⁶, {starts} unseen seeds, the solver as the truth",
         "finite for {finite_steps_min} steps from every start; kinetic energy off by "
         "{energy_error:.1%}, Nusselt number by {nusselt_error:.1%}; spectra of b, u, w within a "
         "factor {spectrum_factor_99:.1f}; error over persistence's, worst variable: "

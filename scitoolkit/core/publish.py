@@ -54,7 +54,8 @@ def publish(run: Path, destination: Path, config: JobConfig, artifacts: Artifact
         write_atomic(card, _TABLE.sub(lambda _: table, card.read_text(encoding="utf-8")))
     workflow = content_root("workflows") / config.workflow
     if workflow.is_dir():
-        command = f"workflows/{config.workflow}/{artifacts.workflow_file}"
+        named = (workflow / artifacts.workflow_file).is_file()
+        command = f"workflows/{config.workflow}/{artifacts.workflow_file if named else ''}"
         expected = {
             "command": f"scitoolkit run {command}".rstrip("/"),
             "relative_tolerance": artifacts.tolerance,
