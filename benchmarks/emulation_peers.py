@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -193,8 +194,13 @@ def our_scores(
         trials[rate] = record["best"]["loss"]
         # Rollouts in training make later steps dearer: what a trial took corrects the count.
         overrun = max(overrun, (record["cpu_seconds"] - before) / trial)
-    best = min(trials, key=lambda rate: trials[rate])
-    record, config, directory = train_ours(best, int(steps_in(fit) / overrun))
+    # A rate may diverge later than its trial ends: then the long run takes the next best.
+    for best in sorted(trials, key=lambda rate: trials[rate]):
+        with suppress(NumericalError):
+            record, config, directory = train_ours(best, int(steps_in(fit) / overrun))
+            break
+    else:
+        raise NumericalError("every learning rate diverges", allowed=str(OUR_RATES))
     emulator = surrogate.load(directory.path / "model", config)
     assert isinstance(emulator, Emulator)
     return {

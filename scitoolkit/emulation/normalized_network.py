@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -106,12 +107,13 @@ class NormalizedNetwork(nn.Module):
             self.register_buffer(name, torch.zeros(size))
         for name, size in (("scale", size_in), ("out_scale", size_out)):
             self.register_buffer(name, torch.ones(size))
-        self.register_buffer("position", position_channels(layout, coordinates))
         valid = layout.valid
         self.masked: bool = valid is not None
         cells = torch.empty(0) if valid is None else torch.from_numpy(valid)
-        # Part of the layout, which is saved with the weights.
+        # Both follow from the layout, which is saved with the weights.
         self.register_buffer("valid", cells, persistent=False)
+        places = position_channels(layout, coordinates)
+        self.register_buffer("position", places, persistent=False)
         self.reach: list[int] = [(carried or {}).get(dim, 0) for dim in layout.grid]
         self.transports: bool = carried is not None
         length = sum(layout.inputs[i].size for i in self.vectors_in)
@@ -124,6 +126,10 @@ class NormalizedNetwork(nn.Module):
         self.pool: nn.Linear | None = (
             nn.Linear(2 * POOL_CHANNELS, vector) if vector and self.space else None
         )
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        state_dict.pop(prefix + "position", None)  # files of 0.2 have it
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def set_statistics(self, statistics: Statistics) -> None:
         """Set what normalises: values of the inputs, values or changes of the outputs."""

@@ -149,8 +149,7 @@ def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -
     saved = set(job.emulator.state_dict())
     derived = {n for n, _ in job.emulator.named_buffers()} - saved
     best = {n: t for n, t in best_weights(run.checkpoints).items() if n not in derived}
-    # Processes that hold slabs save no positions: they are those of the whole grid.
-    job.emulator.load_state_dict({**job.emulator.state_dict(), **best})
+    job.emulator.load_state_dict(best)
     model = ModelFolder.create(run)
     surrogate.save(job.emulator.cpu(), model.path, config.weights_dtype)
     record = {

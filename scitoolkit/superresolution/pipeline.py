@@ -117,7 +117,7 @@ def train(config: SuperresolutionConfig, run: RunDirectory, *, resume: bool = Fa
     )
     surrogate.model.load_state_dict(best_weights(run.checkpoints))
     model = ModelFolder.create(run)
-    surrogate.save(model.path, half=config.weights_dtype == "float16")
+    surrogate.save(model.path, config.weights_dtype)
     if config.spectrum is not None:
         from scitoolkit.superresolution.evaluation import measure_gains
 

@@ -32,6 +32,7 @@ from scitoolkit.superresolution.mirrors import Encoded, Reflection, reflections
 from scitoolkit.superresolution.model import MeshfreeFlowNet
 from scitoolkit.superresolution.resunet import ResidualUNet
 from scitoolkit.superresolution.task import Physics
+from scitoolkit.training.rounded_weights import restored, rounded
 
 Array = np.ndarray
 WEIGHTS, HEADER = "weights.safetensors", "model.json"
@@ -155,15 +156,18 @@ class SuperresolutionSurrogate:
 
     # --- on disk ----------------------------------------------------------------------------
 
-    def save(self, folder: Path, *, half: bool = False) -> None:
-        """Write weights and header; `half` stores float16, for a model card of half the size."""
+    def save(self, folder: Path, dtype: str = "float32") -> None:
+        """Write weights and header.
+
+        Args:
+            folder: where to.
+            dtype: of the weights: float32, float16 or int8; see `rounded_weights`. The
+                normalisation stays float32.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         state = {k: v.contiguous() for k, v in self.model.state_dict().items()}
-        if half:
-            state = {k: v.half() if v.dtype == torch.float32 else v for k, v in state.items()}
-            for name in ("mean", "std"):
-                state[name] = getattr(self.model, name)
+        state = rounded(state, state.keys() - {"mean", "std"}, dtype)
         with replacing(folder / WEIGHTS, SafetensorError) as temporary:
             save_file(state, temporary)
         head = {"header": self.header.to_json(), "model": self.config.model_dump(mode="json")}
@@ -181,7 +185,7 @@ class SuperresolutionSurrogate:
             head = json.loads((folder / HEADER).read_text(encoding="utf-8"))
             header = Header.from_json(head["header"])
             config = ModelConfig.model_validate(head["model"])
-            state = load_file(folder / WEIGHTS)
+            state = restored(load_file(folder / WEIGHTS))
         except FileNotFoundError as error:
             raise CheckpointError("no trained model", where=str(error.filename)) from None
         except (ValueError, KeyError, TypeError, SafetensorError, OSError) as error:

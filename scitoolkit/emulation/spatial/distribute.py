@@ -147,10 +147,9 @@ def distribute(
         made.to(of.position.dtype)
         position = slabs.own(of.position, 1 + place).clone()
         del made.position
-        # No buffer: it differs between processes, and is neither saved nor copied between them.
+        # No buffer: it differs between processes, and is not copied between them.
         made.position = position
-        state = {n: t for n, t in of.state_dict().items() if n != "position"}
-        made.load_state_dict(state)
+        made.load_state_dict(of.state_dict())
         return made
 
     fields = {v.name for v in (*whole.inputs, *whole.outputs) if v.is_field}

@@ -98,7 +98,7 @@ def test_inputs_that_the_model_does_not_know(trained):
 
 def test_damaged_weights(trained, tmp_path):
     surrogate = SuperresolutionSurrogate.load(trained / "model")
-    surrogate.save(tmp_path, half=True)
+    surrogate.save(tmp_path, "float16")
     again = SuperresolutionSurrogate.load(tmp_path)
     for a, b in zip(surrogate.model.parameters(), again.model.parameters(), strict=True):
         assert torch.allclose(a, b, rtol=1e-3, atol=1e-4)
