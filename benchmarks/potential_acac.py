@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PEER = ROOT / ".venv-peers" / "mace" / "bin" / "python"
 DATA = ROOT / "datasets" / "acac"
-STEPS, CHANNELS, DEGREE, RADIAL = 3000, 32, 3, [32, 32]
+STEPS, CHANNELS, DEGREE, RADIAL = 12000, 32, 3, [32, 32]
 RECIPE = {
     "lr": 1e-2, "batch_size": 5, "start_pref_e": 10, "limit_pref_e": 500, "pref_f": 100,
     "warmup_steps": 100, "clip_norm": 10, "ema_decay": 0.995, "seed": 0, "atoms": 15,
