@@ -50,9 +50,10 @@ class Combinations:
         >>> import numpy as np, torch
         >>> from scitoolkit.core.traced import ArraySpec
         >>> spec = ArraySpec("x", ("k",), (32,), low=-1.0, high=1.0)
-        >>> layer = TracedFunction(torch.nn.Linear(32, 32), [spec], [spec])
+        >>> layer = torch.nn.Sequential(torch.nn.Linear(32, 32))
+        >>> surrogate = TracedFunction(layer, [spec], [spec])
         >>> config = ExportConfig(search=3, max_error=0.1)
-        >>> with Combinations([layer], config) as tried:
+        >>> with Combinations([surrogate], config) as tried:
         ...     tried.space["bits"], tried(tried.plain())["error"]
         ([32, 8, 4, 2], 0.0)
     """

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 from ase.calculators.calculator import Calculator, all_changes
 from ase.units import Bohr, Hartree
-from pyscf import dft, gto, scf
 
 from scitoolkit.core.errors import ConfigError, NumericalError
 
@@ -42,6 +41,8 @@ class PySCF(Calculator):
             ConfigError: a periodic structure, or a charge and a multiplicity that do not fit.
             NumericalError: the iterations do not converge.
         """
+        from pyscf import gto
+
         super().calculate(atoms, properties, system_changes)
         system, given = self.atoms, self.parameters
         assert system is not None
@@ -73,6 +74,8 @@ class PySCF(Calculator):
 
 def _field(molecule: Any, method: str, grid: int) -> Any:
     """Return the mean field: restricted for closed shells, unrestricted otherwise."""
+    from pyscf import dft, scf
+
     closed = molecule.spin == 0
     if method.upper() == "HF":
         return scf.RHF(molecule) if closed else scf.UHF(molecule)

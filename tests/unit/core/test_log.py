@@ -25,8 +25,9 @@ def test_a_run_directory_that_is_removed_ends_its_log_and_not_the_program(tmp_pa
 
 def test_a_full_disk_ends_the_log_and_not_the_program(tmp_path, capsys, monkeypatch):
     logger = logging.getLogger(LOGGER_NAME)
+    monkeypatch.setattr(logger, "handlers", [])  # others write to what pytest has closed
     log_to_file(tmp_path / "run.log")
-    handler = logger.handlers[-1]
+    (handler,) = logger.handlers
     get_logger(f"{LOGGER_NAME}.test").warning("one")
 
     def full():
@@ -34,7 +35,7 @@ def test_a_full_disk_ends_the_log_and_not_the_program(tmp_path, capsys, monkeypa
 
     monkeypatch.setattr(handler, "flush", full)
     get_logger(f"{LOGGER_NAME}.test").warning("two")
-    monkeypatch.undo()
     assert handler not in logger.handlers
+    monkeypatch.undo()
     handler.close()
     assert "Logging error" not in capsys.readouterr().err

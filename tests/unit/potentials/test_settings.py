@@ -10,6 +10,7 @@ from scitoolkit import api
 from scitoolkit.core.config import ConfigProblems
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.io.atoms import LabelConfig, check_label_names
+from scitoolkit.ops.neighbours import lists
 from scitoolkit.potentials import MaceConfig, NequipConfig, SeE2AConfig, ZblConfig
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -75,7 +76,9 @@ def test_neighbour_lists_need_vesin_without_a_compiler(monkeypatch):
     workflow = ROOT / "workflows" / "water_deepmd"
     assert api.load(workflow)[1].required_packages() == ()
     monkeypatch.setenv("CC", "no-such-compiler")
-    assert api.load(workflow)[1].required_packages() == ("vesin",)
+    for prebuilt, needed in ((True, ()), (False, ("vesin",))):
+        monkeypatch.setattr(lists, "available", lambda prebuilt=prebuilt: prebuilt)
+        assert api.load(workflow)[1].required_packages() == needed
 
 
 def test_epochs_beside_steps_are_a_warning():
