@@ -12,7 +12,7 @@ from scitoolkit.core import plugins
 ROOT = Path(__file__).resolve().parents[2]
 NEED_TORCH = {"activation store", "kernel backend", "operation"}
 """Kinds whose members are torch modules and operators; `doctor --kernels` describes them."""
-MEASURED = ("rayleigh_benard", "field_surrogate")
+MEASURED = ("rayleigh_benard", "field_surrogate", "convection_climate")
 """Workflows whose check measures equations or invariants on the true data, by torch."""
 PROGRAM = """
 import contextlib, io, json, sys
