@@ -3,10 +3,11 @@
 The weights are those of the surrogate acac_mace (acetylacetone, DFT). The molecule is methoxyethane
 at 400 K, labelled by GFN2-xTB, so the level of theory is another one too; 100 later frames of the
 trajectory test. Scratch and fine-tuning take the same steps, so the same CPU time. mace-torch
-fine-tunes the same weights (`write_mace`) with the same loss, batch, optimizer, averaging and shape
-of the learning rate for a budget of CPU seconds of steps alone; our time is that of the whole call
-that trains, neighbour lists and validation included. Ours is then trained for a fifth of its steps
-and up, until its force error is at most mace-torch's. One thread.
+fine-tunes the same weights (`write_mace`) with the same loss, batch, averaging and shape of the
+learning rate and its own optimizer for a budget of CPU seconds of steps alone, at each of three
+learning rates; the best counts. Our time is that of the whole call that trains, neighbour lists and
+validation included, with Muon. Ours is then trained for a sixth of its steps and up, until its
+force error is at most mace-torch's. One thread.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".venv-peers"
-STEPS, BUDGET, SHORTER = 300, 60.0, (50, 100, 200, 300)
+STEPS, BUDGET, SHORTER = 300, 60.0, (50, 75, 100, 200, 300)
 RECIPE = {
-    "lr": 2e-3, "batch_size": 5, "start_pref_e": 10, "limit_pref_e": 100, "pref_f": 100,
-    "warmup_steps": 20, "clip_norm": 10, "ema_decay": 0.99, "seed": 0, "atoms": 12,
+    "lr": 1e-2, "batch_size": 5, "start_pref_e": 10, "limit_pref_e": 100, "pref_f": 100,
+    "warmup_steps": 10, "clip_norm": 10, "ema_decay": 0.95, "seed": 0, "atoms": 12,
 }  # fmt: skip
+PEER_RATES = (2e-3, 5e-3, 1e-2)
 MOLECULE, KELVIN, EVERY = "CH3CH2OCH3", 400, 10
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 TRAIN = """
@@ -66,7 +68,7 @@ def ours(folder: Path, settings: dict, start: str | None, steps: int) -> dict:
                  "start_pref_f": recipe["pref_f"], "limit_pref_f": recipe["pref_f"]},
         "training": {
             "steps": steps, "batch_size": recipe["batch_size"], "clip_norm": recipe["clip_norm"],
-            "optimizer": {"name": "adam", "lr": recipe["lr"]}, "seed": recipe["seed"],
+            "optimizer": {"name": "muon", "lr": recipe["lr"]}, "seed": recipe["seed"],
             "schedule": {"name": "cosine", "warmup_steps": recipe["warmup_steps"]},
             "ema_decay": recipe["ema_decay"], "checkpoint": {"every_epochs": 10},
             "log_every": 100, "progress": False,
@@ -79,17 +81,22 @@ def ours(folder: Path, settings: dict, start: str | None, steps: int) -> dict:
 
 
 def peer(folder: Path, model) -> dict:
-    """Return mace-torch's result of fine-tuning our weights."""
+    """Return mace-torch's best result of fine-tuning our weights."""
     from scitoolkit.potentials import write_mace
 
     python = PEERS / "mace" / "bin" / "python"
     convert = ROOT / "scitoolkit" / "potentials" / "peers" / "convert_mace.py"
     write_mace(model, folder / "weights.pt")
     call([python, "-W", "ignore", convert, "--back", folder / "weights.pt", folder / "mace.model"])
-    request = {"train": str(folder / "train.xyz"), "test": str(folder / "test.xyz"),
-               "budget": BUDGET, "recipe": RECIPE, "start": str(folder / "mace.model")}  # fmt: skip
-    output = call([python, "-W", "ignore", ROOT / "benchmarks" / "_mace_peer.py"], request)
-    return json.loads(output.splitlines()[-1])
+    found = []
+    for rate in PEER_RATES:
+        request = {
+            "train": str(folder / "train.xyz"), "test": str(folder / "test.xyz"), "budget": BUDGET,
+            "recipe": {**RECIPE, "lr": rate}, "start": str(folder / "mace.model"),
+        }  # fmt: skip
+        output = call([python, "-W", "ignore", ROOT / "benchmarks" / "_mace_peer.py"], request)
+        found.append({"lr": rate, **json.loads(output.splitlines()[-1])})
+    return min(found, key=lambda each: each["force_rmse_mev_per_angstrom"])
 
 
 def run() -> dict:
@@ -123,6 +130,7 @@ def run() -> dict:
             "mace_time_ratio": min(reached) / theirs["cpu_seconds"] if reached else None,
             "force_rmse_tuned": tuned[STEPS]["error"], "force_rmse_scratch": scratch_run["error"],
             "force_rmse_mace": least, "steps": STEPS, "mace_steps": theirs["steps"],
+            "mace_rate": theirs["lr"],
             "seconds_tuned": tuned[STEPS]["seconds"], "seconds_scratch": scratch_run["seconds"],
             "seconds_mace": theirs["cpu_seconds"],
             "tuned": {str(k): [v["seconds"], v["error"]] for k, v in tuned.items()},
