@@ -311,7 +311,8 @@ ROWS = {
     ),
     "potential_acac": (
         "MACE of acetylacetone trained for {cpu_seconds:.0f} CPU-s, {parameters:,} parameters",
-        "475 frames at 300 K, 650 to test; equal loss, batch and learning rate; Muon here, Adam there",
+        "475 frames at 300 K, 650 to test; equal loss, batch and learning rate; Muon here, Adam "
+        "there",
         "energy {energy_mev:.1f} meV, force {force_mev:.1f} meV/Å after {epochs:.0f} epochs",
         "mace-torch in the same CPU time: {peer_energy_rmse_mev:.1f} meV, "
         "{peer_force_rmse_mev_per_angstrom:.1f} meV/Å after {peer_epochs:.0f} epochs",
