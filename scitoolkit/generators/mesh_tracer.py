@@ -185,14 +185,15 @@ class MeshTracer(Generator):
         twice = [path.name for path in found if names.count(path.stem) > 1]
         if twice:
             raise DataError(f"meshes of one name: {', '.join(twice)}", where=str(folder),
-                            fix="rename one: a sample has a group of this name for each")  # fmt: skip
+                            fix="rename one: groups of a sample have these names")  # fmt: skip
         return found
 
 
 def load_mesh(path: Path) -> Any:
     """Return a mesh of triangles that scikit-fem reads; squares become two triangles each.
 
-    Curved elements become straight ones. Nodes of no element, such as centres of arcs, are left out.
+    Curved elements become straight ones. Nodes of no element, such as centres of arcs, are left
+    out.
 
     Raises:
         BackendError: scikit-fem is missing.
