@@ -246,7 +246,9 @@ def documentation(folder: Path) -> dict:
 
 def types(folder: Path) -> dict:
     """Share of the public names whose types are known."""
-    path = os.pathsep.join([str(ROOT), sysconfig.get_paths()["purelib"]])
+    # Every site-packages: types that come from another package are unknown without it.
+    packages = [each for each in sys.path if each.endswith("site-packages")]
+    path = os.pathsep.join([str(ROOT), *(packages or [sysconfig.get_paths()["purelib"]])])
     environment = {**os.environ, "PYTHONPATH": path}
     command = [sys.executable, "-m", "basedpyright", "--verifytypes", "scitoolkit",
                "--ignoreexternal"]  # fmt: skip

@@ -5,9 +5,8 @@
    FAULT_KIND    kill | term | int | ENOSPC | EROFS | EMFILE | EIO
    FAULT_COUNT   file that gets one line with the number of changes when a process ends
 
-   A change is a write, a file opened to be written, a rename, a new folder, an fsync or
-   an fdatasync. A full disk
-   stays full; a signal comes once. */
+   A change is a write, a file opened to be written, a rename, a new folder, or a file brought to
+   the disk. A full disk stays full; a signal comes once. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
