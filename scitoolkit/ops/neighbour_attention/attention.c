@@ -7,11 +7,14 @@
 
 #define LOGIT_SHIFT ((real)20) /* deepmd-kit's: a neighbour at the cutoff has the logit -20 */
 
-enum { ROW0, ROW1, ROW2, ROW3, UNIT0, UNIT1, UNIT2, FADE, FADE_SLOPE, S_SLOPE, INVERSE, GEOMETRY };
+enum {
+  ROW0, ROW1, ROW2, ROW3, UNIT0, UNIT1, UNIT2, GATE0, GATE1, GATE2, GATE_LENGTH, GATE_SLOPE,
+  FADE, FADE_SLOPE, S_SLOPE, INVERSE, GEOMETRY
+};
 
 typedef struct {
   i64 layers, query, value, normalize, smooth, angular, stripped, sel;
-  real cutoff, cutoff_smooth, scale, epsilon;
+  real cutoff, cutoff_smooth, scale, epsilon, gate_floor;
   const real *weights; /* of all layers */
 } Settings;
 
@@ -30,7 +33,7 @@ static inline i64 square_rows(i64 count) {
 
 static Settings settings_of(const i64 *whole, const real *numbers, const real *weights) {
   return (Settings){whole[0], whole[1], whole[2], whole[3], whole[4], whole[5], whole[6], whole[7],
-                    numbers[0], numbers[1], numbers[2], numbers[3], weights};
+                    numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], weights};
 }
 
 static Layer layer_of(const Settings *s, i64 number) {
@@ -69,7 +72,7 @@ static inline KeptLayer kept_layer(const Settings *s, real *p, i64 number, i64 m
 }
 
 i64 kept_rows(const i64 *whole, i64 most) {
-  const Settings s = settings_of(whole, (real[4]){0}, 0);
+  const Settings s = settings_of(whole, (real[5]){0}, 0);
   return kept_rows_of(&s, most);
 }
 
@@ -129,15 +132,24 @@ static void geometry_of(const Settings *set, i64 count, i64 lanes, const real *v
       dw = -30 * u * u * (u - 1) * (u - 1) / width;
     }
     const real part = l < count ? 1 : 0;
+    const real slope = (dw - w * inverse) * inverse; /* of w / r */
+    real gate = 1, gate_slope = 0;
+    if (set->gate_floor > 0 && w * inverse < set->gate_floor * deviation[1]) {
+      gate = w * inverse / (set->gate_floor * deviation[1]);
+      gate_slope = slope / (set->gate_floor * deviation[1]);
+    }
     s[l] = w * inverse / deviation[0];
     g[ROW0 * ld + l] = part * s[l];
     for (int c = 0; c < 3; c++) {
       g[(UNIT0 + c) * ld + l] = v[c] * inverse;
+      g[(GATE0 + c) * ld + l] = gate * v[c] * inverse;
       g[(ROW1 + c) * ld + l] = part * w * inverse * v[c] * inverse / deviation[1 + c];
     }
     g[FADE * ld + l] = w;
     g[FADE_SLOPE * ld + l] = dw;
-    g[S_SLOPE * ld + l] = (dw - w * inverse) * inverse;
+    g[S_SLOPE * ld + l] = slope;
+    g[GATE_LENGTH * ld + l] = gate;
+    g[GATE_SLOPE * ld + l] = gate_slope;
     g[INVERSE * ld + l] = inverse;
   }
 }
@@ -196,8 +208,8 @@ static void unit_length_vjp(i64 rows, i64 lanes, const real *x, i64 ld, const re
 
 static inline vec cosine(const Settings *s, const real *g, i64 ld, i64 j, i64 b) {
   if (!s->angular) return (vec){0} + 1;
-  return g[UNIT0 * ld + j] * at(g + UNIT0 * ld + b) + g[UNIT1 * ld + j] * at(g + UNIT1 * ld + b)
-         + g[UNIT2 * ld + j] * at(g + UNIT2 * ld + b);
+  return g[GATE0 * ld + j] * at(g + GATE0 * ld + b) + g[GATE1 * ld + j] * at(g + GATE1 * ld + b)
+         + g[GATE2 * ld + j] * at(g + GATE2 * ld + b);
 }
 
 /* Products of queries and keys to attention; keeps scaled logits and softmax, writes the weights.
@@ -243,7 +255,7 @@ static void weights_of(const Settings *s, i64 count, i64 lanes, const real *g, i
    weights again, adds to the cotangents of switch and directions. `rows` is scratch of one row. */
 static void weights_vjp(const Settings *s, i64 count, i64 lanes, const real *g, i64 ld,
                         const real *logit, const real *power, real *weight, real *cotangent,
-                        real *fade_cotangent, real *unit_cotangent, real *rows) {
+                        real *fade_cotangent, real *gate_cotangent, real *rows) {
   const real *fade = g + FADE * ld;
   real *mean = rows;
   for (i64 b = 0; b < lanes; b += LANES) V(mean + b) = (vec){0};
@@ -256,7 +268,7 @@ static void weights_vjp(const Settings *s, i64 count, i64 lanes, const real *g, 
       V(mean + b) += all * at(cotangent + j * ld + b);
     }
   for (i64 j = 0; j < count; j++) {
-    vec fade_sum = {0}, unit_sum[3] = {{0}, {0}, {0}};
+    vec fade_sum = {0}, gate_sum[3] = {{0}, {0}, {0}};
     for (i64 b = 0; b < lanes; b += LANES) {
       const vec p = at(power + j * ld + b), d = at(cotangent + j * ld + b);
       const vec gate = cosine(s, g, ld, j, b);
@@ -270,15 +282,15 @@ static void weights_vjp(const Settings *s, i64 count, i64 lanes, const real *g, 
       if (s->angular) {
         const vec by_gate = d * p * pair;
         for (int c = 0; c < 3; c++) {
-          V(unit_cotangent + c * ld + b) += by_gate * g[(UNIT0 + c) * ld + j];
-          unit_sum[c] += by_gate * at(g + (UNIT0 + c) * ld + b);
+          V(gate_cotangent + c * ld + b) += by_gate * g[(GATE0 + c) * ld + j];
+          gate_sum[c] += by_gate * at(g + (GATE0 + c) * ld + b);
         }
       }
       V(cotangent + j * ld + b) = change * pair * s->scale;
     }
     if (s->smooth) fade_cotangent[j] += total(fade_sum);
     if (s->angular)
-      for (int c = 0; c < 3; c++) unit_cotangent[c * ld + j] += total(unit_sum[c]);
+      for (int c = 0; c < 3; c++) gate_cotangent[c * ld + j] += total(gate_sum[c]);
   }
 }
 
@@ -402,7 +414,7 @@ void attention_slopes(i64 n, const i64 *atoms, const i64 *pointer, const i64 *ty
     real *by_basis = scratch, *by_project = by_basis + PADDED_M * ld;
     real *by_values = by_project + projected(&s) * ld, *weight = by_values + s.value * ld;
     real *by_weight = weight + square, *turned = by_weight + square, *rows = turned + square;
-    real *by_row = rows, *by_unit = rows + 4 * ld, *by_fade = rows + 7 * ld, *free_row = rows + 8 * ld;
+    real *by_row = rows, *by_gate = rows + 4 * ld, *by_fade = rows + 7 * ld, *free_row = rows + 8 * ld;
 #pragma omp for schedule(dynamic, 1)
     for (i64 k = 0; k < n; k++) {
       const i64 i = atoms[k], begin = pointer[i], count = pointer[i + 1] - begin;
@@ -433,7 +445,7 @@ void attention_slopes(i64 n, const i64 *atoms, const i64 *pointer, const i64 *ty
         product_panels(s.value, v, M, layer.mix_back, M, by_basis, ld, 0, 0, by_values);
         product_transposed((count + ROWS - 1) / ROWS * ROWS, v, s.value, value, by_values, ld,
                            by_weight);
-        weights_vjp(&s, count, lanes, g, ld, x.logit, x.power, weight, by_weight, by_fade, by_unit,
+        weights_vjp(&s, count, lanes, g, ld, x.logit, x.power, weight, by_weight, by_fade, by_gate,
                     free_row);
         product_plain(s.query, v, count, key, by_weight, ld, by_query);
         for (i64 j = count; j < lanes; j++) {
@@ -454,17 +466,20 @@ void attention_slopes(i64 n, const i64 *atoms, const i64 *pointer, const i64 *ty
       }
       const real *dev = deviation + 4 * types[i], part = (real)1 / s.sel;
       for (i64 b = 0; b < lanes; b += LANES) {
-        vec unit[3], turn[3], across = {0}, by_s = at(by_row + b) / dev[0];
+        vec unit[3], turn[3], across = {0}, by_length = {0}, by_s = at(by_row + b) / dev[0];
         const vec inverse = at(g + INVERSE * ld + b), level = at(g + FADE * ld + b) * inverse;
         for (int c = 0; c < 3; c++) {
           unit[c] = at(g + (UNIT0 + c) * ld + b);
           const vec by = at(by_row + (1 + c) * ld + b) / dev[1 + c];
           by_s += by * unit[c];
-          turn[c] = by * level + at(by_unit + c * ld + b);
+          const vec by_direction = at(by_gate + c * ld + b);
+          turn[c] = by * level + by_direction * at(g + GATE_LENGTH * ld + b);
+          by_length += by_direction * unit[c];
           across += turn[c] * unit[c];
         }
         vec along = by_s * at(g + S_SLOPE * ld + b)
-                    + at(by_fade + b) * at(g + FADE_SLOPE * ld + b);
+                    + at(by_fade + b) * at(g + FADE_SLOPE * ld + b)
+                    + by_length * at(g + GATE_SLOPE * ld + b);
         for (int m = 0; m < M; m++)
           along += at(by_basis + m * ld + b) * at(own.slope + m * ld + b);
         for (int c = 0; c < 3; c++) {

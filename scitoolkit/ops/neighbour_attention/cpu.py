@@ -105,7 +105,7 @@ def pack(spec: NeighbourAttentionSpec, weights: Weights) -> Packed:
     layers = [part for layer in weights.layers for part in _packed_layer(layer, width)]
     options = (spec.normalize, spec.smooth, spec.angular, stripped)
     whole = [len(weights.layers), width, width, *map(int, options), spec.sel]
-    numbers = [spec.cutoff, spec.cutoff_smooth, spec.scale, spec.norm_epsilon]
+    numbers = [spec.cutoff, spec.cutoff_smooth, spec.scale, spec.norm_epsilon, spec.gate_floor]
     return Packed(
         torch.cat(flat), first.contiguous(), (first if factors is None else factors).contiguous(),
         weights.deviation.contiguous(), torch.tensor(whole), first.new_tensor(numbers),

@@ -19,6 +19,7 @@ OPTIONS: tuple[dict, ...] = (
     {},
     {"smooth": False, "angular": False},
     {"normalize": False, "scale": 1.5},
+    {"smooth": False, "gate_floor": 0.3},
     {"smooth": True, "factors": True},
     {"smooth": False, "factors": True, "num_layers": 0},
 )

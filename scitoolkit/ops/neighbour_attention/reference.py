@@ -103,7 +103,7 @@ def refined_moments(
         basis: (E, M) before attention.
         rows: (E, 4) of the environment matrix.
         fade: (E,) switch.
-        directions: (E, 3) of length 1.
+        directions: (E, 3) that the cosines are of; see `gate_directions`.
         slots: where edges lie in (N, K).
     """
     if layers:
@@ -117,6 +117,20 @@ def refined_moments(
     return torch.bmm(slots.spread(basis).transpose(1, 2), slots.spread(rows)) / spec.sel
 
 
+def gate_directions(spec: NeighbourAttentionSpec, vectors: Tensor, lengths: Tensor) -> Tensor:
+    """Return the directions (E, 3) that cosines are of.
+
+    Args:
+        spec: the operation.
+        vectors: (E, 3), Å.
+        lengths: (E,) of the directional part of their rows of the environment.
+    """
+    directions = vectors / vectors.norm(dim=1, keepdim=True)
+    if not spec.gate_floor:
+        return directions
+    return directions * (lengths / spec.gate_floor).clamp_max(1.0)[:, None]
+
+
 def moments(
     spec: NeighbourAttentionSpec, weights: Weights, neighbours: Neighbours
 ) -> Tensor:  # fmt: skip
@@ -126,10 +140,14 @@ def moments(
     distance = vectors.norm(dim=1)
     fade = environment.switch(distance, spec.cutoff_smooth, spec.cutoff)
     of_rows = EnvironmentSpec(spec.cutoff, spec.cutoff_smooth, (spec.sel,), spec.widths)
-    rows = environment.environment_rows(of_rows, vectors) / weights.deviation[types[centre]]
+    rows, deviation = (
+        environment.environment_rows(of_rows, vectors),
+        weights.deviation[types[centre]],
+    )
+    directions = gate_directions(spec, vectors, rows[:, 0] / deviation[:, 1])
+    rows = rows / deviation
     basis = _basis(spec, weights, neighbours.pair, rows[:, :1], fade)
     slots = Slots(centre, len(types), spec.sel)
-    directions = vectors / distance[:, None]
     return refined_moments(spec, weights.layers, basis, rows, fade, directions, slots)
 
 

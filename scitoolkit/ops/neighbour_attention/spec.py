@@ -35,6 +35,8 @@ class NeighbourAttentionSpec:
         normalize: queries, keys and values have length 1.
         smooth: logits, attention and factors fade with w.
         angular: attention is multiplied by the cosine.
+        gate_floor: where the directional part of a row (w/r over the deviation of its second
+            column) is shorter than this, the direction in the cosine is as much shorter than 1.
 
     Source: Zhang et al., DPA-1, npj Computational Materials 10, 94 (2024), eqs. 6-12.
     """
@@ -49,6 +51,7 @@ class NeighbourAttentionSpec:
     normalize: bool = True
     smooth: bool = True
     angular: bool = True
+    gate_floor: float = 0.0
 
 
 class LayerWeights(NamedTuple):

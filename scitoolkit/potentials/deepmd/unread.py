@@ -13,6 +13,7 @@ from scitoolkit.potentials.deepmd.file import Tree, read_tree
 # section above holds too.
 NEUTRAL = frozenset(
     "@class @version backend software time version model_def_script type var_name network_type "
+    "tf_version pt_version jax_version pd_version min_nbor_dist "
     "trainable trainable_ln rcond preset_out_bias layer_name default_fparam set_davg_zero "
     "ntypes neuron in_dim out_dim dim_descrpt dim_out embedding_width bias bias_out resnet_dt "
     "use_timestep precision type_map out_std constant_matrix c_differentiable r_differentiable "
@@ -41,6 +42,7 @@ def finish(tree: Tree, where: str) -> None:
         DataError: there is one.
     """
     assert isinstance(tree, ConsumedTree)
+    tree.get("@variables")  # the least distance of the training data, in all but the numpy backend
     left = [key for key in tree.unread() if not _harmless(tree, key)]
     refuse_unread(left, where, "the models of the page 'Come from deepmd-kit'")
 

@@ -44,6 +44,8 @@ def _opened(path: Path | str) -> tuple[Tree, Tree, Tree, str]:
     """Return a file's tree, its model, that one's fitting, and the path for messages."""
     tree = open_tree(Path(path))
     model = tree["model"]
+    for part in _trees(model):
+        part["backend"] = tree.get("backend")  # se_atten means another attention in TensorFlow
     return tree, model, model.get("fitting", {}), str(path)
 
 
@@ -175,16 +177,23 @@ def write_deepmd(model: DeepPotential, path: Path | str) -> Path:
     """Write a `.dp` file that deepmd-kit loads, with the same energies.
 
     Raises:
-        DataError: a repulsion of nuclei, or a descriptor, that such a file cannot hold.
+        DataError: a repulsion of nuclei, a descriptor, or an attention that no backend of
+            deepmd-kit has.
     """
     if model.zbl is not None:
         raise DataError("a .dp file has no place for model.zbl", where=str(path))
     names, precision = list(model.type_map), model.config.precision
     trees = [each.to_tree(names, precision) for each in model.descriptors]
+    backends = {tree.pop("backend") for tree in trees if "backend" in tree}
+    if len(backends) > 1:
+        raise DataError(
+            "a .dp file holds attention of one backend, and these descriptors have "
+            + " and ".join(sorted(backends)), where=str(path), fix="one gate_floor for all",
+        )  # fmt: skip
     hybrid = {"@class": "Descriptor", "type": "hybrid", "@version": 1, "list": trees}
     types = len(names)
     tree = {
-        "software": "scitoolkit", "backend": "scitoolkit",
+        "software": "scitoolkit", "backend": backends.pop() if backends else "scitoolkit",
         "model": {
             "@class": "Model", "type": "standard", "@version": 2, "type_map": names,
             "descriptor": trees[0] if len(trees) == 1 else hybrid, "fitting": _fitting_tree(model),

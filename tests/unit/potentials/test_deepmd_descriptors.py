@@ -90,3 +90,35 @@ def test_what_is_not_built_is_refused_by_name(tmp_path):
     tree["model"]["descriptor"]["@variables"]["davg"][:, :, 0] = 0.1
     with pytest.raises(DataError, match="set_davg_zero"):
         read_deepmd(write_tree(tree, tmp_path / "mean.dp"))
+
+
+def test_attention_of_the_tensorflow_backend_is_its_own(tmp_path):
+    # Trained there: logits without scale, and a gate that fades within 0.3 % of the cutoff.
+    with np.load(GOLDEN / "expected_tensorflow.npz") as file:
+        expected = dict(file)
+    model = read_deepmd(GOLDEN / "atten_tensorflow.dp")
+    again = read_deepmd(write_deepmd(model, tmp_path / "again.dp"))
+    assert again.config == model.config
+    species = np.array(["O", "H"])[expected["type"]]
+    water = Configuration(species, expected["coord"], expected["box"], np.ones(3, bool))
+    for each, kernels in ((model, True), (model, False), (again, True)):
+        use_kernels(each, kernels)
+        found = predict_frame(each, water)
+        assert abs(found["energy"] / expected["energy"] - 1) < 1e-13
+        for ours, theirs in (("forces", "force"), ("virial", "virial")):
+            wanted = expected[theirs].reshape(found[ours].shape)
+            assert np.abs(found[ours] - wanted).max() < 1e-9 * np.abs(wanted).max(), ours
+
+
+def test_attention_that_no_backend_has_is_not_written(tmp_path):
+    from scitoolkit.potentials.deepmd.file import read_tree, write_tree
+
+    tree = read_tree(GOLDEN / "atten_tensorflow.dp")
+    tree["model"]["descriptor"]["exclude_types"] = [[0, 1]]
+    with pytest.raises(DataError, match="exclude_types of the TensorFlow"):
+        read_deepmd(write_tree(tree, tmp_path / "excluded.dp"))
+    model = read_deepmd(GOLDEN / "atten_tensorflow.dp")
+    (own,) = model.descriptors
+    own.config = own.config.model_copy(update={"temperature": 0.5})
+    with pytest.raises(DataError, match="temperature"):
+        write_deepmd(model, tmp_path / "other.dp")

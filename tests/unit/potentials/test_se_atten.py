@@ -34,6 +34,7 @@ CASES = {
     "no_gate": [{**SMALL, "angular_gate": False, "normalize": False, "temperature": 0.7}],
     "excluded": [{**SMALL, "exclude_types": [[0, 1], [2, 2]]}],
     "type_not_shown": [{**SMALL, "type_output": False}],
+    "floor": [{**SMALL, "smooth": False, "gate_floor": 0.5, "temperature": 1.0}],
     "few_places": [{**SMALL, "sel": 4}],
     "hybrid": [PAIR, SMALL, {**SMALL, "cutoff": 2.5}],
 }

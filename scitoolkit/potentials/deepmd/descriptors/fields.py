@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from scitoolkit.core.config import Config
 from scitoolkit.core.contracts import Batch
@@ -116,6 +116,9 @@ class AttentionFields(Config):
         scaling: attention logits are divided by the root of width times this [scaling_factor].
         temperature: multiplies the logits instead, where it is given [temperature].
         norm_epsilon: of the layers' normalisation [ln_eps].
+        gate_floor: where the directional part of a neighbour's row of the environment is shorter
+            than this, close to the cutoff, its direction in the cosines is as much shorter than 1;
+            1e-6 in models of deepmd-kit's TensorFlow backend.
     """
 
     attention_width: PositiveInt = 128
@@ -125,3 +128,4 @@ class AttentionFields(Config):
     scaling: PositiveFloat = 1.0
     temperature: float | None = None
     norm_epsilon: PositiveFloat = 1e-5
+    gate_floor: NonNegativeFloat = 0.0

@@ -26,7 +26,7 @@ from scitoolkit.ops.neighbour_attention import (
     Weights,
     available,
 )
-from scitoolkit.ops.neighbour_attention.reference import Slots, refined_moments
+from scitoolkit.ops.neighbour_attention.reference import Slots, gate_directions, refined_moments
 from scitoolkit.potentials.deepmd.descriptors.attention_layer import AttentionLayer
 from scitoolkit.potentials.deepmd.descriptors.base import Descriptor
 from scitoolkit.potentials.deepmd.descriptors.environment import check_pairs, without_excluded
@@ -82,7 +82,7 @@ class SeAttenDescriptor(Descriptor):
         self.attention: NeighbourAttentionSpec = NeighbourAttentionSpec(
             config.cutoff, config.cutoff_smooth, config.sel, tuple(config.embedding),
             config.attention_width, scale, config.norm_epsilon, config.normalize, config.smooth,
-            config.angular_gate,
+            config.angular_gate, config.gate_floor,
         )  # fmt: skip
         values = torch.randn(num_types, config.type_width, generator=generator, dtype=torch.float64)
         spread = (num_types + config.type_width) ** -0.5
@@ -128,10 +128,12 @@ class SeAttenDescriptor(Descriptor):
         distance = vectors.norm(dim=1)
         switch = reference.switch(distance, config.cutoff_smooth, config.cutoff)
         rows = reference.environment_rows(self.spec, vectors)
-        rows = rows / self.deviation.to(self.dtype)[types[centre]]
+        deviation = self.deviation.to(self.dtype)[types[centre]]
+        directions = gate_directions(self.attention, vectors, rows[:, 0] / deviation[:, 1])
+        rows = rows / deviation
         basis = self._basis(rows[:, :1], switch, types[centre], types[neighbour])
         return refined_moments(
-            self.attention, self._layers(), basis, rows, switch, vectors / distance[:, None],
+            self.attention, self._layers(), basis, rows, switch, directions,
             Slots(centre, len(types), self.attention.sel),
         )  # fmt: skip
 

@@ -14,6 +14,11 @@ from scitoolkit.potentials.deepmd.descriptors.trees import refuse, sel_from_inpu
 from scitoolkit.potentials.deepmd.file import Tree, fill_networks, network_collection
 from scitoolkit.potentials.deepmd.input_section import Section
 
+# The TensorFlow backend does not scale the logits, and normalises directions above 1e-6 alone; its
+# files have the other backends' settings nevertheless.
+TENSORFLOW = "TensorFlow"
+TENSORFLOW_ATTENTION = {"temperature": 1.0, "gate_floor": 1e-6}
+
 
 def settings_from_input(section: Section) -> dict[str, Any]:
     """Return the settings that only se_atten has, of a section of deepmd-kit's input.json."""
@@ -54,13 +59,21 @@ def settings_from_tree(tree: Tree, where: str) -> dict[str, Any]:
         where, use_econf_tebd=tree["use_econf_tebd"], attn_mask=tree["attn_mask"],
         lmax=tree.get("lmax", 1) != 1,
     )  # fmt: skip
+    attention = {"temperature": tree["temperature"]}
+    if tree["backend"] == TENSORFLOW and tree["attn_layer"]:
+        refuse(
+            where, **{"exclude_types of the TensorFlow backend's attention": tree["exclude_types"],
+                      "the TensorFlow backend's smooth_type_embedding":
+                      tree["smooth_type_embedding"]},
+        )  # fmt: skip
+        attention = TENSORFLOW_ATTENTION
     return {
         "sel": sum(np.ravel(tree["sel"]).tolist()), "axis_neurons": tree["axis_neuron"],
         "type_width": tree["tebd_dim"], "type_input": tree["tebd_input_mode"],
         "type_output": tree["concat_output_tebd"], "attention_layers": tree["attn_layer"],
         "attention_width": tree["attn"], "angular_gate": tree["attn_dotr"],
         "normalize": tree["normalize"], "smooth": tree["smooth_type_embedding"],
-        "scaling": tree["scaling_factor"], "temperature": tree["temperature"],
+        "scaling": tree["scaling_factor"], **attention,
         "norm_epsilon": tree["ln_eps"],
     }  # fmt: skip
 
@@ -77,11 +90,14 @@ def fill_attention(out: Any, tree: Tree, where: str) -> None:
     if out.type_network is not None:
         fill_networks(out.type_network, tree["embeddings_strip"], where)
     (layer,) = tree["type_embedding"]["embedding"]["layers"]
-    if not layer["resnet"] or str(layer["activation_function"]).lower() not in ("linear", "none"):
-        raise DataError("a type embedding without shortcut, or not linear", where=where)
-    table = layer["@variables"]["w"] + _shortcut(*layer["@variables"]["w"].shape)
+    activation = str(layer["activation_function"]).lower()
+    if not layer["resnet"] or activation not in ("linear", "none", "tanh"):
+        raise DataError("a type embedding without shortcut, neither linear nor tanh", where=where)
+    table = layer["@variables"]["w"]
     if layer["@variables"]["b"] is not None:
         table = table + np.ravel(layer["@variables"]["b"])
+    # Of one-hot inputs, so that a table of values is all there is to know.
+    table = (np.tanh(table) if activation == "tanh" else table) + _shortcut(*table.shape)
     out.type_embedding.copy_(torch.from_numpy(table))
     for own, each in zip(out.layers, tree["attention_layers"]["attention_layers"], strict=True):
         attention = each["attention_layer"]
@@ -105,11 +121,14 @@ def _shortcut(types: int, width: int) -> np.ndarray:
 def attention_tree(held: Any, type_map: Sequence[str], precision: str) -> Tree:
     """Return the part of the tree that only se_atten has."""
     config, types, kind = held.config, len(type_map), "embedding_network"
+    temperature, backend = config.temperature, _backend(config)
+    if backend == TENSORFLOW:
+        temperature = None
     settings = {
         "embed_dim": config.embedding[-1], "hidden_dim": config.attention_width,
         "nnei": config.sel, "dotr": config.angular_gate, "do_mask": False,
         "scaling_factor": config.scaling, "normalize": config.normalize,
-        "temperature": config.temperature, "precision": precision,
+        "temperature": temperature, "precision": precision,
     }  # fmt: skip
     norm = {"trainable_ln": True, "ln_eps": config.norm_epsilon}
     out = {
@@ -118,7 +137,7 @@ def attention_tree(held: Any, type_map: Sequence[str], precision: str) -> Tree:
         "set_davg_zero": True, "attn": config.attention_width,
         "attn_layer": config.attention_layers, "attn_dotr": config.angular_gate,
         "attn_mask": False, "scaling_factor": config.scaling, "normalize": config.normalize,
-        "temperature": config.temperature, **norm, "smooth_type_embedding": config.smooth,
+        "temperature": temperature, **norm, "smooth_type_embedding": config.smooth,
         "concat_output_tebd": config.type_output, "use_econf_tebd": False, "use_tebd_bias": False,
         "embeddings": network_collection(held.embedding, kind, types, 0),
         "attention_layers": {
@@ -130,7 +149,30 @@ def attention_tree(held: Any, type_map: Sequence[str], precision: str) -> Tree:
     }  # fmt: skip
     if held.type_network is not None:
         out["embeddings_strip"] = network_collection(held.type_network, kind, types, 0)
+    if config.attention_layers:
+        out["backend"] = backend
     return out
+
+
+def _backend(config: Any) -> str:
+    """Return which backend of deepmd-kit computes this attention.
+
+    Raises:
+        DataError: none does.
+    """
+    if not config.gate_floor:
+        return "scitoolkit"
+    wanted = {
+        **TENSORFLOW_ATTENTION, "scaling": 1.0, "normalize": True, "smooth": False,
+        "exclude_types": [],
+    }  # fmt: skip
+    for name, value in wanted.items():
+        if (given := getattr(config, name)) != value:
+            raise DataError(
+                f"with a gate_floor only deepmd-kit's TensorFlow backend computes this attention, "
+                f"and it has no {name} {given}", allowed=str(value),
+            )  # fmt: skip
+    return TENSORFLOW
 
 
 def _layer_tree(layer: AttentionLayer, settings: Tree, norm: Tree) -> Tree:
