@@ -8,6 +8,8 @@ from scitoolkit.core.traced import ArraySpec, TracedFunction
 
 ABI = 1
 """Raised when the meaning of a call changes."""
+LONGEST = 50
+"""Letters of an array's name in those of its arguments: 63 with suffixes are all of Fortran."""
 STATUSES = {
     "OK": 0, "OUTSIDE": 1, "NOT_FINITE": 2, "TOO_SMALL": 3, "MISMATCH": 4, "CORRUPT": 5,
     "PROCESSOR": 6,
@@ -75,30 +77,40 @@ def with_notes(text: str, notes: Sequence[str]) -> str:
 
 def prototype(name: str, function: TracedFunction) -> str:
     """Return the C prototype of a function."""
-    arrays = [f"const float *{identifier(s)}" for s in function.inputs]
-    arrays += [f"float *{identifier(s, out=True)}" for s in function.outputs]
+    arrays = [f"{'const ' if way == 'in' else ''}float *{n}" for _, n, way in _names(function)]
     return (f"int {symbol(name, function)}(int64_t samples, {', '.join(arrays)}, "
             "void *workspace, int64_t workspace_bytes, int32_t *sample_status)")  # fmt: skip
 
 
-def identifier(spec: ArraySpec, *, out: bool = False) -> str:
-    """Return the argument's name in C and Fortran.
+def identifiers(names: Sequence[str], suffix: str) -> list[str]:
+    """Return names of arguments in C and Fortran, which has no upper case and 63 letters.
 
     Example:
-        >>> identifier(ArraySpec("sea level", (), ())), identifier(ArraySpec("2t", (), ()))
-        ('sea_level_in', 'a_2t_in')
+        >>> identifiers(["sea level", "2t", "T", "t", "θ"], "_in")
+        ['sea_level_in', 'a_2t_in', 'T_in', 't_2_in', 'a___in']
     """
-    plain = "".join(c if c.isalnum() else "_" for c in spec.name)
-    plain = f"a_{plain}" if not plain or plain[0].isdigit() else plain
-    return plain + ("_out" if out else "_in")
+    found: list[str] = []
+    for name in names:
+        plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)[:LONGEST]
+        plain = plain if plain[:1].isalpha() else f"a_{plain}"
+        taken, made, number = {n.lower() for n in found}, plain + suffix, 1
+        while made.lower() in taken:
+            number += 1
+            made = f"{plain}_{number}{suffix}"
+        found.append(made)
+    return found
 
 
 def _comment(spec: ArraySpec, way: str) -> str:
     dims = [f"{d} {n}" for d, n in zip(spec.dims, spec.shape, strict=True)]
     first = [] if spec.shared else ["sample"]
-    return f"/* {way} {spec.name} ({', '.join([*first, *dims])}) {spec.units} */".replace(
-        " */", " */"
-    )
+    text = f"{way} {spec.name} ({', '.join([*first, *dims])}) {spec.units}"
+    return f"/* {_line(text).replace('*/', '* /')} */"
+
+
+def _line(text: str) -> str:
+    """Return a text without breaks, which would end a comment of Fortran."""
+    return " ".join(text.splitlines())
 
 
 def module(
@@ -130,8 +142,12 @@ def module(
 
 
 def _names(f: TracedFunction) -> list[tuple[ArraySpec, str, str]]:
-    return [*((s, identifier(s), "in") for s in f.inputs),
-            *((s, identifier(s, out=True), "out") for s in f.outputs)]  # fmt: skip
+    """Return each array, its argument's name, and whether it goes `in` or `out`."""
+    return [
+        (spec, name, way)
+        for way, specs in (("in", f.inputs), ("out", f.outputs))
+        for spec, name in zip(specs, identifiers([s.name for s in specs], f"_{way}"), strict=True)
+    ]
 
 
 def _fortran(value: int) -> str:
@@ -173,7 +189,7 @@ def _checked(name: str, f: TracedFunction) -> list[str]:
         colons = ",".join([":"] * rank) or "1"
         lines.append(
             f"    real(c_float), contiguous, intent({way}) :: {n}({colons})"
-            f"  ! ({dims}) {spec.units}"
+            f"  ! {_line(f'{spec.name} ({dims}) {spec.units}')}"
         )
     lines += [
         "    real(c_float), contiguous, intent(inout) :: workspace(:)",
@@ -182,10 +198,10 @@ def _checked(name: str, f: TracedFunction) -> list[str]:
     ]
     for spec, n, _ in _names(f):
         shape = [str(k) for k in reversed(spec.shape)] + ([] if spec.shared else [samples])
-        lines.append(f"    if (any(shape({n}) /= [integer :: {', '.join(shape)}])) return")
-    lines.append(
-        f"    if (present(sample_status)) then; if (size(sample_status) < {samples}) return; end if"
-    )
+        lines += [f"    if (any(shape({n}) /= &",
+                  f"        [integer :: {', '.join(shape)}])) return"]  # fmt: skip
+    lines += ["    if (present(sample_status)) then; if (size(sample_status) < &",
+              f"        {samples}) return; end if"]  # fmt: skip
     last = "workspace, 4_c_int64_t * size(workspace, kind=c_int64_t), sample_status)"
     lines += [
         *_wrapped(f"    status = {call}_c(int({samples}, c_int64_t),", names, last),

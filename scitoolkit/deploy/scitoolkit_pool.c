@@ -724,6 +724,9 @@ static int check_size(const char *about, int64_t samples, int64_t size, const ch
   }
   text(member(about, "name"), array, sizeof array);
   if (size == wanted) return 0;
+  if (size < 0)
+    return failed(STK_POOL_ARGUMENTS, "%s: array %s has gaps: a copy of the section has none", name,
+                  array);
   return failed(STK_POOL_ARGUMENTS, "%s: array %s has %lld elements, not %lld for %lld samples", name,
                 array, (long long)size, (long long)wanted, (long long)samples);
 }

@@ -29,7 +29,7 @@ module scitoolkit_pool
   type :: stk_array
     private
     type(c_ptr) :: values = c_null_ptr
-    integer(c_int64_t) :: numbers = 0
+    integer(c_int64_t) :: numbers = -1
   end type
 
   type, bind(C) :: stk_counts
@@ -37,7 +37,8 @@ module scitoolkit_pool
         budget_bytes
   end type
 
-  ! An array as an input or output of stk_call; the array must have the attribute target.
+  ! An array as an input or output of stk_call; the array must have the attribute target. A section
+  ! with gaps, such as x(1:2, :), has no such view: stk_call refuses it with STK_POOL_ARGUMENTS.
   interface stk_view
     module procedure view_1, view_2, view_3, view_4, view_5
   end interface
@@ -175,40 +176,40 @@ contains
   end function
 
   function view_1(x) result(made)
-    real(c_float), contiguous, target, intent(in) :: x(:)
+    real(c_float), target, intent(in) :: x(:)
     type(stk_array) :: made
-    made = stk_array(c_loc(x), size(x, kind=c_int64_t))
+    if (is_contiguous(x)) made = stk_array(c_loc(x), size(x, kind=c_int64_t))
   end function
 
   function view_2(x) result(made)
-    real(c_float), contiguous, target, intent(in) :: x(:, :)
+    real(c_float), target, intent(in) :: x(:, :)
     type(stk_array) :: made
-    made = stk_array(c_loc(x), size(x, kind=c_int64_t))
+    if (is_contiguous(x)) made = stk_array(c_loc(x), size(x, kind=c_int64_t))
   end function
 
   function view_3(x) result(made)
-    real(c_float), contiguous, target, intent(in) :: x(:, :, :)
+    real(c_float), target, intent(in) :: x(:, :, :)
     type(stk_array) :: made
-    made = stk_array(c_loc(x), size(x, kind=c_int64_t))
+    if (is_contiguous(x)) made = stk_array(c_loc(x), size(x, kind=c_int64_t))
   end function
 
   function view_4(x) result(made)
-    real(c_float), contiguous, target, intent(in) :: x(:, :, :, :)
+    real(c_float), target, intent(in) :: x(:, :, :, :)
     type(stk_array) :: made
-    made = stk_array(c_loc(x), size(x, kind=c_int64_t))
+    if (is_contiguous(x)) made = stk_array(c_loc(x), size(x, kind=c_int64_t))
   end function
 
   function view_5(x) result(made)
-    real(c_float), contiguous, target, intent(in) :: x(:, :, :, :, :)
+    real(c_float), target, intent(in) :: x(:, :, :, :, :)
     type(stk_array) :: made
-    made = stk_array(c_loc(x), size(x, kind=c_int64_t))
+    if (is_contiguous(x)) made = stk_array(c_loc(x), size(x, kind=c_int64_t))
   end function
 
-  ! A Fortran text as C has it.
+  ! A Fortran text as C has it, without the blanks that fill a variable of fixed length.
   pure function text(given) result(made)
     character(*), intent(in) :: given
-    character(len(given) + 1, kind=c_char) :: made
-    made = given // c_null_char
+    character(len_trim(given) + 1, kind=c_char) :: made
+    made = trim(given) // c_null_char
   end function
 
   ! A C text as Fortran has it; empty for a null pointer.

@@ -139,6 +139,8 @@ class AseTeacher(FramesGenerator):
             raise DataError(
                 f"no extxyz file ({type(error).__name__}: {error})", where=str(self.structures)
             ) from None
+        if not found:
+            raise DataError("no structure", where=str(self.structures))
         return list(found)
 
     def _calculator(self) -> Any:

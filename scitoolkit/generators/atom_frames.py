@@ -65,6 +65,10 @@ class FramesGenerator(Generator):
 def distorted(atoms: Any, displacement: float, strain: float, rng: Any) -> Any:
     """Return a copy with random displacements, and a random symmetric strain if it has a cell.
 
+    Only what an energy depends on is copied. Labels, constraints and other entries of a file belong
+    to the structure as it was: a virial would be read as that of the distorted one, and ASE sets
+    the forces on fixed atoms to zero.
+
     Args:
         atoms: ASE atoms.
         displacement: standard deviation of each coordinate, Å.
@@ -72,8 +76,12 @@ def distorted(atoms: Any, displacement: float, strain: float, rng: Any) -> Any:
         rng: NumPy's generator.
     """
     import numpy as np
+    from ase import Atoms
 
-    made = atoms.copy()
+    made = Atoms(
+        numbers=atoms.numbers, positions=atoms.positions, cell=atoms.cell, pbc=atoms.pbc,
+        charges=atoms.get_initial_charges(), magmoms=atoms.get_initial_magnetic_moments(),
+    )  # fmt: skip
     if made.cell.rank == 3:
         change = strain * rng.standard_normal((3, 3))
         made.set_cell(made.cell @ (np.eye(3) + (change + change.T) / 2), scale_atoms=True)

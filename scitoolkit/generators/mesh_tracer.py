@@ -27,6 +27,8 @@ DIMS = {
     "velocity": ("trajectory", "node", "component"), "tracer": ("trajectory", "time", "node"),
 }  # fmt: skip
 MESHES = (".json", ".msh")
+FLAT = 1e-6
+"""Extent along z over that along x or y, up to which it is rounding."""
 
 
 class MeshTracer(Generator):
@@ -92,6 +94,9 @@ class MeshTracer(Generator):
 
         Returns:
             positions (N, 2), triangles (T, 3), velocity (K, N, 2) and tracer (K, steps + 1, N).
+
+        Raises:
+            DataError: a mesh without flow: no node inside, or triangles without area.
         """
         import numpy as np
         import scipy.sparse.linalg as spla
@@ -109,7 +114,11 @@ class MeshTracer(Generator):
             stream = skfem.solve(*skfem.condense(stiffness, source, I=inner))
             slope = basis.interpolate(stream).grad
             cells = np.stack([slope[1][:, 0], -slope[0][:, 0]])
-            scale = self.courant * length / np.linalg.norm(cells, axis=0).max()
+            fastest = np.linalg.norm(cells, axis=0).max()
+            if not 0 < fastest < np.inf:
+                raise DataError("a mesh without flow: no node inside, or triangles without area",
+                                where=f"mesh of {mesh.p.shape[1]} nodes")  # fmt: skip
+            scale = self.courant * length / fastest
             carried = advection.assemble(basis, stream=basis.interpolate(scale * stream))
             rate = carried + self.diffusion * length**2 * stiffness
             left = spla.splu((masses + 0.5 * step * rate).tocsc())
@@ -172,15 +181,23 @@ class MeshTracer(Generator):
         found = sorted(p for p in folder.glob("*") if p.suffix in MESHES)
         if not found:
             raise DataError("no meshes", where=str(folder), allowed=f"files {', '.join(MESHES)}")
+        names = [path.stem for path in found]
+        twice = [path.name for path in found if names.count(path.stem) > 1]
+        if twice:
+            raise DataError(f"meshes of one name: {', '.join(twice)}", where=str(folder),
+                            fix="rename one: groups of a sample have these names")  # fmt: skip
         return found
 
 
 def load_mesh(path: Path) -> Any:
     """Return a mesh of triangles that scikit-fem reads; squares become two triangles each.
 
+    Curved elements become straight ones. Nodes of no element, such as centres of arcs, are left
+    out.
+
     Raises:
         BackendError: scikit-fem is missing.
-        DataError: no such mesh, or another kind of elements.
+        DataError: no such mesh, another kind of elements or several kinds, or a curved surface.
     """
     skfem = _skfem()
     try:
@@ -189,15 +206,41 @@ def load_mesh(path: Path) -> Any:
 
             mesh = from_file(str(path))
         else:
+            _require_plane(path)
             mesh = skfem.Mesh.load(str(path))
     except (OSError, ValueError, KeyError, SystemExit) as error:
         raise DataError(f"not a mesh that scikit-fem reads ({error})", where=str(path)) from None
-    mesh = mesh.to_meshtri() if isinstance(mesh, skfem.MeshQuad1) else mesh
+    if isinstance(mesh, skfem.MeshQuad1):
+        mesh = skfem.MeshQuad1.from_mesh(mesh).to_meshtri()
     if not isinstance(mesh, skfem.MeshTri1):
         raise DataError(
             f"elements {type(mesh).__name__}", where=str(path), allowed="triangles or squares"
         )
-    return mesh
+    return skfem.MeshTri1.from_mesh(mesh).remove_unused_nodes()
+
+
+def _require_plane(path: Path) -> None:
+    """Refuse what scikit-fem would leave out: heights, and elements of a second kind.
+
+    Raises:
+        DataError: which of them.
+    """
+    import meshio
+    import numpy as np
+
+    try:
+        found = meshio.read(path)
+    except meshio.ReadError as error:
+        raise ValueError(str(error)) from None
+    kinds = {kind for kind in ("triangle", "quad") if any(c.type.startswith(kind)
+                                                          for c in found.cells)}  # fmt: skip
+    if len(kinds) > 1:
+        raise DataError("triangles and squares in one mesh", where=str(path),
+                        allowed="one kind of elements")  # fmt: skip
+    extent = np.ptp(found.points, axis=0)
+    if len(extent) > 2 and extent[2] > FLAT * extent[:2].max():
+        raise DataError("a surface that is not in the plane of x and y", where=str(path),
+                        allowed="one z of all nodes")  # fmt: skip
 
 
 def _skfem() -> Any:

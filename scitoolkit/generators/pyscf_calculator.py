@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ class PySCF(Calculator):
 
     Args:
         method: `HF`, or a functional by PySCF's name, such as `PBE` or `B3LYP`.
-        basis: by PySCF's name.
+        basis: by PySCF's name; where it has effective core potentials, atoms have them.
         charge: of the molecule, in elementary charges.
         multiplicity: 2 S + 1; 1 or 2 by the number of electrons unless given.
         grid: of the functional, 0 (coarse) to 9; 3 is PySCF's own.
@@ -38,7 +39,8 @@ class PySCF(Calculator):
         """Compute energy and forces.
 
         Raises:
-            ConfigError: a periodic structure, or a charge and a multiplicity that do not fit.
+            ConfigError: a periodic structure, a basis of pseudopotentials (gth), or a charge and a
+                multiplicity that do not fit.
             NumericalError: the iterations do not converge.
         """
         from pyscf import gto
@@ -56,9 +58,11 @@ class PySCF(Calculator):
                 f"multiplicity {unpaired + 1} of {electrons} electrons",
                 allowed="odd for an even number of electrons, even for an odd one",
             )
+        symbols = system.get_chemical_symbols()
         molecule = gto.M(
-            atom=list(zip(system.get_chemical_symbols(), system.positions.tolist(), strict=True)),
-            basis=given["basis"], charge=given["charge"], spin=unpaired, unit="Angstrom", verbose=0,
+            atom=list(zip(symbols, system.positions.tolist(), strict=True)), basis=given["basis"],
+            ecp=_core_potentials(given["basis"], symbols), charge=given["charge"], spin=unpaired,
+            unit="Angstrom", verbose=0,
         )  # fmt: skip
         field = _field(molecule, given["method"], given["grid"])
         field.conv_tol, field.conv_tol_grad = given["convergence"] / Hartree, ORBITAL_GRADIENT
@@ -70,6 +74,24 @@ class PySCF(Calculator):
             )  # fmt: skip
         gradient = np.asarray(field.nuc_grad_method().kernel())
         self.results = {"energy": float(energy) * Hartree, "forces": -gradient * Hartree / Bohr}
+
+
+def _core_potentials(basis: str, symbols: Sequence[str]) -> dict[str, str]:
+    """Return the effective core potential of each element that the basis has one for.
+
+    PySCF adds none unless told: core electrons would then fill a basis made for valence electrons.
+
+    Raises:
+        ConfigError: a basis of pseudopotentials of periodic codes.
+    """
+    from pyscf.data.elements import charge
+    from pyscf.gto.mole import bse_predefined_ecp
+
+    if basis.lower().startswith("gth"):
+        raise ConfigError(f"basis {basis}, which needs pseudopotentials", where="generator.options",
+                          allowed="a basis of molecules, such as def2-svp")  # fmt: skip
+    potential, replaced = bse_predefined_ecp(basis, symbols)
+    return {s: potential for s in set(symbols) if charge(s) in (replaced or ())}
 
 
 def _field(molecule: Any, method: str, grid: int) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.results import Lines, Results, Series, Table
 from scitoolkit.core.run_directory import write_atomic
@@ -60,10 +60,18 @@ class Round:
 
 
 def with_files(config: PotentialConfig, directory: Path) -> PotentialConfig:
-    """Return the configuration that reads the files of a run; of files, the same."""
+    """Return the configuration that reads the files of a run; of files, the same.
+
+    Raises:
+        DataError: they are not there, as beside a model that was copied.
+    """
     if config.data.generator is None:
         return config
-    files = _files(Path(directory) / FOLDER, config)
+    folder = Path(directory) / FOLDER
+    if not folder.is_dir():
+        raise DataError("no frames that were made for the training", where=str(folder),
+                        fix="the run directory, or a file of frames to evaluate on")  # fmt: skip
+    files = _files(folder, config)
     held, tested = config.data.teaching.validation, config.data.teaching.held_out
     return _reading(config, files[tested:], files[:held], files[held:tested])
 
@@ -140,17 +148,16 @@ def _make(config: PotentialConfig, folder: Path) -> None:
         return
     done = rounds(folder.parent)
     teacher.take(done)
-    count = teaching.held_out + committee.first
+    count = len(_files(folder, config))
     files = teacher.make(count)
     while count < teacher.total:
-        if not any(count in each.candidates for each in done):
-            if done and done[-1].disagreement < committee.tolerance:
-                log.info("the committee agrees to %.3g eV/Å", done[-1].disagreement)
-                break
-            done.append(_chosen(config, teacher, files, count))
-            write_atomic(folder / CHOSEN, json.dumps([asdict(each) for each in done]) + "\n")
-            teacher.take(done)
-        count = min(count + committee.per_round, teacher.total)
+        if done and done[-1].disagreement < committee.tolerance:
+            log.info("the committee agrees to %.3g eV/Å", done[-1].disagreement)
+            break
+        done.append(_chosen(config, teacher, files, count))
+        write_atomic(folder / CHOSEN, json.dumps([asdict(each) for each in done]) + "\n")
+        teacher.take(done)
+        count += len(done[-1].candidates)
         files = teacher.make(count)
 
 
@@ -187,7 +194,7 @@ class _Teacher:
 
 
 def _files(folder: Path, config: PotentialConfig) -> list[Path]:
-    """Return the files of the samples that were labelled, by number."""
+    """Return the files of the samples that are chosen so far, by number."""
     teaching, committee = config.data.teaching, config.data.teaching.committee
     count = teaching.held_out + config.data.draw.samples
     if committee is not None:

@@ -74,11 +74,12 @@ def refuse_teacher(generator: Any, draw: DrawConfig, teaching: TeachingConfig) -
             f"generator {generator.name} makes no frames of atoms, but {generator.suffix} files"
         )
     draw.require_valid(generator.with_parameters)
+    if draw.method == "grid":
+        raise ValueError("draw.method grid: samples of validation and test would be one corner of "
+                         "it; sobol or random")  # fmt: skip
     committee = teaching.committee
     if committee is None:
         return
-    if draw.method == "grid":
-        raise ValueError("draw.method grid, and a committee compares random draws: sobol or random")
     if committee.first > draw.samples:
         raise ValueError(
             f"draw.samples {draw.samples} is less than teaching.committee.first {committee.first}"

@@ -11,7 +11,7 @@ program caller
   real(c_float), target :: box(2, 2, 2, 2, 2)
   integer(c_int32_t), target :: statuses(samples)
   character(4096) :: folder, budget
-  character(2) :: name
+  character(8) :: name  ! longer than the names: blanks at the end do not count
   integer(c_int64_t) :: bytes
   integer :: k, i, j
   call get_command_argument(1, folder)
@@ -21,7 +21,7 @@ program caller
   call expect(stk_new(bytes, pool), 0)
   do k = 0, models - 1
     write (name, '(a, i1)') 'm', k
-    call expect(stk_add(pool, name, trim(folder) // '/' // name // '.weights'), 0)
+    call expect(stk_add(pool, name, trim(folder) // '/' // trim(name) // '.weights'), 0)
   end do
   x = reshape([((0.125 * i - 0.25 * j, i = 1, levels), j = 1, samples)], shape(x))
   do k = 0, models - 1
@@ -47,6 +47,9 @@ program caller
       STK_POOL_ARGUMENTS)
   call expect(stk_call(pool, 'm0', '', 1_c_int64_t, [stk_view(box)], [stk_view(y)]), &
       STK_POOL_ARGUMENTS)
+  call expect(stk_call(pool, 'm0', '', 2_c_int64_t, [stk_view(x(:, ::2))], [stk_view(y(:, 2:))]), &
+      STK_POOL_ARGUMENTS)
+  if (index(stk_error(), 'has gaps') == 0) stop 7
   if (index(stk_about(pool, 'm1'), '"level"') == 0 .or. stk_about(pool, 'm9') /= '') stop 4
   call expect(stk_remove(pool, 'm0'), 0)
   counts = stk_statistics(pool)

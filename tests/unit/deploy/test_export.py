@@ -273,3 +273,20 @@ def _compiled(folder: Path) -> CompiledSurrogate:
     command = ["gcc", *FLAGS, "-march=native", "-mprefer-vector-width=512", "-shared", "model.c"]
     subprocess.run([*command, "-o", "model.so", "-lm"], cwd=folder, check=True)
     return CompiledSurrogate(folder / "model.so")
+
+
+class Twice(nn.Module):
+    def forward(self, a, b):
+        return 2 * a, 3 * b
+
+
+@pytest.mark.parametrize("names", [("T", "t"), ("θ", "_x"), ("u.v", "u_v"), ("a" * 70, "a" * 71)])
+def test_arrays_of_any_name_and_unit_have_a_header_and_a_module(names, tmp_path):
+    specs = [ArraySpec(n, ("k",), (3,), "W*/m2\nof " + n, -1.0, 1.0) for n in names]
+    export([TracedFunction(Twice(), specs, specs)], tmp_path / "model.so")
+    commands = [["gcc", "-Wall", "-Werror", "-fsyntax-only", "-x", "c", "model.h"]]
+    if shutil.which("gfortran"):
+        commands.append(["gfortran", "-Wall", "-fsyntax-only", "model.f90"])
+    for command in commands:
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert not done.returncode, done.stderr

@@ -6,6 +6,8 @@ from frame_campaigns import made_frames
 
 from scitoolkit.core.errors import BackendError, ConfigError, DataError, NumericalError
 from scitoolkit.generators.ase_teacher import AseTeacher
+from scitoolkit.generators.base import Origin
+from scitoolkit.io import open_atoms
 from scitoolkit.testing import GeneratorContract
 
 ase = pytest.importorskip("ase")
@@ -93,3 +95,30 @@ def test_a_campaign_of_frames_is_read_as_atoms(tmp_path):
     frames = made_frames(tmp_path, name="ase_teacher", molecule="H2O", calculator="emt", frames=3)
     assert len(frames) == 6
     assert np.isfinite(frames[0].forces).all()
+
+
+def test_labels_and_constraints_of_the_file_are_not_those_of_the_distorted_structures(tmp_path):
+    from ase.build import bulk
+    from ase.calculators.emt import EMT
+    from ase.constraints import FixAtoms
+
+    atoms = bulk("Cu", cubic=True)
+    atoms.info |= {"virial": np.eye(3), "free_energy": 9.0}
+    atoms.arrays["forces"] = np.ones((4, 3))
+    atoms.set_constraint(FixAtoms([0]))
+    columns = ["symbols", "positions", "move_mask", "forces"]
+    ase.io.write(tmp_path / "slab.xyz", atoms, format="extxyz", columns=columns)
+    teacher = AseTeacher(structures=tmp_path / "slab.xyz", calculator="emt", frames=2)
+    teacher.write(teacher.sample({}, 1), Origin({}, 1), tmp_path / "made.xyz")
+    for frame in open_atoms([tmp_path / "made.xyz"]):
+        fresh = ase.Atoms(frame.species, frame.positions, cell=frame.cell, pbc=True)
+        fresh.calc = EMT()
+        assert np.allclose(frame.forces, fresh.get_forces(), atol=1e-7)
+        stress = fresh.get_stress(voigt=False)
+        assert np.allclose(frame.virial, -fresh.get_volume() * stress, atol=1e-7)
+
+
+def test_a_file_without_structures_is_refused(tmp_path):
+    (tmp_path / "none.xyz").write_text("")
+    with pytest.raises(DataError, match=r"none\.xyz"):
+        AseTeacher(structures=tmp_path / "none.xyz", calculator="emt").generate(0)

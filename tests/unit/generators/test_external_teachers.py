@@ -67,6 +67,24 @@ def test_pyscf_labels_are_those_of_pyscf():
 
 
 @pytest.mark.filterwarnings("ignore:Basis may be available")
+def test_pyscf_replaces_core_electrons_where_the_basis_does():
+    pyscf = pytest.importorskip("pyscf")
+    from ase.units import Bohr, Hartree
+
+    options = {"method": "HF", "basis": "def2-svp"}
+    frame = _teacher("pyscf", "HCl", frames=1, options=options).sample({}, 1).frames[0].copy()
+    frame.symbols = "ICl" if frame.symbols[0] == "Cl" else "ClI"
+    frame.positions[1] += frame.positions[1] - frame.positions[0]
+    frame.calc = _teacher("pyscf", options=options)._calculator()
+    places = [[s, (p / Bohr).tolist()] for s, p in zip(frame.symbols, frame.positions, strict=True)]
+    field = pyscf.M(atom=places, basis="def2-svp", ecp={"I": "def2-svp"}, unit="Bohr", verbose=0)
+    exact = field.RHF().run(conv_tol=1e-11).e_tot * Hartree
+    assert field.nelectron == 17 + 25
+    assert frame.get_potential_energy() == pytest.approx(exact, abs=1e-6)
+    with pytest.raises(ConfigError, match="pseudopotentials"):
+        _teacher("pyscf", options={"basis": "gth-szv"}).sample({}, 0)
+
+
 def test_pyscf_treats_open_shells_and_refuses_what_it_cannot_label(tmp_path):
     pytest.importorskip("pyscf")
     doublet = _teacher("pyscf", "CH3", frames=1, options={"method": "HF"}).sample({}, 1)

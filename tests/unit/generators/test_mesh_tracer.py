@@ -6,7 +6,7 @@ import pytest
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.generators.base import Origin
-from scitoolkit.generators.mesh_tracer import MeshTracer
+from scitoolkit.generators.mesh_tracer import MeshTracer, load_mesh
 from scitoolkit.graphs.mesh_data import read_meshes
 from scitoolkit.testing import GeneratorContract
 
@@ -60,4 +60,49 @@ def test_folders_without_meshes_and_other_elements_are_refused(tmp_path):
         MeshTracer(meshes=tmp_path).generate(0)
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(DataError, match="scikit-fem reads"):
+        MeshTracer(meshes=tmp_path).generate(0)
+
+
+def gmsh(path, points, **cells):
+    """Write a mesh as Gmsh does."""
+    meshio = pytest.importorskip("meshio")
+    flat = np.column_stack([points, np.zeros(len(points))]) if points.shape[1] == 2 else points
+    meshio.write(path, meshio.Mesh(flat, list(cells.items())), file_format="gmsh22")
+    return path
+
+
+def test_nodes_of_no_element_and_curved_elements_are_read_as_a_plain_mesh(tmp_path):
+    plain = skfem.MeshTri().refined(2)
+    path = gmsh(tmp_path / "arc.msh", np.vstack([plain.p.T, [[3.0, 3.0]]]), triangle=plain.t.T)
+    assert np.array_equal(load_mesh(path).p, plain.p)
+    curved = skfem.MeshTri2.init_circle(2)
+    curved.save(str(tmp_path / "curved.msh"))
+    assert load_mesh(tmp_path / "curved.msh").p.shape[1] == curved.nvertices
+    sample = MeshTracer(meshes=tmp_path, trajectories=1, steps=1).sample({}, 0)
+    assert np.isfinite(sample.frames["arc"]["velocity"]).all()
+
+
+def test_what_scikit_fem_would_leave_out_is_refused(tmp_path):
+    corners = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [2, 0]])
+    mixed = gmsh(tmp_path / "mixed.msh", corners, triangle=np.array([[1, 4, 2]]),
+                 quad=np.array([[0, 1, 2, 3]]))  # fmt: skip
+    with pytest.raises(DataError, match="triangles and squares in one mesh"):
+        load_mesh(mixed)
+    bent = np.column_stack([corners, corners[:, 0] ** 2])
+    bowl = gmsh(tmp_path / "bowl.msh", bent, triangle=np.array([[0, 1, 2], [0, 2, 3], [1, 4, 2]]))
+    with pytest.raises(DataError, match="plane of x and y"):
+        load_mesh(bowl)
+    (tmp_path / "broken.msh").write_text("no mesh")
+    with pytest.raises(DataError, match="scikit-fem reads"):
+        load_mesh(tmp_path / "broken.msh")
+
+
+def test_meshes_of_one_name_and_meshes_without_a_node_inside_are_refused(tmp_path):
+    from skfem.io.json import to_file
+
+    to_file(skfem.MeshTri(), str(tmp_path / "a.json"))
+    with pytest.raises(DataError, match="no node inside"):
+        MeshTracer(meshes=tmp_path).generate(0)
+    (tmp_path / "a.msh").write_text("")
+    with pytest.raises(DataError, match=r"a\.json, a\.msh"):
         MeshTracer(meshes=tmp_path).generate(0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import yaml
 
 from scitoolkit import api
 from scitoolkit.core.config import ConfigProblems
-from scitoolkit.core.errors import ConfigError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.io import open_atoms
 from scitoolkit.potentials import teaching
 from scitoolkit.potentials.committee import model_deviation
@@ -98,6 +99,32 @@ def test_a_killed_round_is_resumed_with_the_same_choice_and_weights(run, tmp_pat
         assert torch.equal(one, other)
 
 
+def test_more_samples_after_a_kill_are_all_chosen_by_the_committee(tmp_path, monkeypatch):
+    path, made = document(tmp_path), teaching._Teacher.make
+
+    def killed(self, count):
+        if count == self.total:
+            raise KeyboardInterrupt
+        return made(self, count)
+
+    monkeypatch.setattr(teaching._Teacher, "make", killed)
+    with pytest.raises(KeyboardInterrupt):
+        api.train(path)
+    monkeypatch.setattr(teaching._Teacher, "make", made)
+    more = {"samples": 8, "parameters": {"displacement": {"low": 0.02, "high": 0.2}}}
+    again = api.train(document(tmp_path, data__draw=more), resume=True)
+    chosen = [sorted(each.candidates) for each in teaching.rounds(again.path)]
+    assert chosen == [[5, 6], [7], [8, 9], [10]]
+    _, config = api.load(again.path / "config.yaml")
+    assert len(teaching.with_files(config, again.path).data.path) == 8
+
+
+def test_a_copied_model_says_where_its_frames_are(run, tmp_path):
+    shutil.copytree(run.path / "model", tmp_path / "model")
+    with pytest.raises(DataError, match="the run directory, or a file of frames"):
+        api.evaluate(tmp_path / "model")
+
+
 def test_a_committee_that_agrees_stops_the_teacher(tmp_path):
     run = api.train(document(tmp_path, {**COMMITTEE, "tolerance": 1e6}))
     assert [each.labelled for each in teaching.rounds(run.path)] == [2]
@@ -124,6 +151,9 @@ def test_without_a_committee_samples_are_drawn_at_random(tmp_path):
         ({"data__draw": {"samples": 4, "method": "grid",
                          "parameters": {"displacement": {"low": 0.1, "high": 0.2}}}},
          "method grid"),
+        ({"data__draw": {"samples": 4, "method": "grid",
+                         "parameters": {"displacement": {"low": 0.1, "high": 0.2}}},
+          "data__teaching": {"validation": 1, "test": 2}}, "method grid"),
         ({"data__draw": {"samples": 4, "parameters": {"displacement": {"low": 0.1, "high": 9}}}},
          "displacement"),
     ],
