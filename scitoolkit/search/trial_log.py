@@ -91,12 +91,21 @@ class TrialLog:
         self._flusher.wanted.set()
 
     def close(self) -> None:
-        """Close the file and let others have it."""
-        if self._file >= 0:
-            self._flusher.finish()
-            os.close(self._file)
-            os.close(self._lock)
-            self._file = -1
+        """Close the file and let others have it.
+
+        Raises:
+            ScitoolkitError: the last events did not reach the disk.
+        """
+        if self._file < 0:
+            return
+        self._flusher.finish()
+        os.close(self._file)
+        os.close(self._lock)
+        self._file = -1
+        try:
+            self._flusher.check()
+        except OSError as error:
+            raise disk_error(error, self.path) from None
 
     def __enter__(self) -> TrialLog:
         """Return self."""

@@ -5,8 +5,8 @@
    FAULT_KIND    kill | term | int | ENOSPC | EROFS | EMFILE | EIO
    FAULT_COUNT   file that gets one line with the number of changes when a process ends
 
-   A change is a write, a file opened to be written, a rename, a new folder or an fsync. A full disk
-   stays full; a signal comes once. */
+   A change is a write, a file opened to be written, a rename, a new folder, or a file brought to
+   the disk. A full disk stays full; a signal comes once. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -133,6 +133,10 @@ ssize_t writev(int file, const struct iovec *parts, int count) {
 }
 int fsync(int file) {
   ORIGINAL(fsync);
+  return fails(error_number != EMFILE && below_open(file)) ? -1 : original(file);
+}
+int fdatasync(int file) {
+  ORIGINAL(fdatasync);
   return fails(error_number != EMFILE && below_open(file)) ? -1 : original(file);
 }
 int mkdir(const char *path, mode_t mode) {

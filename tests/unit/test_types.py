@@ -16,9 +16,10 @@ import scitoolkit
 
 @pytest.mark.slow
 def test_public_types_are_complete(tmp_path):
-    # An editable install is no package on disk for the checker: give it both paths.
+    # An editable install is no package on disk for the checker: give it all paths.
     source = Path(scitoolkit.__file__).parents[1]
-    path = os.pathsep.join([str(source), sysconfig.get_paths()["purelib"]])
+    packages = [each for each in sys.path if each.endswith("site-packages")]
+    path = os.pathsep.join([str(source), *(packages or [sysconfig.get_paths()["purelib"]])])
     checked = subprocess.run(
         [sys.executable, "-m", "basedpyright", "--verifytypes", "scitoolkit", "--ignoreexternal"],
         capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path},

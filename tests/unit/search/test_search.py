@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -246,6 +247,19 @@ def test_a_log_that_leads_elsewhere_is_refused(tmp_path):
         Search(PAPER, cases.distance, directory=tmp_path, strategy=evolution()).run(
             trials=31, resume=True
         )
+
+
+def test_events_that_do_not_reach_the_disk_at_the_end_are_said(tmp_path, monkeypatch):
+    def broken(file):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    log = TrialLog(tmp_path)
+    monkeypatch.setattr(os, "fdatasync", broken)
+    log.append([{"event": "issue", "trial": 0}])
+    with pytest.raises(ScitoolkitError, match=r"cannot be written \(Input/output error\)"):
+        log.close()
+    monkeypatch.undo()
+    TrialLog(tmp_path).close()  # nobody holds it any more
 
 
 def test_a_full_disk_is_waited_for_and_then_said(tmp_path, monkeypatch):
