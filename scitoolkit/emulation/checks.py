@@ -85,7 +85,8 @@ def check_guards(config: EmulationConfig, layout: Layout) -> list[str]:
 
     Raises:
         ConfigError: a guard reads a variable that is no field of the outputs, or not yet known
-            where it stands.
+            where it stands; or the state before a step where none is given; or it is made for
+            steps of one length, and there are several.
     """
     fields = [v.name for v in layout.outputs if v.is_field]
     determined = [n for guard in config.guards for n in guard.determined()]
@@ -103,6 +104,18 @@ def check_guards(config: EmulationConfig, layout: Layout) -> list[str]:
                     f"{name!r} is computed by a later guard", where=where,
                     fix="put that guard first",
                 )  # fmt: skip
+        for name in guard.compared():
+            if name not in layout.state:
+                raise ConfigError(
+                    f"{name!r} is no input, so that its value before the step is not known",
+                    where=where, allowed=", ".join(layout.state) or "none: no output is an input",
+                    fix=f"{name} among data.inputs too, or leave the guard out",
+                )  # fmt: skip
+        if guard.timed and layout.leads:
+            raise ConfigError(
+                f"it holds the balance of one step, and data.leads has {len(layout.leads)} leads",
+                where=where, fix="leave out data.leads, or the guard",
+            )  # fmt: skip
         known += guard.determined()
     if fields and not [n for n in fields if n not in determined]:
         raise ConfigError("every output is computed by a guard", where="guards")

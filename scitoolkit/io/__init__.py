@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from scitoolkit.io.atoms import AtomsCollection as AtomsCollection
     from scitoolkit.io.atoms import LabelConfig as LabelConfig
     from scitoolkit.io.atoms import open_atoms as open_atoms
+    from scitoolkit.io.atoms import open_structures as open_structures
     from scitoolkit.io.fields import open_fields as open_fields
     from scitoolkit.io.fields import write_fields as write_fields
     from scitoolkit.io.inspect import describe as describe
@@ -27,6 +28,7 @@ _HOMES = {
     "blocked_split": "split",
     "describe": "inspect",
     "open_atoms": "atoms",
+    "open_structures": "atoms",
     "open_fields": "fields",
     "stream_fields": "stream",
     "write_fields": "fields",
@@ -40,6 +42,7 @@ __all__ = [
     "describe",
     "open_atoms",
     "open_fields",
+    "open_structures",
     "stream_fields",
     "write_fields",
 ]

@@ -111,8 +111,8 @@ class AtomsFormat(Protocol):
         """Return whether an existing path is of this format."""
 
     @classmethod
-    def sources(cls, path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
-        """Yield the sources that the path holds."""
+    def sources(cls, path: Path, labels: LabelConfig | None) -> Iterator[AtomsSource]:
+        """Yield the sources that the path holds; without `labels` none is looked for."""
 
 
 atoms_formats: Kind[type[AtomsFormat]] = Kind("atoms format", "reads atomic configurations")
@@ -239,10 +239,39 @@ def open_atoms(paths: Path | Sequence[Path], labels: LabelConfig | None = None) 
         (-1.0, ['H', 'H'], None)
     """
     labels = labels or LabelConfig()
+    return AtomsCollection(_sources(paths, labels), labels)
+
+
+def open_structures(
+    paths: Path | Sequence[Path], units: LabelConfig | None = None
+) -> AtomsCollection:
+    """Open files as `open_atoms` does, for their structures alone.
+
+    Args:
+        paths: as for `open_atoms`; labels in extxyz files and ASE databases, under whatever names,
+            and frames without any, are passed over.
+        units: of the positions; its names of labels are not used.
+
+    Raises:
+        DataError: a path is missing or of no known format.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "dimer.xyz"
+        >>> _ = path.write_text("2\\nREF_energy=-1.0\\nH 0 0 0\\nH 0 0 1\\n")
+        >>> frame = open_structures(path)[0]
+        >>> frame.energy, frame.species.tolist()
+        (None, ['H', 'H'])
+    """
+    return AtomsCollection(_sources(paths, None), units)
+
+
+def _sources(
+    paths: Path | Sequence[Path], labels: LabelConfig | None
+) -> list[AtomsSource]:  # fmt: skip
     paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
     found = [_shipped(Path(path)) for path in paths]
-    sources = [s for path in found for s in _format_of(path).sources(path, labels)]
-    return AtomsCollection(sources, labels)
+    return [s for path in found for s in _format_of(path).sources(path, labels)]
 
 
 def check_label_names(paths: Sequence[Path], labels: LabelConfig) -> None:

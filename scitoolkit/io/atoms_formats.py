@@ -41,7 +41,7 @@ class DeepmdFormat:
         return path.is_dir() and any(path.rglob("type.raw"))
 
     @classmethod
-    def sources(cls, path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
+    def sources(cls, path: Path, labels: LabelConfig | None) -> Iterator[AtomsSource]:
         """Yield the systems in the order of their names."""
         yield from map(DeepmdSystem, sorted(p.parent for p in path.rglob("type.raw")))
 
@@ -59,7 +59,7 @@ class ExtendedXYZFormat:
         return path.is_file() and path.suffix.lower() in (".xyz", ".extxyz")
 
     @classmethod
-    def sources(cls, path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
+    def sources(cls, path: Path, labels: LabelConfig | None) -> Iterator[AtomsSource]:
         """Yield the file."""
         yield ExtendedXYZ(path, labels)
 
@@ -77,7 +77,7 @@ class AseDatabaseFormat:
         return path.is_file() and path.suffix.lower() == ".db"
 
     @classmethod
-    def sources(cls, path: Path, labels: LabelConfig) -> Iterator[AtomsSource]:
+    def sources(cls, path: Path, labels: LabelConfig | None) -> Iterator[AtomsSource]:
         """Yield the database."""
         yield AseDatabase(path, labels)
 
@@ -156,7 +156,7 @@ class DeepmdSystem:
 class ExtendedXYZ:
     """An extxyz file; the offsets of its frames are found by skimming it once."""
 
-    def __init__(self, path: Path, labels: LabelConfig) -> None:
+    def __init__(self, path: Path, labels: LabelConfig | None) -> None:
         self.path: Path = path
         self._labels = labels
 
@@ -229,7 +229,7 @@ def _check_columns(frame: str) -> None:
 class AseDatabase:
     """An ASE database (sqlite .db)."""
 
-    def __init__(self, path: Path, labels: LabelConfig) -> None:
+    def __init__(self, path: Path, labels: LabelConfig | None) -> None:
         self.path: Path = path
         self._labels = labels
         try:
@@ -258,12 +258,29 @@ class AseDatabase:
 
 
 def from_ase(atoms: Any, labels: LabelConfig | None = None, where: str = "atoms") -> Configuration:
-    """Return the frame of an `ase.Atoms`; labels that a calculator holds are found too.
+    """Return the frame of an `ase.Atoms`.
+
+    Args:
+        atoms: the system.
+        labels: names of its labels, which are found where a calculator holds them too; without,
+            the frame has none.
+        where: of the frame, for messages.
 
     Raises:
         DataError: energy or forces are there, but under another name than `labels` says.
     """
-    labels = labels or LabelConfig()
+    energy, forces, virial = (None,) * 3 if labels is None else _labels_of(atoms, labels, where)
+    return Configuration(
+        np.array(atoms.get_chemical_symbols()), np.array(atoms.positions, dtype=np.float64),
+        np.array(atoms.cell.array, dtype=np.float64), np.array(atoms.pbc, dtype=bool),
+        energy, forces, virial, where, *given_parameters(atoms),
+    )  # fmt: skip
+
+
+def _labels_of(
+    atoms: Any, labels: LabelConfig, where: str
+) -> tuple[float | None, Array | None, Array | None]:
+    """Return energy, forces and virial."""
     held = dict(atoms.calc.results) if atoms.calc is not None else {}
     scalars = {k: v for k, v in atoms.info.items() if np.isscalar(v) and not isinstance(v, str)}
     energy = _found(held, scalars, labels.energy_key, "energy", where)
@@ -281,12 +298,9 @@ def from_ase(atoms: Any, labels: LabelConfig | None = None, where: str = "atoms"
         stress = np.asarray(held["stress"])
         full = voigt_6_to_full_3x3_stress(stress) if stress.size == 6 else stress.reshape(3, 3)
         virial = -atoms.get_volume() * full
-    return Configuration(
-        np.array(atoms.get_chemical_symbols()), np.array(atoms.positions, dtype=np.float64),
-        np.array(atoms.cell.array, dtype=np.float64), np.array(atoms.pbc, dtype=bool),
+    return (
         None if energy is None else float(_numbers(energy, 1, "energy", where)[0]),
-        None if forces is None else np.array(forces, dtype=np.float64), virial, where,
-        *given_parameters(atoms),
+        None if forces is None else np.array(forces, dtype=np.float64), virial,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -53,7 +54,9 @@ class NeighbourCache:
             DataError: an unknown species, a periodic direction without cell, atoms on each other.
         """
         if self._kept is None or self._outdated(atoms):
-            frame = checked(from_ase(_bare(atoms)))
+            frame = checked(from_ase(atoms))
+            # These may change while the list is kept: `_parameters` adds those of each call.
+            frame = replace(frame, frame_parameters=None, atom_parameters=None)
             self._kept = configuration_graph(frame, self._type_map, self._cutoff + self._skin)
             self._system = (atoms.numbers.copy(), atoms.cell.array.copy(), atoms.pbc.copy())
             self._made_at = self._kept["positions"].numpy().copy()
@@ -149,10 +152,3 @@ def _parameters(atoms: Any) -> Batch:
     if each is not None:
         out["atom_parameters"] = torch.from_numpy(each)
     return out
-
-
-def _bare(atoms: Any) -> Any:
-    """Return a copy without a calculator, whose results are not wanted here."""
-    bare = atoms.copy()
-    bare.info, bare.calc = {}, None
-    return bare

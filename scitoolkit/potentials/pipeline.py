@@ -14,7 +14,12 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.io.atoms import AtomsCollection, Configuration, open_atoms
+from scitoolkit.io.atoms import (
+    AtomsCollection,
+    Configuration,
+    open_atoms,
+    open_structures,
+)
 from scitoolkit.io.parts import identity
 from scitoolkit.potentials import evaluation
 from scitoolkit.potentials.config import PotentialConfig
@@ -103,7 +108,7 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     """Write energies and forces of a file's configurations, as .nc (xarray) or .xyz (ASE)."""
     model, config, _ = load_model(directory)
     about = {"model": ModelFolder(directory).digest(), "file": identity(source)}
-    write_predictions(model, open_atoms(source, config.data.labels), output, about)
+    write_predictions(model, open_structures(source, config.data.labels), output, about)
 
 
 def export(directory: Path, output: Path, options: LibraryOptions) -> Mapping[str, Any]:

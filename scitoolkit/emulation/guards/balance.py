@@ -42,7 +42,14 @@ class PlaneBalance(nn.Module):
         self.carrier: str = carrier
         self.names: list[str] = list(diffusivity)
         self.dim: int = grid.position(dim)
-        self.planes: list[int] = [grid.position(d) for d in grid.sizes if d != dim]
+        flat = [d for d in grid.sizes if d != dim]
+        if walled := [d for d in flat if d not in grid.periodic]:
+            raise ConfigError(
+                f"planes across {dim!r} that end at walls along {', '.join(walled)}",
+                where="guards", allowed="periodic planes",
+                fix=f"boundary.{walled[0]}=circular if it is, or leave the guard out",
+            )  # fmt: skip
+        self.planes: list[int] = [grid.position(d) for d in flat]
         s, count = axis.relative, axis.size - dropped
         if count < 1:
             raise ConfigError(

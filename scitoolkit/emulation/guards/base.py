@@ -25,15 +25,21 @@ class GuardConfig(Config):
         tolerance: largest change that it may make to the data, in units of a variable's typical
             change in one step; a guard that the data break is refused.
         cellwise: whether every cell is mapped by itself.
+        timed: whether it knows the time of a step, so that it suits one lead alone.
     """
 
     name: str
     tolerance: ClassVar[float] = 0.1
     cellwise: ClassVar[bool] = False
+    timed: ClassVar[bool] = False
 
     @abstractmethod
     def variables(self) -> Sequence[str]:
         """Return the names of the variables that it reads."""
+
+    def compared(self) -> Sequence[str]:
+        """Return those of them whose values before the step it reads too."""
+        return ()
 
     def determined(self) -> Sequence[str]:
         """Return the names of the variables that it computes from others."""

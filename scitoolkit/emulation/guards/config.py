@@ -90,6 +90,10 @@ class FixedMean(GuardConfig):
         """Return the names of the variables that it reads."""
         return list(self.values)
 
+    def compared(self) -> Sequence[str]:
+        """Return the names of the variables whose mean is kept."""
+        return [name for name, value in self.values.items() if value == "kept"]
+
     def allows_mask(self) -> bool:
         """Return whether the mean is one over all cells: a line of them may hold no value."""
         return self.over is None
@@ -226,6 +230,7 @@ class PlaneBalance(GuardConfig):
     """
 
     name: Literal["plane_balance"] = "plane_balance"
+    timed: ClassVar[bool] = True
     dim: str
     carrier: str
     diffusivity: dict[str, PositiveFloat] = Field(min_length=1)
@@ -242,6 +247,10 @@ class PlaneBalance(GuardConfig):
     def variables(self) -> Sequence[str]:
         """Return the names of the variables that it reads."""
         return [self.carrier, *self.diffusivity]
+
+    def compared(self) -> Sequence[str]:
+        """Return the same names: fluxes and means of both states balance."""
+        return self.variables()
 
     def build(self, grid: Grid) -> nn.Module:
         """Return the module."""

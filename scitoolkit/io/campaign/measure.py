@@ -24,7 +24,8 @@ from scitoolkit.io.campaign.windows import NAN_FIX, CampaignWindows
 
 BLOCK_BYTES = 64 * 2**20
 SUSPECT_FIX = "mark them in the file, leave them out, or data.allow_suspect=true"
-_VERSION = 1
+_VERSION = 2
+"""Raise where the same file gives other values, so that kept moments are measured anew."""
 
 
 @dataclass(frozen=True)

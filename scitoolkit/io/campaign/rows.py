@@ -23,14 +23,13 @@ from scitoolkit.io.coordinates import READ_ERRORS
 from scitoolkit.io.formats.base import Format, formats
 from scitoolkit.io.loader.file_source import RowSet
 from scitoolkit.io.loader.files import Counter, DataFile
-from scitoolkit.io.loader.packing import Packing
+from scitoolkit.io.loader.packing import ATTRIBUTES, Packing
 from scitoolkit.io.loader.rows import CopyingReader, Layout, RowReader, StridedReader
 
 MAX_HANDLES = 64
 _MAX_FILES = 2048
 _GAP_BYTES = 2**16
 """Bytes between two rows from which they are read by two requests."""
-_PACKING = ("units", "scale_factor", "add_offset", "_FillValue", "missing_value")
 
 
 class SegmentReader:
@@ -482,7 +481,8 @@ def _in_place(
         dtype = np.dtype(s.dtype)
         layout = Layout(
             s.name, path, s.shape, s.dims, dtype, None, (), 0,
-            tuple(slice(0, n) for n in s.shape), {k: s.attrs[k] for k in _PACKING if k in s.attrs},
+            tuple(slice(0, n) for n in s.shape),
+            {k: s.attrs[k] for k in ATTRIBUTES if k in s.attrs},
         )  # fmt: skip
         stride = dtype.itemsize * int(np.prod(s.shape[1:], dtype=np.int64))
         found[name] = StridedReader(layout, file, s.offset, stride)

@@ -23,6 +23,7 @@ from scitoolkit.core.log import get_logger
 from scitoolkit.io.loader import filters
 from scitoolkit.io.loader.descriptors import descriptors, limit_reached, too_many_open
 from scitoolkit.io.loader.files import Counter, DataFile
+from scitoolkit.io.loader.packing import ATTRIBUTES
 from scitoolkit.io.loader.rows import (
     ChunkReader,
     ChunkTable,
@@ -152,13 +153,13 @@ def _filters(dataset: h5py.Dataset) -> list[tuple[Any, ...]]:
 
 
 def _attributes(dataset: h5py.Dataset) -> dict[str, Any]:
-    wanted = ("units", "scale_factor", "add_offset", "_FillValue", "missing_value")
     found = {}
-    for key in wanted:
+    for key in ATTRIBUTES:
         if key in dataset.attrs:
             value = dataset.attrs[key]
             value = value.decode() if isinstance(value, bytes) else value
-            found[key] = value if isinstance(value, str) else np.ravel(value)[0]
+            several = key == "missing_value" and np.size(value) > 1
+            found[key] = value if several or isinstance(value, str) else np.ravel(value)[0]
     return found
 
 

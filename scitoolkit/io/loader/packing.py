@@ -1,6 +1,7 @@
-"""Stored values to physical ones: byte order, scale and offset, missing values as NaN.
+"""Stored values to physical ones: byte order, sign, scale and offset, missing values as NaN.
 
-Source: CF Conventions 1.11, section 8.1 "Packed Data" and 2.5.1 "Missing data".
+Source: CF Conventions 1.11, section 8.1 "Packed Data" and 2.5.1 "Missing data"; NetCDF Users Guide,
+"Attribute Conventions", `_Unsigned`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+ATTRIBUTES = ("units", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+"""Attributes of a variable that readers keep; all but the first say how its values are packed."""
+_SIGNS = {("true", "i"): "u", ("false", "u"): "i"}
+"""Kind of integers that `_Unsigned` makes of those that are stored."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,7 @@ class Packing:
         scale: factor, None when the values are not packed.
         offset: summand.
         missing: stored values that stand for "no value".
+        integers: dtype as which stored integers are to be read, where `_Unsigned` says so.
 
     Example:
         >>> packing = Packing.of(np.dtype(">i2"), {"scale_factor": 0.5, "_FillValue": -1})
@@ -32,18 +39,23 @@ class Packing:
     scale: float | None = None
     offset: float = 0.0
     missing: tuple[float, ...] = ()
+    integers: np.dtype | None = None
 
     @classmethod
     def of(cls, dtype: np.dtype, attrs: Mapping[str, Any]) -> Packing:
         """Return the packing that a variable's attributes describe."""
         packed = "scale_factor" in attrs or "add_offset" in attrs
         names = ("_FillValue", "missing_value")
-        missing = tuple(float(attrs[n]) for n in names if _is_number(attrs.get(n)))
+        missing = tuple(
+            float(m) for n in names if _is_number(attrs.get(n)) for m in np.ravel(attrs[n])
+        )
+        kind = _SIGNS.get((str(attrs.get("_Unsigned", "")).lower(), dtype.kind))
         return cls(
             dtype,
             float(attrs.get("scale_factor", 1.0)) if packed else None,
             float(attrs.get("add_offset", 0.0)),
             tuple(m for m in dict.fromkeys(missing) if not np.isnan(m)),
+            np.dtype(f"{dtype.byteorder}{kind}{dtype.itemsize}") if kind else None,
         )
 
     @property
@@ -51,10 +63,12 @@ class Packing:
         """Dtype of the physical values."""
         if self.scale is not None or (self.missing and self.dtype.kind in "biu"):
             return np.dtype(np.float32 if self.dtype.itemsize <= 2 else np.float64)
-        return self.dtype.newbyteorder("=")
+        return (self.integers or self.dtype).newbyteorder("=")
 
     def unpack(self, stored: np.ndarray) -> np.ndarray:
         """Return the physical values; the array itself where nothing has to be done."""
+        if self.integers is not None:
+            stored = np.ascontiguousarray(stored).view(self.integers)
         values = stored.astype(self.result, copy=False)
         if self.scale is None and not self.missing:
             return values
@@ -63,8 +77,15 @@ class Packing:
         elif values is stored:
             values = stored.copy()
         for missing in self.missing:
-            values[stored == stored.dtype.type(missing)] = np.nan
+            values[stored == self._as_stored(missing)] = np.nan
         return values
+
+    def _as_stored(self, missing: float) -> np.generic:
+        """Return a value that stands for none as the stored values have it."""
+        if self.integers is None:
+            return self.dtype.type(missing)
+        # Attributes give it with either sign.
+        return np.int64(missing).astype(self.integers)
 
 
 def _is_number(value: Any) -> bool:

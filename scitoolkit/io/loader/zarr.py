@@ -5,7 +5,10 @@ A chunk that is not there is no fault: writers leave out those that hold nothing
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import importlib.util
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +18,7 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError, missing_extra
 from scitoolkit.io.loader.files import Counter, DataFile
+from scitoolkit.io.loader.packing import ATTRIBUTES
 from scitoolkit.io.loader.rows import CopyingReader, Layout, RowReader, missing_variable
 
 
@@ -66,8 +70,19 @@ def _codecs(array: Any) -> tuple[str, ...]:
 
 
 def _attributes(array: Any) -> dict[str, Any]:
-    wanted = ("units", "scale_factor", "add_offset", "_FillValue", "missing_value")
-    return {key: array.attrs[key] for key in wanted if key in array.attrs}
+    """Return the attributes that say what the values are; a missing value as xarray stores it.
+
+    xarray keeps `_FillValue` as the array's own fill value in format 2, and as the bytes of a
+    float64 in base64 in format 3.
+    """
+    found = {key: array.attrs[key] for key in ATTRIBUTES if key in array.attrs}
+    fill = found.get("_FillValue")
+    if isinstance(fill, str) and np.dtype(array.dtype).kind == "f":
+        with contextlib.suppress(ValueError):  # text of another program
+            found["_FillValue"] = struct.unpack("<d", base64.b64decode(fill, validate=True))[0]
+    elif "_ARRAY_DIMENSIONS" in array.attrs and fill is None and array.fill_value is not None:
+        found["_FillValue"] = array.fill_value
+    return found
 
 
 class ZarrReader(CopyingReader):

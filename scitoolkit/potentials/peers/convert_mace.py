@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -55,10 +56,32 @@ def _gate(readout: nn.Module) -> str | None:
 
 
 def convert(source: str, target: str) -> None:
-    """Write the settings and tensors of a `.model` file; nothing in the result is code."""
+    """Write the settings and tensors of a `.model` file; nothing in the result is code.
+
+    Raises:
+        ValueError: another file of a training: its compiled model, or a checkpoint.
+    """
+    if _is_torchscript(source):
+        raise ValueError(
+            f"{source} is a compiled model, which holds no settings. Fix: the .model file beside "
+            "it, without _compiled, or the one that mace_create_lammps_model was given"
+        )
     model = torch.load(source, map_location="cpu", weights_only=False)
+    if not isinstance(model, nn.Module):
+        raise ValueError(
+            f"{source} holds a {type(model).__name__}, such as a checkpoint (.pt), and no model. "
+            "Fix: the .model file that mace_run_train writes at its end"
+        )
     state = {name: value.detach().clone() for name, value in model.state_dict().items()}
     torch.save({"format": FORMAT, "settings": describe(model), "state": state}, target)
+
+
+def _is_torchscript(source: str) -> bool:
+    """Return whether a file is an archive of torch.jit, which torch.load would open as well."""
+    if not zipfile.is_zipfile(source):
+        return False
+    with zipfile.ZipFile(source) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
 def symmetrised(coupling: np.ndarray, rows: int, size: int, order: int) -> np.ndarray:
@@ -132,4 +155,7 @@ if __name__ == "__main__":
     parser.add_argument("source", help=".model file of mace-torch; with --back, of write_mace")
     parser.add_argument("target", help="file to write, such as mace.pt")
     arguments = parser.parse_args()
-    (restore if arguments.back else convert)(arguments.source, arguments.target)
+    try:
+        (restore if arguments.back else convert)(arguments.source, arguments.target)
+    except ValueError as error:
+        parser.error(str(error))

@@ -9,6 +9,7 @@ from scitoolkit import api
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.emulation import surrogate
+from scitoolkit.emulation.checks import check_guards
 from scitoolkit.emulation.config import EmulationConfig
 from scitoolkit.emulation.export import example_inputs
 from scitoolkit.emulation.guards.axes import Grid, read_axis
@@ -22,6 +23,7 @@ from scitoolkit.emulation.guards.config import (
     WallValues,
 )
 from scitoolkit.emulation.guards.proposals import deviation, proposals
+from scitoolkit.emulation.variables import Layout, Variable
 from scitoolkit.generators.convection_solver import Convection, gauss_points
 from scitoolkit.io.fields import write_fields
 from scitoolkit.testing import GuardContract
@@ -128,6 +130,27 @@ def test_walls_of_what_is_not_balanced_are_refused():
         balance(1e-3, walls={"p": (0.0, 0.0)})
     with pytest.raises(ConfigError, match="dropped < 24"):
         balance(1e-3, dropped=24).build(channel(NX, NZ))
+
+
+def test_planes_that_end_at_walls_are_refused():
+    """Their means change by what the walls do too."""
+    grid = channel(NX, NZ)
+    box = Grid(grid.sizes, grid.coordinates, [], grid.weights)
+    with pytest.raises(ConfigError, match="end at walls along x"):
+        balance(1e-3).build(box)
+
+
+@pytest.mark.parametrize("guard", [
+    FixedMean(values={"v": "kept"}),
+    PlaneBalance(dim="x", carrier="u", diffusivity={"v": 1e-3}, step=0.125),
+])  # fmt: skip
+def test_a_guard_of_a_state_that_is_not_given_is_refused(guard, tmp_path):
+    u, v = (Variable(name, ("x",), (8,), "", is_field=True) for name in "uv")
+    data = {"path": tmp_path, "inputs": ["u"], "outputs": ["u", "v"]}
+    config = EmulationConfig(data=data, guards=[guard])
+    with pytest.raises(ConfigError, match="'v' is no input"):
+        check_guards(config, Layout((u,), (u, v), {"x": 8}, {}, "time"))
+    assert check_guards(config, Layout((u, v), (u, v), {"x": 8}, {}, "time")) == []
 
 
 def test_what_true_frames_obey_is_left_as_it_is(flow):

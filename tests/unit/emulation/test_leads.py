@@ -117,3 +117,10 @@ def test_leads_that_cannot_be_are_refused(section, message):
 def test_a_lead_for_an_emulator_of_one_is_refused(trained, wave, tmp_path):
     with pytest.raises(ConfigError, match="emulator of several leads"):
         api.predict(trained, wave(5, name="five.nc"), tmp_path / "out.nc", lead=3)
+
+
+def test_a_guard_that_knows_the_time_of_a_step_suits_one_lead(drift):
+    guard = {"name": "plane_balance", "dim": "x", "carrier": "u", "diffusivity": {"u": 1e-3},
+             "step": 1.0}  # fmt: skip
+    with pytest.raises(ConfigError, match=r"balance of one step, and data.leads has 3 leads"):
+        prepare(load_config(EmulationConfig, drift(guards=[guard])))

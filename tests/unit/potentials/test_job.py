@@ -85,6 +85,23 @@ def test_predictions_open_in_xarray_and_ase(trained, small, tmp_path):
         assert np.allclose(first, images[0].get_forces(), atol=1e-6)
 
 
+def test_predictions_need_no_labels_and_pass_over_others(trained, small, tmp_path):
+    """Structures of other programs: labels under their names, in another file none."""
+    plain = [ase.Atoms(a.numbers, a.positions) for a in ase.io.read(small, ":3")]
+    named = [each.copy() for each in plain]
+    for each in named:
+        each.info["REF_energy"] = -1.0
+        each.arrays["REF_forces"] = np.full((len(each), 3), np.nan)
+    found = []
+    for number, images in enumerate((plain, named)):
+        ase.io.write(tmp_path / f"{number}.xyz", images, format="extxyz")
+        target = tmp_path / f"{number}.nc"
+        PotentialJob().predict(trained.path, tmp_path / f"{number}.xyz", target)
+        with xr.open_dataset(target, engine="h5netcdf") as file:
+            found.append(file.energy.values)
+    assert np.array_equal(*found)
+
+
 def test_report_has_the_parity_plots(trained):
     PotentialJob().evaluate(trained.path)
     assert api.report(trained.path).stat().st_size > 50_000

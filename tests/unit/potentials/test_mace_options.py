@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from scitoolkit.core.errors import DataError
 from scitoolkit.io.atoms import Configuration
 from scitoolkit.potentials import read_mace
 from scitoolkit.potentials.graph import configuration_graph
-from scitoolkit.potentials.peers.convert_mace import FORMAT
+from scitoolkit.potentials.peers.convert_mace import FORMAT, convert
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "mace_options.npz"
@@ -173,3 +174,15 @@ def test_no_code_of_a_model_file_runs(tmp_path):
     with pytest.raises(DataError, match="convert_mace"):
         read_mace(tmp_path / "trap.model")
     assert not (tmp_path / "ran").exists()
+
+
+def test_other_files_of_a_training_are_named(tmp_path):
+    """mace_run_train leaves NAME_compiled.model and checkpoints beside NAME.model."""
+    compiled, checkpoint = tmp_path / "small_compiled.model", tmp_path / "small_epoch-2.pt"
+    with warnings.catch_warnings(action="ignore"):  # torch deprecates what mace-torch writes
+        torch.jit.script(torch.nn.Linear(2, 1)).save(str(compiled))
+    torch.save({"model": {}, "optimizer": {}}, checkpoint)
+    for path, said in ((compiled, "compiled model"), (checkpoint, "holds a dict")):
+        with pytest.raises(ValueError, match=said):
+            convert(str(path), str(tmp_path / "mace.pt"))
+    assert not (tmp_path / "mace.pt").exists()

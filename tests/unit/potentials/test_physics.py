@@ -177,3 +177,14 @@ def test_a_slab_without_a_third_vector_has_no_volume_and_no_stress():
     assert np.isfinite(atoms.get_forces()).all()
     with pytest.raises(PropertyNotImplementedError):
         atoms.get_stress()
+
+
+def test_a_calculator_passes_over_labels_that_atoms_carry():
+    """As frames of a mace-torch training set have them."""
+    atoms = water()
+    atoms.calc = Calculator(potential(), skin=0.5)
+    energy = atoms.get_potential_energy()
+    atoms.arrays["REF_forces"] = np.full((len(atoms), 3), np.nan)
+    atoms.info["REF_energy"] = 3.0
+    atoms.calc = Calculator(potential(), skin=0.5)
+    assert atoms.get_potential_energy() == energy

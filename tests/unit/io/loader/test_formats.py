@@ -116,6 +116,45 @@ def test_classic_netcdf_with_packing(record, tmp_path):
         assert np.allclose(found["q"], opened["q"].values[[39, 0, 7]], equal_nan=True)
 
 
+WRITERS = {
+    "a.nc": lambda dataset, path: dataset.to_netcdf(path, engine="h5netcdf"),
+    "a3.nc": lambda dataset, path: dataset.to_netcdf(path, engine="scipy", format="NETCDF3_64BIT"),
+    "v2.zarr": lambda dataset, path: dataset.to_zarr(path, zarr_format=2),
+    "v3.zarr": lambda dataset, path: dataset.to_zarr(path, zarr_format=3),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata", "ignore:variable 'several' has")
+@pytest.mark.parametrize("name", WRITERS)
+def test_missing_values_and_signs_are_those_of_xarray(name, tmp_path):
+    """Where xarray itself put them: attributes, an array's own fill value, base64."""
+    values = np.arange(4.0 * N).reshape(N, 4)
+    values[5, 2] = np.nan
+    high = (values[:, :2] + 40_000).astype("u2").view("i2")
+    dims = ("time", "c")
+    dataset = xr.Dataset({
+        "packed": (dims, values), "floats": (dims, values.astype("f4")), "doubles": (dims, values),
+        "whole": (dims, np.arange(4 * N, dtype="i4").reshape(N, 4)),
+        "unsigned": (("time", "two"), high, {"_Unsigned": "true", "scale_factor": 0.5}),
+        "flagged": (("time", "two"), high.copy(), {"_Unsigned": "true", "_FillValue": high[3, 1]}),
+    })  # fmt: skip
+    dataset["packed"].encoding = {"dtype": "i2", "scale_factor": 0.5, "add_offset": 3.0,
+                                  "_FillValue": np.int16(-32768)}  # fmt: skip
+    dataset["floats"].encoding = {"_FillValue": np.float32(1e20)}
+    dataset["doubles"].encoding = {"_FillValue": -999.0}
+    if name == "a.nc":
+        dataset["several"] = (dims, values, {"missing_value": [3.0, 7.0]})
+    WRITERS[name](dataset, tmp_path / name)
+    names = {str(n): str(n) for n in dataset}
+    source = open_source(tmp_path / name, names, "time", allow_nan=True)
+    found = source.read(np.arange(N))
+    with xr.open_dataset(tmp_path / name) as opened:
+        for variable in names:
+            assert np.allclose(found[variable], opened[variable].values, equal_nan=True), variable
+    assert np.isnan(found["packed"][5, 2])
+    assert found["unsigned"].min() >= 20_000
+
+
 def test_netcdf4_has_names_for_dims_and_units(tmp_path):
     dataset = xr.Dataset({"u": (("time", "y", "x"), U, {"units": "m s-1"})})
     dataset.to_netcdf(tmp_path / "u.nc", engine="h5netcdf",
