@@ -256,7 +256,7 @@ def types(folder: Path) -> dict:
         command, cwd=folder, env=environment, capture_output=True, text=True
     )  # fmt: skip
     score = re.search(r"Type completeness score: ([0-9.]+)%", done.stdout)
-    return {"verifytypes": float(score[1]) / 100 if score else None}
+    return {"verifytypes": round(float(score[1]) / 100, 4) if score else None}
 
 
 def size(folder: Path) -> dict:
