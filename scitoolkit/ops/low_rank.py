@@ -226,7 +226,7 @@ def _roots(moment: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return the square root of a second moment and its inverse."""
     inputs = weight.shape[1]
     if moment is None:
-        eye = torch.eye(inputs, dtype=torch.float64)
+        eye = torch.eye(inputs, dtype=torch.float64, device=weight.device)
         return eye, eye
     values, vectors = torch.linalg.eigh(moment.double())
     floor = FLOOR * float(values.clamp_min(0).mean()) or 1.0
@@ -311,7 +311,10 @@ class Moments:
     def _note(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
         def note(layer: nn.Module, args: tuple[Tensor, ...]) -> None:
             x = args[0].detach()
-            last = x.movedim(1, -1) if isinstance(layer, CONVOLUTIONS) else x
+            # Counted from the end: inputs of a convolution may have no batch dimension.
+            last = x
+            if isinstance(layer, CONVOLUTIONS):
+                last = x.movedim(-1 - len(layer.kernel_size), -1)
             rows = last.reshape(-1, last.shape[-1]).double()
             self._sums[name] = self._sums.get(name, 0) + rows.T @ rows
             self._rows[name] = self._rows.get(name, 0) + len(rows)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.ops.codegen import check_tensor
 
 NUM_COEFFICIENTS = 8
 
@@ -101,13 +102,21 @@ class Placement:
 
     @classmethod
     def build(cls, grid: Grid, distances: Tensor) -> Placement:
-        """Place distances (E,), not negative, float32 or float64.
+        """Locate distances on a grid.
+
+        Args:
+            grid: the grid.
+            distances: shape (E,), not negative, float32 or float64, in the unit of the grid.
+
+        Raises:
+            DataError: distances of another shape or dtype.
 
         Example:
             >>> placed = Placement.build(Grid(5.0, 50), torch.tensor([0.15, 7.0, 0.12]))
             >>> placed.interval.tolist(), placed.order.tolist()
             ([1, 50, 1], [0, 2, 1])
         """
+        check_tensor("distances", distances, ("E",), distances)
         place = (distances / grid.step).clamp(max=grid.num_intervals)
         whole = place.detach().floor().nan_to_num(nan=grid.num_intervals).clamp(min=0)
         interval = whole.long()

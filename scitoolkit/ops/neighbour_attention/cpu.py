@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scitoolkit.core.errors import BackendError
+from scitoolkit.core.errors import BackendError, DataError
 from scitoolkit.ops.codegen import REAL, call, empty, load_library, vectors
 from scitoolkit.ops.codegen.compile import read
 from scitoolkit.ops.environment_matrix.cpu import embedding_source
@@ -148,8 +148,13 @@ class KeptAtoms:
     def __init__(
         self, spec: NeighbourAttentionSpec, packed: Packed, neighbours: Neighbours, atoms: Tensor
     ) -> None:
-        self._library = kernels(spec, neighbours.vectors.dtype)
-        self._packed, self._edges, self._atoms = packed, neighbours, atoms.contiguous()
+        dtype = neighbours.vectors.dtype
+        if packed.layers.dtype != dtype:
+            raise DataError(f"expected vectors of {packed.layers.dtype}, got {dtype}")
+        self._library = kernels(spec, dtype)
+        e = neighbours
+        edges = (each.contiguous() for each in (e.pointer, e.types, e.pair, e.vectors))
+        self._packed, self._edges, self._atoms = packed, Neighbours(*edges), atoms.contiguous()
         counts = neighbours.pointer.diff()[atoms]
         self._most = int(counts.max()) if len(atoms) else 0
         self._ld = _leading_dimension(self._most, neighbours.vectors.element_size())

@@ -7,6 +7,7 @@ import functools
 import torch
 from torch import Tensor
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.ops.codegen import check_tensor
 from scitoolkit.ops.codegen.rows import RowOperation
 from scitoolkit.ops.radial import cpu, reference, triton_source
@@ -20,6 +21,9 @@ def _text(*arguments) -> str:
 
 @torch.compiler.assume_constant_result
 def _spec_text(kind: str, num_basis: int, cutoff: float, envelope: int) -> str:
+    for name, number in (("num_basis", num_basis), ("envelope", envelope)):
+        if int(number) != number:
+            raise ConfigError(f"{name}={number}", allowed="an integer")
     return _text(kind, int(num_basis), float(cutoff), int(envelope))
 
 

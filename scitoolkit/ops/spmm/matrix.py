@@ -191,11 +191,17 @@ class SparseMatrix:
         return other
 
     def dense(self) -> Tensor:
-        """The whole matrix, shape (rows, columns): for tests and small examples."""
-        value = torch.ones(self.nnz) if self.value is None else self.value
+        """Return the dense matrix, shape (rows, columns), for tests and small examples."""
+        value = self.value
+        if value is None:
+            value = torch.ones(self.nnz, device=self.column.device)
         out = value.new_zeros(self.num_rows, self.num_columns)
         return out.index_put((self.rows, self.column.long()), value, accumulate=True)
 
 
 def _index(values: Any) -> Tensor:
-    return values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    """Return indices as a tensor; rounding of other numbers would be silent."""
+    index = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    if index.numel() and (index.is_floating_point() or index.is_complex()):
+        raise DataError(f"indices of {index.dtype}", allowed="integers")
+    return index

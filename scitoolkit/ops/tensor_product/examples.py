@@ -50,7 +50,7 @@ def examples(numbers: Numbers) -> Iterator[Example]:
             yield Example(
                 f"{label}, {num_edges} edges", text, tensors,
                 lambda run, x, y, w, e=edges, s=spec: run(x, y, w, e, s, False, True),
-                (True,),
+                (False, True),
             )  # fmt: skip
 
 

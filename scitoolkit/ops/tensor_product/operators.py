@@ -42,8 +42,18 @@ def _library(spec: str, name: str, dtype: torch.dtype, precise: bool) -> ctypes.
     return load_generated(_source, *arguments, flags=QUICK_FLAGS)
 
 
-def prepare(spec: str, dtype: torch.dtype, precise: bool = False, *options: bool) -> None:
-    """Compile the forward kernel; a prebuilt one serves only with those of the derivatives.
+def prepare(
+    spec: str, dtype: torch.dtype, precise: bool = False, deterministic: bool = True
+) -> None:
+    """Compile the forward kernel; if it is prebuilt, load those of the derivatives as well.
+
+    A prebuilt forward kernel is of no use where the derivatives can be neither compiled nor loaded.
+
+    Args:
+        spec: the spec's text.
+        dtype: float32 or float64.
+        precise: sums in float64.
+        deterministic: ignored, the kernels always are.
 
     Raises:
         BackendError: see `kernel`.

@@ -16,10 +16,14 @@ LAYOUTS = ("ir_mul", "mul_ir")
 
 
 def _reference(
-    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec, *options: bool
-) -> Tensor:
+    x: Tensor, y: Tensor, weight: Tensor, edges: Edges, spec: TensorProductSpec,
+    precise: bool = False, deterministic: bool = True,
+) -> Tensor:  # fmt: skip
     nodes = (edges.sender, edges.receiver, edges.num_nodes)
-    return reference.tensor_product_convolution(spec, x, y, weight, *nodes)
+    tensors = (x, y, weight)
+    if precise:
+        tensors = (x.double(), y.double(), weight.double())
+    return reference.tensor_product_convolution(spec, *tensors, *nodes).to(x.dtype)
 
 
 OPERATION = Operation(
@@ -60,18 +64,30 @@ def _check(spec: TensorProductSpec, x: Tensor, y: Tensor, weight: Tensor, edges:
 
 
 def change_layout(rows: Tensor, segments: tuple[IrrepSlice, ...], layout: str) -> Tensor:
-    """Return rows in `layout`, from the other of the two layouts.
+    """Convert rows of features from one layout to the other.
 
     Args:
         rows: shape (R, dim).
-        segments: the irreps of a row, as a spec's `in1`, `in2` or `out`.
-        layout: the layout to change to, ir_mul or mul_ir.
+        segments: the irreps of a row: `in1`, `in2` or `out` of a spec.
+        layout: the layout of the result, ir_mul or mul_ir.
+
+    Returns:
+        Shape (R, dim).
+
+    Raises:
+        ConfigError: an unknown layout.
+        DataError: rows of another shape.
 
     Example:
         >>> spec = TensorProductSpec.channelwise("2x1e", "0e", "1e")
         >>> change_layout(torch.arange(6.0)[None], spec.in1, "ir_mul").tolist()
         [[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]]
     """
+    if layout not in LAYOUTS:
+        raise ConfigError(f"layout={layout!r}", allowed=", ".join(LAYOUTS))
+    width = sum(each.mul * each.components for each in segments)
+    if rows.ndim != 2 or rows.shape[1] != width:
+        raise DataError(f"expected rows of shape (R, {width}), got {tuple(rows.shape)}")
     parts = []
     for each in segments:
         size = each.mul * each.components
@@ -130,7 +146,7 @@ def tensor_product_convolution(
     if accumulate not in (None, x.dtype, torch.float64):
         raise ConfigError(f"accumulate={accumulate}", allowed=f"{x.dtype}, torch.float64")
     precise = accumulate == torch.float64
-    run = OPERATION.choose(spec.text, x, backend, deterministic)
+    run = OPERATION.choose(spec.text, x, backend, precise, deterministic)
     return run(x, y, weight, edges, spec, precise, deterministic)
 
 

@@ -118,7 +118,7 @@ OPERATION = Operation(
 
 
 def _prepare(spec: str, dtype: torch.dtype) -> None:
-    operators.kernel(spec, "forward", dtype)
+    operators.prepare(spec, dtype)
     interpolation.kernels("", dtype)
 
 

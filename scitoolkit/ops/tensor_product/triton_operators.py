@@ -40,15 +40,23 @@ def kernel(
     return load_triton(triton_source.generate(parsed, name, double, TRITON_REAL[dtype], accumulate))
 
 
-def prepare(spec: str, dtype: torch.dtype, deterministic: bool = True) -> None:
+def prepare(
+    spec: str, dtype: torch.dtype, precise: bool = False, deterministic: bool = True
+) -> None:
     """Generate all kernels of a spec.
+
+    Args:
+        spec: the spec's text.
+        dtype: float32 or float64.
+        precise: sums in float64.
+        deterministic: kernels without atomics.
 
     Raises:
         BackendError: a spec that has no kernel or is too large.
     """
     names = triton_source.KERNELS if deterministic else triton_source.ATOMIC_KERNELS
     for name in names:
-        kernel(spec, name, False, dtype)
+        kernel(spec, name, False, dtype, precise)
 
 
 def _launch(name: str, spec: str, precise: bool, programs: int, inputs: tuple, *rest) -> None:
