@@ -36,12 +36,14 @@ class Implementation:
         traceable: whether torch.compile and torch.export can trace `run`, which then consists of
             registered operators.
         transforms: whether `run` supports torch.func (vmap, forward mode).
+        source: `source(spec, dtype)` returns the generated source for printing, or None.
     """
 
     run: Callable[..., Any]
     prepare: Prepare | None = None
     traceable: bool = True
     transforms: bool = False
+    source: Callable[..., str] | None = None
 
 
 class KernelBackend:
@@ -80,6 +82,7 @@ class KernelBackend:
         prepare: Prepare | None = None,
         traceable: bool = True,
         transforms: bool = False,
+        source: Callable[..., str] | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Return a decorator that registers a function as the implementation of an operation.
 
@@ -88,10 +91,13 @@ class KernelBackend:
             prepare: see `Implementation`.
             traceable: see `Implementation`.
             transforms: see `Implementation`.
+            source: see `Implementation`.
         """
 
         def add(run: Callable[..., Any]) -> Callable[..., Any]:
-            cls.implementations[operation] = Implementation(run, prepare, traceable, transforms)
+            cls.implementations[operation] = Implementation(
+                run, prepare, traceable, transforms, source
+            )
             FUNCTIONS[cls.name, operation] = run
             return run
 

@@ -1,8 +1,8 @@
 """Buffer pool: reuses the memory of large outputs.
 
-New memory costs a page fault per page, and on many machines, virtual ones in particular, mapping and
-zeroing a page takes longer than the kernel that fills it. When the last tensor on a large block is
-deleted, the block is released to the pool, and the next output of about that size acquires it.
+New memory costs a page fault per page, and on many machines, virtual ones in particular, mapping
+and zeroing a page takes longer than the kernel that fills it. When the last tensor on a large block
+is deleted, the block is released to the pool, and the next output of about that size acquires it.
 Blocks use huge pages where the system has them.
 """
 

@@ -229,7 +229,7 @@ def is_prebuilt(library: ctypes.CDLL) -> bool:
 
 @functools.cache
 def _report_prebuilt(level: str, reason: str, ignored: str) -> None:
-    """Log the use of prebuilt kernels once; warn if they were not compiled with the user's flags."""
+    """Log the use of prebuilt kernels once; warn if that ignores the user's compiler flags."""
     logger = get_logger(__name__)
     if ignored:
         logger.warning(

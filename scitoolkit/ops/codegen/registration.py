@@ -1,4 +1,4 @@
-"""Registration of loaded kernels as torch operators for autograd, torch.compile and torch.export."""
+"""Registration of kernels as torch operators for autograd, torch.compile and torch.export."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def eager(function: Callable, setup_context: Callable, backward: Callable) -> Ca
         backward: as in `operator`.
     """
 
-    # One forward with ctx: given a separate setup_context, torch inspects the signature at each call.
+    # One forward with ctx: with a separate setup_context torch inspects the signature at each call.
     def forward(ctx, *arguments):
         output = function(*arguments)
         setup_context(ctx, arguments, output)

@@ -76,9 +76,12 @@ class RowOperation(Operation):
             name, summary, lambda rows, text: reference(constant(text), rows), 2, examples
         )
 
+        def source(text: str, dtype: torch.dtype) -> str:
+            return c_source(parse(text), REAL[dtype])
+
         @functools.lru_cache(maxsize=64)
         def library(text: str, dtype: torch.dtype) -> ctypes.CDLL:
-            return load_library(c_source(parse(text), REAL[dtype]))
+            return load_library(source(text, dtype))
 
         @functools.lru_cache(maxsize=64)
         def module(text: str, dtype: torch.dtype) -> ModuleType:
@@ -86,11 +89,11 @@ class RowOperation(Operation):
 
         on_cpu = row_operator(name, library, dim_out)
         on_gpu = row_operator(f"{name}_triton", module, dim_out, run_triton)
-        GeneratedC.serve(name, prepare=library)(on_cpu)
+        GeneratedC.serve(name, prepare=library, source=source)(on_cpu)
         Triton.serve(name, prepare=module)(on_gpu)
 
     def __call__(self, text: str, rows: Tensor, backend: str) -> Tensor:
-        """Return the output (E, b) of rows (E, a), computed by the backend that `choose` selects."""
+        """Return the output (E, b) for rows (E, a), computed by the selected backend."""
         return self.choose(text, rows, backend)(rows.contiguous(), text)
 
 

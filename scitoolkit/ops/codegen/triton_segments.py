@@ -2,10 +2,10 @@
 
 A program computes a block of columns (or a head) of one row and loops over tiles of the row's
 nonzeros. To balance the load, rows with more than `CHUNK` nonzeros are split: all nonzeros are cut
-into chunks of that size with one program each, and the program of the row merges the partial results.
-A chunk overlaps at most two such rows, so no counting is needed: piece 0 belongs to the row in which
-the chunk begins, piece 1 to a row that begins inside the chunk. There are no atomics, so results are
-bit-identical from call to call.
+into chunks of that size with one program each, and the program of the row merges the partial
+results. A chunk overlaps at most two such rows, so no counting is needed: piece 0 belongs to the
+row in which the chunk begins, piece 1 to a row that begins inside the chunk. There are no atomics,
+so results are bit-identical from call to call.
 
 A reduction is a sum, or an average weighted by the softmax of scores. The average of a long row is
 the average of its pieces' averages, where the score of a piece is the logarithm of its sum of
@@ -190,7 +190,7 @@ def run(
         tiles: the argument of `generate`.
         pointer, column: CSR pattern.
         inputs: contiguous arrays in the order of `Reduction.inputs`.
-        outputs: arrays in the order of `Reduction.outputs`, one row per row of the pattern; written.
+        outputs: written; in the order of `Reduction.outputs`, one row per row of the pattern.
     """
     rows, nonzeros = pointer.shape[0] - 1, column.shape[0]
     if not rows:
@@ -254,7 +254,7 @@ def _merged(reduction: Reduction, tiles: Tiles, parts: tuple[str, ...]) -> list[
 
 
 def _zeros(reduction: Reduction, tiles: Tiles) -> list[str]:
-    """Return lines that clear one sum per nonzero of a tile, reduced across lanes after the loop."""
+    """Return lines that clear one sum per nonzero of a tile; they are reduced after the loop."""
     shape, real = tiles.nonzeros, "X.dtype.element_ty"
     lines = [
         f"{each.lower()} = tl.zeros([{shape}, {tiles.lanes}], {real})" for each in reduction.rows

@@ -20,7 +20,9 @@ OPERATION = Operation(
     0,
     "scitoolkit.ops.fitting_network.examples:examples",
 )
-GeneratedC.serve(OPERATION.name, prepare=operators.kernels)(operators.network)
+GeneratedC.serve(OPERATION.name, prepare=operators.kernels, source=operators.source)(
+    operators.network
+)
 
 
 def available(spec: FittingSpec, dtype: torch.dtype) -> bool:

@@ -16,11 +16,11 @@ OPERATION = Operation(
     None,
     "scitoolkit.ops.node_dropout.examples:examples",
 )
-GeneratedC.serve("node_dropout", prepare=cpu.kernels)(cpu.node_dropout)
+GeneratedC.serve("node_dropout", prepare=cpu.kernels, source=cpu.source)(cpu.node_dropout)
 
 
 def node_dropout(x: Tensor, rows: Tensor, p: float, seed: int, *, backend: str = "auto") -> Tensor:
-    """Zero each number with probability p and scale the others by 1 / (1 - p).
+    """Zero each element with probability p and scale the others by 1 / (1 - p).
 
     The mask is a function of (seed, row number, column), so that it does not depend on how the
     rows of a matrix are distributed over processes.

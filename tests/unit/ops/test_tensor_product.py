@@ -453,8 +453,8 @@ def test_torch_export_keeps_the_operator():
 @pytest.mark.parametrize(
     ("sender", "receiver", "message"),
     [
-        ([0, 5], [0, 1], "sender holds node 5"),
-        ([0, 1], [0, -1], "receiver holds node -1"),
+        ([0, 5], [0, 1], "sender contains node 5"),
+        ([0, 1], [0, -1], "receiver contains node -1"),
         ([0, 1], [0], "one shape"),
         ([0.5], [0.5], "integer dtype"),
     ],
