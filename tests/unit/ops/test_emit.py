@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 import torch
 
 from scitoolkit.cli.main import run_cli
@@ -66,7 +65,7 @@ def test_an_operation_is_printed(capsys):
 
 
 def test_a_spec_of_another_operation_is_refused():
-    with pytest.raises(ConfigError, match="spec 'wide' of spmm. Allowed: text such as '7'"):
+    with pytest.raises(ConfigError, match=r"spec 'wide' of spmm. Allowed: text such as '7'"):
         c_source("spmm", torch.float32, "wide")
     with pytest.raises(ConfigError, match="no specs in text form"):
         c_source("fitting_network", torch.float32, "240")
