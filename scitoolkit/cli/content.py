@@ -22,6 +22,7 @@ from scitoolkit.core.content import (
     list_content,
 )
 from scitoolkit.core.errors import ConfigError, DataError
+from scitoolkit.core.run_directory import making_folder
 from scitoolkit.core.suggest import nearest_name
 
 if TYPE_CHECKING:
@@ -146,9 +147,12 @@ def cp(
 ) -> None:
     """Copy a dataset, surrogate or workflow to a folder of your own."""
     folder = _find(name)
-    if destination.exists():
-        raise ConfigError("exists already", where=str(destination), fix="choose another folder")
-    shutil.copytree(folder, destination, ignore=shutil.ignore_patterns("__pycache__"))
+    with making_folder(destination) as made:
+        ignore = shutil.ignore_patterns("__pycache__")
+        try:
+            shutil.copytree(folder, made, ignore=ignore, dirs_exist_ok=True)
+        except shutil.Error as error:  # a list of (source, destination, reason)
+            raise OSError(error.args[0][0][2]) from None
     print(destination)
 
 

@@ -274,9 +274,7 @@ class Results(_Part):
     def write(self, directory: Path) -> Path:
         """Write `results.json` into `directory` and return its path."""
         path = Path(directory) / FILE_NAME
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(self.model_dump_json(indent=1), encoding="utf-8")
-        temporary.replace(path)
+        write_atomic(path, self.model_dump_json(indent=1))
         return path
 
     def write_run(self, directory: Path, model: Path) -> None:

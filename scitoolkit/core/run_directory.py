@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -172,9 +173,33 @@ def write_atomic(path: Path, text: str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def making_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder; rename it to `path` at the end, or delete it on failure.
+
+    Args:
+        path: a folder that does not exist yet; its parents are made.
+
+    Raises:
+        ConfigError: the folder exists.
+        ScitoolkitError: the disk is full, or the folder cannot be written.
+    """
+    if path.exists():
+        raise ConfigError("exists already", where=str(path), fix="choose another folder")
+    temporary = temporary_name(path)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        raise disk_error(error, path) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from typing import Any
 
 from scitoolkit.core.errors import ConfigError
 from scitoolkit.core.plugins import Kind
+from scitoolkit.core.run_directory import making_folder
 
 _PYPROJECT = """\
 [build-system]
@@ -83,9 +84,9 @@ def write_skeleton(kind: Kind[Any], name: str, folder: Path) -> list[Path]:
         ),
         **_sources(kind, name, cls),
     }
-    folder.mkdir(parents=True)
-    for file, text in files.items():
-        (folder / file).write_text(text, encoding="utf-8")
+    with making_folder(folder) as made:
+        for file, text in files.items():
+            (made / file).write_text(text, encoding="utf-8")
     return [folder / file for file in files]
 
 

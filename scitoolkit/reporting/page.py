@@ -76,6 +76,8 @@ def write_report(run_path: Path) -> Path:
     target = run.report / "index.html"
     try:
         run.report.mkdir(parents=True, exist_ok=True)
+        for stale in run.report.glob(".*.tmp"):  # of a process that was killed
+            stale.unlink()
         for image in images:
             write_atomic(run.report / image.name, image.png)
         write_atomic(target, page)
