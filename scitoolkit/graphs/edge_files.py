@@ -1,4 +1,4 @@
-"""Edge lists read in blocks, whatever file holds them, checked as they are read."""
+"""Block-wise, validating readers of edge lists in several file formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK = 1 << 20  # edges
 
 
 class EdgeBlock(NamedTuple):
-    """Some edges: ends, and weights and features where the file has them."""
+    """A block of edges: source, target, and weights and features if the file has them."""
 
     source: Array
     target: Array
@@ -27,13 +27,13 @@ class EdgeBlock(NamedTuple):
 
 
 class EdgeFile(ABC):
-    """An edge list that is read from front to back any number of times.
+    """Base class of edge lists, which can be read sequentially any number of times.
 
     Attributes:
-        suffixes: of the files that a class reads.
-        num_nodes: where the file tells it.
+        suffixes: file suffixes that the class reads.
+        num_nodes: number of nodes, if known from the file.
         weighted: whether edges have weights.
-        attr_shape: shape of an edge's features; None without.
+        attr_shape: shape of an edge's features; None without features.
     """
 
     suffixes: ClassVar[tuple[str, ...]]
@@ -48,13 +48,13 @@ class EdgeFile(ABC):
 
     @abstractmethod
     def _blocks(self) -> Iterator[EdgeBlock]:
-        """Yield the edges as the file has them."""
+        """Yield the edges as stored."""
 
     def blocks(self) -> Iterator[EdgeBlock]:
-        """Yield the edges in the file's order, ends as whole numbers of at least 0.
+        """Yield the edges in file order, with non-negative integer node numbers.
 
         Raises:
-            DataError: an end that is no node's number, or a weight or feature that is not finite.
+            DataError: an invalid node number, or a weight or feature that is not finite.
         """
         first = 0
         for block in self._blocks():
@@ -89,10 +89,11 @@ class EdgeFile(ABC):
 
 
 class EdgeArrays(EdgeFile):
-    """Arrays of an .npz or HDF5 file or a folder of .npy files, or a single .npy file.
+    """Edges in an .npz or HDF5 file, a folder of .npy files, or a single .npy file.
 
     `edge_index` (2, E) or (E, 2), source first; or CSR, row = target: `adj_indptr` and
-    `adj_indices`, or `indptr` and `indices`. Beside them `edge_weight` and `edge_attr`.
+    `adj_indices`, or `indptr` and `indices`. Optional: `edge_weight` (E,), and `edge_attr` (E,) or
+    (E, D).
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".npz", ".h5", ".hdf5", ".npy", "")
@@ -161,7 +162,7 @@ class EdgeArrays(EdgeFile):
             yield pair[:, 0], pair[:, 1]
 
     def _halves(self, edges: int) -> Iterator[tuple[Array, Array]]:
-        """The two rows of a (2, E) array, side by side."""
+        """Yield blocks of both rows of a (2, E) array."""
         if self.path.suffix in (".h5", ".hdf5"):
             import h5py
 
@@ -178,9 +179,9 @@ class EdgeArrays(EdgeFile):
 
 
 class EdgeTable(EdgeFile):
-    """Comma- or tab-separated text: columns `source` and `target`, and `weight` if there is one.
+    """Delimited text with columns `source`, `target` and optionally `weight`.
 
-    Without a header the first two columns are the ends and a third one the weight.
+    Without a header, the first two columns are source and target, and a third one is the weight.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv", ".txt")
@@ -221,7 +222,7 @@ class EdgeTable(EdgeFile):
 
 
 class EdgeParquet(EdgeFile):
-    """A Parquet file with columns `source` and `target`, and `weight` if there is one."""
+    """A Parquet file with columns `source`, `target` and optionally `weight`."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
 
@@ -256,7 +257,7 @@ class EdgeParquet(EdgeFile):
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Refuse the file where pyarrow does."""
+        """Translate errors of pyarrow."""
         try:
             yield
         except (OSError, ValueError, NotImplementedError) as error:
@@ -273,10 +274,10 @@ def _is_number(text: str) -> bool:
 
 
 def open_edges(path: Path) -> EdgeFile:
-    """Open an edge list by its suffix; a folder holds .npy files.
+    """Open an edge list by its suffix, or a folder of .npy files.
 
     Raises:
-        DataError: no such file, an unknown suffix, or contents that are no edges.
+        DataError: no such file, an unknown suffix, or contents that are not edges.
     """
     path = Path(path)
     for kind in (EdgeArrays, EdgeTable, EdgeParquet):

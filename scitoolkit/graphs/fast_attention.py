@@ -1,4 +1,4 @@
-"""Graph attention as one kernel over a sparse pattern, which stores no scores and no messages."""
+"""Fused graph attention over a sparse pattern, without stored scores or messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scitoolkit.training.ranks.collectives import FetchHalo
 
 
 def attention(layer: Any, part: Part, x: Tensor) -> Tensor:
-    """Return what GATConv returns, shape (n_own, heads x width) or (n_own, width)."""
+    """Return the output of GATConv, shape (n_own, heads x width) or (n_own, width)."""
     with torch._C.DisableTorchFunction():
         rows = layer.lin(x)
         every = _with_halo(part, rows).view(-1, layer.heads, layer.out_channels)
@@ -26,7 +26,7 @@ def attention(layer: Any, part: Part, x: Tensor) -> Tensor:
 
 
 def attention_of_sums(layer: Any, part: Part, x: Tensor) -> Tensor:
-    """Return what GATv2Conv returns, shape (n_own, heads x width) or (n_own, width)."""
+    """Return the output of GATv2Conv, shape (n_own, heads x width) or (n_own, width)."""
     heads = (-1, layer.heads, layer.out_channels)
     with torch._C.DisableTorchFunction():
         rows = layer.lin_l(x)
@@ -48,7 +48,7 @@ def _finished(layer: Any, part: Part, x: Tensor, out: Tensor) -> Tensor:
 
 
 def _with_halo(part: Part, rows: Tensor) -> Tensor:
-    """Own rows, then those of other ranks that own edges name."""
+    """Return local rows followed by halo rows."""
     if part.ranks.size == 1:
         return rows
     return torch.cat([rows, FetchHalo.apply(rows, part.ranks, part.halo)])

@@ -1,4 +1,4 @@
-"""Features, labels and splits of nodes, read in blocks of rows from .npz or HDF5 files."""
+"""Block-wise reader of node features, labels and splits in .npz or HDF5 files."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ SPARSE = ("x_indptr", "x_indices", "x_data", "n_feat")
 
 
 class NodeFile:
-    """The keys `x` (or sparse ones), `y`, `labelled`, `train`, `val` and `test` of `read_graph`.
+    """Node data with the keys `x` (or sparse ones), `y`, `labelled`, `train`, `val` and `test`.
+
+    The keys are those of `read_graph`.
 
     Args:
-        path: .npz, HDF5 or a folder of .npy files.
-        num_nodes: of the graph.
-        target: what `y` holds: classes, labels or values.
+        path: .npz or HDF5 file, or a folder of .npy files.
+        num_nodes: number of nodes of the graph.
+        target: meaning of `y`: classes, labels or values.
 
     Attributes:
-        width: number of features, 0 without.
-        dtype: of the features, float32 or float64.
-        labels: as `Graph.labels`; None without.
+        width: number of features, 0 without features.
+        dtype: dtype of the features, float32 or float64.
+        labels: as `Graph.labels`; None without labels.
         num_outputs: as `Graph.num_classes`.
         splits: nodes of train, validation and test.
 
     Raises:
-        DataError: shapes that do not fit, labels that are no classes, or splits that overlap.
+        DataError: inconsistent shapes, invalid labels, or overlapping splits.
     """
 
     def __init__(self, path: Path, num_nodes: int, target: TargetName = "classes") -> None:
-        # Imported here: the checks of a whole graph are those of its parts.
+        # Imported here to reuse the validation of `Graph`.
         from scitoolkit.graphs.graph import Graph, only_labelled
 
         self._file, self.num_nodes = ArrayFile(path), num_nodes
@@ -103,7 +105,7 @@ class NodeFile:
 
 
 def has_node_data(path: Path) -> Any:
-    """Return whether an edge file holds data of nodes, too."""
+    """Return whether an edge file also contains node data."""
     if Path(path).suffix not in (".npz", ".h5", ".hdf5") and not Path(path).is_dir():
         return False
     file = ArrayFile(path)
@@ -113,7 +115,7 @@ def has_node_data(path: Path) -> Any:
 
 
 def num_nodes_of(path: Path) -> int:
-    """Return the number of nodes that a file has data of."""
+    """Return the number of nodes of a file with node data."""
     file = ArrayFile(path)
     sizes = [file.shape(name)[0] for name in ("x", "y") if name in file]
     if "x_indptr" in file:

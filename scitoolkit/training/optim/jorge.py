@@ -1,7 +1,7 @@
-"""Jorge: Shampoo's preconditioners kept up to date by products of matrices alone.
+"""Jorge: Shampoo with preconditioners that are updated by matrix products only.
 
 Shampoo multiplies a gradient from both sides by inverse fourth roots of averages of G G' and G' G.
-Jorge keeps the root itself and updates it by a truncated binomial series, without a decomposition.
+Jorge stores the roots and updates them by a truncated binomial series, without decompositions.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ def refreshed_root(root: Tensor, gram: Tensor, floor: float = 0.0) -> Tensor:
     """Return the inverse fourth root of ``b root^-4 + (1 - b) gram``, to second order.
 
     The binomial series of the published update is taken in Y = X^2 G G' X^2, which has the
-    eigenvalues of the published X^4 G G' and is symmetric: the root then stays symmetric and
-    positive, where the published form drifts and, made symmetric afterwards, turns indefinite.
-    b = norm(Y) / (norm(Y) + 1) makes the series converge. Second order holds where G G' and X
-    commute; else, as in the publication, an error of first order in their commutator remains.
+    eigenvalues of the published X^4 G G' and is symmetric. The root therefore stays symmetric and
+    positive, whereas the published form drifts and becomes indefinite when symmetrised.
+    b = norm(Y) / (norm(Y) + 1) makes the series converge. The update is second order if G G' and X
+    commute; otherwise, as in the publication, an error of first order in their commutator remains.
 
     Args:
         root: (n, n) symmetric positive matrix X.
         gram: (n, n) product G G'.
-        floor: least share b of the former average that is kept.
+        floor: lower limit of b, the weight of the previous average.
 
     Source: Singh et al. 2023, https://arxiv.org/abs/2310.12298, equations 6 to 9.
 
@@ -49,18 +49,18 @@ def refreshed_root(root: Tensor, gram: Tensor, floor: float = 0.0) -> Tensor:
 
 
 class JorgeDescent(Optimizer):
-    """Jorge for weights that are matrices or convolutions, momentum for all others.
+    """Optimizer that uses Jorge for matrices and convolutions, and momentum for all others.
 
-    A convolution is the matrix (outputs, inputs x kernel). The length of a step is that of
-    gradient descent with momentum (grafting), so its learning rates fit.
+    A convolution is treated as the matrix (outputs, inputs x kernel). Step lengths are grafted from
+    gradient descent with momentum, so its learning rates apply.
 
     Args:
-        parameters: what is trained.
+        parameters: trainable parameters.
         lr: learning rate, as for gradient descent with momentum.
-        momentum: share of the former step that is kept.
-        weight_decay: decoupled.
+        momentum: decay of the momentum.
+        weight_decay: decoupled weight decay.
         every: steps between updates of the preconditioners.
-        largest: sides longer than this have no preconditioner.
+        largest: longer sides of a matrix are not preconditioned.
         floor: see `refreshed_root`.
     """
 
@@ -83,7 +83,7 @@ class JorgeDescent(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Do one step with the gradients that are there."""
+        """Run one step; parameters without a gradient are skipped."""
         for group, trained, gradients in trained_groups(self):
             for parameter, gradient in zip(trained, gradients, strict=True):
                 state = self.state[parameter]
@@ -113,7 +113,7 @@ class JorgeDescent(Optimizer):
 
 
 def _start(state: dict[str, Any], gradient: Tensor, largest: int) -> None:
-    """Set the state of a parameter before its first step."""
+    """Initialise the state of a parameter."""
     state["step"] = 0
     state["descent"] = torch.zeros_like(gradient)
     if gradient.dim() > 1:
