@@ -139,11 +139,24 @@ def _named(batch: Any) -> Batch:
 
 
 def _share(batch: Batch, rank: int, world: int) -> Batch:
-    """Return a rank's rows of a batch; a filler row if there are fewer rows than ranks."""
+    """Return a rank's rows of a batch; a filler row if there are fewer rows than ranks.
+
+    Raises:
+        DataError: the first dimensions of the tensors differ.
+    """
     if world == 1:
         return batch
-    rows = max((len(v) for v in batch.values() if v.dim()), default=0)
+    lengths = {key: len(value) for key, value in batch.items() if value.dim()}
+    rows = max(lengths.values(), default=0)
+    other = next((key for key, length in lengths.items() if length != rows), None)
+    if other is not None:
+        raise DataError(
+            f"batch tensor {other!r} has {lengths[other]} rows, others have {rows}: which are the "
+            f"samples to share among {world} processes is unknown",
+            allowed="tensors whose first dimension is the sample, and 0-dimensional ones",
+            fix="keep tensors without a sample dimension in the task",
+        )
     start, stop = rank * rows // world, (rank + 1) * rows // world
     kept = slice(start, stop) if stop > start else slice(0, 1)
-    share = {k: v[kept] if v.dim() and len(v) == rows else v for k, v in batch.items()}
+    share = {k: v[kept] if v.dim() else v for k, v in batch.items()}
     return {**share, "num_valid": torch.tensor(stop - start)}

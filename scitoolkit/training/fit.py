@@ -68,6 +68,14 @@ class Fit:
         named = [(n, p) for n, p in task.model.named_parameters() if p.requires_grad]
         if not named:
             raise ConfigError("the model has no parameters to train", where="model")
+        for name, parameter in named:
+            if parameter.is_complex():
+                raise ConfigError(
+                    f"parameter {name} is {parameter.dtype}",
+                    where="model",
+                    allowed="real parameters",
+                    fix="torch.view_as_real of the parameter, and view_as_complex in forward",
+                )
         if config.optimizer.uses_residuals and not isinstance(task, ResidualTask):
             raise ConfigError(
                 f"optimizer {config.optimizer.name} needs a task with `residual`, "
@@ -102,6 +110,11 @@ class Fit:
         self.stepper: OptimizerStep = OptimizerStep(
             task, config, strategy, optimizer, named, moved, self.memory, self._publish
         )
+
+    def close(self) -> None:
+        """Remove hooks from the model, so that it can be used and trained further."""
+        if self._kept is not None:
+            self._kept.detach()
 
     def snapshot(self, cursor: dict[str, Any] | None = None) -> Snapshot:
         """Return the complete state of this rank.

@@ -80,13 +80,15 @@ class TrainingLoop:
             before = position.step
             finished = self._epoch()
             ended = self._end_cursor is not None
+            # Before the validation, which moves a loader that serves for both.
+            cursor = self._end_cursor or fit.loader.state_dict()
             improved = False
             if self._validation is not None and not (ended and position.step == before):
                 improved = self._validate()
             if ended:
                 log.info("ended by a callback at step %d", position.step)
             if not finished:
-                return self._save(improved=improved, cursor=self._end_cursor)
+                return self._save(improved=improved, cursor=cursor)
             position.epoch += 1
             fit.loader.set_epoch(position.epoch)
             every = config.checkpoint.every_epochs

@@ -40,6 +40,7 @@ class KeptEntries:
         self._index: dict[str, Tensor] = {}
         self._pairs: list[tuple[nn.Parameter, nn.Parameter, Tensor]] = []
         self._callbacks: dict[nn.Parameter, list[Callable[[nn.Parameter], Any]]] = {}
+        self._hooks: list[Any] = []
         self.moved: list[tuple[str, nn.Parameter]] = []
         channels = _channels(named, config) if config.channels else {}
         for name, parameter in named:
@@ -57,13 +58,19 @@ class KeptEntries:
             self._pairs.append((parameter, kept, index))
             self.moved.append((name, kept))
             self._callbacks[kept] = []
-            parameter.register_post_accumulate_grad_hook(self._reader(kept, index))
+            hook = parameter.register_post_accumulate_grad_hook(self._reader(kept, index))
+            self._hooks.append(hook)
         if not self._pairs:
             raise ConfigError(
                 "no entry of a matrix is zero",
                 where="training.pruning",
                 fix="training.pruning.share=0.9 to prune the smallest at the start",
             )
+
+    def detach(self) -> None:
+        """Remove the hooks, which free the gradients of the model's parameters."""
+        for hook in self._hooks:
+            hook.remove()
 
     def watch(self, moved: nn.Parameter, call: Callable[[nn.Parameter], Any]) -> Any:
         """Call `call` whenever a gradient of `moved` is complete; return a removable handle."""
@@ -125,7 +132,7 @@ def _channels(
         rows = weight.detach().flatten(1)
         kept = _kept(rows.norm(dim=1), config.share)
         assert kept is not None
-        places = torch.arange(rows.numel(), dtype=kept.dtype).view_as(rows)
+        places = torch.arange(rows.numel(), dtype=kept.dtype, device=kept.device).view_as(rows)
         found[f"{layer}.weight"] = places[kept].flatten()
         if f"{layer}.bias" in known:
             found[f"{layer}.bias"] = kept

@@ -84,7 +84,7 @@ def fit_read_out(
     messages = numbers = 0
     for begin in range(0, steps, unrolled):
         group = picks[begin : begin + unrolled]
-        columns = features[:, np.concatenate(group)]
+        columns = np.asarray(features[:, np.concatenate(group)], dtype=np.float64)
         sums = np.hstack([columns.T @ columns, columns.T @ rest])
         sums = total(sums) if total is not None else sums
         messages, numbers = messages + 1, numbers + sums.size

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 _STEP, _LARGE, _ROW = ".step", 10_000, 64
+_MOST = torch.finfo(torch.float16).max
 
 
 def rounded(state: Mapping[str, Tensor], names: Iterable[str], dtype: str) -> dict[str, Tensor]:
@@ -53,7 +54,8 @@ def restored(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _rounded(name: str, weight: Tensor, dtype: str) -> dict[str, Tensor]:
     if dtype != "int8" or weight.numel() < _LARGE or (weight.ndim < 2 and len(weight) % _ROW):
-        return {name: weight.to(torch.float32 if dtype == "float32" else torch.float16)}
+        fits = dtype != "float32" and not bool((weight.abs() > _MOST).any())
+        return {name: weight.to(torch.float16 if fits else torch.float32)}
     rows = _rows(weight)
     step = (rows.abs().amax(1, keepdim=True) / 127).clamp_min(1e-30)
     return {name: (rows / step).round().to(torch.int8).view_as(weight), name + _STEP: step}

@@ -60,6 +60,15 @@ class OptimizerState:
                 fix="keep it in `state` by parameter or in `param_groups`",
             )
 
+        def text(key: Any, path: str) -> str:
+            if isinstance(key, str):
+                return key
+            raise CheckpointError(
+                f"{type(optimizer).__name__} keeps the key {key!r} in {path}",
+                where="training.optimizer",
+                allowed="text as keys, which JSON restores",
+            )
+
         def pack(value: Any, path: str) -> Any:
             if isinstance(value, Tensor):
                 tensors[path] = value
@@ -67,7 +76,7 @@ class OptimizerState:
             if isinstance(value, list | tuple):
                 return [pack(item, f"{path}.{i}") for i, item in enumerate(value)]
             if isinstance(value, Mapping):
-                return {str(k): pack(v, f"{path}.{k}") for k, v in value.items()}
+                return {text(k, path): pack(v, f"{path}.{k}") for k, v in value.items()}
             if value is None or isinstance(value, bool | int | float | str):
                 return value
             raise CheckpointError(

@@ -145,12 +145,14 @@ class Trainer:
             process_group(self.config),
             StopSignals() as signals,
             explained(self.config, lambda: self.step),
+            contextlib.closing(self._prepare(train_loader)) as fit,
         ):
-            fit = self._prepare(train_loader)
             checkpoints = self._checkpoints()
             continued = resume and self._restored(fit, checkpoints)
             measured = None
-            if validation_loader is not None:
+            if validation_loader is None:
+                self._warn_of_no_validation()
+            else:
                 measured = self._as_loader(validation_loader)
             TrainingLoop(
                 self,
@@ -221,6 +223,14 @@ class Trainer:
         if self._fit is None:
             raise ConfigError("nothing was trained yet", fix="call fit first")
         return self._fit
+
+    def _warn_of_no_validation(self) -> None:
+        unread = {
+            "early_stopping": self.config.early_stopping is not None,
+            "schedule": self.config.schedule.reads_validation,
+        }
+        for key in (k for k, is_set in unread.items() if is_set):
+            log.warning("training.%s has no effect without a validation set", key)
 
     def _checkpoints(self) -> Checkpoints | None:
         if self.run is None:

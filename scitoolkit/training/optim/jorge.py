@@ -25,6 +25,7 @@ def refreshed_root(root: Tensor, gram: Tensor, floor: float = 0.0) -> Tensor:
     positive, whereas the published form drifts and becomes indefinite when symmetrised.
     b = norm(Y) / (norm(Y) + 1) makes the series converge. The update is second order if G G' and X
     commute; otherwise, as in the publication, an error of first order in their commutator remains.
+    A zero gram leaves the root unchanged, because b, and with it the series, would degenerate.
 
     Args:
         root: (n, n) symmetric positive matrix X.
@@ -45,7 +46,8 @@ def refreshed_root(root: Tensor, gram: Tensor, floor: float = 0.0) -> Tensor:
     ratio = (1 - kept) / kept
     first = root @ series
     out = root - (ratio / 4) * first + (5 * ratio * ratio / 32) * (first @ series)
-    return (out + out.T) * (0.5 * kept**-0.25)
+    out = (out + out.T) * (0.5 * kept**-0.25)
+    return torch.where(size > 0, out, root)
 
 
 class JorgeDescent(Optimizer):
@@ -88,7 +90,7 @@ class JorgeDescent(Optimizer):
             for parameter, gradient in zip(trained, gradients, strict=True):
                 state = self.state[parameter]
                 if not state:
-                    _start(state, gradient, group["largest"])
+                    _start(state, gradient)
                 move = state["descent"].mul_(group["momentum"]).add_(gradient)
                 if parameter.dim() > 1:
                     move = self._preconditioned(gradient, state, group, move.norm())
@@ -100,6 +102,8 @@ class JorgeDescent(Optimizer):
         self, gradient: Tensor, state: dict[str, Any], group: dict[str, Any], length: Tensor
     ) -> Tensor:
         matrix, due = gradient.flatten(1), state["step"] % group["every"] == 0
+        if state.get("rootless") and bool(matrix.any()):
+            _add_roots(state, matrix, group["largest"])
         update = matrix
         for side, gram in (("left", lambda m: m @ m.T), ("right", lambda m: m.T @ m)):
             root = state.get(side)
@@ -112,16 +116,24 @@ class JorgeDescent(Optimizer):
         return direction * (length / direction.norm().clamp(min=1e-30))
 
 
-def _start(state: dict[str, Any], gradient: Tensor, largest: int) -> None:
+def _start(state: dict[str, Any], gradient: Tensor) -> None:
     """Initialise the state of a parameter."""
     state["step"] = 0
     state["descent"] = torch.zeros_like(gradient)
     if gradient.dim() > 1:
         state["direction"] = torch.zeros_like(gradient)
-        # The size of the first gradient: from a small constant a hundred steps would pass before
-        # the preconditioner has the size of the gradients.
-        size = gradient.square().sum()
-        for side, length in (("left", gradient.shape[0]), ("right", gradient[0].numel())):
-            if length <= largest:
-                scale = (size / length).clamp(min=1e-30) ** -0.25
-                state[side] = scale * torch.eye(length, dtype=size.dtype, device=size.device)
+        state["rootless"] = True
+
+
+def _add_roots(state: dict[str, Any], matrix: Tensor, largest: int) -> None:
+    """Initialise the roots by the first gradient that is not zero.
+
+    Starting from a small constant, it would take a hundred steps until the preconditioner has the
+    size of the gradients. A zero gradient (below a zero-initialised layer) has no size.
+    """
+    size = matrix.square().sum()
+    for side, length in (("left", matrix.shape[0]), ("right", matrix.shape[1])):
+        if length <= largest:
+            scale = (size / length).clamp(min=1e-30) ** -0.25
+            state[side] = scale * torch.eye(length, dtype=size.dtype, device=size.device)
+    state["rootless"] = False

@@ -44,6 +44,11 @@ class ScheduleConfig(Config):
         """Return the factor after the warm-up, at `progress` from 0 to 1."""
         raise NotImplementedError
 
+    @property
+    def reads_validation(self) -> bool:
+        """Whether the schedule depends on validation losses."""
+        return False
+
     def for_training(self, samples: int, steps_per_epoch: int, total_steps: int) -> ScheduleConfig:
         """Return the schedule adapted to a training.
 
@@ -167,6 +172,11 @@ class LEGW(ScheduleConfig):
         scaled._peak = math.sqrt(ratio)
         return scaled
 
+    @property
+    def reads_validation(self) -> bool:
+        """Whether the schedule after the warm-up depends on validation losses."""
+        return self.after.reads_validation
+
     def factor(self, step: int, total_steps: int) -> float:
         """Return the factor of the schedule after the warm-up, times the peak."""
         return self._peak * self.after.factor(step, total_steps)
@@ -183,6 +193,11 @@ class Plateau(ScheduleConfig):
     decay: float = Field(default=0.5, gt=0, lt=1)
     patience: PositiveInt = 5
     min_factor: float = Field(default=1e-3, ge=0, le=1)
+
+    @property
+    def reads_validation(self) -> bool:
+        """True: the rate depends on validation losses."""
+        return True
 
     def shape(self, progress: float) -> float:
         """Return 1; `observe` scales the rate."""
