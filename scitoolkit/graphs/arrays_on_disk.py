@@ -86,7 +86,7 @@ class ArrayFile:
         try:
             if self.path.is_dir():
                 self.names: list[str] = sorted(p.stem for p in self.path.glob("*.npy"))
-            elif self.path.suffix == ".npz":
+            elif self.path.suffix.lower() == ".npz":
                 self._archive = self._close.enter_context(zipfile.ZipFile(self.path))
                 self.names = [name.removesuffix(".npy") for name in self._archive.namelist()]
             else:

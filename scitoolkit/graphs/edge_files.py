@@ -100,12 +100,12 @@ class EdgeArrays(EdgeFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        single = self.path.suffix == ".npy"
+        single = self.path.suffix.lower() == ".npy"
         self._file = ArrayFile(self.path.parent if single else self.path)
         self._index = self.path.stem if single else "edge_index"
         self._pointer: Array | None = None
+        self._weights = "edge_weight"
         if not single:
-            self.weighted = "edge_weight" in self._file
             if "edge_attr" in self._file:
                 self.attr_shape = self._file.shape("edge_attr")[1:]
             for pointer, columns in (("adj_indptr", "adj_indices"), ("indptr", "indices")):
@@ -113,6 +113,9 @@ class EdgeArrays(EdgeFile):
                     self._use_rows(pointer, columns)
         if self._pointer is None:
             self._check_pairs()
+        if not single:
+            self._find_weights()
+            self._check_rows()
 
     def _use_rows(self, pointer: str, columns: str) -> None:
         self._pointer, self._index = self._file.read(pointer).astype(np.int64), columns
@@ -121,6 +124,27 @@ class EdgeArrays(EdgeFile):
         if not rises or self._pointer[0] != 0 or self._pointer[-1] != count:
             self._refuse(f"{pointer} does not rise from 0 to the {count} edges", "CSR pointers")
         self.num_nodes = len(self._pointer) - 1
+
+    def _find_weights(self) -> None:
+        """Use `edge_weight`, or the values of a CSR matrix that are not all 1, as `read_graph`."""
+        self._weights = "edge_weight"
+        if self._weights not in self._file and self._index == "adj_indices":
+            self._weights = "adj_data"
+        self.weighted = self._weights in self._file
+        if self.weighted and self._weights == "adj_data":
+            blocks = self._file.blocks(self._weights, BLOCK)
+            self.weighted = any((block != 1).any() for block in blocks)
+
+    def _check_rows(self) -> None:
+        shape = self._file.shape(self._index)
+        edges = shape[1] if self._pointer is None and shape[0] == 2 else shape[0]
+        inputs = [(self._weights, (1,))] if self.weighted else []
+        inputs += [("edge_attr", (1, 2))] if self.attr_shape is not None else []
+        for name, dimensions in inputs:
+            shape = self._file.shape(name)
+            if len(shape) not in dimensions or shape[0] != edges:
+                allowed = f"({edges},)" if dimensions == (1,) else f"({edges},) or ({edges}, D)"
+                self._refuse(f"{name} of shape {shape}", allowed)
 
     def _check_pairs(self) -> None:
         if self._index not in self._file:
@@ -136,14 +160,11 @@ class EdgeArrays(EdgeFile):
         more = [
             self._file.blocks(name, BLOCK) if present else None
             for name, present in (
-                ("edge_weight", self.weighted), ("edge_attr", self.attr_shape is not None)
+                (self._weights, self.weighted), ("edge_attr", self.attr_shape is not None)
             )
         ]  # fmt: skip
         for source, target in self._pairs():
             weight, attr = (None if part is None else next(part, None) for part in more)
-            for name, values in (("edge_weight", weight), ("edge_attr", attr)):
-                if values is not None and len(values) != len(source):
-                    self._refuse(f"{name} has fewer rows than there are edges", "a row for each")
             yield EdgeBlock(source, target, weight, attr)
 
     def _pairs(self) -> Iterator[tuple[Array, Array]]:
@@ -163,7 +184,7 @@ class EdgeArrays(EdgeFile):
 
     def _halves(self, edges: int) -> Iterator[tuple[Array, Array]]:
         """Yield blocks of both rows of a (2, E) array."""
-        if self.path.suffix in (".h5", ".hdf5"):
+        if self.path.suffix.lower() in (".h5", ".hdf5"):
             import h5py
 
             with h5py.File(self.path) as file:
@@ -189,7 +210,7 @@ class EdgeTable(EdgeFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         try:
-            with self.path.open(encoding="utf-8") as file:
+            with self.path.open(encoding="utf-8-sig") as file:
                 first = file.readline().strip()
         except UnicodeDecodeError as error:
             self._refuse(f"not a table of edges ({error})", "text in UTF-8")

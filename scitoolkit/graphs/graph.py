@@ -141,11 +141,20 @@ class Graph:
 
     def _checked_part(self, name: str, nodes: Any) -> Array:
         nodes = np.asarray(nodes)
-        if nodes.dtype == bool:
+        mask = nodes.dtype == bool
+        if nodes.ndim != 1 or (mask and len(nodes) != self.num_nodes):
+            what = "is a mask" if mask else "is an array"
+            self._refuse(
+                f"part {name} {what} of shape {nodes.shape}",
+                f"a mask of shape ({self.num_nodes},), or a vector of node numbers",
+                "one column of the mask" if nodes.ndim == 2 else "",
+            )
+        if mask:
             nodes = np.flatnonzero(nodes)
-        nodes = nodes.astype(np.int64)
-        if len(nodes) and not 0 <= nodes.min() <= nodes.max() < self.num_nodes:
-            self._refuse(f"part {name} names node {nodes.max()}", f"0 to {self.num_nodes - 1}")
+        nodes = whole_numbers(f"nodes of part {name}", nodes, self.where or "graph")
+        outside = nodes[(nodes < 0) | (nodes >= self.num_nodes)]
+        if len(outside):
+            self._refuse(f"part {name} names node {outside[0]}", f"0 to {self.num_nodes - 1}")
         if len(np.unique(nodes)) != len(nodes):
             self._refuse(f"part {name} names a node twice", "each node at most once")
         if self.labels is None or not self.learned.known(self.labels[nodes]).all():
@@ -251,7 +260,7 @@ def graph_from_arrays(
     source, end, num_nodes = _edges(arrays, where)
     labels = arrays.get("y")
     if labels is not None and "labelled" in arrays:
-        labels = only_labelled(labels, arrays["labelled"], target)
+        labels = only_labelled(labels, arrays["labelled"], target, where)
     names = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
     parts = {part: arrays[name] for name, part in names.items() if name in arrays}
     features = _features(arrays, num_nodes, where)
@@ -285,6 +294,7 @@ def _edges(arrays: dict[str, Array], where: str) -> tuple[Array, Array, int]:
         if index.ndim != 2 or index.shape[0] != 2:
             raise DataError(f"edge_index of shape {index.shape}", where=where, allowed="(2, edges)")
         known = [len(arrays[name]) for name in ("x", "y") if name in arrays]
+        known += [len(arrays["x_indptr"]) - 1] if "x_indptr" in arrays else []
         largest = int(index.max()) + 1 if index.size else 0
         return index[0], index[1], known[0] if known else largest
     raise DataError(
@@ -314,10 +324,17 @@ def _features(arrays: dict[str, Array], num_nodes: int, where: str) -> Any:
         raise DataError(f"the sparse features do not fit: {error}", where=where) from None
 
 
-def only_labelled(labels: Array, labelled: Array, target: TargetName) -> Array:
-    """Return labels with those of unlabelled nodes set to the value for unknown."""
-    if labelled.shape != labels.shape[:1]:
-        return labels
+def only_labelled(labels: Array, labelled: Array, target: TargetName, where: str) -> Array:
+    """Return labels with those of unlabelled nodes set to the value for unknown.
+
+    Raises:
+        DataError: `labelled` is not a mask of the nodes.
+    """
+    if labelled.shape != labels.shape[:1] or not np.isin(labelled, (0, 1)).all():
+        raise DataError(
+            f"labelled of shape {labelled.shape} is not a mask", where=where,
+            allowed=f"0 and 1, shape ({len(labels)},)",
+        )  # fmt: skip
     kept = labelled.astype(bool).reshape(-1, *[1] * (labels.ndim - 1))
     return np.where(kept, labels, TARGETS[target].unknown)
 
@@ -338,7 +355,7 @@ def from_data(data: Any, target: TargetName = "classes") -> Graph:
             arrays[key] = getattr(data, key).numpy()
     for key, name in (("train_mask", "train"), ("val_mask", "validation"), ("test_mask", "test")):
         if getattr(data, key, None) is not None:
-            arrays[name] = np.flatnonzero(getattr(data, key).numpy())
+            arrays[name] = getattr(data, key).numpy().astype(bool)
     return graph_from_arrays(arrays, where="torch_geometric.data.Data", target=target)
 
 

@@ -175,12 +175,25 @@ def _check_shapes(group: h5py.Group, where: str) -> None:
     absent = [name for name in _NAMES if name not in group]
     if absent:
         raise DataError(f"{', '.join(absent)} missing", where=where, allowed=", ".join(_NAMES))
-    nodes, triangles = len(group["positions"]), group["triangles"][()]
-    shapes = (group["velocity"].shape[1], group["tracer"].shape[-1])
-    if shapes != (nodes, nodes) or not 0 <= triangles.min() <= triangles.max() < nodes:
+    positions, triangles, velocity, tracer = (group[name].shape for name in _NAMES)
+    nodes, flows = positions[:1], velocity[:1]
+    fits = {
+        "positions": positions == (*nodes, 2),
+        "triangles": len(triangles) == 2 and triangles[0] > 0 and triangles[1] == 3,
+        "velocity": velocity == (*flows, *nodes, 2),
+        "tracer": len(tracer) == 3 and tracer == (*flows, tracer[1], *nodes) and tracer[1] > 1,
+    }
+    for name in (name for name in _NAMES if not fits[name]):
         raise DataError(
-            f"velocity for {shapes[0]} and tracer for {shapes[1]} nodes, triangles name node "
-            f"{triangles.max()}", where=where, allowed=f"{nodes} nodes",
+            f"{name} of shape {group[name].shape}", where=where,
+            allowed="positions (N, 2), triangles (M, 3), velocity (K, N, 2), "
+            "tracer (K, T + 1, N) with T >= 1",
+        )  # fmt: skip
+    corners = group["triangles"][()]
+    if not 0 <= corners.min() <= corners.max() < nodes[0]:
+        raise DataError(
+            f"triangles name nodes {corners.min()} to {corners.max()}", where=where,
+            allowed=f"0 to {nodes[0] - 1}",
         )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class NodeFile:
         named = {s: self._file.read(n) for n, s in SPLIT_NAMES.items() if n in self._file}
         labels = self._file.read("y") if "y" in self._file else None
         if labels is not None and "labelled" in self._file:
-            labels = only_labelled(labels, self._file.read("labelled"), target)
+            labels = only_labelled(labels, self._file.read("labelled"), target, str(path))
         none = np.zeros((num_nodes, 0), np.float32)
         no_edges = np.zeros(0, np.int64)
         checked = Graph(
@@ -94,19 +94,29 @@ class NodeFile:
 
     def _sparse_blocks(self, rows: int) -> Iterator[Array]:
         pointer = self._file.read("x_indptr").astype(np.int64)
+        count = self._file.shape("x_indices")[0]
+        if pointer[0] != 0 or pointer[-1] != count or (np.diff(pointer) < 0).any():
+            self._refuse_sparse(f"x_indptr does not rise from 0 to the {count} entries")
         for first in range(0, self.num_nodes, rows):
             last = min(first + rows, self.num_nodes)
             begin, end = int(pointer[first]), int(pointer[last])
             columns, values = (self._file.rows(name, begin, end) for name in SPARSE[1:3])
+            if len(columns) and not 0 <= columns.min() <= columns.max() < self.width:
+                self._refuse_sparse(f"x_indices run from {columns.min()} to {columns.max()}")
             block = np.zeros((last - first, self.width), self.dtype)
             place = np.repeat(np.arange(last - first), np.diff(pointer[first : last + 1]))
             np.add.at(block, (place, columns), values)
             yield block
 
+    def _refuse_sparse(self, what: str) -> NoReturn:
+        raise DataError(
+            what, where=str(self.path), allowed=f"a CSR matrix with {self.width} columns"
+        )
 
-def has_node_data(path: Path) -> Any:
+
+def has_node_data(path: Path) -> bool:
     """Return whether an edge file also contains node data."""
-    if Path(path).suffix not in (".npz", ".h5", ".hdf5") and not Path(path).is_dir():
+    if Path(path).suffix.lower() not in (".npz", ".h5", ".hdf5") and not Path(path).is_dir():
         return False
     file = ArrayFile(path)
     found = any(name in file for name in ("x", "y", "x_indptr"))

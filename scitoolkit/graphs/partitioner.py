@@ -90,6 +90,11 @@ class _Partitioner:
         self.edges: EdgeFile = open_edges(edges)
         self.nodes_file, self.target = nodes, target
         known = num_nodes if nodes is None else num_nodes_of(nodes)
+        if num_nodes not in (None, known):
+            raise DataError(
+                f"num_nodes is {num_nodes}, but the file of nodes has {known}",
+                where=str(nodes), allowed="one number", fix="leave num_nodes out",
+            )  # fmt: skip
         if known is not None:
             if self.edges.num_nodes not in (None, known):
                 raise DataError(

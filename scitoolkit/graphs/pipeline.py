@@ -70,6 +70,7 @@ def train(config: GraphConfig, run: RunDirectory, *, resume: bool = False) -> No
     model_folder.save_weights(best_weights(run.checkpoints))
     shape: dict[str, Any] = {
         "features": part.inputs.num_features, "outputs": own.num_outputs,
+        "edge_inputs": part.inputs.of_edges,
     }  # fmt: skip
     if own.moments is not None:
         shape |= {"mean": own.moments[0].tolist(), "deviation": own.moments[1].tolist()}
@@ -130,7 +131,7 @@ def _infer(
 
     Deterministic, without sampling.
     """
-    _need_width(graph.features.shape[1], record, graph.where)
+    _check_inputs(graph.inputs, record, graph.where)
     model = _trained(config, folder, record)
     part = GraphPart(graph, np.zeros(graph.num_nodes, np.int64), Grid(1), SingleProcess())
     nodes = part.nodes.numpy()
@@ -145,11 +146,11 @@ def _infer_by_parts(
     """Out-of-core inference on a partitioned graph; None if the model does not support it."""
     graph, model = open_parts(config.data, path), _trained(config, folder, record)
     header, used = graph.header, config.data.edge_inputs == "use"
-    _need_width(header["num_features"], record, str(path))
     inputs = GraphInputs(
         header["num_features"], used and header["edge_weight"],
         tuple(header["edge_attr"]) if used and header["edge_attr"] is not None else None,
     )  # fmt: skip
+    _check_inputs(inputs, record, str(path))
     if why := out_of_core.why_not(model, inputs):
         log.warning("%s: the whole graph is read into memory", why)
         return None
@@ -165,11 +166,18 @@ def _trained(config: GraphConfig, folder: ModelFolder, record: dict[str, Any]) -
     return model
 
 
-def _need_width(found: int, record: dict[str, Any], where: str) -> None:
-    if found != record["features"]:
+def _check_inputs(inputs: GraphInputs, record: dict[str, Any], where: str) -> None:
+    """Check that a graph has the node features and edge inputs of the training graph."""
+    if inputs.num_features != record["features"]:
         raise DataError(
-            f"{found} features a node", where=where,
+            f"{inputs.num_features} features a node", where=where,
             allowed=f"{record['features']}, as in training",
+        )  # fmt: skip
+    trained = record.get("edge_inputs", inputs.of_edges)  # not in records of earlier versions
+    if inputs.of_edges != trained:
+        raise DataError(
+            f"edge inputs: {', '.join(inputs.of_edges) or 'none'}", where=where,
+            allowed=f"{', '.join(trained) or 'none'}, as in training",
         )  # fmt: skip
 
 

@@ -343,7 +343,7 @@ def _compare(
     worst = max(errors, key=lambda name: errors[name])
     if errors[worst] < LIMIT:
         return None, errors[worst]
-    what = f"{worst} differs from the plain model's by {errors[worst]:.1e}"
+    what = f"{worst} is {errors[worst]:.1e} off that of the plain model"
     return _refusal([_first_difference(done, reference)], what, grid.size), errors[worst]
 
 
