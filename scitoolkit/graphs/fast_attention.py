@@ -18,6 +18,7 @@ def attention(layer: Any, part: Part, x: Tensor) -> Tensor:
     with torch._C.DisableTorchFunction():
         rows = layer.lin(x)
         every = _with_halo(part, rows).view(-1, layer.heads, layer.out_channels)
+        every = _promoted(every, layer.att_src)
         left = (every[: len(x)] * layer.att_dst).sum(2)
         right = (every * layer.att_src).sum(2)
         pattern = part.pattern(loops=layer.add_self_loops)
@@ -31,7 +32,8 @@ def attention_of_sums(layer: Any, part: Part, x: Tensor) -> Tensor:
     with torch._C.DisableTorchFunction():
         rows = layer.lin_l(x)
         left = (rows if layer.share_weights else layer.lin_r(x)).view(heads)
-        every = _with_halo(part, rows).view(heads)
+        left = _promoted(left, layer.att)
+        every = _promoted(_with_halo(part, rows).view(heads), layer.att)
         pattern = part.pattern(loops=layer.add_self_loops)
         slope = layer.negative_slope
         out = additive_attention(pattern, left, every, layer.att[0], slope=slope)
@@ -45,6 +47,11 @@ def _finished(layer: Any, part: Part, x: Tensor, out: Tensor) -> Tensor:
     if layer.bias is not None:
         out = out + layer.bias
     return put_tag(out, Tag(0, part.nodes))
+
+
+def _promoted(rows: Tensor, weight: Tensor) -> Tensor:
+    """Return rows in the dtype of their product with a weight; autocast makes them narrower."""
+    return rows.to(torch.promote_types(rows.dtype, weight.dtype))
 
 
 def _with_halo(part: Part, rows: Tensor) -> Tensor:

@@ -65,23 +65,20 @@ class StoredPart(ScaledPart):
     Args:
         graph: a graph with as many parts as ranks.
         ranks: the communicator.
-        verify: check the SHA-256 of the files.
 
     Raises:
         ConfigError: the numbers of parts and ranks differ.
         DataError: missing or modified files.
     """
 
-    def __init__(
-        self, graph: PartitionedGraph, ranks: Communicator, *, verify: bool = True
-    ) -> None:
+    def __init__(self, graph: PartitionedGraph, ranks: Communicator) -> None:
         if graph.num_parts != ranks.size:
             raise ConfigError(
                 f"{ranks.size} processes for a graph of {graph.num_parts} parts",
                 where=str(graph.path), allowed=f"{graph.num_parts} processes",
                 fix=f"--nproc {graph.num_parts}, or partition it again",
             )  # fmt: skip
-        self.files: PartFiles = graph.part(ranks.rank, verify=verify)
+        self.files: PartFiles = graph.part(ranks.rank)
         self.ranks, self.grid, self.num_nodes = ranks, Grid(ranks.size), graph.num_nodes
         attr, record = graph.header["edge_attr"], self.files.record
         self.inputs = GraphInputs(

@@ -182,7 +182,7 @@ class TrafficLog(Callback):
         counts = {"steps": steps, "collectives": self._counter.as_dict(), "total": asdict(total)}
         write_atomic(trainer.run.path / "traffic.json", json.dumps(counts, indent=1))
         log.info(
-            "%.0f bytes and %.1f messages a step from other ranks",
+            "%.0f bytes and %.1f messages per step from other ranks",
             total.bytes / max(1, steps), total.messages / max(1, steps),
         )  # fmt: skip
 

@@ -84,7 +84,7 @@ class TrainingConfig(Config):
         default="auto", description="how processes share the training"
     )
     sharding: Annotated[ShardingConfig, FREE_ON_RESUME] = Field(
-        default=ShardingConfig(), description="what strategy sharded distributes"
+        default=ShardingConfig(), description="ZeRO stage of strategy sharded"
     )
     exchange: AnyExchange = Field(default=Full(), description="sums gradients over processes")
     device: Annotated[Literal["auto", "cpu", "cuda"], FREE_ON_RESUME] = "auto"

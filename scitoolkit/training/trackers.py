@@ -58,7 +58,7 @@ class MLflow(LoggerConfig):
             raise BackendError(
                 f"MLflow's store cannot be used ({str(error).splitlines()[0]})",
                 where=uri,
-                fix="training.loggers: [{name: mlflow, tracking_uri: ...}], or leave it out",
+                fix="training.loggers: [{name: mlflow, tracking_uri: ...}], or remove it",
             ) from None
         return _Metrics(client, found)
 

@@ -66,7 +66,7 @@ class ErrorBoundedSum:
         return {"share": self.share, "quiet": self.quiet}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the result of `state_dict`."""
         self.share, self.quiet = float(state["share"]), int(state["quiet"])
 
     def _adapt(self, replies: list[SumMessage]) -> None:
