@@ -138,7 +138,8 @@ class EdgeArrays(EdgeFile):
     def _check_rows(self) -> None:
         shape = self._file.shape(self._index)
         edges = shape[1] if self._pointer is None and shape[0] == 2 else shape[0]
-        inputs = [(self._weights, (1,))] if self.weighted else []
+        inputs: list[tuple[str, tuple[int, ...]]] = []
+        inputs += [(self._weights, (1,))] if self.weighted else []
         inputs += [("edge_attr", (1, 2))] if self.attr_shape is not None else []
         for name, dimensions in inputs:
             shape = self._file.shape(name)
