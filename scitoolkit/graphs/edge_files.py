@@ -195,9 +195,13 @@ class EdgeArrays(EdgeFile):
         streams: list[ArrayStream] = [
             self._file.stream(self._index).seek(edges * row) for row in (0, 1)
         ]
-        for a in range(0, edges, BLOCK):
-            source, target = (s.take(min(BLOCK, edges - a)) for s in streams)
-            yield source, target
+        try:
+            for a in range(0, edges, BLOCK):
+                source, target = (s.take(min(BLOCK, edges - a)) for s in streams)
+                yield source, target
+        finally:
+            for stream in streams:
+                stream.close()
 
 
 class EdgeTable(EdgeFile):
