@@ -9,6 +9,7 @@ from scitoolkit.search.history import Event
 from scitoolkit.search.loop import Loop
 from scitoolkit.search.strategies.base import SpaceExhausted
 from scitoolkit.search.trial import Outcome, Task, Trial, checked_metrics
+from scitoolkit.search.worker import failure_kind
 
 
 class Asking:
@@ -57,11 +58,12 @@ class Asking:
         begun = self._running.pop(task.trial)
         metrics: dict[str, float] = {}
         if isinstance(result, Exception):
-            failure, error = "raised", f"{type(result).__name__}: {result}"
+            failure, error = failure_kind(result), f"{type(result).__name__}: {result}"
         else:
             metrics, failure, error = checked_metrics(result)
         outcome = Outcome(
             task, metrics, failure, error, started=begun, finished=self._loop.evaluator.now()
         )
         self._loop.record.write([self._loop.finish(outcome)])
+        self._again += self._loop.take_retries()
         return self._loop.record.history.trials[task.trial]

@@ -91,6 +91,8 @@ class History:
             return self._issue(event)
         if kind == "finish":
             return self._finish(event)
+        if kind == "interrupt":
+            return self._interrupt(event)
         return None
 
     def _issue(self, event: Event) -> Trial:
@@ -103,6 +105,13 @@ class History:
             self.num_searched += event.get("of") is None
         trial = self.trials[number]
         trial.stage, trial.budget, trial.status = stage, event.get("budget"), "running"
+        return trial
+
+    def _interrupt(self, event: Event) -> Trial:
+        trial = self.trials[event["trial"]]
+        trial.spans.append((event["start"], event["t"], event["worker"]))
+        trial.cpu += event.get("cpu") or 0.0
+        trial.failure, trial.error = event["failure"], event["error"]
         return trial
 
     def _finish(self, event: Event) -> Trial:
@@ -143,8 +152,13 @@ class History:
 
     @property
     def running(self) -> list[Trial]:
-        """Trials that have been issued and have not come back."""
+        """Trials that were issued and have not finished, interrupted ones included."""
         return [t for t in self.trials.values() if t.status == "running"]
+
+    @property
+    def interrupted(self) -> list[Trial]:
+        """Unfinished trials whose last attempt was stopped by a fault of the machine."""
+        return [t for t in self.running if t.failure]
 
     def feasible(self, trial: Trial) -> bool:
         """Return whether a trial keeps all limits."""

@@ -6,6 +6,7 @@ of that to the log in one flush, and only then hands the new trials out.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from scitoolkit.core.errors import ScitoolkitError
 from scitoolkit.search.evaluators import Evaluator
 from scitoolkit.search.history import Event, History
 from scitoolkit.search.record import SearchRecord
-from scitoolkit.search.trial import Outcome, Task, Trial
+from scitoolkit.search.trial import INTERRUPTIONS, Outcome, Task, Trial
 
 FIRST_FAILURES = 10
 _TURN = 1.0
@@ -42,6 +43,9 @@ class Loop:
         self.running = 0
         self.origin = evaluator.now() - record.history.clock
         self.own_seconds = own_seconds
+        self._retries: list[Task] = []
+        self._retried: set[tuple[int, int]] = set()
+        self._interrupted_in_a_row = 0
 
     def time(self) -> float:
         """Return the seconds of search so far."""
@@ -61,10 +65,13 @@ class Loop:
             expired = seconds is not None and self.time() >= seconds
             while not (expired or self.stop_requested()) and self._free(len(tasks)) > 0:
                 event = next_event()
-                if event is None:
+                if event is not None:
+                    events.append(event)
+                    tasks.append(self.issue(event))
+                elif self._retries:
+                    tasks.append(self._retries.pop(0))
+                else:
                     break
-                events.append(event)
-                tasks.append(self.issue(event))
             self.record.write(events)
             for task in tasks:
                 self.evaluator.submit(task)
@@ -114,7 +121,11 @@ class Loop:
         )  # fmt: skip
 
     def finish(self, outcome: Outcome) -> Event:
-        """Apply an outcome; return its event, not yet written."""
+        """Apply an outcome; return its event, not yet written.
+
+        A trial stopped by a fault of the machine stays unfinished. It is evaluated once more when
+        nothing new is to be issued, and again when the search is resumed.
+        """
         task = outcome.task
         event: Event = {
             "event": "finish", "trial": task.trial, "stage": task.stage, "worker": outcome.worker,
@@ -129,6 +140,15 @@ class Loop:
             event |= {"failure": outcome.failure, "error": outcome.error[-4000:]}
         else:
             event["metrics"] = outcome.metrics
+        if outcome.failure in INTERRUPTIONS:
+            event["event"] = "interrupt"
+            self.record.apply(event)
+            self._interrupted_in_a_row += 1
+            if (task.trial, task.stage) not in self._retried:
+                self._retried.add((task.trial, task.stage))
+                self._retries.append(dataclasses.replace(task, resumed=True))
+            return event
+        self._interrupted_in_a_row = 0
         if outcome.epochs:
             event["epochs"] = outcome.epochs
         trial = self.record.apply(event)
@@ -136,11 +156,18 @@ class Loop:
         self.record.rank(trial)
         return event
 
+    def take_retries(self) -> list[Task]:
+        """Return the interrupted trials to evaluate once more, and forget them."""
+        tasks, self._retries = self._retries, []
+        return tasks
+
     def _give_up_early(self) -> None:
         history = self.record.history
         first = max(FIRST_FAILURES, 2 * self.evaluator.workers)
         if history.num_done == 0 and history.num_failed >= first:
             raise all_failed(history, f"the first {history.num_failed}")
+        if self._interrupted_in_a_row >= first:
+            raise interrupted(history, f"{self._interrupted_in_a_row} trials in a row")
 
 
 def all_failed(history: History, which: str) -> ScitoolkitError:
@@ -150,4 +177,14 @@ def all_failed(history: History, which: str) -> ScitoolkitError:
         f"{which} trials have all failed; the last: {last.failure}: "
         f"{last.error.strip().splitlines()[-1]}",
         fix="evaluate one configuration by hand",
+    )
+
+
+def interrupted(history: History, which: str) -> ScitoolkitError:
+    """Return the error for trials stopped by faults of the machine, with the last fault."""
+    last = history.interrupted[-1]
+    return ScitoolkitError(
+        f"{which} were stopped by a fault of the machine; the last: "
+        f"{last.error.strip().splitlines()[-1]}",
+        fix="mend it and continue with --resume, which evaluates these trials again",
     )

@@ -17,7 +17,7 @@ from scitoolkit.search.asking import Asking
 from scitoolkit.search.evaluators import Evaluator, InProcess, Limits
 from scitoolkit.search.evaluators.processes import Processes
 from scitoolkit.search.history import Event, History
-from scitoolkit.search.loop import Loop, all_failed
+from scitoolkit.search.loop import Loop, all_failed, interrupted
 from scitoolkit.search.record import SearchRecord, plain
 from scitoolkit.search.space import Codes, Space
 from scitoolkit.search.strategies import GaussianProcessSearch, SpaceExhausted, Strategy
@@ -236,6 +236,14 @@ class Search:
     def _check_failures(self) -> None:
         """Refuse a search without a result; warn of one in which failures are the rule."""
         history = self.history
+        if history.interrupted:
+            if not history.num_done:
+                raise interrupted(history, f"{len(history.interrupted)} trials")
+            log.warning(
+                "%d trials were stopped by a fault of the machine (%s) and have no result. "
+                "Fix: continue with --resume, which evaluates them again",
+                len(history.interrupted), history.interrupted[-1].error.strip().splitlines()[-1],
+            )  # fmt: skip
         if history.num_failed and not history.num_done:
             raise all_failed(history, f"all {history.num_failed}")
         if history.num_failed > history.num_done:

@@ -170,7 +170,7 @@ class SearchRecord:
         if trial is not None and trial.of is None:
             if event["event"] == "issue":
                 self.strategy.on_issue(trial)
-            else:
+            elif event["event"] == "finish":
                 self.strategy.observe(trial)
         return trial
 

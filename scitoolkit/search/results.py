@@ -115,8 +115,12 @@ def _summary(history: History, space: Space, best: Trial | None, tested: bool) -
     if failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
         lines.append(f"{sum(failed.values())} trials failed: {kinds}.")
-    if history.running:
-        lines.append(f"{len(history.running)} trials were running when this was written.")
+    stopped = len(history.interrupted)
+    if len(history.running) > stopped:
+        lines.append(f"{len(history.running) - stopped} trials were running when this was written.")
+    if stopped:
+        lines.append(f"{stopped} trials were stopped by a fault of the machine; --resume "
+                     "evaluates them again.")  # fmt: skip
     finalists = history.finalists()
     if finalists and best is not None:
         name, first = history.objectives[0].name, finalists[0]
@@ -192,7 +196,8 @@ def finalist_table(history: History) -> Table | None:
 
 def failure_table(history: History) -> Table | None:
     """Return how trials failed, with the last message of each kind."""
-    last: dict[str, Trial] = {t.failure: t for t in history.trials.values() if t.failure}
+    failed = [t for t in history.trials.values() if t.status == "failed"]
+    last: dict[str, Trial] = {t.failure: t for t in failed}
     if not last:
         return None
     count = history.failures()

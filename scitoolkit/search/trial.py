@@ -11,6 +11,8 @@ from typing import Any, Literal
 from scitoolkit.core.errors import ConfigError
 
 Direction = Literal["min", "max"]
+INTERRUPTIONS = frozenset({"disk", "machine"})
+"""Failures caused by the machine instead of the configuration: such a trial stays unfinished."""
 
 
 @dataclass(frozen=True)

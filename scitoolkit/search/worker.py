@@ -22,6 +22,10 @@ from scitoolkit.search.trial import Outcome, Task, TrialContext, checked_metrics
 Evaluate = Callable[..., Any]
 Send = Callable[[dict[str, float]], None]
 _PR_SET_PDEATHSIG = 1
+_FAULTS = {
+    errno.ENOSPC: "disk", errno.EDQUOT: "disk", errno.EIO: "machine", errno.EROFS: "machine",
+    errno.EMFILE: "machine", errno.ENFILE: "machine", errno.ESTALE: "machine",
+}  # fmt: skip
 
 
 class TimeLimit(Exception):
@@ -57,7 +61,7 @@ def run_task(
     except TimeLimit as error:
         outcome.failure, outcome.error = "time limit", str(error)
     except Exception as error:
-        outcome.failure, outcome.error = _kind(error), traceback.format_exc(limit=-12)
+        outcome.failure, outcome.error = failure_kind(error), traceback.format_exc(limit=-12)
     outcome.cpu = time.process_time() - cpu
     return outcome
 
@@ -76,13 +80,26 @@ def _has_default(parameter: inspect.Parameter) -> bool:
     return parameter.default is not inspect.Parameter.empty
 
 
-def _kind(error: Exception) -> str:
+def failure_kind(error: BaseException) -> str:
+    """Return the kind of failure of an exception: `memory`, `disk`, `machine` or `raised`.
+
+    Faults of the machine are recognised by `errno` along the chain of exceptions, and by the
+    system's message, because HDF5, torch and data-loading workers pass only the text on.
+
+    Example:
+        >>> failure_kind(OSError(errno.EMFILE, "Too many open files"))
+        'machine'
+    """
     text = str(error).lower()
     if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate" in text:
         return "memory"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "disk"
-    return "raised"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _FAULTS:
+            return _FAULTS[cause.errno]
+        cause = cause.__cause__ or cause.__context__
+    said = [kind for code, kind in _FAULTS.items() if os.strerror(code).lower() in text]
+    return said[0] if said else "raised"
 
 
 def serve(pipe: Connection, evaluate: bytes, log: str | None) -> None:
