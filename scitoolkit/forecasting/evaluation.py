@@ -1,4 +1,4 @@
-"""What an evaluation says: tables first, then figures, as plain data."""
+"""Evaluation of a forecast surrogate on test windows: metrics, tables, figures and maps."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ _DAMPED = "climatology + damped anomaly"
 
 @dataclass
 class Evaluation:
-    """A surrogate and its baselines on test windows.
+    """Evaluation of a surrogate and its baselines on test windows.
 
     Attributes:
-        surrogate: what is evaluated. coded: the field. windows: of the test part.
-        baselines: fitted baselines. record: what was found while fitting.
+        surrogate: the surrogate.
+        coded: coded field.
+        windows: test windows of the coded field.
+        baselines: fitted baselines by name.
+        record: of the selection and the fit.
         adaptive: whether intervals follow the errors of earlier test windows.
     """
 
@@ -41,13 +44,13 @@ class Evaluation:
     adaptive: bool = False
 
     def results(self, workflow: str) -> tuple[Results, xr.Dataset]:
-        """Return the results, and the fields that their maps show."""
+        """Return the results and the fields shown in their maps."""
         coding = self.surrogate.coding
         self.field: FieldData = self.coded.data.fields()
-        # Parameters of simulations come last, and are neither scored nor shown.
+        # Parameters of simulations are the last cells; they are neither scored nor shown.
         self.cells: int = sum(v.cells for v in coding.fields)
         self.weights: Array = self.surrogate.weights[: self.cells]
-        # Modes and intervals belong to coded values, scores to those of the file.
+        # Modes and intervals are defined for coded values, scores for values of the file.
         self.own: dict[str, Array] = {
             name: m.predict(self.windows) for name, m in self.baselines.items()
         }
@@ -75,13 +78,13 @@ class Evaluation:
         ), maps  # fmt: skip
 
     def _shown(self, coded: Array) -> Array:
-        """Return the fields' coded values as they are scored: several by their deviations."""
+        """Return values as scored: in the file's unit, or coded (scaled) for several variables."""
         several = len(self.surrogate.coding.fields) > 1
         shown = coded if several else self.coded.physical(coded, self.windows)
         return shown[..., : self.cells]
 
     def _floor(self) -> Array:
-        """Return (lead,) RMSE of the truth's own projection on the modes: a subspace's limit."""
+        """Return (lead,) RMSE of the truth projected on the modes: the truncation error."""
         anomaly = self.windows.targets() - self.climatology
         kept = self.surrogate.project(anomaly) @ self.surrogate.modes
         shown = self._shown(self.climatology + kept)
@@ -101,7 +104,7 @@ class Evaluation:
         return float(inside @ self.weights / self.weights.sum())
 
     def _crps(self) -> Array:
-        """Return (lead,) CRPS of the forecast dressed with its interval's quantiles."""
+        """Return (lead,) CRPS of the forecast dressed with ten quantiles of its errors."""
         out = []
         weights = self.weights / self.weights.sum()
         levels = np.linspace(0.05, 0.95, 10)
@@ -162,7 +165,7 @@ class Evaluation:
         return lines
 
     def _chosen(self) -> str:
-        """Return the winner, and the best of the others on the same data."""
+        """Return a sentence with the selected forecaster and the best alternative."""
         entries = self.record["entries"]
         winner = next(e for e in entries if e["label"] == self.record["winner"])
         candidates = [e for e in entries if e is not winner and e["stable"] and e["closed_form"]]
@@ -175,23 +178,23 @@ class Evaluation:
         second = min(others, key=lambda e: e[key])
         gain = 100 * (1 - winner[key] / second[key])
         return (
-            f"Chosen on validation: {winner['label']}, {abs(gain):.2g} % "
-            f"{'below' if gain >= 0 else 'above'} {second['title']}, the best of the others."
+            f"Chosen on validation: {winner['label']}, with an error {abs(gain):.2g} % "
+            f"{'below' if gain >= 0 else 'above'} that of the best alternative, {second['title']}."
         )
 
     def _network(self) -> list[str]:
-        """Return a line that says whether the network earns its place."""
+        """Return a sentence if the network does not improve the forecast, else nothing."""
         found = self.record.get("network")
         if found is None or found["delivered"]:
             return []
         return [
-            "The network does not beat the forecast without one on validation: "
-            f"{found['validation_full']:.4g} with all of its correction, "
-            f"{found['validation_without']:.4g} without; it is not used."
+            "The network is not used because it does not improve the forecast on validation: RMSE "
+            f"{found['validation_full']:.4g} with its full correction, "
+            f"{found['validation_without']:.4g} without."
         ]
 
     def _best_other(self) -> str:
-        """Return the best baseline on the test part, and whether the difference is noise."""
+        """Return a clause with the best baseline on the test part and the significance."""
         others = {n: _overall(values) for n, values in self.rmse.items() if n != SURROGATE}
         if not others:
             return ""
@@ -201,11 +204,11 @@ class Evaluation:
         noise = "within noise" if low <= 0 <= high else "beyond noise"
         return (
             f"; {'best baseline' if better else 'better'}: {best}, {others[best]:.4g} ({noise}: "
-            f"90 % of block bootstrap differences of RMSE lie in {low:.2g} to {high:.2g})"
+            f"90 % interval of the RMSE difference by block bootstrap: {low:.2g} to {high:.2g})"
         )
 
     def _difference(self, other: str) -> tuple[float, float]:
-        """Return the 90 % interval of our RMSE minus another's, over blocks of test windows."""
+        """Return the 90 % block-bootstrap interval of the surrogate's RMSE minus another's."""
         ours, theirs = (self._squares(self.forecasts[name]) for name in (SURROGATE, other))
         return metrics.rmse_difference(ours, theirs, 2 * self.windows.leads)
 
@@ -264,13 +267,13 @@ class Evaluation:
             columns=["forecast", *self._leads(), "all"],
             rows=rows,
             best="min",
-            note="Area-weighted over the unmasked cells. A forecast inside the "
-            f"{len(self.surrogate.modes)} modes alone cannot be better than their truncation "
-            f"floor: {', '.join(f'{v:.3g}' for v in limit[1:])}.",
+            note="Area-weighted over the unmasked cells. A forecast within the "
+            f"{len(self.surrogate.modes)} modes has at least their truncation error: "
+            f"{', '.join(f'{v:.3g}' for v in limit[1:])}.",
         )
 
     def _variables(self) -> list[Table]:
-        """Return a table of the RMSE of each variable in its unit, where there are several."""
+        """Return a table of the RMSE of each variable in its unit, if there are several."""
         parts = named_parts(self.surrogate.coding)
         if len(parts) == 1:
             return []
@@ -289,7 +292,8 @@ class Evaluation:
             Table(
                 title="RMSE of each variable over all leads", columns=["forecast", *titles],
                 rows=rows, best="min",
-                note="Elsewhere every variable counts in units of its deviation on the train part.",
+                note="All other scores use variables divided by their deviations on the train "
+                "part.",
             )
         ]  # fmt: skip
 
@@ -323,16 +327,16 @@ class Evaluation:
         ]  # fmt: skip
         left_out = "; ".join(f"{name}: {why}" for name, why in self.record["refused"].items())
         return Table(
-            title=self._title("Selection, before the test part was looked at: RMSE"),
+            title=self._title("Selection on train and validation parts: RMSE"),
             columns=["candidate", "blocks of train + validation", "validation part", "stable"],
             rows=rows,
             best="min",
-            note=f"Chosen: {self.record['winner']}. Each row is the best of its family. Closed "
-            "forms are judged by blocked cross-validation over train + validation, and long "
-            "rollouts must stay in the range of the record; networks by what they add on the "
-            f"validation part to the best closed form fitted to the train part.{self._factors()} "
-            "After the choice all but the networks was fitted again on train + validation."
-            + (f" Left out: {left_out}." if left_out else ""),
+            note=f"Chosen: {self.record['winner']}. Each row is the best candidate of its family. "
+            "Closed forms are compared by blocked cross-validation over train + validation, and "
+            "their long rollouts must stay in the range of the record. Networks are judged by "
+            "their correction of the best closed form (fitted to the train part) on the "
+            f"validation part.{self._factors()} The selected closed form was then refitted to "
+            "train + validation." + (f" Excluded: {left_out}." if left_out else ""),
         )
 
     def _factors(self) -> str:
@@ -340,7 +344,7 @@ class Evaluation:
         if found is None:
             return ""
         factors = ", ".join(f"{f:.2f}" for f in found["factors"])
-        return f" The networks' part is multiplied by (lead 1, 2, ...): {factors}."
+        return f" The correction is multiplied by (lead 1, 2, ...): {factors}."
 
     def _base_table(self) -> Table:
         rows: list[list[Any]] = [[n, number(v)] for n, v in self.record["base_candidates"]]
@@ -385,7 +389,7 @@ class Evaluation:
         )  # fmt: skip
 
     def _wide(self) -> bool:
-        """Return whether one bad rival would press all other curves together."""
+        """Return whether one poor baseline would compress the other curves on a linear axis."""
         values = np.concatenate(list(self.rmse.values()))
         return bool(values.min() > 0 and values.max() > 4 * np.median(values))
 
@@ -419,7 +423,7 @@ class Evaluation:
         return xr.Dataset(out)
 
     def _maps(self, maps: xr.Dataset) -> list[Maps]:
-        """Return maps for two space dims; other fields have none to draw."""
+        """Return maps of a field with two spatial dims, else nothing."""
         sizes = [maps.sizes[d] for d in self.field.grid.dims]
         if len(sizes) != 2 or min(sizes) < 2:
             return []

@@ -1,4 +1,4 @@
-"""The work of the forecasting job: check, train, evaluate, search, predict."""
+"""Steps of the forecasting job: check, train, evaluate, search trial, predict."""
 
 from __future__ import annotations
 
@@ -42,11 +42,16 @@ from scitoolkit.training import Trainer, best_weights, current_rank, world_size
 log: Logger = get_logger(__name__)
 
 ADAPTED_FROM = 200
-"""Windows before a forecast whose errors its adaptive intervals follow."""
+"""Number of previous windows whose errors determine adaptive intervals."""
 
 
 def check(config: ForecastingConfig) -> Mapping[str, Any]:
-    """Open the data, choose the closed form, run one batch; write nothing."""
+    """Open the data, select the closed form and run one batch; nothing is written.
+
+    Raises:
+        ConfigError: settings that do not fit the data.
+        DataError: unusable files, variables or time axes.
+    """
     field, parts = open_split(config)
     data, found = field.data, fitting.prepare(field, parts, config)
     facts: dict[str, Any] = {
@@ -75,7 +80,7 @@ def check(config: ForecastingConfig) -> Mapping[str, Any]:
 
 
 def train(config: ForecastingConfig, run: RunDirectory, *, resume: bool = False) -> None:
-    """Choose on validation, train networks on what is left, refit, save `model/`."""
+    """Select a forecaster by validation, train the networks, refit and save `model/`."""
     found = prepared(config)
     log.info(
         "%d steps, %d cells, %d modes; closed form: %s", len(found.data.series.values),
@@ -92,10 +97,13 @@ def train(config: ForecastingConfig, run: RunDirectory, *, resume: bool = False)
 
 
 def evaluate(directory: Path, data: Path | None = None) -> Results:
-    """Evaluate on the run's own test part, or on all of another file after the training.
+    """Evaluate on the test part of the run, or on the part of another file after the training data.
 
-    A run directory gets results.json, results.nc and model/metrics.json; with `data` nothing
-    is written.
+    Writes results.json, results.nc and model/metrics.json to the run directory; nothing with
+    `data`.
+
+    Raises:
+        DataError: `data` has no window after the training data.
     """
     model = ModelFolder(directory)
     config, record = model.config(ForecastingConfig), model.record()
@@ -115,11 +123,15 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
 def search_trial(
     config: ForecastingConfig, run: RunDirectory, *, resume: bool = False
 ) -> Mapping[str, float]:
-    """Train the network alone; return `validation_rmse` of the corrected forecast."""
+    """Train the network of a trial; return its scores on the validation part and its cost.
+
+    Raises:
+        ConfigError: the configuration has no network.
+    """
     found = prepared(config)
     if found.correction is None:
         raise ConfigError(
-            "there is no network to train", where="model.name", allowed="not none",
+            "model.name none has no network to train", where="model.name", allowed="not none",
             fix="model.name=auto",
         )  # fmt: skip
     trainer = _train_networks(found, found.correction, config, run, resume=resume)
@@ -128,7 +140,11 @@ def search_trial(
 
 
 def predict(directory: Path, source: Path, output: Path) -> None:
-    """Forecast from the last steps of a file; write NetCDF with 90 % bounds."""
+    """Forecast from the last steps of a file; write NetCDF with 90 % prediction intervals.
+
+    Raises:
+        DataError: several simulations, or a break within the last `inputs` steps.
+    """
     model = ModelFolder(directory)
     config = model.config(ForecastingConfig)
     surrogate = ForecastSurrogate.load(model.path)
@@ -136,13 +152,13 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     data, _ = read_variables(given, surrogate.grid)
     if len(data.simulations) > 1:
         raise DataError(
-            f"{len(data.simulations)} simulations; a forecast continues one", where=str(source),
+            f"{len(data.simulations)} simulations, but a forecast continues one", where=str(source),
             fix="predict from the file of one simulation",
         )  # fmt: skip
     start = len(data.series.values) - config.inputs
     if start < 0 or any(start < breakpoint for breakpoint in data.breakpoints):
         raise DataError(
-            f"the last unbroken stretch is shorter than the {config.inputs} input steps",
+            f"the last stretch without a gap is shorter than the {config.inputs} input steps",
             where=str(source),
             allowed=f"at least {config.inputs} steps without a breakpoint at the end",
         )
@@ -168,17 +184,17 @@ def _factors(
     surrogate: ForecastSurrogate, data: FieldData, config: ForecastingConfig, last: Windows,
     learned: int,
 ) -> np.ndarray:  # fmt: skip
-    """Return (lead, 1) factors of the widths of the last window's intervals.
+    """Return width factors (lead, 1) of the last window's adaptive intervals.
 
-    They follow the errors of the windows before it that were not learned from; without such
+    The factors follow the errors of previous windows outside the training data; without such
     windows they are 1.
 
     Args:
         surrogate: the surrogate.
-        data: the coded field that the window was taken from.
+        data: coded field of the window.
         config: of the job.
-        last: the window.
-        learned: first steps of the field that were learned from, where it has no dates.
+        last: the window to forecast.
+        learned: number of first steps used for training, for a field without dates.
     """
     try:
         known = _test_windows(data, surrogate, config, own=False).starts
@@ -197,7 +213,7 @@ def _train_networks(
     found: fitting.Prepared, correction: LstmCorrection, config: ForecastingConfig,
     run: RunDirectory, *, resume: bool,
 ) -> Trainer:  # fmt: skip
-    """Train the networks and keep the weights of the least validation loss."""
+    """Train the networks and load the weights with the least validation loss."""
     trainer = Trainer(ForecastTask(correction.networks_), config.training, run=run)
     windows = found.parts.windows
     trainer.fit(
@@ -224,7 +240,7 @@ def _loader(
 def _field_of(
     surrogate: ForecastSurrogate, config: ForecastingConfig, path: Path | None = None
 ) -> CodedField:
-    """Return the field of a job, or the same variables of another file, as the surrogate codes."""
+    """Return the field of a job or of another file, coded as the surrogate requires."""
     if path is not None:
         data = config.data.model_copy(update={"path": path})
         config = config.model_copy(update={"data": data})
@@ -234,7 +250,11 @@ def _field_of(
 def _test_windows(
     field: FieldData, surrogate: ForecastSurrogate, config: ForecastingConfig, *, own: bool
 ) -> Windows:
-    """Return the windows whose outputs nothing was learned from."""
+    """Return the windows whose outputs are not part of the training data.
+
+    Raises:
+        DataError: there is no such window.
+    """
     if own:
         return split_field(field, config).windows["test"]
     length = config.inputs + config.leads
@@ -247,8 +267,8 @@ def _test_windows(
         starts = starts[unseen]
     if not len(starts):
         raise DataError(
-            "no window of the file lies after the data that was learned from",
-            where=str(config.data.path), allowed=f"{length} steps, the last {config.leads} later",
+            "the file has no window after the training data", where=str(config.data.path),
+            allowed=f"{length} steps, the last {config.leads} after the training data",
         )  # fmt: skip
     return Windows(field.series, starts, config.inputs, config.leads)
 
@@ -256,9 +276,9 @@ def _test_windows(
 def _baselines(
     surrogate: ForecastSurrogate, record: Mapping[str, Any], config: ForecastingConfig
 ) -> dict[str, Forecaster]:
-    """Return the other rows of the selection, fitted to the steps that the surrogate saw."""
+    """Return the other compared closed forms, fitted to the surrogate's training steps."""
     if not config.data.changed:
-        log.warning("%s is not here: fitted baselines are left out", config.data.path)
+        log.warning("%s was not found: fitted baselines are omitted", config.data.path)
         return {"persistence": Persistence()}
     steps = record["steps"]
     segments = _field_of(surrogate, config).data.segments(

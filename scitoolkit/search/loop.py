@@ -1,7 +1,7 @@
-"""The turns of a search: nothing is lost.
+"""Main loop of a search.
 
-Each turn collects what has finished, asks for as many new trials as workers are free, writes all
-of that to the log in one flush, and only then hands the new trials out.
+Each iteration collects finished trials, requests one new trial per free worker, writes all events
+to the log in one flush, and only then submits the new trials, so that a crash loses no trial.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _TURN = 1.0
 
 
 class Loop:
-    """The turns of a search over one evaluator.
+    """Main loop of a search over one evaluator.
 
     Args:
-        record: of the search.
+        record: history, strategy and log of the search.
         evaluator: runs the trials.
-        complete: adds to an outcome what is known without training, and checks it.
-        stop_requested: whether no more trials are to be issued.
-        after_turn: called when the new trials of a turn are handed out.
-        own_seconds: gets (trials finished, wall seconds, CPU seconds) of every turn.
+        complete: adds costs to a successful outcome and checks that all objectives are present.
+        stop_requested: returns True once no more trials may be issued.
+        after_turn: called after the new trials of an iteration were submitted.
+        own_seconds: receives (trials finished, wall seconds, CPU seconds) of every iteration.
     """
 
     def __init__(
@@ -48,14 +48,21 @@ class Loop:
         self._interrupted_in_a_row = 0
 
     def time(self) -> float:
-        """Return the seconds of search so far."""
+        """Return the seconds searched so far, including earlier sessions."""
         return self.evaluator.now() - self.origin
 
     def run(self, next_event: Callable[[], Event | None], seconds: float | None) -> bool:
-        """Issue what `next_event` gives and collect, until it gives nothing and all is back.
+        """Issue trials and collect results until no trial is left to issue or running.
+
+        Args:
+            next_event: returns the event of the next trial, None if there is none at present.
+            seconds: time after which no trial is issued; None for no limit.
 
         Returns:
-            Whether the seconds were used up.
+            Whether the time was used up.
+
+        Raises:
+            ScitoolkitError: the first trials all failed, or the machine stopped several in a row.
         """
         outcomes: list[Outcome] = []
         while True:
@@ -96,7 +103,7 @@ class Loop:
         return max(0.0, min(_TURN, seconds - self.time()))
 
     def reissue(self) -> None:
-        """Give out again what was running when the log ended; it goes on from its checkpoint."""
+        """Submit the trials that were running at the end of the log, with `resumed` set."""
         for trial in self.record.history.running:
             while self._free(0) <= 0:
                 outcomes = self.evaluator.wait(_TURN)
@@ -106,14 +113,14 @@ class Loop:
             self.running += 1
 
     def issue(self, event: Event) -> Task:
-        """Apply the event of a new trial; return what a worker is asked to do."""
+        """Apply the event of a new trial or stage; return its task."""
         event["t"] = round(self.time(), 6)
         trial = self.record.apply(event)
         assert trial is not None
         return self.task(trial, resumed=trial.stage > 0)
 
     def task(self, trial: Trial, *, resumed: bool) -> Task:
-        """Return what a worker is asked to do."""
+        """Return the task of a trial's current stage."""
         folder = self.record.folder(trial)
         return Task(
             trial.id, trial.stage, trial.configuration, trial.seed, trial.budget,
@@ -171,7 +178,7 @@ class Loop:
 
 
 def all_failed(history: History, which: str) -> ScitoolkitError:
-    """Return the error for a search in which nothing gave a result, with the last failure."""
+    """Return the error for a search without any result, with the last failure."""
     last = next(t for t in reversed(history.trials.values()) if t.status == "failed")
     return ScitoolkitError(
         f"{which} trials have all failed; the last: {last.failure}: "

@@ -1,4 +1,4 @@
-"""Running one trial, wherever that is: every way in which it can fail becomes an outcome."""
+"""Execution of one trial in any process; every failure is converted to an `Outcome`."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _FAULTS = {
 
 
 class TimeLimit(Exception):
-    """The trial has used up its time; raised inside it, from `report`."""
+    """Raised inside a trial by `TrialContext.report` once its time limit has passed."""
 
 
 def run_task(
     evaluate: Evaluate, task: Task, send: Send | None = None, seconds: float | None = None
 ) -> Outcome:
-    """Evaluate one configuration and return what came of it; it never raises an Exception.
+    """Evaluate one configuration and return its outcome; exceptions become failures.
 
     Args:
         evaluate: `evaluate(configuration)` or `evaluate(configuration, trial)`.
-        task: what to do.
-        send: called with every reported epoch.
-        seconds: limit that is looked at whenever an epoch is reported.
+        task: configuration, seed, budget and folder.
+        send: called with the metrics of every reported epoch.
+        seconds: time limit, checked at every reported epoch.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
 
@@ -103,9 +103,14 @@ def failure_kind(error: BaseException) -> str:
 
 
 def serve(pipe: Connection, evaluate: bytes, log: str | None) -> None:
-    """Run tasks from a pipe until it closes: the main function of a worker process.
+    """Main function of a worker process: run tasks from a pipe until it closes.
 
-    Messages to the manager: ("ready",), ("broken", traceback), ("epoch", row), ("done", outcome).
+    Messages to the parent: ("ready",), ("broken", traceback), ("epoch", row), ("done", outcome).
+
+    Args:
+        pipe: connection to the parent.
+        evaluate: pickled evaluation.
+        log: file for standard output and error; None inherits them.
     """
     _lead_own_group()
     _die_with_parent()
@@ -128,14 +133,14 @@ def serve(pipe: Connection, evaluate: bytes, log: str | None) -> None:
 
 
 def _lead_own_group() -> None:
-    """Be killed with all own children at once, and leave Ctrl-C to the manager."""
+    """Become a process-group leader, so that children are killed too; ignore SIGINT."""
     if os.getpgrp() != os.getpid():
         os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _die_with_parent() -> None:
-    """End when the manager does, however that happened: its successor will issue the trial."""
+    """Terminate with the parent process; a resumed search issues the trial again."""
     import multiprocessing
 
     parent = multiprocessing.parent_process()
@@ -152,7 +157,7 @@ def _wait_and_end(parent: Any) -> None:
 
 
 def _write_to(log: str) -> None:
-    """Send what a trial prints, and the traceback of a crash, into a file."""
+    """Redirect standard output, standard error and crash tracebacks to a file."""
     os.makedirs(os.path.dirname(log), exist_ok=True)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 1)

@@ -365,7 +365,7 @@ def test_an_unknown_direction_is_not_taken_for_max():
         (float("nan"), "not finite"),
         ("good", "no result.*'good'"),
         ("0.5", "no result.*'0.5'"),
-        ({"rmse": 1.0}, "no result: no figure objective among rmse"),
+        ({"rmse": 1.0}, "no result: no metric objective among rmse"),
         ({}, "no result"),
         (None, "no result"),
         ([1.0, 2.0], "no result"),
