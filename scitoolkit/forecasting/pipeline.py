@@ -294,17 +294,27 @@ def _baselines(
 
 
 def _future_times(times: np.ndarray, leads: int) -> np.ndarray:
-    """Return the next times: calendar months stay calendar months, other steps are repeated."""
+    """Return the forecast times: the next calendar months, or repetitions of the median step.
+
+    The day of the month is that of the last time, or the last day where the month is shorter or
+    all times are last days of months.
+    """
     if np.issubdtype(times.dtype, np.datetime64):
         months = times.astype("datetime64[M]")
-        offset = times - months.astype(times.dtype)
         if len(times) > 1 and (np.diff(months).astype(int) == 1).all():
+            dates = times.astype("datetime64[D]")
+            days, ends = (dates - months.astype(dates.dtype)).astype(int), _last_days(months)
             ahead = months[-1] + np.arange(1, leads + 1)
-            return ahead.astype(times.dtype) + offset[-1]
+            last = _last_days(ahead)
+            day = last if (days == ends).all() else np.minimum(days[-1], last)
+            return (ahead.astype(dates.dtype) + day).astype(times.dtype) + (times[-1] - dates[-1])
     elif times.dtype == object and len(times) > 1:
         counts = [t.year * 12 + t.month for t in times]
         if (np.diff(counts) == 1).all():
-            return np.array([_month(times[-1], counts[-1] + k) for k in range(1, leads + 1)])
+            at_end = all(t.day == t.daysinmonth for t in times)
+            return np.array(
+                [_month(times[-1], counts[-1] + k, at_end) for k in range(1, leads + 1)]
+            )
     if times.dtype.kind == "M":
         unit = np.datetime_data(times.dtype)[0]
         step = np.array(np.median(np.diff(times).astype(np.int64)), f"timedelta64[{unit}]")
@@ -313,6 +323,14 @@ def _future_times(times: np.ndarray, leads: int) -> np.ndarray:
     return np.array([times[-1] + k * delta for k in range(1, leads + 1)])
 
 
-def _month(last, count: int):
+def _last_days(months: np.ndarray) -> np.ndarray:
+    """Return the index of the last day, from 0, of months (datetime64[M])."""
+    days = "datetime64[D]"
+    return ((months + 1).astype(days) - months.astype(days)).astype(int) - 1
+
+
+def _month(last: Any, count: int, at_end: bool) -> Any:
+    """Return a date of cftime in the month `count` (12 year + month) with the day of `last`."""
     year, month = divmod(count - 1, 12)
-    return last.replace(year=year, month=month + 1, day=min(last.day, 28))
+    first = last.replace(year=year, month=month + 1, day=1)
+    return first.replace(day=first.daysinmonth if at_end else min(last.day, first.daysinmonth))
