@@ -58,18 +58,18 @@ def _irregular_steps(data: FieldData, config: ForecastingConfig) -> list[str]:
     longest = max(b - a for a, b in pairwise([0, *data.breakpoints, count]))
     if not uneven or (len(uneven) < UNEVEN * count and longest >= window):
         return []
-    said = (
+    problem = (
         f"{len(uneven)} of {count - 1} time steps are uneven ({_steps(data)}), and no window "
         f"crosses an uneven step; the longest even stretch has {longest} steps"
     )
     fix = "interpolate to even times, or round the time stamps"
     if longest < window:
         raise DataError(
-            said, where=str(config.data.path),
+            problem, where=str(config.data.path),
             allowed=f"a stretch of {window} even steps (inputs {config.inputs} + leads "
             f"{config.leads})", fix=fix,
         )  # fmt: skip
-    return [f"{data.name}: {said}. {fix[0].upper()}{fix[1:]}"]
+    return [f"{data.name}: {problem}. {fix[0].upper()}{fix[1:]}"]
 
 
 def _steps(data: FieldData) -> str:

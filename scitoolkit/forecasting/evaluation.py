@@ -51,12 +51,14 @@ class Evaluation:
         self.cells: int = sum(v.cells for v in coding.fields)
         self.weights: Array = self.surrogate.weights[: self.cells]
         # Modes and intervals are defined for coded values, scores for values of the file.
-        self.own: dict[str, Array] = {
+        self.coded_forecasts: dict[str, Array] = {
             name: m.predict(self.windows) for name, m in self.baselines.items()
         }
-        self.own[SURROGATE] = self.surrogate.forecast(self.windows)
-        self.truth: Array = self._shown(self.windows.targets())
-        self.forecasts: dict[str, Array] = {n: self._shown(f) for n, f in self.own.items()}
+        self.coded_forecasts[SURROGATE] = self.surrogate.forecast(self.windows)
+        self.truth: Array = self._as_scored(self.windows.targets())
+        self.forecasts: dict[str, Array] = {
+            n: self._as_scored(f) for n, f in self.coded_forecasts.items()
+        }
         self.climatology: Array = self.surrogate.climatology.predict(self.windows)
         self.unit: str = unit_of(coding)
         self.rmse: dict[str, Array] = {
@@ -77,7 +79,7 @@ class Evaluation:
             figures=[self._skill(), self._calibration(), self._spectrum(), *self._maps(maps)],
         ), maps  # fmt: skip
 
-    def _shown(self, coded: Array) -> Array:
+    def _as_scored(self, coded: Array) -> Array:
         """Return values as scored: in the file's unit, or coded (scaled) for several variables."""
         several = len(self.surrogate.coding.fields) > 1
         shown = coded if several else self.coded.physical(coded, self.windows)
@@ -87,7 +89,7 @@ class Evaluation:
         """Return (lead,) RMSE of the truth projected on the modes: the truncation error."""
         anomaly = self.windows.targets() - self.climatology
         kept = self.surrogate.project(anomaly) @ self.surrogate.modes
-        shown = self._shown(self.climatology + kept)
+        shown = self._as_scored(self.climatology + kept)
         return metrics.rmse_per_lead(self.truth, shown, self.weights)
 
     def _bounds(self, level: float) -> tuple[Array, Array]:
@@ -95,8 +97,8 @@ class Evaluation:
         if self.adaptive:
             factors = self.surrogate.factors(self.windows, level)[..., None]
             low, high = factors * low, factors * high
-        centre = self.own[SURROGATE]
-        return self._shown(centre + low), self._shown(centre + high)
+        centre = self.coded_forecasts[SURROGATE]
+        return self._as_scored(centre + low), self._as_scored(centre + high)
 
     def _coverage(self, level: float) -> float:
         low, high = self._bounds(level)
@@ -111,8 +113,8 @@ class Evaluation:
         rows = self.surrogate.quantiles
         steps = np.stack([[np.interp(q, QUANTILES, row) for row in rows] for q in levels])
         dressed = [
-            self._shown(self.own[SURROGATE] + own[:, None] * self.surrogate.spread)
-            for own in steps
+            self._as_scored(self.coded_forecasts[SURROGATE] + step[:, None] * self.surrogate.spread)
+            for step in steps
         ]  # fmt: skip
         for lead in range(self.windows.leads):
             members = np.stack([member[:, lead] for member in dressed])
@@ -122,12 +124,13 @@ class Evaluation:
         return np.array(out)
 
     def _scores(self) -> dict[str, float | int | str | None]:
-        own = self.forecasts[SURROGATE]
         acc = metrics.anomaly_correlation(
-            self.truth, own, self._shown(self.climatology), self.weights
+            self.truth, self.forecasts[SURROGATE], self._as_scored(self.climatology), self.weights
         )
         targets = self.windows.targets()
-        truth, forecast = (self._coefficients(x) for x in (targets, self.own[SURROGATE]))
+        truth, forecast = (
+            self.surrogate.project(x) for x in (targets, self.coded_forecasts[SURROGATE])
+        )
         found: dict[str, float | int | str | None] = {
             f"rmse_lead{lead + 1}": number(v) for lead, v in enumerate(self.rmse[SURROGATE])
         }
@@ -145,9 +148,6 @@ class Evaluation:
             ratio = self.rmse[SURROGATE] / np.maximum(self.rmse[_DAMPED], 1e-300)
             found["largest_ratio_to_damped_anomaly"] = number(ratio.max())
         return found
-
-    def _coefficients(self, values: Array) -> Array:
-        return self.surrogate.project(values)
 
     def _summary(self, found: Mapping[str, Any]) -> list[str]:
         unit = f" {self.unit}" if self.unit else ""
@@ -218,18 +218,18 @@ class Evaluation:
         return ((self.truth - forecast) ** 2).mean(axis=1) @ share
 
     def _score_table(self) -> Table:
-        weights, climatology = self.weights, self._shown(self.climatology)
+        weights, climatology = self.weights, self._as_scored(self.climatology)
         reference, away = self._squares(climatology), self.truth - climatology
         scale = float(np.sqrt(reference.mean()))
         rows: list[list[Any]] = []
         for name, forecast in self.forecasts.items():
-            own, low, high = scores.skill(
+            skill, low, high = scores.skill(
                 self._squares(forecast), reference, 2 * self.windows.leads
             )
             acc = metrics.anomaly_correlation(self.truth, forecast, climatology, weights)
             spectrum = scores.spectral_error(self.truth, forecast, self.field.grid.shape)
             rows.append([
-                name, number(own), number(low), number(high), number(acc[-1]),
+                name, number(skill), number(low), number(high), number(acc[-1]),
                 number(scores.extremes(away, forecast - climatology)),
                 None if spectrum is None else number(spectrum),
                 number(scores.valid_steps(self.truth, forecast, weights, scale)),
@@ -278,8 +278,8 @@ class Evaluation:
         if len(parts) == 1:
             return []
         truth, rows = self.coded.physical(self.windows.targets(), self.windows), []
-        for name, own in self.own.items():
-            forecast = self.coded.physical(own, self.windows)
+        for name, coded in self.coded_forecasts.items():
+            forecast = self.coded.physical(coded, self.windows)
             found = [
                 metrics.rmse_per_lead(
                     truth[..., at], forecast[..., at], self.weights[at]
@@ -298,10 +298,10 @@ class Evaluation:
         ]  # fmt: skip
 
     def _r2_table(self) -> Table:
-        truth = self._coefficients(self.windows.targets())
+        truth = self.surrogate.project(self.windows.targets())
         rows: list[list[Any]] = []
-        for name, forecast in self.own.items():
-            coefficients = self._coefficients(forecast)
+        for name, forecast in self.coded_forecasts.items():
+            coefficients = self.surrogate.project(forecast)
             per_mode = np.nanmean(metrics.r2_per_output(truth, coefficients), axis=0)
             rows.append([
                 name, number(metrics.r2_uniform(truth, coefficients)),

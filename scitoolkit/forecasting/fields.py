@@ -63,13 +63,13 @@ def open_field(
     if coding is not None:
         warn_outside(coding, data.series.values)
         return coded(data, coding, read_drivers(config.data, data.times))
-    said = tuple(field_warnings(data, config))
-    for line in said:
+    warnings = tuple(field_warnings(data, config))
+    for line in warnings:
         log.warning(line)
-    return replace(_coded_anew(data, units, config), warnings=said)
+    return replace(_fit_coding(data, units, config), warnings=warnings)
 
 
-def _coded_anew(
+def _fit_coding(
     data: FieldData, units: Sequence[str], config: ForecastingConfig
 ) -> CodedField:  # fmt: skip
     """Return a coded field, with scales and effects of drivers estimated on its train part."""

@@ -109,7 +109,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     config, record = model.config(ForecastingConfig), model.record()
     surrogate = ForecastSurrogate.load(model.path)
     field = _field_of(surrogate, config, data)
-    windows = _test_windows(field.data, surrogate, config, own=data is None)
+    windows = _test_windows(field.data, surrogate, config, training_file=data is None)
     baselines = _baselines(surrogate, record, config)
     found = evaluation.Evaluation(
         surrogate, field, windows, baselines, record, config.intervals == "adaptive"
@@ -170,9 +170,9 @@ def predict(directory: Path, source: Path, output: Path) -> None:
     windows = Windows(series, np.array([start]), config.inputs, config.leads)
     factors: Any = 1.0
     if config.intervals == "adaptive":
-        own = not np.isfinite(years).all() and source == config.data.path
-        learned = model.record()["steps"]["validation"][1] if own else 0
-        factors = _factors(surrogate, field.data, config, windows, learned)
+        undated = not np.isfinite(years).all() and source == config.data.path
+        num_training = model.record()["steps"]["validation"][1] if undated else 0
+        factors = _factors(surrogate, field.data, config, windows, num_training)
     forecast = forecast_dataset(surrogate, field, windows, valid, factors)
     if data.times.encoding.get("units"):
         kept = {k: v for k, v in data.times.encoding.items() if k in ("units", "calendar")}
@@ -182,7 +182,7 @@ def predict(directory: Path, source: Path, output: Path) -> None:
 
 def _factors(
     surrogate: ForecastSurrogate, data: FieldData, config: ForecastingConfig, last: Windows,
-    learned: int,
+    num_training: int,
 ) -> np.ndarray:  # fmt: skip
     """Return width factors (lead, 1) of the last window's adaptive intervals.
 
@@ -194,14 +194,14 @@ def _factors(
         data: coded field of the window.
         config: of the job.
         last: the window to forecast.
-        learned: number of first steps used for training, for a field without dates.
+        num_training: number of first steps used for training, for a field without dates.
     """
     try:
-        known = _test_windows(data, surrogate, config, own=False).starts
+        known = _test_windows(data, surrogate, config, training_file=False).starts
     except DataError as error:
         log.warning("intervals are not adapted: %s", error)
         return np.ones((config.leads, 1))
-    known = known[known + config.inputs >= learned][-ADAPTED_FROM:]
+    known = known[known + config.inputs >= num_training][-ADAPTED_FROM:]
     values = data.series.values
     padded = np.concatenate([values, np.full((config.leads, values.shape[1]), np.nan)])
     starts = np.append(known[known < last.starts[0]], last.starts)
@@ -248,14 +248,18 @@ def _field_of(
 
 
 def _test_windows(
-    field: FieldData, surrogate: ForecastSurrogate, config: ForecastingConfig, *, own: bool
+    field: FieldData,
+    surrogate: ForecastSurrogate,
+    config: ForecastingConfig,
+    *,
+    training_file: bool,
 ) -> Windows:
     """Return the windows whose outputs are not part of the training data.
 
     Raises:
         DataError: there is no such window.
     """
-    if own:
+    if training_file:
         return split_field(field, config).windows["test"]
     length = config.inputs + config.leads
     starts = np.arange(len(field.series.values) - length + 1)

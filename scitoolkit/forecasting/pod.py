@@ -535,7 +535,7 @@ class POD:
         if not np.isin(numbers, self.modes_["mode"].values).all():
             raise DataError(
                 f"the coordinate 'mode' has the values {', '.join(map(str, numbers))}",
-                allowed=f"1 to {self.rank_}", fix="coefficients.drop_vars('mode') for the first ones",
+                allowed=f"1 to {self.rank_}", fix="coefficients.drop_vars('mode')",
             )  # fmt: skip
         return numbers.astype(np.int64) - 1
 

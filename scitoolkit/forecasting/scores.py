@@ -87,12 +87,12 @@ def extremes(truth: Array, forecast: Array) -> float:
     return float(np.mean(found))
 
 
-def _dependence(happened: np.ndarray, said: np.ndarray) -> float:
-    if not happened.any() or happened.all():
+def _dependence(observed: np.ndarray, forecast: np.ndarray) -> float:
+    if not observed.any() or observed.all():
         return float("nan")
-    edge = 0.5 / happened.size  # keeps the logarithms finite for rates of 0 and 1
-    hits = float(np.clip(said[happened].mean(), edge, 1 - edge))
-    alarms = float(np.clip(said[~happened].mean(), edge, 1 - edge))
+    edge = 0.5 / observed.size  # keeps the logarithms finite for rates of 0 and 1
+    hits = float(np.clip(forecast[observed].mean(), edge, 1 - edge))
+    alarms = float(np.clip(forecast[~observed].mean(), edge, 1 - edge))
     a, b, c, d = np.log(alarms), np.log(hits), np.log(1 - hits), np.log(1 - alarms)
     return float((a - b - d + c) / (a + b + c + d))
 

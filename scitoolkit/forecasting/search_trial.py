@@ -18,12 +18,12 @@ from scitoolkit.forecasting.forecasters.lstm import LstmCorrection
 from scitoolkit.training import Trainer
 
 _NETWORK_KEYS = {"model": {"hidden", "layers", "head", "architecture"}}
-_NOT_PREPARED: Any = {
+_EXCLUDED_KEYS: Any = {
     "run": True, "workflow": True, "ensemble": True, "training": True, "seed": True,
     **_NETWORK_KEYS,
 }  # fmt: skip
-_MOST_KEPT = 4
-_kept: dict[str, Prepared] = {}
+_CACHE_SIZE = 4
+_cache: dict[str, Prepared] = {}
 
 
 def prepared(config: ForecastingConfig) -> Prepared:
@@ -32,20 +32,20 @@ def prepared(config: ForecastingConfig) -> Prepared:
     The last four results are cached and reused if only the network or its training differ.
     """
     key = _key(config)
-    if key not in _kept:
+    if key not in _cache:
         field, parts = open_split(config)
-        while len(_kept) >= _MOST_KEPT:
-            del _kept[next(iter(_kept))]
+        while len(_cache) >= _CACHE_SIZE:
+            del _cache[next(iter(_cache))]
         # The job's seed initialises the networks; the cached decomposition must not depend on it.
-        _kept[key] = prepare(field, parts, config.model_copy(update={"seed": 0}))
-    found = _kept[key]
+        _cache[key] = prepare(field, parts, config.model_copy(update={"seed": 0}))
+    found = _cache[key]
     if found.correction is None:
         return found
     return dataclasses.replace(found, correction=begin_network(found, config))
 
 
 def _key(config: ForecastingConfig) -> str:
-    plain = config.model_dump(mode="json", exclude=_NOT_PREPARED)
+    plain = config.model_dump(mode="json", exclude=_EXCLUDED_KEYS)
     plain["changed"] = config.data.changed
     return json.dumps(plain, sort_keys=True)
 

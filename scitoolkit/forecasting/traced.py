@@ -114,7 +114,7 @@ class _Mean(nn.Module):
         return total / len(self.members)
 
 
-class _Held(nn.Module):
+class _Persistence(nn.Module):
     def forward(self, values: Tensor, before: Tensor, after: Tensor) -> Tensor:
         return values[:, -1:].expand(-1, after.shape[1], -1)
 
@@ -153,7 +153,7 @@ def _(forecaster: Climatology) -> nn.Module:
 
 @module.register
 def _(forecaster: Persistence) -> nn.Module:
-    return _Held()
+    return _Persistence()
 
 
 @module.register

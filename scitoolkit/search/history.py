@@ -227,6 +227,11 @@ class History:
                 })  # fmt: skip
         return sorted(rows, key=lambda row: row["mean"])
 
+    def winner(self) -> Trial | None:
+        """Return the finalist with the best mean over its seeds, else the best trial."""
+        finalists = self.finalists()
+        return self.trials[finalists[0]["trial"]] if finalists else self.best
+
 
 def event_values(trial: Trial) -> Mapping[str, Any]:
     """Return the fields of a trial that are compared between histories: no times, no workers."""

@@ -91,7 +91,7 @@ class SearchJob(Job):
                 progress=live.update,
             )  # fmt: skip
         log.info("%s: %s", search.stopped_because, summary_line(history))
-        winner = choose_winner(history)
+        winner = history.winner()
         if winner is None:
             raise DataError("no trial has a result", where=str(run.path))
         write_atomic(run.path / WINNER, json.dumps(
@@ -204,14 +204,6 @@ def evaluation(config: SearchConfig) -> TrainedTrial:
         str(config.config), tuple(config.settings), tuple(config.seed_keys), config.budget_key,
         config.budget.processes_per_trial,
     )  # fmt: skip
-
-
-def choose_winner(history: History) -> Trial | None:
-    """Return the finalist with the best mean over its seeds, else the best trial."""
-    finalists = history.finalists()
-    if finalists:
-        return history.trials[finalists[0]["trial"]]
-    return history.best
 
 
 def summary_line(history: History) -> str:

@@ -89,13 +89,13 @@ class Loop:
             self.own_seconds.append((len(outcomes), *own))
             if self.stop_requested() or not self.running:
                 return expired
-            outcomes = self.evaluator.wait(self._patience(seconds, expired))
+            outcomes = self.evaluator.wait(self._timeout(seconds, expired))
             self.running -= len(outcomes)
 
     def _free(self, taken: int) -> int:
         return self.evaluator.workers - self.running - taken
 
-    def _patience(self, seconds: float | None, expired: bool) -> float | None:
+    def _timeout(self, seconds: float | None, expired: bool) -> float | None:
         if self.evaluator.blocking:
             return None
         if seconds is None or expired:

@@ -14,7 +14,7 @@ from scitoolkit.core.errors import ConfigError
 
 When = Mapping[str, Sequence[Any]]
 Code = int | float
-_SHARE_OF_STEP = 1e-6
+_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Grid(Stepped):
     @property
     def levels(self) -> int:
         """Number of values."""
-        return int((self.high - self.low) / self.step + _SHARE_OF_STEP) + 1
+        return int((self.high - self.low) / self.step + _TOLERANCE) + 1
 
     def value(self, code: Code) -> float:
         """Return the value with a code."""
@@ -190,7 +190,7 @@ class Grid(Stepped):
             ValueError: the value is not on the grid.
         """
         steps = (value - self.low) / self.step
-        off = abs(steps - round(steps)) > _SHARE_OF_STEP
+        off = abs(steps - round(steps)) > _TOLERANCE
         if off or not 0 <= round(steps) < self.levels or isinstance(value, bool):
             raise ValueError(f"{value!r} is not in {self.low} ... {self.high} by {self.step}")
         return round(steps)

@@ -54,7 +54,7 @@ class SearchRecord:
         self.disk_patience = disk_patience
         self.history: History = History(self.objectives)
         self.trial_log: TrialLog | None = None
-        self._kept: list[tuple[Any, int]] = []
+        self._best: list[tuple[Any, int]] = []
         self._since_state = 0
 
     def open(
@@ -191,13 +191,13 @@ class SearchRecord:
         if trial.of is not None:
             return
         if trial.status == "done":
-            self._kept.append(((-trial.reached, trial.values), trial.id))
-            self._kept.sort()
+            self._best.append(((-trial.reached, trial.values), trial.id))
+            self._best.sort()
         if self.strategy.budgets:
             return  # any trial may still be promoted; `remove_folders` runs at the end
         out = [trial.id] if trial.status == "failed" else []
-        out += [number for _, number in self._kept[self.keep :]]
-        del self._kept[self.keep :]
+        out += [number for _, number in self._best[self.keep :]]
+        del self._best[self.keep :]
         for number in out:
             self._remove(number)
 

@@ -41,7 +41,7 @@ def search_results(
         tested: test results of the winner, None if it was not trained.
         title: name of the search.
     """
-    best = winner(history)
+    best = history.winner()
     figures: list[Figure] = [busy_figure(history)]
     if history.done:
         figures = [*trajectory_figures(history), *figures]
@@ -61,12 +61,6 @@ def search_results(
         summary=_summary(history, space, best, tested is not None),
         metrics=metrics, tables=tables, figures=figures,
     )  # fmt: skip
-
-
-def winner(history: History) -> Trial | None:
-    """Return the finalist with the best mean over its seeds, else the best trial."""
-    finalists = history.finalists()
-    return history.trials[finalists[0]["trial"]] if finalists else history.best
 
 
 def _metrics(history: History, best: Trial | None) -> dict[str, Any]:
@@ -133,13 +127,13 @@ def _summary(history: History, space: Space, best: Trial | None, tested: bool) -
             verdict = "more" if gain > first["spread"] else "not more"
             text += f"; it beats the next finalist by {gain:.2g}, {verdict} than that noise"
         lines.append(text + ".")
-        lines += _without(history, first)
+        lines += _base_comparison(history, first)
     if tested:
         lines.append("The test part was used once, after the winner was chosen and trained.")
     return lines
 
 
-def _without(history: History, first: dict[str, Any]) -> list[str]:
+def _base_comparison(history: History, first: dict[str, Any]) -> list[str]:
     """Return a sentence that compares the winner with its base, if trials report the base.
 
     The metric `NAME_base` is the objective NAME of the forecast without the searched network.
@@ -336,7 +330,7 @@ def importance_figure(history: History, space: Space) -> Figure | None:
 
 def parallel_figure(history: History, space: Space) -> Figure:
     """Return parallel coordinates of all trials, coloured by the first objective."""
-    trials, best = history.done, winner(history)
+    trials, best = history.done, history.winner()
     axes = []
     for name, kind in space.variables.items():
         ticks = [_tick(v) for v in kind.values] if isinstance(kind, Choice) else []

@@ -70,7 +70,7 @@ class Space:
                 self.parameters[str(name)] = read_parameter(str(name), plain)
             except ConfigError as error:
                 problems.append(Problem(str(name), str(error)))
-        problems += [Problem(f"space.{n}", p.problem()) for n, p in self._wrong()]
+        problems += [Problem(f"space.{n}", p.problem()) for n, p in self._invalid_parameters()]
         if not parameters:
             problems.append(Problem("space", "the space has no parameters"))
         if problems:
@@ -107,7 +107,7 @@ class Space:
         Raises:
             ConfigError: a parameter is missing, unknown, or has a value outside the space.
         """
-        given = self._apart(configuration)
+        given = self._split_chains(configuration)
         codes: list[Any] = [None] * len(self._names)
         for i in self.order:
             name = self._names[i]
@@ -198,7 +198,7 @@ class Space:
 
     # --- implementation ---------------------------------------------------------------------
 
-    def _wrong(self) -> Iterator[tuple[str, Parameter]]:
+    def _invalid_parameters(self) -> Iterator[tuple[str, Parameter]]:
         return ((n, p) for n, p in self.parameters.items() if p.problem())
 
     def _flatten(self) -> dict[str, Variable]:
@@ -210,7 +210,7 @@ class Space:
             out.update(parts)
         return out
 
-    def _apart(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
+    def _split_chains(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
         given: dict[str, Any] = {}
         for name, value in configuration.items():
             parameter = self.parameters.get(name)

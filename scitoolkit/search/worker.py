@@ -98,8 +98,8 @@ def failure_kind(error: BaseException) -> str:
         if isinstance(cause, OSError) and cause.errno in _FAULTS:
             return _FAULTS[cause.errno]
         cause = cause.__cause__ or cause.__context__
-    said = [kind for code, kind in _FAULTS.items() if os.strerror(code).lower() in text]
-    return said[0] if said else "raised"
+    kinds = [kind for code, kind in _FAULTS.items() if os.strerror(code).lower() in text]
+    return kinds[0] if kinds else "raised"
 
 
 def serve(pipe: Connection, evaluate: bytes, log: str | None) -> None:
@@ -112,10 +112,10 @@ def serve(pipe: Connection, evaluate: bytes, log: str | None) -> None:
         evaluate: pickled evaluation.
         log: file for standard output and error; None inherits them.
     """
-    _lead_own_group()
-    _die_with_parent()
+    _become_group_leader()
+    _terminate_with_parent()
     if log is not None:
-        _write_to(log)
+        _redirect_output(log)
     try:
         function = pickle.loads(evaluate)
     except BaseException:
@@ -132,14 +132,14 @@ def serve(pipe: Connection, evaluate: bytes, log: str | None) -> None:
             return
 
 
-def _lead_own_group() -> None:
+def _become_group_leader() -> None:
     """Become a process-group leader, so that children are killed too; ignore SIGINT."""
     if os.getpgrp() != os.getpid():
         os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _die_with_parent() -> None:
+def _terminate_with_parent() -> None:
     """Terminate with the parent process; a resumed search issues the trial again."""
     import multiprocessing
 
@@ -147,16 +147,16 @@ def _die_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None:
-        watch = threading.Thread(target=_wait_and_end, args=(parent,), daemon=True)
+        watch = threading.Thread(target=_kill_group_after, args=(parent,), daemon=True)
         watch.start()
 
 
-def _wait_and_end(parent: Any) -> None:
+def _kill_group_after(parent: Any) -> None:
     parent.join()
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _write_to(log: str) -> None:
+def _redirect_output(log: str) -> None:
     """Redirect standard output, standard error and crash tracebacks to a file."""
     os.makedirs(os.path.dirname(log), exist_ok=True)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

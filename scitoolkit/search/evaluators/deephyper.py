@@ -27,8 +27,8 @@ from scitoolkit.search.worker import Evaluate
 
 Method = Literal["ray", "mpi", "loky"]
 _NAMES = {"ray": "ray", "mpi": "mpicomm", "loky": "loky"}
-_BROUGHT_BY = {"ray": ("ray", "ray"), "mpi": ("mpi4py", "mpi")}  # package, extra
-_local: dict[bytes, Processes] = {}
+_PACKAGES = {"ray": ("ray", "ray"), "mpi": ("mpi4py", "mpi")}  # package, extra
+_processes: dict[bytes, Processes] = {}
 
 
 class DeepHyperEvaluator(Evaluator):
@@ -132,10 +132,10 @@ def run_remotely(job: Any, evaluate: bytes, limits: Limits, paths: list[str]) ->
 
 def _run(task: Task, evaluate: bytes, limits: Limits) -> Outcome:
     """Run a task in a child process, so that a crash does not end the cluster's worker."""
-    if evaluate not in _local:
-        _local[evaluate] = Processes(pickle.loads(evaluate), 1, limits=limits)
-        atexit.register(_local[evaluate].close)
-    process = _local[evaluate]
+    if evaluate not in _processes:
+        _processes[evaluate] = Processes(pickle.loads(evaluate), 1, limits=limits)
+        atexit.register(_processes[evaluate].close)
+    process = _processes[evaluate]
     process.submit(task)
     while not (found := process.wait(1.0)):
         pass
@@ -146,17 +146,17 @@ def _create(method: str, settings: dict[str, Any]) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from deephyper.evaluator import Evaluator as Peer
+            from deephyper.evaluator import Evaluator as DeepHyper
             from deephyper.evaluator.storage import MemoryStorage
 
             if method == "mpi":
                 # The default storage shares 100 MB windows between ranks, on which MPICH 5
                 # aborts; only the manager reads the storage.
                 settings = {**settings, "storage": MemoryStorage()}
-            return Peer.create(run_remotely, method=_NAMES[method], method_kwargs=settings)
+            return DeepHyper.create(run_remotely, method=_NAMES[method], method_kwargs=settings)
     except ImportError as error:
         there = importlib.util.find_spec("deephyper") is not None
-        package, extra = _BROUGHT_BY.get(method if there else "", ("deephyper", "search"))
+        package, extra = _PACKAGES.get(method if there else "", ("deephyper", "search"))
         raise missing_extra(package, extra, f"the evaluator `{method}` ({error})") from None
     except (RuntimeError, ConnectionError, OSError) as error:
         raise BackendError(

@@ -76,7 +76,7 @@ class Processes(Evaluator):
         """
         deadline = None if timeout is None else self.now() + timeout
         while True:
-            found = self._poll(self._patience(deadline))
+            found = self._poll(self._timeout(deadline))
             if found or (deadline is not None and self.now() >= deadline):
                 return found
 
@@ -87,7 +87,7 @@ class Processes(Evaluator):
 
     # --- supervision ------------------------------------------------------------------------
 
-    def _patience(self, deadline: float | None) -> float | None:
+    def _timeout(self, deadline: float | None) -> float | None:
         moments = [] if deadline is None else [deadline]
         if self._limits.seconds is not None:
             moments += [w.since + self._limits.seconds for w in self._pool if w.task and w.ready]
@@ -104,8 +104,8 @@ class Processes(Evaluator):
         found = [o for h in ready if isinstance(h, Connection) for o in self._read(handles[h])]
         for worker in {handles[h].number: handles[h] for h in ready}.values():
             if not worker.process.is_alive():
-                found += self._bury(worker)
-        return found + self._enforce()
+                found += self._handle_exit(worker)
+        return found + self._enforce_limits()
 
     def _read(self, worker: _Worker) -> Iterator[Outcome]:
         try:
@@ -117,7 +117,7 @@ class Processes(Evaluator):
                         fix="define it in a module that every process can import",
                     )
                 if kind == "ready":
-                    worker.stillborn, worker.since, worker.ready = 0, self.now(), True
+                    worker.failed_starts, worker.since, worker.ready = 0, self.now(), True
                 if kind == "epoch":
                     worker.epochs.append(content[0])
                 if kind == "done" and worker.task is not None:
@@ -135,22 +135,22 @@ class Processes(Evaluator):
         outcome = Outcome(worker.task, failure=failure, error=error, epochs=worker.epochs)
         return self._finished(worker, outcome)
 
-    def _bury(self, worker: _Worker) -> list[Outcome]:
+    def _handle_exit(self, worker: _Worker) -> list[Outcome]:
         code = worker.process.exitcode
-        worker.stillborn += 1
-        if worker.stillborn > 1 and (code == 1 or worker.stillborn > 3):
+        worker.failed_starts += 1
+        if worker.failed_starts > 1 and (code == 1 or worker.failed_starts > 3):
             raise BackendError(
-                f"workers end before they have started: {_cause_of_death(code)}",
+                f"workers end before they have started: {_exit_reason(code)}",
                 where=str(self._logs or "see the messages above"),
                 fix="a script that starts workers needs `if __name__ == '__main__':`",
             )
         outcomes = []
         if worker.task is not None:
-            outcomes.append(self._failed(worker, "worker died", _cause_of_death(code)))
+            outcomes.append(self._failed(worker, "worker died", _exit_reason(code)))
         self._replace(worker)
         return outcomes
 
-    def _enforce(self) -> list[Outcome]:
+    def _enforce_limits(self) -> list[Outcome]:
         found = []
         for worker in [w for w in self._pool if w.task is not None]:
             seconds, memory = self._limits.seconds, self._limits.memory
@@ -193,7 +193,7 @@ class _Worker:
     def __init__(self, number: int) -> None:
         self.number = number
         self.task: Task | None = None
-        self.stillborn = 0
+        self.failed_starts = 0
         """Number of consecutive processes that ended before they were ready."""
         self.ready = False
         self.since = 0.0
@@ -247,7 +247,7 @@ def _resident(pid: int) -> int:
         return 0
 
 
-def _cause_of_death(code: int | None) -> str:
+def _exit_reason(code: int | None) -> str:
     if code is None or code >= 0:
         return f"the worker ended with exit code {code}"
     name = signal.Signals(-code).name if -code in list(signal.Signals) else str(-code)
