@@ -147,7 +147,7 @@ def cp(
     """Copy a dataset, surrogate or workflow to a folder of your own."""
     folder = _find(name)
     if destination.exists():
-        raise ConfigError("exists already", where=str(destination), fix="choose another folder")
+        raise ConfigError("already exists", where=str(destination), fix="choose another folder")
     shutil.copytree(folder, destination, ignore=shutil.ignore_patterns("__pycache__"))
     print(destination)
 

@@ -34,7 +34,7 @@ def command(
     from scitoolkit.core.starter import DataToStart
 
     if output is not None and output.exists():
-        raise ConfigError("exists already", where=str(output), fix="another name with -o")
+        raise ConfigError("already exists", where=str(output), fix="another name with -o")
     # Paths in a configuration are relative to it.
     folder = Path() if output is None else output.parent
     written = [f if os.path.isabs(f) else os.path.relpath(f, folder) for f in files]

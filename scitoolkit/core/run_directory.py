@@ -1,8 +1,8 @@
-"""The run directory: everything a run was, in one folder.
+"""The run directory: configuration, environment, logs, checkpoints and results of one run.
 
-`runs/<workflow>/<UTC>-<hash>/` holds config.yaml (resolved, a valid input itself), env.json,
+`runs/<workflow>/<UTC>-<hash>/` holds config.yaml (resolved, itself a valid input), env.json,
 run.log, metrics.jsonl, checkpoints/, results.json, results.nc, predictions.nc and report/.
-Files are written to a temporary name and then renamed, so a reader never sees half a file.
+Files are written under a temporary name and then renamed, so a reader never sees a partial file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """Paths and small files of one run; create it with `create` or `open`, on rank 0 only.
+    """Paths and small files of one run; use `create` or `open`, on rank 0 only.
 
     Example:
         >>> import tempfile
@@ -95,17 +95,17 @@ class RunDirectory:
 
     @property
     def live(self) -> Path:
-        """Empty file of a run that can be evaluated while it goes on: a report does so first."""
+        """Marker of a run that can be evaluated while it is running; `report` does so first."""
         return self.path / ".live"
 
     @property
     def metrics_path(self) -> Path:
-        """The log of metrics, one JSON object a line: name, value, unit, step."""
+        """The metrics log, one JSON object per line: name, value, unit, step."""
         return self.path / "metrics.jsonl"
 
     @property
     def launch(self) -> str:
-        """Name of the launch that made it, as `core.processes.launch_name` gives it; "" unknown."""
+        """Identifier of the launch that made the run, see `launch_name`; "" if unknown."""
         try:
             found = json.loads((self.path / "env.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -132,9 +132,9 @@ class RunDirectory:
             file.write("".join(line + "\n" for line in lines))
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
-        """Yield the metric lines; a last line cut short by a crash is left out.
+        """Yield the lines of the metrics log; a line truncated by a crash is skipped.
 
-        A resumed run writes the steps after its checkpoint again: the later line counts.
+        A resumed run logs the steps after its checkpoint again; the later line replaces the first.
         """
         if not self.metrics_path.exists():
             return
@@ -152,12 +152,12 @@ def temporary_name(path: Path) -> Path:
     """Return the hidden name in the same folder under which this process writes a file.
 
     Raises:
-        ConfigError: the path is a device, pipe or socket, which a file would take the place of.
+        ConfigError: the path is a device, pipe or socket, which the file would replace.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ConfigError(
-            "a device or pipe, which a file would take the place of", where=str(path),
-            allowed="the name of a file",
+            "a device, pipe or socket, which the output file would replace", where=str(path),
+            allowed="the name of a regular file",
         )  # fmt: skip
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
@@ -179,14 +179,14 @@ def write_atomic(path: Path, text: str | bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, *also: type[Exception]) -> Iterator[Path]:
-    """Yield a temporary name; the file written there takes the place of `path` at the end.
+    """Yield a temporary name; the file written there replaces `path` at the end.
 
     Args:
-        path: file to make or to replace; its folder is made.
-        also: errors of the writer that mean what an `OSError` means.
+        path: file to create or replace; its folder is created.
+        also: exceptions of the writer to treat like an `OSError`.
 
     Raises:
-        ScitoolkitError: the disk is full, or the folder cannot be written; `path` is as it was.
+        ScitoolkitError: the disk is full or the folder cannot be written; `path` is unchanged.
     """
     temporary = temporary_name(path)
     failures: tuple[type[Exception], ...] = (OSError, *also)
@@ -204,11 +204,11 @@ def replacing(path: Path, *also: type[Exception]) -> Iterator[Path]:
 
 
 def disk_error(error: OSError, path: Path) -> ScitoolkitError:
-    """Return the message for a write that failed: disk full, quota, permission."""
+    """Return the error for a failed write: disk full, quota, permission."""
     return ScitoolkitError(
         f"cannot be written ({error.strerror or error})",
         where=str(path),
-        fix="free space, or another folder with run.root=FOLDER; what was saved before is intact",
+        fix="free space, or another folder with run.root=FOLDER; files saved before are intact",
     )
 
 
