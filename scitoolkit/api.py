@@ -26,6 +26,9 @@ from scitoolkit.core.plugins import Kind
 from scitoolkit.core.processes import current_rank, world_size
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.core.run_list import clean_runs as clean_runs
+from scitoolkit.core.run_list import compare_runs as compare_runs
+from scitoolkit.core.run_list import list_runs as list_runs
 from scitoolkit.core.runs import discard_failed_start, open_run, run_of_restarted_launch
 from scitoolkit.core.traced import Traceable
 

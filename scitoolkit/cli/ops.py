@@ -1,4 +1,4 @@
-"""`scitoolkit ops`: the generated source of kernels, and what each operation supports."""
+"""`scitoolkit ops`: generated kernel sources and the capabilities of each operation."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scitoolkit.cli import _options as options
+
 if TYPE_CHECKING:
     from scitoolkit.ops.tensor_product import TensorProductSpec
 
-app = typer.Typer(help="Print generated kernels and what each operation supports.")
+app = typer.Typer(
+    help="Print generated kernels and the capabilities of operations.", cls=options.Group
+)
 FORM = "'IN1 * IN2 -> OUT', such as '32x0e + 32x1o * 0e + 1o -> 0e + 1o'"
 
 
@@ -34,10 +38,10 @@ def show(
     spec: Annotated[
         str, typer.Argument(metavar="SPEC", help="Irreps of a tensor product: 'IN1 * IN2 -> OUT'.")
     ],
-    kernel: Annotated[Kernel, typer.Option(help="Which kernel.")] = Kernel.forward,
-    real: Annotated[Real, typer.Option(help="Type of the numbers.")] = Real.float,
+    kernel: Annotated[Kernel, typer.Option(help="Kernel to print.")] = Kernel.forward,
+    real: Annotated[Real, typer.Option(help="Floating-point type.")] = Real.float,
 ) -> None:
-    """Print the generated C of a tensor product with all uvu paths into OUT."""
+    """Print the generated C code of a tensor product with all uvu paths into OUT."""
     from scitoolkit.ops.tensor_product import cpu
 
     name = "double_backward" if kernel is Kernel.double else kernel.value
@@ -46,7 +50,7 @@ def show(
 
 @app.command("table")
 def table() -> None:
-    """Print which derivatives, devices, compilers and transforms each operation supports."""
+    """Print the derivatives, devices, compilers and transforms that each operation supports."""
     from scitoolkit.ops.codegen.capabilities import capability_table
 
     print(capability_table(), end="")
@@ -59,5 +63,5 @@ def _parsed(text: str) -> TensorProductSpec:
     inputs, arrow, wanted = text.partition("->")
     first, star, second = inputs.partition("*")
     if not (arrow and star):
-        raise ConfigError(f"spec {text!r}", allowed=FORM)
+        raise ConfigError(f"invalid SPEC {text!r}", allowed=FORM)
     return TensorProductSpec.channelwise(first.strip(), second.strip(), wanted.strip())

@@ -97,7 +97,7 @@ class DrawConfig(Config):
         needed = lists * points**priors
         if needed != self.samples:
             raise ValueError(
-                f"samples {self.samples} does not form a full grid; the nearest size is {needed}"
+                f"samples {self.samples} does not form a full grid; the nearest is {needed}"
             )
         return points
 

@@ -68,7 +68,7 @@ def memory_errors(where: str = "") -> Iterator[None]:
         if not isinstance(error, MemoryError) and not _is_allocation(text):
             raise
         asked = _BYTES.search(text)
-        amount = f" (one allocation of {readable_bytes(int(asked[1]))} failed)" if asked else ""
+        amount = f" ({readable_bytes(int(asked[1]))} requested at once)" if asked else ""
         raise ConfigError(
             f"the model or a batch does not fit into the memory{amount}",
             where=where,

@@ -21,6 +21,10 @@ from scitoolkit.core.config import Config, dump_config
 from scitoolkit.core.environment import environment_report
 from scitoolkit.core.errors import ConfigError, DataError, ScitoolkitError
 
+_WRITTEN_AT_START = frozenset(
+    {"config.yaml", "env.json", "run.log", "checkpoints", "report", ".live"}
+)
+
 
 @dataclass(frozen=True)
 class RunDirectory:
@@ -111,6 +115,12 @@ class RunDirectory:
         except (OSError, ValueError):
             return ""
         return str(found.get("launch", "")) if isinstance(found, dict) else ""
+
+    def is_empty(self) -> bool:
+        """Return whether the run has produced nothing beyond the files of its start."""
+        written = {path.name for path in self.path.iterdir()}
+        folders = [folder for folder in (self.checkpoints, self.report) if folder.is_dir()]
+        return written <= _WRITTEN_AT_START and not any(any(f.iterdir()) for f in folders)
 
     def log_metrics(
         self, values: Mapping[str, float], *, step: int, units: Mapping[str, str] | None = None

@@ -16,9 +16,6 @@ from scitoolkit.core.resume import changed_settings, free_keys, identity
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 
 _FAILED_START = (ConfigError, DataError, BackendError)
-_WRITTEN_AT_START = frozenset(
-    {"config.yaml", "env.json", "run.log", "checkpoints", "report", ".live"}
-)
 
 
 def open_run(
@@ -76,10 +73,7 @@ def discard_failed_start(run: RunDirectory, error: BaseException) -> None:
 
     Otherwise a mistyped path would leave an empty run that looks like the newest one.
     """
-    written = {path.name for path in run.path.iterdir()}
-    folders = [folder for folder in (run.checkpoints, run.report) if folder.is_dir()]
-    used = not written <= _WRITTEN_AT_START or any(any(f.iterdir()) for f in folders)
-    if used or not isinstance(error, _FAILED_START):
+    if not (run.is_empty() and isinstance(error, _FAILED_START)):
         return
     close_log_files(run.path)
     with contextlib.suppress(OSError):  # if another process holds a file open, the run remains

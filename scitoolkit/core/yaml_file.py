@@ -33,6 +33,10 @@ class LocatedStr(str):
         self.base = base
         return self
 
+    def __getnewargs__(self) -> tuple[str, Path]:  # type: ignore[override]
+        """Return the arguments of `__new__`, for copies and pickles."""
+        return str(self), self.base
+
 
 @dataclass
 class Parsed:

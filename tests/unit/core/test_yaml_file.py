@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 
 import pytest
@@ -111,3 +113,10 @@ def test_only_the_first_levels_of_a_deep_text_are_parsed():
 
 def test_keys_are_the_words_that_were_written():
     assert value("{on: 1, no: 2, 1: 3}") == {"on": 1, "no": 2, "1": 3}
+
+
+def test_strings_keep_their_folder_in_copies_and_in_other_processes(tmp_path):
+    parsed = parse_yaml("paths: [a.nc]", tmp_path, "text").value
+    for again in (copy.deepcopy(parsed), pickle.loads(pickle.dumps(parsed))):
+        assert again == {"paths": ["a.nc"]}
+        assert again["paths"][0].base == tmp_path
