@@ -451,7 +451,13 @@ def _together(job: Job, path: Path, command: str, steps: int | None = None) -> I
 def _job_of(directory: Path | str) -> tuple[Job, Path]:
     path = Path(directory)
     if not path.exists():
-        path = find_content("surrogates", str(directory))
+        try:
+            path = find_content("surrogates", str(directory))
+        except ConfigError as error:
+            raise ConfigError(
+                f"no run directory or surrogate {str(directory)!r}",
+                allowed=f"a run listed by `scitoolkit runs`, or {error.allowed}", fix=error.fix,
+            ) from None  # fmt: skip
     opened = RunDirectory.open(path)
     return job_of(read_document(opened.config_path)), opened.path
 

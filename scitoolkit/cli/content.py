@@ -49,9 +49,10 @@ def ls(
     if as_json:
         options.print_json(entries if kind else {**entries, "kinds": plugins.kind_names()})
         return
+    width = max((len(f"{k}/{name}") for k, cards in entries.items() for name in cards), default=0)
     for k, cards in entries.items():
         for name, headline in cards.items():
-            print(f"{k}/{name:24s} {headline}")
+            print(f"{f'{k}/{name}':<{width}}  {headline}")
     if not kind:
         print(f"plug-in kinds (scitoolkit ls KIND): {', '.join(plugins.kind_names())}")
 
@@ -117,7 +118,7 @@ def _list_members(name: str, as_json: bool) -> None:
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="NAME or KIND/NAME, as `scitoolkit ls` prints it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name printed by `scitoolkit ls`.")],
     as_json: options.Json = False,
 ) -> None:
     """Print the card of a dataset, surrogate or workflow and verify a dataset's files."""
@@ -144,8 +145,8 @@ def show(
 
 
 def cp(
-    name: Annotated[str, typer.Argument(help="NAME or KIND/NAME, as `scitoolkit ls` prints it.")],
-    destination: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name printed by `scitoolkit ls`.")],
+    destination: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to create.")],
 ) -> None:
     """Copy a dataset, surrogate or workflow to a new folder."""
     folder = _find(name)
@@ -157,7 +158,10 @@ def cp(
 
 def fetch(
     source: Annotated[
-        str, typer.Argument(help="Source archive of this release (path or https URL), or a clone.")
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="Source archive of this release (path or https URL), or a clone."
+        ),
     ],
 ) -> None:
     """Install the data and weights of the shipped content, which wheels do not contain."""
@@ -193,7 +197,8 @@ def _find(name: str, *, card: bool = False) -> Path:
             return find_content(kind, f"{kind}/{name}", card=card)
     known = [f"{k}/{n}" for k in KINDS for n in list_content(k)]
     short = {n: f"{k}/{n}" for k in KINDS for n in list_content(k)}
-    near = nearest_name(name, [*known, *short])
+    similar = sorted((n for n in short if name.lower() in n), key=lambda n: n.find(name.lower()))
+    near = nearest_name(name, [*known, *short]) or next(iter(similar), None)
     raise ConfigError(
         f"nothing called {name!r}",
         allowed="datasets, surrogates and workflows listed by `scitoolkit ls`",

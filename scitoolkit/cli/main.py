@@ -198,12 +198,15 @@ def _fail(code: int, message: str, kind: str, as_json: bool) -> int:
 
 def _usage_message(error: typer.BadParameter) -> str:
     message = error.format_message()
-    if "No such command" in message:
+    context = error.ctx
+    words = ["scitoolkit"]
+    while context is not None and context.parent is not None:
+        words.insert(1, str(context.info_name))
+        context = context.parent
+    command = " ".join(words)
+    if "No such command" in message and error.ctx is not None:
         asked = message.split("'")[1]
-        known = [command.name or "" for command in app.registered_commands]
-        known += [group.name or "" for group in app.registered_groups]
-        near = nearest_name(asked, known)
-        return f"no command {asked!r}. Allowed: {', '.join(known)}." + (
-            f" Fix: scitoolkit {near}" if near else " Fix: scitoolkit --help"
-        )
-    return message
+        known = error.ctx.command.list_commands(error.ctx)  # type: ignore[attr-defined]
+        near = nearest_name(asked, known) or "--help"
+        return f"no command {asked!r}. Allowed: {', '.join(known)}. Fix: {command} {near}"
+    return f"{message.rstrip('.')}. Fix: {command} --help"

@@ -14,8 +14,10 @@ NAME = "new"
 
 
 def command(
-    kind: Annotated[str, typer.Argument(help="A plug-in kind listed by `scitoolkit ls`.")],
-    name: Annotated[str, typer.Argument(help="Name of the new plug-in.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="A plug-in kind listed by `scitoolkit ls`.")
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new plug-in.")],
     folder: Annotated[
         Path | None,
         typer.Option("--folder", help="Folder to create; ./scitoolkit-NAME by default."),

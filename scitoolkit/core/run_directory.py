@@ -71,9 +71,11 @@ class RunDirectory:
         """Open an existing run (or surrogate) directory.
 
         Raises:
-            DataError: there is no config.yaml in it.
+            DataError: the folder does not exist or has no config.yaml.
         """
         path = Path(path)
+        if not path.exists():
+            raise DataError("no such run directory", where=str(path), fix="scitoolkit runs")
         if not (path / "config.yaml").is_file():
             raise DataError(
                 "not a run directory (no config.yaml)",

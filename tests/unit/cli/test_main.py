@@ -36,7 +36,7 @@ def cli(capsys, *arguments: str) -> tuple[int, str, str]:
         (["ls", "model"], 2, "datasets, surrogates, workflows"),
         (["show", "nothing_called_this"], 2, "nothing called"),
         (["inspect", "nope.nc"], 3, "no such file"),
-        (["evaluate", "nope"], 2, "no surrogate"),
+        (["evaluate", "nope"], 2, "no run directory or surrogate"),
         (["report", "."], 3, "not a run directory"),
     ],
 )
