@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -60,8 +61,16 @@ class Group(TyperGroup):
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object on stdout."""
-    print(json.dumps(value, default=str))
+    """Print one JSON object on stdout; NaN and infinities, which JSON lacks, become null."""
+    print(json.dumps(_finite(value), default=str, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def make_folder(path: Path) -> None:

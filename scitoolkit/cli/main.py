@@ -55,6 +55,7 @@ from scitoolkit.core.errors import (
     ScitoolkitError,
     system_error,
 )
+from scitoolkit.core.processes import current_rank
 from scitoolkit.core.suggest import nearest_name
 
 # Newer typer carries click inside, older depends on it: take the class from what typer exports.
@@ -188,7 +189,10 @@ def run_cli(arguments: Sequence[str]) -> int:
 
 
 def _fail(code: int, message: str, kind: str, as_json: bool) -> int:
-    rank = int(os.environ.get("RANK", "0"))
+    try:
+        rank = current_rank()
+    except ScitoolkitError:  # a malformed variable of the launcher, which is the error itself
+        rank = 0
     if as_json and rank == 0:
         print(json.dumps({"error": {"type": kind, "message": message, "exit_code": code}}))
     prefix = f"[rank {rank}] " if rank else ""

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from scitoolkit.core.processes import launch_name
+from scitoolkit.core.processes import launch_name, world_size
 
 _PACKAGES = ("scitoolkit", "torch", "numpy", "xarray", "h5py", "pydantic")
 
@@ -44,7 +44,7 @@ def environment_report() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "packages": {name: package_version(name) for name in _PACKAGES},
         "devices": devices,
-        "world_size": int(os.environ.get("WORLD_SIZE", "1")),
+        "world_size": world_size(),
         "launch": launch_name(),
         "git": git_revision(),
     }

@@ -99,7 +99,8 @@ def evaluate_constant(text: str | float, known: Mapping[str, float], where: str)
     if not isinstance(text, str):
         return float(text)
     value = parse(text, Names((), (), known), where)
-    if not value.is_number or not value.is_finite or not value.is_real:
+    # sympy holds numbers beyond the range of a double, such as exp(1000).
+    if not (value.is_number and value.is_finite and value.is_real and math.isfinite(value)):
         raise ConfigError(f"{text!r} is {value}, not a finite number", where=where)
     return float(value)
 

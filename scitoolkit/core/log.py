@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from pathlib import Path
+
+from scitoolkit.core.processes import current_rank
 
 LOGGER_NAME = "scitoolkit"
 
@@ -17,7 +18,7 @@ def get_logger(name: str = "") -> logging.Logger:
 
 def setup_logging(*, verbose: bool = False, rank: int | None = None) -> None:
     """Send the toolkit's log to stderr; ranks other than 0 log only warnings and errors."""
-    rank = int(os.environ.get("RANK", "0")) if rank is None else rank
+    rank = current_rank() if rank is None else rank
     logger = logging.getLogger(LOGGER_NAME)
     for old in list(logger.handlers):  # close the previous run's file now, not when collected
         logger.removeHandler(old)

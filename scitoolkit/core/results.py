@@ -8,17 +8,22 @@ plotting code, and a report can be redrawn later without the model.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.run_directory import write_atomic
 
 FILE_NAME = "results.json"
 FIELDS_NAME = "results.nc"
+
+
+Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A float that may be NaN or infinite, which JSON stores as null; null is read as NaN."""
 
 
 class _Part(BaseModel):
@@ -45,7 +50,7 @@ class Series(_Part):
 
     label: str
     y: list[float | None]
-    x: list[float] | None = None
+    x: list[Number] | None = None
     low: list[float | None] | None = None
     high: list[float | None] | None = None
     role: Role = "main"
@@ -58,7 +63,7 @@ class Lines(_Part):
 
     kind: Literal["lines"] = "lines"
     title: str
-    x: list[float]
+    x: list[Number]
     x_label: str
     y_label: str
     series: list[Series]
@@ -115,7 +120,7 @@ class Bars(_Part):
     kind: Literal["bars"] = "bars"
     title: str
     labels: list[str]
-    values: list[float]
+    values: list[Number]
     x_label: str
     note: str = ""
 
@@ -138,7 +143,7 @@ class Parallel(_Part):
     title: str
     axes: list[Scale]
     rows: list[list[float | None]]
-    colour: list[float]
+    colour: list[Number]
     colour_label: str
     marked: int | None = None
     note: str = ""
@@ -183,7 +188,7 @@ class Verdict(_Part):
     """
 
     quantity: str
-    ours: float
+    ours: Number
     rival: float | None = None
     rival_name: str = ""
     unit: str = ""
@@ -194,7 +199,7 @@ class Verdict(_Part):
     def among(
         cls, values: Mapping[str, float | None], ours: str, quantity: str, **settings: Any
     ) -> Verdict | None:
-        """Compare one method with the best of the others; None if it has no value.
+        """Compare one method with the best of the others; None if it has no finite value.
 
         Args:
             values: the metric of each method.
@@ -206,7 +211,7 @@ class Verdict(_Part):
             >>> Verdict.among({"net": 1.0, "mean": 3.0, "last": 2.0}, "net", "RMSE").rival_name
             'last'
         """
-        known = {name: value for name, value in values.items() if value is not None}
+        known = {k: v for k, v in values.items() if v is not None and math.isfinite(v)}
         if ours not in known:
             return None
         value = known.pop(ours)
@@ -287,7 +292,8 @@ class Results(_Part):
             model: the folder of the trained model.
         """
         self.write(directory)
-        text = json.dumps({"units": self.units, **self.metrics}, indent=1)
+        metrics = json.loads(self.model_dump_json(include={"metrics"}))["metrics"]  # NaN as null
+        text = json.dumps({"units": self.units, **metrics}, indent=1)
         write_atomic(Path(model) / "metrics.json", text + "\n")
 
     @classmethod
