@@ -1,4 +1,4 @@
-"""A wheel without the clone carries cards, says what is missing, and fetches it once, checked."""
+"""A wheel without the clone contains the cards, reports missing files, and fetches them once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`validate` looks beyond the schema: packages, sizes, files, and what the job checks."""
+"""`validate` checks more than the schema: packages, sizes, files, and the domain's checks."""
 
 from __future__ import annotations
 

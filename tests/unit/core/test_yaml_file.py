@@ -1,4 +1,4 @@
-"""Anchors and merge keys work; what would not end, or end in a traceback, is refused."""
+"""Anchors and merge keys work; files that would not terminate or crash the parser are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `scitoolkit bench training` measures, against what it is defined by."""
+"""Measurements of `scitoolkit bench training` agree with their definitions."""
 
 from __future__ import annotations
 
