@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,16 @@ def sections(config: Config, key: str = "") -> Iterator[tuple[str, Config]]:
     """Yield every section of a configuration with its dotted key, the top level first."""
     yield key, config
     for name, value in vars(config).items():
-        for part in value if isinstance(value, list | tuple) else (value,):
+        for part in _parts(value):
             if isinstance(part, Config):
                 yield from sections(part, f"{key}.{name}" if key else name)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return the elements of a list or mapping; any other value as the only one."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else (value,)
 
 
 def _missing_files(config: Config) -> Iterator[Finding]:
@@ -82,7 +89,7 @@ def _missing_files(config: Config) -> Iterator[Finding]:
         if key.partition(".")[0] != "data":
             continue
         for name, value in vars(section).items():
-            for path in value if isinstance(value, list) else [value]:
+            for path in _parts(value):
                 if isinstance(path, Path) and not (path.exists() or glob.glob(str(path))):
                     yield Finding(
                         f"no such file: {path}; checks that need it are skipped",

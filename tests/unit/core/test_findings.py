@@ -27,6 +27,15 @@ def test_missing_packages_are_named_with_the_section_that_needs_them():
     assert "'a_package_that_is_nowhere'" in found.message
 
 
+class Several(Config):
+    listed: list[Needy] = [Needy()]
+    named: dict[str, Needy] = {"one": Needy()}
+
+
+def test_sections_in_lists_and_mappings_are_checked_too():
+    assert [found.key for found in missing_packages(Several())] == ["listed", "named"]
+
+
 ALLOCATIONS = [
     "DefaultCPUAllocator: can't allocate memory: you tried to allocate 5732000000000 bytes",
     "Unable to allocate 5.21 TiB for an array",
