@@ -28,12 +28,13 @@ def test_missing_packages_are_named_with_the_section_that_needs_them():
 
 
 class Several(Config):
-    listed: list[Needy] = [Needy()]
-    named: dict[str, Needy] = {"one": Needy()}
+    listed: list[Needy]
+    named: dict[str, Needy]
 
 
 def test_sections_in_lists_and_mappings_are_checked_too():
-    assert [found.key for found in missing_packages(Several())] == ["listed", "named"]
+    several = Several(listed=[Needy()], named={"one": Needy()})
+    assert [found.key for found in missing_packages(several)] == ["listed", "named"]
 
 
 ALLOCATIONS = [
