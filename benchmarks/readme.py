@@ -1,8 +1,9 @@
 """Write the tables of measured results in README and docs/measured.md from `benchmarks/results/`.
 
-`python benchmarks/run.py NAME --save` stores figures, and the demo's output is kept by
-`make -s demo > benchmarks/results/demo.txt`. This script only formats, so that no number on these
-pages is typed by hand. A test fails when a page and the stored results disagree.
+`python benchmarks/run.py NAME --save` stores figures, and
+`make -s demo > benchmarks/results/demo.txt` the output of the demo. This script only formats, so
+that no number on these pages is typed by hand. A test fails if a page and the stored results
+disagree.
 """
 
 from __future__ import annotations
