@@ -63,7 +63,7 @@ def _checked(config: PotentialConfig) -> Mapping[str, Any]:
 
 def train(config: PotentialConfig, run: RunDirectory, *, resume: bool = False) -> None:
     """Measure statistics, train, save the weights of the least validation loss in `model/`."""
-    make_files(config, run.path)
+    make_files(config, run.path, begun=resume and any(run.checkpoints.glob("step-*")))
     ready = prepare(with_files(config, run.path))
     training = config.training
     task = PotentialTask(ready.model, config.loss, training.schedule)

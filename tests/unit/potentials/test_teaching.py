@@ -119,6 +119,36 @@ def test_more_samples_after_a_kill_are_all_chosen_by_the_committee(tmp_path, mon
     assert len(teaching.with_files(config, again.path).data.path) == 8
 
 
+@pytest.mark.parametrize("committee", [None, COMMITTEE])
+@pytest.mark.parametrize("samples", [4, 9])
+def test_another_number_of_samples_after_a_checkpoint_is_refused_before_labelling(
+    samples, committee, tmp_path, monkeypatch
+):
+    run = api.train(document(tmp_path, committee))
+    files = sorted((run.path / "frames").glob("*.xyz"))
+    monkeypatch.setattr(teaching._Teacher, "make", lambda *_: pytest.fail("labels are made"))
+    monkeypatch.setattr(teaching, "_chosen", lambda *_: pytest.fail("members are trained"))
+    draw = {"samples": samples, "parameters": {"displacement": {"low": 0.02, "high": 0.2}}}
+    message = rf"trained on 5 samples; {samples} are configured.*data.draw.samples=5"
+    with pytest.raises(ConfigError, match=message):
+        api.train(document(tmp_path, committee, data__draw=draw), resume=True)
+    assert sorted((run.path / "frames").glob("*.xyz")) == files
+    monkeypatch.undo()
+    files[4].unlink()
+    api.train(document(tmp_path, committee, training__steps=6), resume=True)
+    assert files[4].is_file()
+
+
+def test_more_samples_after_the_committee_agreed_change_nothing(tmp_path):
+    agreeing = {**COMMITTEE, "tolerance": 1e6}
+    run = api.train(document(tmp_path, agreeing))
+    more = {"samples": 9, "parameters": {"displacement": {"low": 0.02, "high": 0.2}}}
+    path = document(tmp_path, agreeing, data__draw=more, training__steps=6)
+    again = api.train(path, resume=True)
+    assert again.path == run.path
+    assert len(list((run.path / "frames").glob("*.xyz"))) == 3 + 2 + 2
+
+
 def test_a_copied_model_says_where_its_frames_are(run, tmp_path):
     shutil.copytree(run.path / "model", tmp_path / "model")
     with pytest.raises(DataError, match="the run directory, or a file of frames"):
