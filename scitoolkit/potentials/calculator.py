@@ -1,4 +1,4 @@
-"""An ASE calculator: energy, forces, stress and atomic energies of a trained potential."""
+"""ASE calculator of a trained potential: energy, forces, stress and atomic energies."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ ATOMS = 20_000
 
 
 def predict_frame(model: Potential, frame: Configuration) -> dict[str, np.ndarray]:
-    """Return energy, forces, virial and atomic energies of one configuration, eV and Å."""
+    """Return the prediction for one configuration, as `Potential.forward`, float64 arrays."""
     model.eval()
     with torch.no_grad():
         found = model(configuration_graph(frame, model.type_map, model.cutoff))

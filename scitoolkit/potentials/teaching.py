@@ -272,7 +272,7 @@ def _chosen(
 
 
 def _member(config: PotentialConfig, number: int, begin: int) -> Potential:
-    """Return member `number` of the round at sample `begin`, trained on the configuration's files."""
+    """Return a trained member of the round that begins at sample `begin`."""
     committee = config.data.teaching.committee
     assert committee is not None
     seed = derive_seed(config.seed, _KEY, begin, number) % 2**31
