@@ -120,7 +120,7 @@ class PotentialConfig(SeededConfig):
     training: TrainingConfig = TrainingConfig()
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return the required packages: also vesin without a compiled or prebuilt neighbour list."""
+        """Return the required packages: vesin too if no neighbour-list kernel is available."""
         from scitoolkit.ops.codegen.compile import find_compiler
 
         try:
