@@ -127,6 +127,23 @@ def freeze(model: Potential, patterns: Sequence[str]) -> int:
     return left
 
 
+@torch.no_grad()
+def perturb(model: Potential, relative: float, seed: int) -> None:
+    """Add Gaussian noise to the trainable parameters, in place.
+
+    Args:
+        model: with frozen parameters, which do not change.
+        relative: standard deviation of the noise over the root mean square of each parameter.
+        seed: of the noise.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            scale = relative * parameter.double().square().mean().sqrt()
+            parameter += (scale * noise).to(parameter)
+
+
 def _group(name: str) -> str:
     """Return the pattern of a parameter's module: `layers.0.*` of `layers.0.convolution.up.0`."""
     parts = name.split(".")

@@ -99,7 +99,7 @@ def evaluate(directory: Path, data: Path | None = None) -> Results:
     title = f"{config.workflow}: {config.model.name} for {'-'.join(model.type_map)}"
     found = evaluation.results(model, (graphs[i] for i in range(len(graphs))), title, note)
     if data is None:
-        add_rounds(found, Path(directory))
+        add_rounds(found, config, Path(directory))
     if data is None and folder != Path(directory):
         found.write_run(Path(directory), folder)
     return found

@@ -13,9 +13,9 @@ Query by committee: Seung, Opper and Sompolinsky 1992; of forces: Zhang et al., 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from logging import Logger
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,15 @@ from scitoolkit.io.atoms_formats import from_ase
 from scitoolkit.potentials.committee import model_deviation
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.data import GraphLoader
+from scitoolkit.potentials.fine_tuning import perturb
 from scitoolkit.potentials.loss import PotentialTask
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.preparation import prepare
+from scitoolkit.potentials.reference_energies import refit_energies
+from scitoolkit.potentials.teaching_config import CommitteeConfig
 from scitoolkit.training import Trainer, world_size
 
-log: Logger = get_logger(__name__)
+log: logging.Logger = get_logger(__name__)
 FOLDER, CHOSEN = "frames", "chosen.json"
 _KEY = 0xC0
 FEW = 3
@@ -131,16 +134,19 @@ def rounds(directory: Path) -> list[Round]:
     ]
 
 
-def add_rounds(results: Results, directory: Path) -> None:
+def add_rounds(results: Results, config: PotentialConfig, directory: Path) -> None:
     """Add a table and a figure of the committee's rounds to the results of a run."""
-    found = rounds(directory)
-    if not found:
+    found, committee = rounds(directory), config.data.teaching.committee
+    if not found or committee is None:
         return
+    note = "Mean over the samples of a round, of the largest over a frame's atoms."
+    if config.start is not None:
+        note = f"{note} {_common_start(committee)}"
     labelled: list[float] = [each.labelled for each in found]
     results.tables.append(Table(
         title="Committee", columns=["labelled samples", "disagreement [eV/Å]", "of random draws"],
         rows=[[r.labelled, r.disagreement, r.random] for r in found],
-        note="Mean over the samples of a round, of the largest over a frame's atoms.",
+        note=note,
     ))  # fmt: skip
     results.figures.append(Lines(
         title="Disagreement of the committee on forces", x=labelled, x_label="labelled samples",
@@ -151,6 +157,20 @@ def add_rounds(results: Results, directory: Path) -> None:
     ))  # fmt: skip
 
 
+def _common_start(committee: CommitteeConfig) -> str:
+    """Return a note on the disagreement of members that start from the same weights."""
+    if committee.perturbation:
+        return (
+            "All members start from the weights of start.path, each with noise of "
+            f"{committee.perturbation:g} of the root mean square of each trained parameter: the "
+            "disagreement ranks candidates and is no estimate of the error."
+        )
+    return (
+        "All members start from the weights of start.path, without perturbation: they differ only "
+        "in the order of the frames, and their disagreement is far below the error."
+    )
+
+
 def _make(config: PotentialConfig, folder: Path, begun: bool) -> None:
     teacher, committee = _Teacher(config, folder), config.data.teaching.committee
     done = rounds(folder.parent)
@@ -158,6 +178,9 @@ def _make(config: PotentialConfig, folder: Path, begun: bool) -> None:
     agreed = committee is not None and bool(done) and done[-1].disagreement < committee.tolerance
     if begun:
         _refuse_other_number(config, folder, count if agreed else teacher.total)
+    if committee is not None and config.start is not None and count < teacher.total and not agreed:
+        level = logging.INFO if committee.perturbation else logging.WARNING
+        log.log(level, "%s", _common_start(committee))
     teacher.take(done)
     files = teacher.make(count)
     while count < teacher.total:
@@ -282,6 +305,10 @@ def _member(config: PotentialConfig, number: int, begin: int) -> Potential:
     )
     settings = {"model": model.model_copy(update={"seed": seed}), "training": training}
     ready = prepare(config.model_copy(update=settings))
+    if config.start is not None:
+        perturb(ready.model, committee.perturbation, seed)
+        if ready.e0_fitted:
+            refit_energies(ready.model, list(ready.train.spread(config.statistics_frames)))
     trainer = Trainer(PotentialTask(ready.model, config.loss, training.schedule), training)
     trainer.fit(
         GraphLoader(ready.train, training.batch_size, seed=training.seed),

@@ -25,6 +25,9 @@ class CommitteeConfig(Config):
     Attributes:
         members: number of potentials; they differ in their initial weights and the order of the
             frames.
+        perturbation: noise that distinguishes the initial weights of the members where `start:`
+            gives all of them the same: standard deviation of the noise over the root mean square of
+            each trained parameter. 0.01 changes the forces by about a tenth before the training.
         model: of a member, usually a small one; by default that of the job.
         steps: of a member's training in each round; the other settings are those of `training`.
         first: number of samples drawn at random before the first round.
@@ -41,6 +44,7 @@ class CommitteeConfig(Config):
     per_round: PositiveInt = 8
     candidates: Annotated[int, Field(ge=2)] = 8
     tolerance: NonNegativeFloat = 0.0
+    perturbation: NonNegativeFloat = 0.01
 
 
 class TeachingConfig(Config):
