@@ -84,9 +84,9 @@ class Journal:
             return
         if before is not None and (before.parameters, before.seed) == (made.parameters, made.seed):
             raise CheckpointError(
-                f"sample {made.number} {dict(made.parameters)} differs in bits from that of the run "
-                "that is resumed", where=str(self.path),
-                fix="resume on the machine and with the packages of the first run, or start a new run",
+                f"sample {made.number} {dict(made.parameters)} differs in bits from the journal",
+                where=str(self.path),
+                fix="resume with the machine and packages of the first run, or start a new run",
             )  # fmt: skip
         self._made[made.number] = made
         self._append({"made": asdict(made)})

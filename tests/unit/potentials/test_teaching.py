@@ -191,7 +191,8 @@ def test_members_that_start_from_the_same_weights_are_perturbed(
         for member in members:
             change = (member[name] - value).norm() / value.norm()
             expected = 0.0 if name.startswith("descriptors") else perturbation
-            assert change == pytest.approx(expected, rel=0.9, abs=1e-8), name
+            if value.numel() > 8:
+                assert change == pytest.approx(expected, rel=0.5, abs=1e-8), name
     apart = (members[0]["fitting.weight.0"] - members[1]["fitting.weight.0"]).abs().max()
     assert (apart > 1e-4) == bool(perturbation)
 
