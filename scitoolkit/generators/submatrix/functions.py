@@ -1,9 +1,9 @@
 """Functions of sparse symmetric matrices by the submatrix method.
 
 For a group of columns b with rows R in a sparsity pattern, the dense matrix H[R, R] is
-diagonalised, and the columns b of its function approximate the columns b of f(H). The result is exact if the
-pattern is closed under products; otherwise the error decreases with the decay of f(H), which for a
-density matrix depends on the gap. The cost is linear in the size of H.
+diagonalised, and the columns b of its function approximate the columns b of f(H). The result is
+exact if the pattern is closed under products; otherwise the error decreases with the decay of f(H),
+which for a density matrix depends on the gap. The cost is linear in the size of H.
 
 Source: Lass, Schade, Kühne and Plessl 2020, "A submatrix-based method for approximate matrix
 function evaluation in the quantum chemistry code CP2K", SC20.

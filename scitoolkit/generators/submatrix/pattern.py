@@ -78,7 +78,8 @@ def compact_blocks(positions: np.ndarray, size: int, width: int = 1) -> list[np.
     """Return groups of columns of points in boxes of about equal edges.
 
     The bounding box is recursively cut into slabs of about the edge of a cube of `size` points. A
-    cut moves to the widest nearby gap, so that it runs between crystal layers. A submatrix includes the neighbours of its group, which are fewest for a cube.
+    cut moves to the widest nearby gap, so that it runs between crystal layers. A submatrix
+    includes the neighbours of its group, which are fewest for a cube.
 
     Args:
         positions: of the points, (n, dims).

@@ -24,8 +24,8 @@ LEAST_DRIVEN = 1e3
 class Anisotropy(VlasovGenerator):
     """Electrons with two temperatures, which collisions equalise, and a wave.
 
-    BGK collisions relax n (T - Ty) exactly at their frequency; without collisions the damping of the
-    wave depends only on the temperature along x.
+    BGK collisions relax n (T - Ty) exactly at their frequency; without collisions the damping of
+    the wave depends only on the temperature along x.
 
     Attributes:
         thermal: thermal speed along x.

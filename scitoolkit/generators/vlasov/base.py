@@ -87,7 +87,7 @@ class VlasovGenerator(Generator):
         """Return the initial species."""
 
     def exact_root(self) -> complex | None:
-        """Return frequency and growth rate of the wave by linear theory as a complex number, or None."""
+        """Return frequency + i growth rate of the wave by linear theory, or None."""
         return None
 
     def linear_root(self) -> complex | None:

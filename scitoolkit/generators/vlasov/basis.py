@@ -1,7 +1,7 @@
 """Orthonormal modal bases and the exact integrals of the discontinuous Galerkin kernels.
 
-Orthogonal polynomials have rational coefficients, so every integral is a rational number over the
-square root of another one: zero constants are known exactly, and there is no aliasing by quadrature.
+The orthogonal polynomials have rational coefficients, so every integral is a rational number over
+the square root of another one: zero constants are exact, and no quadrature causes aliasing.
 The reference cell is [-1, 1]^2 with coordinates (xi, eta) for (x, v), in 1X2V with a third for vy.
 """
 

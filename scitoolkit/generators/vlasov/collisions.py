@@ -1,6 +1,6 @@
 """BGK collisions: relaxation of f to the Maxwellian of its density, velocity and temperature.
 
-The moments that define the Maxwellian do not change by collisions, so `f_t = nu (f_M - f)` is solved
+Collisions do not change the moments that define the Maxwellian, so `f_t = nu (f_M - f)` is solved
 exactly over a time step. The projected Maxwellian receives the smallest correction, in the norm
 weighted by itself, that gives its three moments the modes of those of f: particles, momentum and
 energy are conserved to rounding.

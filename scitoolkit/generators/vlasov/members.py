@@ -172,7 +172,7 @@ class IonAcoustic(IonPlasma):
         return ion_acoustic(self.wavenumber, self.mass_ratio, self.ion_temperature)
 
     def rate_times(self) -> tuple[float, float]:
-        """Return the time of phase mixing of the ions' initial wave, and of the electrons' recurrence.
+        """Return the times of the ions' phase mixing and of the electrons' recurrence.
 
         On a grid of v a phase-mixed wave recurs near 2 pi / (k dv).
         """
@@ -216,7 +216,7 @@ class Sheath(IonPlasma):
         return "absorbing"
 
     def ion_v_max(self) -> float:
-        """Return a speed above that of ions accelerated by the sheath, a few electron temperatures."""
+        """Return a speed above that of ions that the sheath accelerates."""
         return self.v_max * (max(self.ion_temperature, 1.0) / self.mass_ratio) ** 0.5
 
     def figures(self, frames: Any) -> Sequence[Figure]:

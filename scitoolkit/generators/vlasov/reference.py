@@ -1,8 +1,8 @@
 """Reference implementation of the scheme in NumPy, with dense matrices from quadrature.
 
-Integrals of products of up to three modes are exact with 8 Gauss points. Unlike the kernels, it uses
-neither constants from rational arithmetic nor traces at faces. In 1X2V the rate is that of a row of
-cells of one vy.
+Integrals of products of up to three modes are exact with 8 Gauss points. Unlike the kernels, it
+uses neither constants from rational arithmetic nor traces at faces. In 1X2V the rate is that of a
+row of cells of one vy.
 """
 
 from __future__ import annotations

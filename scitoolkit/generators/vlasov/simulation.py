@@ -319,7 +319,7 @@ class Simulation:
         self.field_energies += energies[:done].tolist()
 
     def solve_poisson(self) -> None:
-        """Set E to the field of the charges, with a neutralising background unless a wall absorbs."""
+        """Set E to the field of the charges, neutralised by a background unless a wall absorbs."""
         sizes, numbers = self._sizes(0), np.array([self.half_x, 0.0, 0.0])
         self._library.solve_poisson(
             _p(sizes), _p(numbers), _p(self._about), _pointers(self._buffers[::3]),

@@ -1,10 +1,10 @@
 """C source of the kernels of 1X1V and 1X2V, generated from the exact integrals of a basis.
 
 A SIMD lane is a cell of v, so no transposition is needed. A face is reduced to its few trace modes,
-which are computed once for both adjacent cells: the right faces of a column are the left faces of the
-next one, and the faces in v of a column are stored in a buffer. One pass reads f, writes the stage
-and sums the current. In 1X2V v is vx: there is no flux along vy, so a row of cells of one vy is
-updated like a column of 1X1V.
+which are computed once for both adjacent cells: the right faces of a column are the left faces of
+the next one, and the faces in v of a column are stored in a buffer. One pass reads f, writes the
+stage and sums the current. In 1X2V v is vx: there is no flux along vy, so a row of cells of one vy
+is updated like a column of 1X1V.
 """
 
 from __future__ import annotations
