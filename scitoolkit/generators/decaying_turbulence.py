@@ -128,7 +128,9 @@ class DecayingTurbulence(Generator):
 
         kx = np.fft.fftfreq(self.cells, 1 / self.cells)[:, None]
         ky = np.arange(self.cells // 2 + 1)[None]
-        kept = (np.abs(kx) <= self.cells // 3) & (ky <= self.cells // 3)
+        # Below a third: a sum of two wavenumbers of exactly a third would alias onto a third.
+        largest = (self.cells - 1) // 3
+        kept = (np.abs(kx) <= largest) & (ky <= largest)
         return kx, ky, kx**2 + ky**2, kept
 
     def _dataset(self, frames: Mapping[str, np.ndarray]) -> Any:
