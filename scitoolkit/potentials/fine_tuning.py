@@ -141,7 +141,7 @@ def perturb(model: Potential, relative: float, seed: int) -> None:
         if parameter.requires_grad:
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             scale = relative * parameter.double().square().mean().sqrt()
-            parameter += (scale * noise).to(parameter)
+            parameter.add_((scale * noise).to(parameter))
 
 
 def _group(name: str) -> str:
