@@ -1,4 +1,4 @@
-"""Errors of a potential on labelled configurations, with units, as tables and figures."""
+"""Errors of a potential on labelled configurations: metrics, tables and figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ SHOWN_POINTS = 1500
 
 @dataclass
 class Collected:
-    """Labels and predictions of all configurations, in eV and Å; the virial by atom."""
+    """Labels and predictions of all configurations, in eV and Å.
+
+    Attributes:
+        atoms: number of atoms of each configuration.
+        energy: (label, prediction, number of atoms), of configurations with an energy.
+        forces: (2, N, 3) labels and predictions.
+        virial: (2, 3, 3) labels and predictions per atom.
+        types: (N,) types of the atoms that have forces.
+    """
 
     atoms: list[int] = field(default_factory=list)
     energy: list[tuple[float, float, int]] = field(default_factory=list)
@@ -50,7 +58,13 @@ def collect(model: Potential, graphs: Iterable[Batch]) -> Collected:
 
 
 def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "") -> Results:
-    """Return the errors on `graphs`.
+    """Return metrics, tables and figures of the errors on labelled graphs.
+
+    Args:
+        model: the potential.
+        graphs: batches of one configuration each.
+        title: of the results.
+        note: sentence to add to the summary.
 
     Raises:
         DataError: no configuration has a label.
@@ -121,7 +135,7 @@ def _table(metrics: dict[str, Any], units: dict[str, str]) -> Table:
          metrics[f"{name}_mae"]]
         for name in names
     ]  # fmt: skip
-    note = "Energy shifted: after the mean error is taken out." if len(names) > 3 else ""
+    note = "Energy shifted: errors after their mean is subtracted." if len(names) > 3 else ""
     return Table(title="Errors", columns=["quantity", "unit", "RMSE", "MAE"], rows=rows, note=note)
 
 
@@ -160,13 +174,13 @@ def _parity(what: str, pairs: np.ndarray, unit: str) -> Lines:
 
 
 def _by_size(forces: np.ndarray) -> Lines:
-    """Return the force error against the size of the reference force, in tenths of the atoms."""
+    """Return the force error against the reference force, in ten groups of equally many atoms."""
     size = np.linalg.norm(forces[0], axis=1)
     error = ((forces[1] - forces[0]) ** 2).mean(axis=1)
     groups = np.array_split(np.argsort(size), min(10, len(size)))
     rmse: list[float | None] = [float(np.sqrt(error[g].mean())) * MILLI for g in groups]
     return Lines(
-        title="Force error against the size of the force",
+        title="Force error against the magnitude of the force",
         x=[float(size[g].mean()) for g in groups],
         x_label="|reference force| [eV/Å]", y_label="RMSE of a component [meV/Å]",
         series=[Series(label="forces", y=rmse)],

@@ -14,7 +14,8 @@ from killed_prediction import leftovers, predict
 from scitoolkit import api
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.run_directory import RunDirectory
-from scitoolkit.potentials import prediction
+from scitoolkit.io import open_atoms
+from scitoolkit.potentials import Calculator, prediction
 from scitoolkit.potentials.config import PotentialConfig
 from scitoolkit.potentials.job import PotentialJob
 from scitoolkit.potentials.pipeline import load_model
@@ -83,6 +84,29 @@ def test_predictions_open_in_xarray_and_ase(trained, small, tmp_path):
         assert found.energy.attrs["units"] == "eV"
         first = found.forces.values[found.atom_configuration.values == 0]
         assert np.allclose(first, images[0].get_forces(), atol=1e-6)
+
+
+def test_extxyz_predictions_have_the_stress_of_periodic_frames(trained, small, tmp_path):
+    molecule = ase.io.read(small)
+    molecule = ase.Atoms(molecule.numbers, molecule.positions)
+    crystal, slab = molecule.copy(), molecule.copy()
+    crystal.set_cell([[6.0, 0, 0], [1.0, 6.5, 0], [0, 0.5, 7.0]])
+    slab.set_cell([6.0, 6.5, 20.0])
+    crystal.pbc, slab.pbc = True, (True, True, False)
+    ase.io.write(tmp_path / "in.xyz", [molecule, crystal, slab], format="extxyz")
+    PotentialJob().predict(trained.path, tmp_path / "in.xyz", tmp_path / "out.xyz")
+    alone, *periodic = ase.io.read(tmp_path / "out.xyz", ":")
+    assert "stress" not in alone.calc.results
+    calculator = Calculator(load_model(trained.path)[0], skin=0)
+    for given, found in zip((crystal, slab), periodic, strict=True):
+        given.calc = calculator
+        assert np.abs(given.get_stress()).max() > 1e-6
+        assert np.allclose(found.get_stress(), given.get_stress(), rtol=0, atol=1e-7)
+    PotentialJob().predict(trained.path, tmp_path / "in.xyz", tmp_path / "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as file:
+        virial = file.virial.values[1]
+    read = open_atoms(tmp_path / "out.xyz")[1].virial
+    assert np.allclose(read, 0.5 * (virial + virial.T), atol=1e-6 * np.abs(virial).max() + 1e-6)
 
 
 def test_predictions_need_no_labels_and_pass_over_others(trained, small, tmp_path):
