@@ -1,4 +1,4 @@
-"""Values that no codec may touch, NaN, Inf and fill values, taken out and put back bit for bit."""
+"""Storage of special values (NaN, Inf, missing and masked values), restored bit for bit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_PATTERNS = 255
 def special_values(
     values: np.ndarray, missing: MissingValues, mask: np.ndarray | None = None
 ) -> np.ndarray | None:
-    """Return where values are not finite, missing or masked, or None when nowhere."""
+    """Return True where values are not finite, missing or masked; None if they are nowhere."""
     found = missing.where(values)
     if mask is not None:
         found |= mask
@@ -22,9 +22,10 @@ def special_values(
 
 
 def encode_mask(values: np.ndarray, special: np.ndarray) -> bytes:
-    """Return positions and bit patterns of the special values.
+    """Return positions and bit patterns of the special values as bytes.
 
-    Positions are alternating run lengths over the flattened array, because masks are regions.
+    Positions are stored as alternating run lengths over the flattened array or as a bitmap,
+    whichever is shorter.
     """
     bits = _bits(values)[special]
     patterns, codes = np.unique(bits, return_inverse=True)
@@ -42,7 +43,11 @@ def encode_mask(values: np.ndarray, special: np.ndarray) -> bytes:
 
 
 def restore_mask(data: bytes | memoryview, values: np.ndarray) -> None:
-    """Write the special values into `values`, in place."""
+    """Write special values into `values` in place.
+
+    Raises:
+        DataError: the data are damaged.
+    """
     data = bytes(data)
     if len(data) < 32:
         raise DataError("damaged stream: the mask is truncated")

@@ -72,7 +72,7 @@ def test_wrong_networks_are_refused(snapshots, tmp_path, capsys):
     given = ["compress", *map(str, snapshots[:2]), str(tmp_path / "small"), "--rel", "1e-2"]
     (tmp_path / "empty").mkdir()
     for more, said in (
-        (["--enhancer", str(tmp_path / "empty")], "no networks in it"),
+        (["--enhancer", str(tmp_path / "empty")], "the folder has no networks"),
         (["--train-once", str(tmp_path / "n"), "--enhancer", "linear"], "network, auto"),
         (["--train-once", str(tmp_path / "n"), "--train-seconds", "0.1"], "--for quality"),
     ):
