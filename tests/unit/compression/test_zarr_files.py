@@ -204,7 +204,7 @@ def test_bad_stores_are_refused_by_name_and_leave_nothing_behind(store, tmp_path
         ([*given, str(tmp_path / "o.zarr"), "--quantity", "gradient(wide): rel=1e-3"],
          "quantities of a Zarr store"),
         (["compress", str(tmp_path / "folder"), str(tmp_path / "o.zarr"), "--rel", "1e-3"],
-         "no Zarr store"),
+         "not a Zarr store"),
         (["decompress", str(store), str(tmp_path / "o.zarr")], "no variable compressed"),
     ):  # fmt: skip
         assert run_cli(arguments) in (2, 3), said
