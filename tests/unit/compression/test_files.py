@@ -295,3 +295,23 @@ def test_numbers_that_no_codec_takes_are_copied_and_told(tmp_path, caplog):
     with h5py.File(source) as a, h5py.File(back) as b:
         for name in ("z", "wide"):
             assert a[name][...].tobytes() == b[name][...].tobytes()
+
+
+def test_a_name_in_two_groups_is_refused_and_paths_are_not(tmp_path, capsys):
+    x = np.linspace(0, 1, 4000, dtype="f4").reshape(40, 100)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["a/u"], file["b/u"] = x, x + 1
+    given = ["compress", str(tmp_path / "x.h5"), str(tmp_path / "y.h5"), "--rel", "1e-2"]
+    assert run_cli([*given, "--variable", "u"]) == 2
+    assert "2 float variables 'u'" in (told := capsys.readouterr().err)
+    assert "a/u, b/u" in told
+    assert run_cli([*given, "--variable", "b/u", "--json"]) == 0
+    assert [v["name"] for v in json.loads(capsys.readouterr().out)["variables"]] == ["b/u"]
+
+
+def test_a_file_without_compressed_variables_does_not_replace_the_target(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["u"] = np.arange(9.0)
+    (tmp_path / "kept.h5").write_bytes(b"kept")
+    assert run_cli(["decompress", str(tmp_path / "x.h5"), str(tmp_path / "kept.h5")]) == 3
+    assert (tmp_path / "kept.h5").read_bytes() == b"kept"

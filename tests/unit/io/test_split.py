@@ -90,3 +90,17 @@ def test_dates_of_the_files_own_calendar_divide():
     bad = SplitConfig(validation_start="spring", test_start="2001-07")
     with pytest.raises(ConfigError, match="'spring' is not a date"):
         blocked_split(12, 1, 0, bad, times=times)
+
+
+def test_the_time_of_day_counts_in_every_calendar():
+    import cftime
+
+    hours = [cftime.datetime(2001, 2, 29 + h // 24, h % 24, calendar="360_day") for h in range(48)]
+    dates = {"validation_start": "2001-02-29T12", "test_start": "2001-02-30T06:30"}
+    split = blocked_split(48, 1, 1, SplitConfig(**dates), times=xr.DataArray(hours, dims="time"))
+    assert split.steps is not None
+    assert [split.steps[name].start for name in SPLITS] == [0, 12, 31]
+    for bad in ("2001-02-29T1:2:3:4", "2001-02-29-01", "2001-02-29T12Z"):
+        with pytest.raises(ConfigError, match="is not a date"):
+            blocked_split(48, 1, 1, SplitConfig(**dates | {"test_start": bad}),
+                          times=xr.DataArray(hours, dims="time"))  # fmt: skip

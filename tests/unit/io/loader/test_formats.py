@@ -236,3 +236,15 @@ def test_filters_undo_what_they_did():
         undo(values, [DEFLATE], 0, 4, 148)
     with pytest.raises(ValueError, match="bytes came out"):
         undo(values, [], 0, 4, 3)
+
+
+@pytest.mark.parametrize("attrs", [{"scale_factor": 0.5}, {"add_offset": 3.0}])
+def test_packed_doubles_are_unpacked_for_any_rows(attrs, tmp_path):
+    """Physical values have the stored dtype, but are not the stored values."""
+    path = tmp_path / "u.nc"
+    dataset = xr.Dataset({"u": (("time", "x"), np.arange(12.0).reshape(6, 2), attrs)})
+    dataset.to_netcdf(path, engine="h5netcdf")
+    source = open_source(path, {"x": "u"}, "time")
+    with xr.open_dataset(path) as opened:
+        for rows in (np.arange(6), np.array([2]), np.array([0, 5])):
+            assert np.array_equal(source.read(rows)["x"], opened["u"].values[rows])
