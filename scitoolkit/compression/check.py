@@ -143,14 +143,6 @@ def _pairs(
                         fix="scitoolkit verify COMPRESSED ORIGINAL, in this order")  # fmt: skip
 
 
-def verify_array(
-    name: str, stream: bytes, original: np.ndarray, missing: MissingValues | None = None
-) -> dict[str, Any]:
-    """Return the errors of one stream against its original; see `compared`."""
-    one = Stored.of_stream(name, stream)
-    return compared(name, one.about, one.decode(), original, missing)
-
-
 def compared(
     name: str, about: Mapping[str, Any], decoded: np.ndarray, original: np.ndarray,
     missing: MissingValues | None = None, *, with_quality: bool = False,

@@ -27,7 +27,7 @@ from scitoolkit.compression.container import VALUES_CRC, pack, read_header, unpa
 from scitoolkit.compression.enhancers import Enhancer
 from scitoolkit.compression.field import Encoded
 from scitoolkit.compression.lossless import decode_array, encode_array, squeeze, stretch
-from scitoolkit.compression.mask import encode_mask, restore_mask, special_values
+from scitoolkit.compression.mask import bits_of, encode_mask, restore_mask, special_values
 from scitoolkit.compression.missing import MissingValues
 from scitoolkit.compression.patches import apply_patch, apply_repairs, encode_patch
 from scitoolkit.compression.pointwise import LogField, exceeds
@@ -390,7 +390,7 @@ def _verified(
         apply_patch(decoded, memoryview(sections["patch"]))
     if (
         special is not None
-        and _bits(native)[special].tobytes() != _bits(decoded)[special].tobytes()
+        and bits_of(native)[special].tobytes() != bits_of(decoded)[special].tobytes()
     ):
         raise NumericalError("a masked value was not restored bit for bit")
     largest = rounded_up(largest)
@@ -487,10 +487,6 @@ def _smallest_bound(low: float, high: float, dtype: np.dtype) -> float:
 
 def _finite_only(values: np.ndarray, special: np.ndarray | None) -> np.ndarray:
     return values if special is None else values[~special]
-
-
-def _bits(values: np.ndarray) -> np.ndarray:
-    return values.view(f"u{values.dtype.itemsize}")
 
 
 def _written(value: float, dtype: np.dtype) -> float:

@@ -27,7 +27,7 @@ def encode_mask(values: np.ndarray, special: np.ndarray) -> bytes:
     Positions are stored as alternating run lengths over the flattened array or as a bitmap,
     whichever is shorter.
     """
-    bits = _bits(values)[special]
+    bits = bits_of(values)[special]
     patterns, codes = np.unique(bits, return_inverse=True)
     if len(patterns) > MAX_PATTERNS:
         patterns = patterns[:0]
@@ -65,7 +65,7 @@ def restore_mask(data: bytes | memoryview, values: np.ndarray) -> None:
     else:
         packed = np.frombuffer(stretch(data[32 : 32 + size], -(-values.size // 8)), np.uint8)
         special = np.unpackbits(packed, count=values.size).astype(bool)
-    word, count = _bits(values).dtype, int(special.sum())
+    word, count = bits_of(values).dtype, int(special.sum())
     after = 32 + size
     content = data[after + num_patterns * word.itemsize :]
     if num_patterns == 0:
@@ -78,8 +78,9 @@ def restore_mask(data: bytes | memoryview, values: np.ndarray) -> None:
         if count and codes.max() >= num_patterns:
             raise DataError("damaged stream: the mask names an unknown value")
         bits = patterns[codes]
-    _bits(values).reshape(-1)[special] = bits
+    bits_of(values).reshape(-1)[special] = bits
 
 
-def _bits(values: np.ndarray) -> np.ndarray:
+def bits_of(values: np.ndarray) -> np.ndarray:
+    """Return the bit patterns of an array as unsigned integers of the same size (a view)."""
     return values.view(f"u{values.dtype.itemsize}")

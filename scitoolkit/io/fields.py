@@ -237,11 +237,11 @@ def _open_many(paths: Sequence[Path], dims: Dims | None, chunks: Any) -> xr.Data
 
 
 def _require_same_units(parts: Sequence[xr.Dataset], paths: Sequence[Path]) -> None:
-    """Raise DataError if a variable has different units in different files."""
+    """Raise DataError if files state different units for a variable."""
     for part, path in zip(parts[1:], paths[1:], strict=True):
         for name, first in parts[0].data_vars.items():
             units = [str(a.attrs.get("units", "")) for a in (first, part.get(name, first))]
-            if units[0] != units[1] and not same_unit(*units):
+            if all(units) and not same_unit(*units):
                 raise DataError(
                     f"unit {units[1]!r}, but {units[0]!r} in {paths[0]}",
                     where=f"{path}: variable {name}", fix="convert the files to one unit",

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from scitoolkit.core.errors import DataError, ScitoolkitError
+from scitoolkit.io.compressed import STORE_FILES
 from scitoolkit.io.fields import PathLike, expand_paths, packages_for
 from scitoolkit.io.formats.base import format_of
 
 _SUFFIXES = (".h5", ".hdf5", ".nc", ".nc4", ".npy", ".npz", ".zarr")
-_STORE_NAMES = ("zarr.json", ".zgroup", ".zmetadata", ".zarray")
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _below(folder: str) -> list[tuple[str, int, int]]:
 
 
 def _is_store(path: str) -> bool:
-    return any(os.path.exists(os.path.join(path, name)) for name in _STORE_NAMES)
+    return any(os.path.exists(os.path.join(path, name)) for name in STORE_FILES)
 
 
 def _state(path: str) -> tuple[str, int, int]:

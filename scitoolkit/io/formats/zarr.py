@@ -11,6 +11,7 @@ import numpy as np
 
 from scitoolkit.core.errors import missing_extra
 from scitoolkit.core.run_directory import temporary_name
+from scitoolkit.io.compressed import STORE_FILES
 from scitoolkit.io.formats.base import Block, Format, StreamedVariable, open_lazily
 from scitoolkit.io.loader.zarr import zarr_readers
 
@@ -34,8 +35,7 @@ class Zarr(Format):
     @classmethod
     def guess(cls, path: Path) -> float:
         """Return 1 for a folder with the metadata of a store."""
-        names = ("zarr.json", ".zgroup", ".zmetadata", ".zarray")
-        return float(path.is_dir() and any((path / name).exists() for name in names))
+        return float(path.is_dir() and any((path / name).exists() for name in STORE_FILES))
 
     @classmethod
     def open_dataset(cls, path: Path, *, chunks: Any = None, decode: bool = True) -> xr.Dataset:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from scitoolkit.core.errors import DataError
+from scitoolkit.core.units import same_unit
 from scitoolkit.io.loader.files import Counter
 from scitoolkit.io.loader.packing import Packing
 from scitoolkit.io.loader.rows import RowReader
@@ -56,7 +57,7 @@ class RowSet:
         readers: a reader for each file.
 
     Raises:
-        DataError: the files differ in shape or dtype of the rows.
+        DataError: the files differ in shape, dtype or unit of the rows.
     """
 
     dtype: np.dtype
@@ -86,6 +87,12 @@ class RowSet:
                     where=reader.layout.where,
                     allowed=f"{self.row_shape}, {self.dtype}, as in {layout.path}",
                 )
+            unit = str(reader.layout.attrs.get("units", ""))
+            if unit and self.units and not same_unit(unit, self.units):
+                raise DataError(
+                    f"unit {unit!r}", where=reader.layout.where,
+                    allowed=f"{self.units!r}, as in {layout.path}", fix="convert the files",
+                )  # fmt: skip
 
     @property
     def num_rows(self) -> int:
