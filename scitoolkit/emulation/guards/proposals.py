@@ -32,7 +32,17 @@ def proposals(frames: Frames, grid: Grid) -> list[GuardConfig]:
 
 
 def deviation(guard: GuardConfig, frames: Frames, grid: Grid) -> dict[str, float]:
-    """Return what a guard changes of the frames, in units of their typical change in one step.
+    """Return the change that a guard makes to each variable, relative to a typical step.
+
+    Args:
+        guard: what is applied.
+        frames: {variable: (sample, *grid)}, consecutive samples; a single one is compared with its
+            standard deviation, as it shows no step.
+        grid: of the frames.
+
+    Returns:
+        {variable: root mean square change over the root mean square change between samples};
+        infinite where the guard returns NaN.
 
     Raises:
         ConfigError: the grid is none that it is made for, or it reads an unknown variable.
@@ -44,14 +54,19 @@ def deviation(guard: GuardConfig, frames: Frames, grid: Grid) -> dict[str, float
             f"{missing[0]!r} is no field", where=f"guards: {guard.name}", allowed=", ".join(frames)
         )
     tensors = {n: torch.from_numpy(np.ascontiguousarray(v)).float() for n, v in frames.items()}
-    after, before = ({n: t[a:b] for n, t in tensors.items()} for a, b in ((1, None), (0, -1)))
+    several = min(len(t) for t in tensors.values()) > 1
+    parts = ((1, None), (0, -1)) if several else ((0, None), (0, None))
+    after, before = ({n: t[a:b] for n, t in tensors.items()} for a, b in parts)
     with torch.no_grad():
         guarded = guard.build(grid)(dict(after), before)
     out = {}
     for name in guarded.keys() & frames.keys():
         change = (guarded[name] - after[name]).square().mean().sqrt()
-        step = (after[name] - before[name]).square().mean().sqrt()
-        out[name] = float(change / step.clamp_min(1e-30)) if change else 0.0
+        # A single frame shows no step: its standard deviation is the scale instead.
+        reference = before[name] if several else after[name].mean()
+        step = (after[name] - reference).square().mean().sqrt()
+        ratio = float(change / step.clamp_min(1e-30)) if change else 0.0
+        out[name] = ratio if np.isfinite(ratio) else np.inf
     return out
 
 
