@@ -12,7 +12,6 @@ from scitoolkit.core.lazy import LazyModule
 from scitoolkit.deploy import loops
 from scitoolkit.deploy.bits.codes import Uniform
 from scitoolkit.deploy.values import (
-    C_TYPES,
     Buffer,
     Expr,
     Value,
@@ -159,8 +158,3 @@ def _leaves(value: Value, shape: tuple[int, ...] | None = None) -> list[View]:
     if isinstance(value, View):
         return [value] if value.shape == shape else []
     return [leaf for arg in value.args for leaf in _leaves(arg, shape)]
-
-
-def c_type(dtype: str) -> str:
-    """Return the C type of a dtype."""
-    return C_TYPES[dtype]

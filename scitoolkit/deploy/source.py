@@ -369,6 +369,9 @@ def _checks(name: str, checksum: int, blob: bytes | None, about: dict[str, Any])
     needs = [
         ("__AVX512F__", "avx512f"),
         ("__AVX512BW__", "avx512bw"),
+        ("__AVX512DQ__", "avx512dq"),
+        ("__AVX512VL__", "avx512vl"),
+        ("__AVX512VNNI__", "avx512vnni"),
         ("__AVX2__", "avx2"),
         ("__FMA__", "fma"),
     ]

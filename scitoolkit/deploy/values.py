@@ -159,12 +159,6 @@ def memory_order(view: View) -> list[int]:
     return sorted(range(len(steps)), key=lambda d: -steps[d])
 
 
-def spatial_steps(view: View) -> list[int] | None:
-    """Return the strides as integers, None where one is a table."""
-    out = [s for s in view.strides if isinstance(s, int)]
-    return out if len(out) == len(view.strides) else None
-
-
 def numel(shape: Sequence[int]) -> int:
     """Return the number of elements of a shape."""
     return math.prod(shape)

@@ -87,6 +87,17 @@ CASES = {
     "graph": (Call(graph_sum, nn.Linear(3, 5)), (4, 3)),
     "transport": (Call(carried), (3, 9, 8)),
     "attention": (Call(attention), (5, 6)),
+    "scaled": (Call(lambda x: torch.cat([functional.selu(x), functional.celu(x, 2.0),
+                                         functional.softplus(x, 2.0, 0.5)], 1)), (7,)),
+    "integers": (Call(lambda x: torch.where((4 * x).long() < 2.5, x, -x)
+                      + (5 * x).long() / ((0 * x).long() + 2)
+                      + 1 / ((5 * x).long().abs() + 1)), (9,)),
+    "truth": (Call(lambda x: torch.where((0.4 * x).bool(), x + 1, x)), (9,)),
+    "pooled": (Call(lambda x: functional.max_pool2d(x, 5)), (2, 10, 10)),
+    "pooled_volume": (Call(lambda x: functional.max_pool3d(x, 3)), (1, 6, 3, 3)),
+    "factor": (Call(lambda x: functional.interpolate(x, scale_factor=1.5, mode="bilinear")),
+               (2, 5, 5)),
+    "nearest_factor": (Call(lambda x: functional.interpolate(x, scale_factor=1.7)), (2, 5, 5)),
     "rearranged": (Call(lambda x: torch.cat([x.flip(1), x.roll(2, 2)], 2).permute(0, 2, 1)
                         .flatten(1)[:, 1:-2:3].sum(1, keepdim=True).expand(-1, 3)), (3, 5)),
 }  # fmt: skip
@@ -107,6 +118,23 @@ def library(tmp_path_factory) -> CompiledSurrogate:
     path = tmp_path_factory.mktemp("library") / "cases.so"
     export(functions, path)
     return CompiledSurrogate(path, threads=2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: functional.max_pool2d(x, 2, 1, dilation=2),
+        lambda x: functional.max_pool2d(x, 2, ceil_mode=True),
+        lambda x: functional.avg_pool2d(x, 2, ceil_mode=True),
+        lambda x: functional.avg_pool2d(x, 3, padding=1),
+        lambda x: functional.avg_pool2d(x, 2, divisor_override=3),
+    ],
+)
+def test_pooling_of_other_windows_is_refused(function, tmp_path):
+    x = spec("x", 3, 9, 9)
+    shape = function(torch.zeros(1, *x.shape)).shape[1:]
+    with pytest.raises(ConfigError, match="padding, dilation, divisor_override or windows beyond"):
+        export([TracedFunction(Call(function), [x], [spec("y", *shape)])], tmp_path / "pool.so")
 
 
 @pytest.mark.parametrize("name", CASES)
