@@ -60,6 +60,11 @@ def layout_of(grid: Grid, crop: CropConfig, walled: Sequence[str] = ()) -> Layou
     sizes, everies = [], []
     for dim, count, period in zip(grid.dims, grid.shape, grid.periods, strict=True):
         size, every = crop.size.get(dim, count), crop.every.get(dim, 1)
+        if size < 2:
+            raise ConfigError(
+                f"a single node along {dim}, {count} in the file", where=f"crop.size.{dim}",
+                allowed="2 or more", fix="fields without that dim if it has one node",
+            )  # fmt: skip
         if size > count:
             raise ConfigError(
                 f"the crop takes {size} nodes of {dim}, the file has {count}",
@@ -98,8 +103,9 @@ class CropSource:
     Samples hold `low` (B, fields, *n) and `values` (B, N, fields) float32, physical units;
     `points` (B, N, d) and `pde_points` (B, M, d) float32 coordinates from `origin` (B, d) float64;
     `nodes_0`, `nodes_1`, ... (B, n) float32 coordinates of the low resolution, likewise;
-    `signs` (B, fields) float32 is -1 for fields that a mirror turned. With a mask, `values` are of
-    valid nodes, of which every crop has one.
+    `signs` (B, fields) float32 is -1 for fields whose sign a mirror changed; `reflection` (B, d, 2)
+    float64 holds a and b of the map a x + b from the file's coordinates to those of the crop, along
+    dims without a period. With a mask, `values` are those of valid nodes; every crop has one.
     """
 
     bytes_read: int
@@ -189,14 +195,14 @@ class CropSource:
                 grid.nodes, grid.periods, starts, layout.size, strict=True
             )
         ]
-        values, nodes, signs = self._transform(values, nodes, rng, grid)
+        values, nodes, signs, reflection = self._transform(values, nodes, rng, grid)
         origin = np.array(
             [0.0 if walled or (whole and period is not None) else n[0]
              for walled, whole, period, n in zip(layout.walled, layout.whole, grid.periods, nodes,
                                                  strict=True)]
         )  # fmt: skip
         nodes = [n - o for n, o in zip(nodes, origin, strict=True)]
-        return self._sample(values, nodes, origin, signs, rng)
+        return {**self._sample(values, nodes, origin, signs, rng), "reflection": reflection}
 
     def _starts(self, grid: Grid, rng: np.random.Generator) -> list[int]:
         """Return the first nodes of a crop, drawn again until one of its nodes is valid."""
@@ -246,6 +252,7 @@ class CropSource:
 
     def _transform(self, values: Array, nodes: list[Array], rng: np.random.Generator, grid: Grid):
         signs = np.ones(len(values), np.float32)
+        reflection = np.tile([1.0, 0.0], (len(nodes), 1))
         symmetries = self.crop.symmetries
         for dim in symmetries.shift:
             axis = self.grid.dims.index(dim)
@@ -256,10 +263,13 @@ class CropSource:
                 continue
             axis = self.grid.dims.index(dim)
             values = np.flip(values, axis + 1)
-            nodes[axis] = _mirrored(nodes[axis], grid.nodes[axis], grid.periods[axis])
+            own = grid.nodes[axis]
+            nodes[axis] = _mirrored(nodes[axis], own, grid.periods[axis])
+            reflection[axis] = -1.0, own[0] + own[-1]
             for name in turned:
                 signs[self.fields.index(name)] *= -1
-        return values * signs.reshape(-1, *[1] * len(nodes)), nodes, signs[: len(self.fields)]
+        values = values * signs.reshape(-1, *[1] * len(nodes))
+        return values, nodes, signs[: len(self.fields)], reflection
 
     def _sample(self, values, nodes, origin, signs, rng) -> dict[str, Array]:
         layout, dims = self.layout, len(nodes)

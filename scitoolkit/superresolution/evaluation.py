@@ -324,7 +324,10 @@ def _energy_lines(case: Case, found, flow: statistics.Flow) -> list[Lines]:
         ("truth", case.truth, "reference"), (MODEL, found[MODEL], "main"),
         (LINEAR, found[LINEAR], "baseline"),
     )  # fmt: skip
-    for key, label in (("kinetic_energy", "kinetic energy"), ("dissipation", "dissipation")):
+    labels = {"kinetic_energy": "kinetic energy"}
+    if flow.viscosity:
+        labels["dissipation"] = "dissipation"
+    for key, label in labels.items():
         series = [
             Series(label=name, y=[number(v) for v in statistics.turbulence(values, flow)[key]],
                    role=role)

@@ -154,6 +154,8 @@ def _jackknife(normal: Array, right: Array) -> Array:
     whole, vector, count = normal.sum(0), right.sum(0), len(normal)
     if count < 2:
         return np.full(len(vector), np.inf)
+    if not all(_determined(whole - n) for n in normal):
+        return np.full(len(vector), np.inf)
     left_out = np.stack(
         [np.linalg.solve(whole - n, vector - r) for n, r in zip(normal, right, strict=True)]
     )

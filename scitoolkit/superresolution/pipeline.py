@@ -13,12 +13,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from scitoolkit.core.errors import DataError
+from scitoolkit.core.errors import ConfigError, DataError
 from scitoolkit.core.job import Finding
 from scitoolkit.core.log import get_logger
 from scitoolkit.core.model_folder import ModelFolder
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import RunDirectory
+from scitoolkit.core.suggest import nearest_name
 from scitoolkit.io.campaign.kept import Ranks, training_moments
 from scitoolkit.io.campaign.measure import Question
 from scitoolkit.io.fields import write_fields
@@ -244,6 +245,7 @@ def prepare(config: SuperresolutionConfig, *, sample: bool = False) -> Prepared:
     dataset, fields = simulations.dataset(parts["train"][0]), simulations.fields
     grid = grid_of(dataset, fields, data.dims, data.periodic, where)
     layout = layout_of(grid, config.crop, data.walled)
+    require_names(config, grid, fields)
     pde = equations_of(config, simulations, parts["train"])
     report = check_equations(pde, dataset, periodic=data.periodic, where=where) if pde else None
     scales = {
@@ -265,6 +267,36 @@ def prepare(config: SuperresolutionConfig, *, sample: bool = False) -> Prepared:
         mirrors=dict(config.crop.symmetries.mirror),
     )  # fmt: skip
     return Prepared(simulations, parts, grid, layout, header, pde, report)
+
+
+def require_names(config: SuperresolutionConfig, grid: Grid, fields: Sequence[str]) -> None:
+    """Check the fields and dims that boundaries, flow and stages name.
+
+    Raises:
+        ConfigError: an unknown name, or a boundary across a periodic dim.
+    """
+    named = [("flow.velocity", d, grid.dims) for d in config.flow.velocity]
+    named += [("flow.velocity", f, fields) for f in config.flow.velocity.values()]
+    if config.flow.time is not None:
+        named.append(("flow.time", config.flow.time, grid.dims))
+    for number, condition in enumerate(config.boundaries):
+        named.append((f"boundaries.{number}.field", condition.field, fields))
+        named.append((f"boundaries.{number}.dim", condition.dim, grid.dims))
+    for number, stage in enumerate(config.model.encoder.stages):
+        key = f"model.encoder.stages.{number}.refine"
+        named += [(key, dim, grid.dims) for dim in stage.refine]
+    for key, name, known in named:
+        if name not in known:
+            raise ConfigError(
+                f"{name!r} is not one of the {'fields' if known is fields else 'dims'}", where=key,
+                allowed=", ".join(known), fix=nearest_name(name, list(known)) or "",
+            )  # fmt: skip
+    for number, condition in enumerate(config.boundaries):
+        if grid.periods[grid.dims.index(condition.dim)] is not None:
+            raise ConfigError(
+                f"{condition.dim} is periodic and has no boundary",
+                where=f"boundaries.{number}.dim", fix="leave the boundary out",
+            )  # fmt: skip
 
 
 def statistics_of(

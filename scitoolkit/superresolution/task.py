@@ -191,18 +191,26 @@ class SuperresolutionTask:
         return {name: (mean / norm.clamp_min(1e-12)).detach() for name, norm in norms.items()}
 
     def _boundary_loss(self, batch: Batch) -> Tensor:
-        """Return the mean violation of the boundary conditions at projections of the points."""
+        """Return the mean violation of the boundary conditions at projections of the points.
+
+        Crops that do not reach a boundary are left out of its mean.
+        """
         model = self._model
         grid: LatentGrid = model.encode(batch["low"], _nodes(batch))
         total: Tensor | None = None
         for channel, axis, condition in self.boundaries:
             points = batch["points"].clone()
-            points[..., axis] = condition.at
+            slope, shift = batch["reflection"][:, axis].unbind(-1)
+            at = slope * condition.at + shift - batch["origin"][:, axis]
+            points[..., axis] = at[:, None].to(points.dtype)
+            inside = _reaches(_nodes(batch)[axis], at)
             index = tuple(int(i == axis) for i in range(points.shape[-1]))
             plan = taylor.make_plan(points.shape[-1], [index] if condition.order else [])
             found = model.query(grid, points, plan)[condition.order, ..., channel]
-            wanted = condition.value * batch["signs"][:, channel, None]
-            violation = self._norm((found - wanted) / model.std[channel])
+            sign = batch["signs"][:, channel] * (slope.float() if condition.order else 1.0)
+            error = (found - condition.value * sign[:, None]) / model.std[channel]
+            each = (error.abs() if self.kind == "l1" else error.square()).mean(1)
+            violation = (each * inside).sum() / inside.sum().clamp_min(1.0)
             total = violation if total is None else total + violation
         assert total is not None
         return total / len(self.boundaries)
@@ -227,6 +235,18 @@ def require_smooth(activation: str, order: int) -> None:
             where="model.decoder.activation", allowed=", ".join(smooth),
             fix="model.decoder.activation=softplus",
         )  # fmt: skip
+
+
+def _reaches(nodes: Tensor, at: Tensor) -> Tensor:
+    """Return 1 for crops that reach a coordinate, to half a cell beyond their end nodes, else 0.
+
+    Args:
+        nodes: (B, n) coordinates of the low resolution.
+        at: (B,) coordinates.
+    """
+    first = nodes[:, 0] - 0.5 * (nodes[:, 1] - nodes[:, 0])
+    last = nodes[:, -1] + 0.5 * (nodes[:, -1] - nodes[:, -2])
+    return ((at >= first) & (at <= last)).float()
 
 
 def _nodes(batch: Batch) -> tuple[Tensor, ...]:
