@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from scitoolkit.core.errors import ConfigError
 from scitoolkit.emulation.models.film import Film, Stack
 from scitoolkit.emulation.models.layers import (
     Block,
@@ -27,11 +28,15 @@ class UNet(Pyramid):
         inputs: channels in.
         outputs: channels out.
         padding: one entry per space dim.
-        widths: channels of each level, finest first.
+        widths: channels of each level, finest first; the first is a multiple of the cells of a
+            patch, `patch` to the power of the number of dims.
         blocks: residual blocks on each level, on the way down and again on the way up.
         patch: cells per dim that become channels at the entrance: 2 makes every level 4 x
             cheaper in two dims and leaves the finest detail to the last layers.
         conditioning: values of the condition that scales and shifts channels; 0 for none.
+
+    Raises:
+        ConfigError: a first width that patches do not divide.
 
     Sizes need not be powers of two. On a periodic dim the wrap is exact as long as the size can
     be halved at every level.
@@ -47,6 +52,13 @@ class UNet(Pyramid):
         widths: Sequence[int] = (32, 64, 96, 128), blocks: int = 1, patch: int = 1,
         conditioning: int = 0,
     ) -> None:  # fmt: skip
+        if widths[0] % patch ** len(padding):
+            raise ConfigError(
+                f"{widths[0]} channels of the finest level do not divide into patches of "
+                f"{patch ** len(padding)} cells", where="model.widths",
+                allowed=f"a first width that is a multiple of {patch ** len(padding)}",
+            )  # fmt: skip
+
         def level(width: int) -> Stack:
             return Stack(Block(width, padding, conditioning=conditioning) for _ in range(blocks))
 
