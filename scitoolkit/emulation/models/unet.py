@@ -1,4 +1,4 @@
-"""A U-Net for fields: local detail at full resolution, the far field at the coarse levels."""
+"""U-Net for fields: local detail at full resolution, long-range dependence on coarse levels."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ from scitoolkit.emulation.models.slabwise import slabwise
 
 
 class UNet(Pyramid):
-    """Residual blocks on grids that halve, joined by skips.
+    """U-Net of residual blocks.
 
     Args:
-        inputs: channels in.
-        outputs: channels out.
+        inputs: input channels.
+        outputs: output channels.
         padding: one entry per space dim.
         widths: channels of each level, finest first; the first is a multiple of the cells of a
             patch, `patch` to the power of the number of dims.
-        blocks: residual blocks on each level, on the way down and again on the way up.
-        patch: cells per dim that become channels at the entrance: 2 makes every level 4 x
-            cheaper in two dims and leaves the finest detail to the last layers.
-        conditioning: values of the condition that scales and shifts channels; 0 for none.
+        blocks: residual blocks per level in the encoder, and as many in the decoder.
+        patch: cells per dim that are merged into channels at the input: 2 makes every level 4
+            times cheaper in two dims and leaves the finest detail to the last layers.
+        conditioning: size of the condition that scales and shifts channels; 0 for none.
 
     Raises:
         ConfigError: a first width that patches do not divide.
 
-    Sizes need not be powers of two. On a periodic dim the wrap is exact as long as the size can
-    be halved at every level.
+    Sizes need not be powers of two. Periodicity is exact if the size can be halved at every level.
 
     Example:
         >>> net = UNet(3, 2, ["circular", "zeros"], widths=[8, 16])

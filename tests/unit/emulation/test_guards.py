@@ -152,7 +152,7 @@ def test_a_guard_of_a_state_that_is_not_given_is_refused(guard, tmp_path):
     u, v = (Variable(name, ("x",), (8,), "", is_field=True) for name in "uv")
     data = {"path": tmp_path, "inputs": ["u"], "outputs": ["u", "v"]}
     config = EmulationConfig(data=data, guards=[guard])
-    with pytest.raises(ConfigError, match="'v' is no input"):
+    with pytest.raises(ConfigError, match="'v' is not an input"):
         check_guards(config, Layout((u,), (u, v), {"x": 8}, {}, "time"))
     assert check_guards(config, Layout((u, v), (u, v), {"x": 8}, {}, "time")) == []
 
@@ -356,7 +356,7 @@ def test_a_wall_declared_periodic_is_warned_of(convection_job):
 
 def test_a_guard_of_an_unknown_variable_is_refused(convection_job):
     path = convection_job(guards=[{"name": "value_range", "ranges": {"c": [0.0, 1.0]}}])
-    with pytest.raises(ConfigError, match="'c' is no field"):
+    with pytest.raises(ConfigError, match="'c' is not a field"):
         api.train(path)
 
 

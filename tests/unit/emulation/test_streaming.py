@@ -132,7 +132,7 @@ def test_a_stream_that_differs_from_the_files_is_refused(online, monkeypatch):
         return {n: v + 1 for n, v in plain(self, generator, sample).items()}
 
     monkeypatch.setattr(Extract, "arrays", other)
-    with pytest.raises(DataError, match="differs from what is read"):
+    with pytest.raises(DataError, match="differs from its file"):
         api.train(online())
 
 
