@@ -46,8 +46,8 @@ def chebyshev_kind(nodes: Array, tolerance: float = 1e-5) -> str | None:
 
 def barycentric_matrix(nodes: Array) -> Array:
     """Return the derivative matrix of polynomial interpolation on the nodes."""
-    nodes = (nodes - nodes.mean()) / np.ptp(nodes) * 4  # capacity 1, so that products neither
-    overflow nor underflow
+    # An interval of capacity 1, so that products of distances neither overflow nor underflow.
+    nodes = (nodes - nodes.mean()) / np.ptp(nodes) * 4
     scale = 4.0
     difference = nodes[:, None] - nodes
     np.fill_diagonal(difference, 1.0)

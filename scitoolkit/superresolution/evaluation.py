@@ -293,8 +293,8 @@ def _pointwise(case: Case, found: Mapping[str, Array], metrics) -> Table:
         columns += [f"R² {field}", f"NMAE {field} (%)"]
     return Table(
         title="Pointwise", columns=columns, rows=rows,
-        note=f"R² with equal weights of all {'' if case.valid is None else 'valid '}nodes; NMAE is the mean "
-        "absolute error over the truth's range.",
+        note=f"R² over all {'' if case.valid is None else 'valid '}nodes with equal weights; NMAE is "
+        "the mean absolute error over the truth's range.",
     )  # fmt: skip
 
 
@@ -408,8 +408,8 @@ def _residuals(surrogate, case: Case, config, dataset, metrics) -> Table:
         rows.append([name, number(size), number(report.ratios[name])])
     return Table(
         title="Residuals over terms", columns=["equation", "prediction", "truth"], rows=rows,
-        note="The prediction by derivatives of the model at random points, the truth by spectral and "
-        "finite differences. " + " ".join(report.warnings),
+        note="The prediction by derivatives of the model at random points, the truth by "
+        "spectral and finite differences. " + " ".join(report.warnings),
     )  # fmt: skip
 
 

@@ -160,7 +160,7 @@ def _period(dataset, dim: str, nodes: Array, periodic, where: str) -> float | No
     place = f"{where}: periodic dim {dim}"
     if period <= nodes[-1] - nodes[0]:
         raise ConfigError(
-            f"the period {period:g} is not longer than the extent of the nodes, {nodes[-1] - nodes[0]:g}",
+            f"the period {period:g} is not longer than the nodes' {nodes[-1] - nodes[0]:g}",
             where=place, fix="leave out the last node if it repeats the first",
         )  # fmt: skip
     if len(nodes) > 1 and is_even(nodes):

@@ -34,7 +34,7 @@ def low(**_):
         ({"data": {"periodic": {"x": 3.0}}}, "do not fill a period"),
         ({"data": {"periodic": {"y": 3.0}}}, "not a dim"),
         ({"data": {"fields": ["v"]}}, "'v' not found"),
-        ({"crop": {"size": {"t": 90}}}, "the crop takes 90 nodes of t, the file has 17"),
+        ({"crop": {"size": {"t": 90}}}, "crops have 90 nodes along t, but the file has 17"),
         ({"crop": {"every": {"t": 3, "x": 4}}}, "does not end at the last"),
         ({"crop": {"every": {"t": 4, "x": 5}}}, "does not fill the period"),
         ({"crop": {"symmetries": {"shift": ["t"]}}}, "t is not periodic"),
@@ -119,7 +119,7 @@ def test_a_model_with_a_spectrum_is_not_exported_without_it(tmp_path):
     model = shutil.copytree(source, tmp_path / "model")
     with (model / "config.yaml").open("a", encoding="utf-8") as config:
         config.write("spectrum: apart.h5\n")
-    with pytest.raises(ConfigError, match="power of waves"):
+    with pytest.raises(ConfigError, match="spectral correction"):
         traced(model)
 
 
