@@ -1,4 +1,4 @@
-"""A module as a list of ATen operators, lowered one by one; constants are computed here and now."""
+"""Tracing of modules to ATen operators and lowering of these; constants are folded."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _IGNORED = (
 
 
 def program(module: nn.Module, examples: Sequence[Tensor]) -> torch.export.ExportedProgram:
-    """Return the operators of a module for inputs of these shapes.
+    """Trace a module for inputs of the shapes of examples.
 
     Raises:
-        ConfigError: the module branches on values, or runs code that torch cannot trace.
+        ConfigError: torch cannot trace the module, for example because it branches on values.
     """
     try:
         with torch.no_grad(), warnings.catch_warnings():
@@ -75,16 +75,16 @@ def lower(
     found: torch.export.ExportedProgram, inputs: Sequence[View], outputs: Sequence[View],
     builder: Builder,
 ) -> None:  # fmt: skip
-    """Write a traced program into a builder.
+    """Lower a traced program.
 
     Args:
         found: from `program`.
-        inputs: the caller's arrays, in order.
-        outputs: where the results go.
+        inputs: views of the caller's input arrays, in order.
+        outputs: views of the output arrays.
         builder: the C function.
 
     Raises:
-        ConfigError: an operator that no lowering takes, by name.
+        ConfigError: an operator without lowering.
     """
     by_target = _lowerings()
     constants = _constants(found)
@@ -131,7 +131,7 @@ def _result(node: Any, known: dict, builder: Builder, by_target: dict[str, type[
 
 
 def _all_arguments(node: Any, args: list[Any], known: dict) -> list[Any]:
-    """Return the arguments by the operator's schema, with its defaults."""
+    """Return all arguments of the operator's schema, with defaults."""
     out = []
     _, schemas = get_signature_for_torch_op(node.target, return_schemas=True)
     assert schemas

@@ -293,8 +293,8 @@ def _pointwise(case: Case, found: Mapping[str, Array], metrics) -> Table:
         columns += [f"R² {field}", f"NMAE {field} (%)"]
     return Table(
         title="Pointwise", columns=columns, rows=rows,
-        note=f"R² over all {'' if case.valid is None else 'valid '}nodes with equal weights; NMAE is "
-        "the mean absolute error over the truth's range.",
+        note=f"R² over all {'' if case.valid is None else 'valid '}nodes, equally weighted; NMAE "
+        "is the mean absolute error over the truth's range.",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Elementwise operators: C expressions of one number each, fused into the loop that stores them."""
+"""Elementwise operators as C expressions, fused into the loop that stores them."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _POWERS = {
 
 
 def dtype_of(like: Any) -> str:
-    """Return the dtype of a tensor as its name in values."""
+    """Return the name of the dtype of a tensor."""
     return str(like.dtype).removeprefix("torch.")
 
 
 def operand(builder: Builder, given: Any, args: list[Value], dtype: str) -> str:
-    """Return the text of an operand: a literal, or a place among the arguments."""
+    """Return the text of an operand: a literal, or a placeholder of an argument."""
     if isinstance(given, torch.Tensor) and given.numel() == 1:
         given = given.item()
     if isinstance(given, bool | int | float):
@@ -56,7 +56,7 @@ def operand(builder: Builder, given: Any, args: list[Value], dtype: str) -> str:
 
 
 def literal(value: float, dtype: str) -> str:
-    """Return a number as C text of a dtype.
+    """Return a number as a C literal of a dtype.
 
     Example:
         >>> literal(0.5, "float32"), literal(2, "int64")
@@ -101,7 +101,7 @@ class Elementwise(Lowering):
 
 
 def raise_dtype(target: str, dtype: str) -> None:
-    """Refuse a dtype by name."""
+    """Raise ConfigError for an unsupported dtype."""
     from scitoolkit.core.errors import ConfigError
 
     raise ConfigError(
@@ -117,7 +117,7 @@ def _real(text: str, given: Any, dtype: str) -> str:
 
 
 def _computing(args: Sequence[Any], dtype: str) -> str:
-    """Return the dtype of literals: that of the result, of the operands in a comparison."""
+    """Return the dtype of literals: that of the result, or of the operands of a comparison."""
     if dtype != "bool":
         return dtype
     found = [a.dtype if isinstance(a, View | Expr) else dtype_of(a)

@@ -1,4 +1,4 @@
-"""Reductions over dims: sums, means, variances, extremes, and pooling as their windows."""
+"""Reductions over dims and pooling over windows."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def _scaled(total: View, count: float) -> Expr:
 def reduced(
     builder: Builder, x: Value, dims: Sequence[int], name: str, shape: tuple[int, ...]
 ) -> View:
-    """Return a value reduced over dims, in C order of the dims that stay.
+    """Return a value reduced over dims, in C order of the remaining dims.
 
     Args:
         builder: the program.
         x: the value.
-        dims: to reduce.
+        dims: dims to reduce.
         name: `sum`, `amax` or `amin`.
-        shape: of the result, with or without the dims reduced.
+        shape: of the result, with or without the reduced dims.
     """
     kept = [d for d in range(len(x.shape)) if d not in dims]
     out = builder.new(tuple(x.shape[d] for d in kept), x.dtype)
@@ -94,7 +94,7 @@ class Pooling(Lowering):
 
     @classmethod
     def lower(cls, builder: Builder, target: str, args: Sequence[Any], like: Any) -> Any:
-        """Return the pooled value: an expression of the views of a window's places."""
+        """Return the pooled value as an expression of strided views, one per window position."""
         x = builder.view(args[0])
         space = len(x.shape) - 2 if "1d" not in target else 1
         average = target.startswith("aten.avg")

@@ -1,4 +1,4 @@
-"""Upsampling: nearest and linear, as lookups at constant places along each dim."""
+"""Upsampling, nearest and linear, as lookups at constant indices along each dim."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scitoolkit.deploy.values import Expr, Value
 
 
 class Resampling(Lowering):
-    """upsample_nearest and upsample_linear, bilinear, trilinear."""
+    """upsample_nearest, upsample_linear, upsample_bilinear and upsample_trilinear."""
 
     targets: ClassVar[Sequence[str]] = tuple(
         f"aten.upsample_{kind}.{form}"

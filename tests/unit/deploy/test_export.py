@@ -223,9 +223,9 @@ def test_what_cannot_be_exported_is_refused_by_name_and_writes_nothing(tmp_path)
     branch = Call(lambda x: x if x.sum() > 0 else -x)
     with pytest.raises(ConfigError, match="cannot be traced"):
         export([TracedFunction(branch, *arrays)], tmp_path / "a.c")
-    with pytest.raises(ConfigError, match="is no name of a C function"):
+    with pytest.raises(ConfigError, match="is not a C function name"):
         export([TracedFunction(nn.Tanh(), *arrays)], tmp_path / "my-model.c")
-    with pytest.raises(ConfigError, match="is no name of a C function"):
+    with pytest.raises(ConfigError, match="is not a C function name"):
         export([TracedFunction(nn.Tanh(), *arrays)], tmp_path / "double.c")
     layer = nn.ConvTranspose1d(1, 1, 2)
     with pytest.raises(ConfigError, match="transposed"):
