@@ -134,8 +134,7 @@ class Builder:
         return self.store(found, self.new(found.shape, found.dtype))
 
     def store(self, value: Value, into: View | None = None) -> View:
-        """Write a value to a view; by default a new one in the memory order of its largest
-        argument."""
+        """Write a value to a view; by default to a new one in the order of its arguments."""
         if into is None:
             into = self.new(value.shape, value.dtype, _order(value))
         text, touched = loops.nest(value, into, self.table)

@@ -131,8 +131,7 @@ class Combinations:
         return own | ({"vectors": self.space["vectors"][0]} if "vectors" in self.space else {})
 
     def known(self) -> list[dict[str, Any]]:
-        """Return initial configurations of a search: float32, each number of bits, three time
-        shares."""
+        """Return initial configurations of a search: float32, all bits, three time shares."""
         out = [self.plain()]
         for bits in BITS if "bits" in self.space else ():
             flags = {n: False for n in self.space if n.startswith("float32.")}

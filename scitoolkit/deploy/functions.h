@@ -65,6 +65,8 @@ static inline double stk_gelu_tanh_double(double x) {
 #define stk_sigmoid(x) _Generic((x), float: stk_sigmoid_float, default: stk_sigmoid_double)(x)
 #define stk_gelu(x) _Generic((x), float: stk_gelu_float, default: stk_gelu_double)(x)
 #define stk_gelu_tanh(x) _Generic((x), float: stk_gelu_tanh_float, default: stk_gelu_tanh_double)(x)
+/* An index as in torch, where negative ones count from the end; clamped to the array. */
 static inline int64_t stk_within(int64_t i, int64_t size) {
+  i += i < 0 ? size : 0;
   return i < 0 ? 0 : i >= size ? size - 1 : i;
 }

@@ -243,8 +243,7 @@ def _weights(builders: Sequence[Builder]) -> tuple[bytes, dict[str, tuple[int, n
 
 
 def _home(blob: bytes, apart: bool) -> list[str]:
-    """Return the C definition of the weights: in the file, or at an address passed by the
-    caller."""
+    """Return the C definition of the weights: in the file, or at the caller's address."""
     if apart:
         given = ["#define STK_GIVEN const char *restrict stk_weights,",
                  "#define STK_PASSED stk_weights,"]  # fmt: skip

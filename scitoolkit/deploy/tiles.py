@@ -1,8 +1,7 @@
 """Matrix products as register tiles over packed weights, for linear layers and convolutions.
 
 A tile holds R rows x V vectors of results in registers. The inputs of a row are read one number at
-a
-time, at any stride, in segments: a convolution is a product whose segments are the rows of its
+a time, at any stride, in segments: a convolution is a product whose segments are the rows of its
 window, without im2col. Weights are packed as (block of V vectors, input, output).
 """
 

@@ -29,8 +29,8 @@ _KEPT = (
     "native_",
 )
 _TAKEN_APART = (
-    "grid_sampler_2d", "_native_batch_norm_legit_no_training",
-    "_softmax", "_log_softmax", "addcmul", "lerp", "mish", "hardswish", "hardsigmoid",
+    "grid_sampler_2d", "_softmax", "_log_softmax", "addcmul", "lerp", "mish", "hardswish",
+    "hardsigmoid",
 )  # fmt: skip
 _EMPTY = ("full_like", "zeros_like", "ones_like", "new_zeros", "new_full", "new_ones")
 _IGNORED = (
@@ -68,7 +68,24 @@ def _decompositions() -> dict[Any, Any]:
         getattr(torch.ops.aten, name) for name in _TAKEN_APART if hasattr(torch.ops.aten, name)
     ]
     table.update(torch._decomp.get_decompositions(packets))
+    table[torch.ops.aten._native_batch_norm_legit_no_training.default] = _batch_norm
     return table
+
+
+def _batch_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor,
+    momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return batch normalisation in evaluation mode; torch's own decomposition is not functional.
+
+    The second and third result, statistics for a backward pass, are empty.
+    """
+    scale = torch.rsqrt(variance + eps)
+    scale = scale if weight is None else scale * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    empty = x.new_zeros(0)
+    return x * scale.view(shape) + shift.view(shape), empty, empty
 
 
 def lower(

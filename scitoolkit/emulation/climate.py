@@ -71,8 +71,7 @@ class Climate:
         return float(np.std(self.series[name][-self.frames :])) if self.frames else float("nan")
 
     def ranges(self, margin: float = 0.5) -> dict[str, tuple[float, float]]:
-        """Return {variable: (lowest, highest)}, widened at both ends by `margin` times the
-        width."""
+        """Return {variable: (lowest, highest)}, widened at both ends by a share of the width."""
         return {
             n: (low - margin * (high - low), high + margin * (high - low))
             for n, (low, high) in self._extremes.items()

@@ -1,8 +1,7 @@
 """Active learning: simulates the parameters at which the members of an ensemble disagree most.
 
 The disagreement at a parameter set is measured on the states of the simulation in the reservoir
-with
-the nearest parameters: the spread of the members' next states with the parameters replaced. It
+with the nearest parameters: the spread of the members' next states with the parameters replaced. It
 needs no simulation. Query by committee: Seung, Opper and Sompolinsky 1992.
 """
 

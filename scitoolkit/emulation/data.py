@@ -105,8 +105,7 @@ class Data:
             yield _with_earlier(frame, sample, layout, lead)
 
     def forcing(self, start: int, lead: int) -> Callable[[int], dict[str, np.ndarray]]:
-        """Return a function from step k of a rollout that starts at sample `start` to its
-        variables."""
+        """Return a function from step k of a rollout that starts at `start` to its variables."""
         return lambda step: self.frame(start + step * lead)
 
     def source(

@@ -79,8 +79,7 @@ class Emulator(nn.Module):
         return tuple(found[v.name] for v in self.layout.outputs)
 
     def _all_determined(self) -> bool:
-        """Return whether guards compute all diagnostic outputs, so that `diagnose` is not
-        needed."""
+        """Return whether guards compute all diagnostic outputs, so that `diagnose` is idle."""
         assert self.diagnose is not None
         return {v.name for v in self.diagnose.layout.outputs} <= set(self.determined)
 

@@ -126,8 +126,7 @@ class Evaluation:
         return Climate(fields, self.config.quantities, weights, self.spectral_axis)
 
     def _long_rollout(self) -> LongRollout:
-        """Return the climate of a rollout beyond the end of the data, from the first test
-        sample."""
+        """Return the climate of a rollout beyond the data, from the first test sample."""
         for block in self.blocks:
             for sample in block:
                 self.truth_climate.add(self.frame(sample))

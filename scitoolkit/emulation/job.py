@@ -25,8 +25,7 @@ class EmulationJob(PipelineJob, TrainingJob):
     starter_name: ClassVar[str] = "scitoolkit.emulation.starter:starter"
 
     def validate(self, config: EmulationConfig) -> Sequence[Finding]:
-        """Check guards and boundaries against the data; propose invariants that hold in the
-        data."""
+        """Check guards and boundaries against the data, and propose further invariants."""
         if config.data.generator is not None:
             return super().validate(config)  # the schema checked its settings; no data yet
 
@@ -90,7 +89,6 @@ class EmulationJob(PipelineJob, TrainingJob):
         return traced(directory)
 
     def artifacts(self, directory: Path) -> Artifacts:
-        """Return the files to publish; results differ between processors, as rollouts are
-        chaotic."""
+        """Return the files to publish; repeated trainings differ between processors."""
         del directory
         return Artifacts(workflow_file="full.yaml", tolerance=CHAOTIC)

@@ -73,7 +73,7 @@ class Prepared:
 
 
 def validate(config: EmulationConfig) -> list[Finding]:
-    """Check guards and boundaries against the data; propose invariants that hold in the data."""
+    """Check guards and boundaries against the data, and propose further invariants."""
     data = open_data(config.data)
     try:
         if not data.layout.grid:
@@ -127,8 +127,7 @@ def _check(config: EmulationConfig, folder: Path) -> Mapping[str, Any]:
 
 
 def train(config: EmulationConfig, run: RunDirectory, *, resume: bool = False) -> None:
-    """Train on the training split and save the weights with the best validation loss in
-    `model/`."""
+    """Train, and save the weights with the best validation loss in `model/`."""
     begin = time.process_time()
     job = prepare(config, run.path)
     if current_rank() == 0:

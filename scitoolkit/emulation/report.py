@@ -242,8 +242,7 @@ def _climate_table(found: Evaluation, long: LongRollout) -> Table:
 
 
 def _verdict(found: Evaluation) -> Verdict | None:
-    """Return the verdict on the mean VRMSE of the outputs, at the end of rollouts if there are
-    any."""
+    """Return the verdict on the mean VRMSE of the outputs, of rollouts or of one step."""
     if PERSISTENCE not in found.one_step:
         return None
     scales = {name: found.deviation[name] for name in found.outputs if found.deviation[name]}

@@ -137,8 +137,7 @@ class EmulationTask:
         return state
 
     def _inputs(self, batch: Batch, state: dict[str, Tensor], step: int) -> list[Tensor]:
-        """Return the inputs of a step: the recurrent ones from `state`, the others from the
-        batch."""
+        """Return the inputs of a step: recurrent ones from `state`, others from the batch."""
         return [
             state[v.name] if v.name in state else batch[v.name][:, step] for v in self.layout.inputs
         ]
@@ -153,8 +152,7 @@ class EmulationTask:
     def _errors(
         self, batch: Batch, answer: tuple[Tensor, ...], step: int, growth: Mapping[str, float]
     ) -> Tensor:
-        """Return (outputs,) mean squared errors of learned and guarded outputs, in units of their
-        scale.
+        """Return the scaled mean squared errors of learned and guarded outputs, (outputs,).
 
         Args:
             batch: the truth.

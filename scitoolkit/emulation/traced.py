@@ -72,8 +72,7 @@ def _spec(variable: Variable) -> ArraySpec:
 def _box(
     folder: ModelFolder, config: EmulationConfig, layout: Layout
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the least and largest value of each input in the training split, if it is
-    available."""
+    """Return the range of each input in the training split, if it is available."""
     low: dict[str, np.ndarray] = {}
     high: dict[str, np.ndarray] = {}
     try:

@@ -149,8 +149,7 @@ def check(
 def _fitted(
     pde: PDE, data: _Derivatives, terms: Mapping[str, Mapping[str, float]]
 ) -> list[FittedConstant]:
-    """Return the constants fitted to the data, with residuals relative to their equation's
-    terms."""
+    """Return the constants fitted to the data, with residuals relative to terms."""
     scale = {n: float(np.sqrt(sum(v**2 for v in t.values()))) for n, t in terms.items()}
 
     def evaluate(changed: PDE) -> dict[str, Array]:

@@ -84,9 +84,8 @@ class Convolution(nn.Module):
 def resample_matrix(size: int, factor: int, periodic: bool, cubic: bool = False) -> Tensor:
     """Return the interpolation matrix from `size` nodes to nodes `factor` times as dense.
 
-    Walled dims preserve their end nodes, (size - 1) factor + 1 in all; periodic ones have size
-    factor.
-    Cubic is Catmull-Rom inside, with linear extrapolation of one node beyond a wall.
+    Walled dims preserve their end nodes, (size - 1) factor + 1 in all; periodic ones have
+    size factor. Cubic is Catmull-Rom inside, with linear extrapolation of one node beyond a wall.
 
     Example:
         >>> resample_matrix(2, 2, periodic=False)

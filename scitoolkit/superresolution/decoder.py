@@ -112,8 +112,7 @@ class Decoder(nn.Module):
         return taylor.add_to_value(self._inputs(streams, latent, layer.weight, plan), layer.bias)
 
     def _inputs(self, streams: Tensor, latent: Tensor, weight: Tensor, plan: taylor.Plan) -> Tensor:
-        """Return the streams of W [coordinates, latent]; the latent vector is constant in a
-        cell."""
+        """Return the streams of W [coordinates, latent], with a constant latent vector."""
         count = self.num_coordinates
         out = taylor.linear(streams, weight[:, :count])
         return taylor.add_to_value(out, latent @ weight[:, count:].T)

@@ -97,8 +97,7 @@ class Encoded:
             self.parts.append((image, encode(values * signs, places), sums))
 
     def query(self, points: Tensor, plan: taylor.Plan | None = None) -> Tensor:
-        """Return the average over reflections of `MeshfreeFlowNet.query`, (streams, B, N,
-        fields)."""
+        """Return `MeshfreeFlowNet.query` averaged over reflections, (streams, B, N, fields)."""
         plan = plan or self.model.value_plan
         total: Tensor | None = None
         for image, grid, sums in self.parts:

@@ -63,8 +63,7 @@ class WaveGains:
         return cls(dim, length, gains.tolist())
 
     def apply(self, values: Array, axis: int, length: float) -> Array:
-        """Return fields (field, *dims) with scaled waves; waves beyond the measured ones are
-        removed.
+        """Scale the waves of fields (field, *dims); waves beyond the measured ones are removed.
 
         Args:
             values: (field, *dims) on even nodes that fill the period.

@@ -203,7 +203,7 @@ class SuperresolutionSurrogate:
     # --- in use -----------------------------------------------------------------------------
 
     def in_box(self, dataset: xr.Dataset, where: str = "input") -> SuperresolutionSurrogate:
-        """Return the model with the period of a file, if its nodes fill another box than in
+        """Return the model with the periods of a file whose nodes fill another box than in
         training.
 
         A file whose last node repeats the first one is unchanged here and raises an error later.

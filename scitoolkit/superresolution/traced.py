@@ -78,8 +78,7 @@ def traced(directory: Path) -> Sequence[TracedFunction]:
 
 
 class _Encode(nn.Module):
-    """From (B, fields, ...) and the nodes (n,) of each dim to latent grids (B, image, channel,
-    ...)."""
+    """From (B, fields, ...) and nodes (n,) per dim to latent grids (B, image, channel, ...)."""
 
     def __init__(self, model: MeshfreeFlowNet, chosen: Sequence[Reflection]) -> None:
         super().__init__()

@@ -20,8 +20,7 @@ PARALLEL = 2_000_000
 
 
 def few_bits(builder: Builder, a: View, coded: Uniform, bias: np.ndarray | None) -> View:
-    """Write the product of (..., inputs) with the transpose of a quantised matrix (outputs,
-    inputs).
+    """Write the product of (..., inputs) with a transposed quantised matrix (outputs, inputs).
 
     Returns:
         A view (..., outputs).

@@ -21,7 +21,10 @@ else:
 
 
 class Lookup(Lowering):
-    """index, gather, embedding, searchsorted; indices out of range are clamped."""
+    """index, gather, embedding, searchsorted; negative indices count from the end.
+
+    Indices out of range are clamped.
+    """
 
     targets: ClassVar[Sequence[str]] = (
         "aten.index.Tensor", "aten._unsafe_index.Tensor", "aten.gather.default",
@@ -85,13 +88,15 @@ def _loaded(builder: Builder, x: View, indices: Sequence[Any], shape: tuple[int,
         after = 0
         if isinstance(index, tuple):
             index, after = index
+        stride, size = x.strides[dim], x.shape[dim]
+        constant = isinstance(index, torch.Tensor)
+        if constant:
+            index = torch.where(index < 0, index + size, index)
         value = builder.value(index)
         if after:
             value = reshaped(builder, value, (*value.shape, *[1] * after))
-        stride = x.strides[dim]
-        size = x.shape[dim]
         safe = f"stk_within({{{len(values)}}}, {size})"
-        if isinstance(index, torch.Tensor) and bool(((index >= 0) & (index < size)).all()):
+        if constant and bool(((index >= 0) & (index < size)).all()):
             safe = f"{{{len(values)}}}"
         places.append(f"{builder.table(stride)}[{safe}]" if isinstance(stride, tuple)
                       else f"{safe} * {stride}")  # fmt: skip

@@ -18,8 +18,7 @@ else:
 
 
 class Views(Lowering):
-    """Reshapes, permutations, slices and broadcasts, also of expressions that are not computed
-    yet."""
+    """Reshapes, permutations, slices and broadcasts of views and lazy expressions."""
 
     targets: ClassVar[Sequence[str]] = (
         "aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",
@@ -112,8 +111,7 @@ def reshaped(builder: Builder, x: Value, shape: tuple[int, ...]) -> Value:
 
 
 class Cat(Lowering):
-    """Concatenation along a dim: into one buffer, or as a table of offsets for parts of one
-    view."""
+    """Concatenation along a dim: into one buffer, or as a table of offsets in one view."""
 
     targets: ClassVar[Sequence[str]] = ("aten.cat.default", "aten.stack.default")
 

@@ -133,8 +133,7 @@ def _periodic_derivative(axis: Axis) -> np.ndarray:
 
 
 def _inverse(derivative: np.ndarray, wave: float, s: np.ndarray) -> np.ndarray:
-    """Return the inverse of p_zz - k^2 p = rhs with wall slopes in the first and last row of
-    rhs."""
+    """Return the inverse of p_zz - k^2 p = rhs, with wall slopes in the end rows of rhs."""
     n = len(s) - 1
     matrix = derivative @ derivative - wave**2 * np.eye(n + 1)
     matrix[[0, n]] = derivative[[0, n]]

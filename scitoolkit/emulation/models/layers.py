@@ -47,8 +47,7 @@ def pad(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
 
 
 def continued(x: Tensor, dim: int, width: int, padding: Padding) -> Tensor:
-    """Pad a tensor for interpolation: circularly or from neighbouring slabs, else with the edge
-    value.
+    """Pad a tensor for interpolation: circularly, from neighbouring slabs, or with edge values.
 
     Example:
         >>> continued(torch.arange(3.0)[None, None], 2, 1, "zeros").flatten().tolist()

@@ -26,8 +26,7 @@ class SharedDim(ABC):
 
     @abstractmethod
     def extend(self, x: Tensor, dim: int, width: int, kind: Padding) -> Tensor:
-        """Return a slab padded by `width` cells of the neighbouring slabs, or by `kind` at
-        walls."""
+        """Return a slab padded by `width` cells of neighbouring slabs, or by `kind` at walls."""
 
     @abstractmethod
     def sum(self, x: Tensor) -> Tensor:

@@ -49,8 +49,7 @@ class Pyramid(nn.Module):
         self.decoders: nn.ModuleList = nn.ModuleList(level(w) for w in widths[:-1])
 
     def features(self, x: Tensor, condition: Tensor | None = None) -> Tensor:
-        """Return (B, widths[0], *space / patch) from (B, inputs, *space), multiples of `patch`
-        cells."""
+        """Return (B, widths[0], *space / patch) from (B, inputs, *space), whole patches."""
         h = self.stem(space_to_channels(x, self.patch))
         skips: list[Tensor] = []
         for i, encoder in enumerate(self.encoders):

@@ -32,7 +32,7 @@ class Slabs(SharedDim):
         self.rank, self.size = ranks.rank, ranks.size
 
     def extend(self, x: Tensor, dim: int, width: int, kind: Padding) -> Tensor:
-        """Return a slab padded by `width` cells of the neighbouring slabs, or by `kind` at walls.
+        """Return a slab padded by `width` cells of neighbouring slabs, or by `kind` at walls.
 
         Raises:
             ConfigError: slabs of fewer than `width` cells.
@@ -82,8 +82,7 @@ class Slabs(SharedDim):
         return (before if before >= 0 else None), (after if after < self.size else None)
 
     def _exchange(self, width: int, kind: Padding) -> RowExchange:
-        """Return the exchange plan of the 2 `width` end rows, the first rows before the last
-        ones."""
+        """Return the exchange plan of the 2 `width` end rows, first rows before last rows."""
         before, after = self._neighbours(kind)
         index: list[int] = []
         sent = [0] * self.size

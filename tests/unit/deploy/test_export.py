@@ -93,6 +93,10 @@ CASES = {
                       + (5 * x).long() / ((0 * x).long() + 2)
                       + 1 / ((5 * x).long().abs() + 1)), (9,)),
     "truth": (Call(lambda x: torch.where((0.4 * x).bool(), x + 1, x)), (9,)),
+    "normalised": (nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(),
+                                 nn.BatchNorm1d(64, affine=False)), (2, 6, 6)),
+    "from_the_end": (Call(lambda x: x[:, torch.tensor([[0, -1], [-2, 1]])].flatten(1)
+                          + x[:, (0 * x).long()[0, :4] - 1]), (5,)),
     "pooled": (Call(lambda x: functional.max_pool2d(x, 5)), (2, 10, 10)),
     "pooled_volume": (Call(lambda x: functional.max_pool3d(x, 3)), (1, 6, 3, 3)),
     "factor": (Call(lambda x: functional.interpolate(x, scale_factor=1.5, mode="bilinear")),
@@ -108,7 +112,12 @@ def library(tmp_path_factory) -> CompiledSurrogate:
     """All cases in one file, so that the compiler is called once."""
     torch.manual_seed(0)
     functions = []
+    for layer in CASES["normalised"][0]:
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            nn.init.uniform_(layer.running_mean, -1, 1)
+            nn.init.uniform_(layer.running_var, 0.5, 2)
     for name, (module, shape) in CASES.items():
+        module.eval()
         with torch.no_grad():
             result = module(torch.zeros(1, *shape))
         box = {"low": -3.0, "high": 3.0}
