@@ -246,6 +246,8 @@ def _verdict(found: Evaluation) -> Verdict | None:
     if PERSISTENCE not in found.one_step:
         return None
     scales = {name: found.deviation[name] for name in found.outputs if found.deviation[name]}
+    if not scales:  # all outputs are constant
+        return None
     methods = (OWN, PERSISTENCE, LINEAR)
     if found.has_rollout:
         rollouts = {m: r for m, r in found.rollouts.items() if m in methods}

@@ -275,7 +275,8 @@ def require_names(config: SuperresolutionConfig, grid: Grid, fields: Sequence[st
     Raises:
         ConfigError: an unknown name, or a boundary across a periodic dim.
     """
-    named = [("flow.velocity", d, grid.dims) for d in config.flow.velocity]
+    named: list[tuple[str, str, Sequence[str]]] = []
+    named += [("flow.velocity", d, grid.dims) for d in config.flow.velocity]
     named += [("flow.velocity", f, fields) for f in config.flow.velocity.values()]
     if config.flow.time is not None:
         named.append(("flow.time", config.flow.time, grid.dims))

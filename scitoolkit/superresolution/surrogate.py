@@ -253,10 +253,11 @@ class SuperresolutionSurrogate:
         for dim, count, least, closed in zip(
             grid.dims, grid.shape, head.window, head.closed, strict=True
         ):
-            if count < (2 if closed else min(least, 2 + (least > 2))):
+            fewest = 2 if closed else min(least, 3)
+            if count < fewest:
                 raise DataError(
-                    f"{count} nodes along {dim}", where=where, allowed=f"{least} or more",
-                )  # fmt: skip
+                    f"{count} nodes along {dim}", where=where, allowed=f"{fewest} or more"
+                )
         self._warn_of_spacing(grid, where)
         return QueryableField(surrogate, grid, values, valid)
 
