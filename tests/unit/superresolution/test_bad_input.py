@@ -41,7 +41,7 @@ def low(**_):
         ({"crop": {"symmetries": {"mirror": {"x": ["v"]}}}}, "'v' is not a field"),
         ({"pde": {"equations": {"e": "dif(u,t) - dif(u,x,x)"}, "weight": 0.1},
           "model": {"decoder": {"name": "mlp", "activation": "relu"}}}, "no derivative of order 2"),
-        ({"pde": {"equations": {}, "weight": 0.1}}, "there are no equations"),
+        ({"pde": {"equations": {}, "weight": 0.1}}, "weight needs equations"),
         ({"pde": {"equations": {}, "weight": 0.0, "combine": False}}, "not used with no equations"),
         ({"pde": {"equations": {}, "weight": 0.0, "constants": {"R": 1.0}}},
          "not used without pde.equations"),
@@ -86,7 +86,7 @@ def test_queries_outside_the_domain(trained, tmp_path):
         stream(coarse, {"y": [0.5]}, tmp_path / "a.nc")
     with pytest.raises(ConfigError, match="cannot tell a format"):
         stream(coarse, {"t": [0.5]}, tmp_path / "a.txt")
-    with pytest.raises(ConfigError, match="called like a field"):
+    with pytest.raises(ConfigError, match="has the name of a field"):
         Derived(coarse, {"u": "dif(u,x)"})
     assert not list(tmp_path.iterdir())
 
