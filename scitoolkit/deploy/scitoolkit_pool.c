@@ -1,7 +1,7 @@
 /* See scitoolkit_pool.h. The surrogate of least value is evicted: seconds of reading it again,
    times its frequency of use, per byte. The frequency is a decaying count of uses with a half-life
-   of ten calls per surrogate. Threads that need memory receive it in the order of their requests; if
-   all of it is in use, surrogates are marked for eviction, so that no further call begins. */
+   of ten calls per surrogate. Threads that need memory receive it in the order of their requests;
+   if all of it is in use, surrogates are marked for eviction, so that no further call begins. */
 #define _XOPEN_SOURCE 700
 #include "scitoolkit_pool.h"
 
@@ -462,8 +462,8 @@ static void mark(stk_pool *pool, int64_t size) {
 }
 
 /* Allocate memory for a surrogate; returns 0 if calls in progress must end first, -1 on failure. */
-static int take(stk_pool *pool, entry *wants) {
-  while (pool->held + wants->size > pool->budget) {
+static int take(stk_pool *pool, entry *target) {
+  while (pool->held + target->size > pool->budget) {
     entry *least = NULL;
     for (entry *one = pool->entries; one; one = one->next) {
       if (!one->memory || one->users || one->loading) continue;
@@ -472,23 +472,23 @@ static int take(stk_pool *pool, entry *wants) {
         least = one;
     }
     if (!least) {
-      mark(pool, wants->size);
+      mark(pool, target->size);
       return 0;
     }
     pool->counts.evictions++;
-    if (least->size == wants->size) { /* reuse its memory */
-      wants->memory = least->memory;
+    if (least->size == target->size) { /* reuse its memory */
+      target->memory = least->memory;
       least->memory = NULL;
       least->leaving = 0;
       return 1;
     }
     release(pool, least);
   }
-  if (posix_memalign(&wants->memory, ALIGN, (size_t)wants->size)) {
-    wants->memory = NULL;
+  if (posix_memalign(&target->memory, ALIGN, (size_t)target->size)) {
+    target->memory = NULL;
     return -1;
   }
-  pool->held += wants->size;
+  pool->held += target->size;
   return 1;
 }
 

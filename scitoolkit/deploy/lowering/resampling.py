@@ -45,8 +45,8 @@ def _along(
 
     Args:
         builder: the program.
-        value: what is interpolated.
-        dim: which.
+        value: the value to interpolate.
+        dim: the dim to interpolate along.
         size: of the result.
         linear: else the nearest.
         align: the ends of both grids coincide.

@@ -105,7 +105,7 @@ class Study:
         return least / self.seconds()
 
     def gain(self, chosen: Mapping[str, Option]) -> float:
-        """Return the seconds that a choice takes less than the layers as they are."""
+        """Return the seconds that a choice saves compared with the original layers."""
         return sum(layer.options[0].seconds - chosen[layer.name].seconds for layer in self.layers)
 
     def share(self, chosen: Mapping[str, Option]) -> float:

@@ -35,7 +35,7 @@ def deviation(guard: GuardConfig, frames: Frames, grid: Grid) -> dict[str, float
     """Return the change that a guard makes to each variable, relative to a typical step.
 
     Args:
-        guard: what is applied.
+        guard: the guard to apply.
         frames: {variable: (sample, *grid)}, consecutive samples; a single one is compared with its
             standard deviation, as it shows no step.
         grid: of the frames.

@@ -90,7 +90,7 @@ def test_one_dead_layer_behind_another_and_layers_that_two_chains_share():
         nn.Sequential(one, nn.Tanh(), nn.Linear(4, 4)),
         nn.Sequential(one, nn.Tanh(), nn.Linear(4, 2)),
     )
-    with pytest.raises(ConfigError, match="nothing"):
+    with pytest.raises(ConfigError, match="no dead channels"):
         without_dead_channels(traced(shared, (4,), (2,)))
 
 
