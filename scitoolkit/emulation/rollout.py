@@ -104,7 +104,7 @@ def rollout_members(
     forcing: Callable[[int], Frames] | None = None,
     jitters: Sequence[Jitter] | None = None,
 ) -> Iterator[list[dict[str, np.ndarray]]]:
-    """Yield the outputs of every member after 1, 2, ... steps of its own rollout.
+    """Yield the outputs of every member's rollout after 1, 2, ... steps.
 
     Args:
         emulator: see `Rollout`.
