@@ -77,7 +77,9 @@ def train(config: PotentialConfig, run: RunDirectory, *, resume: bool = False) -
         resume=resume,
     )
     if current_rank() == 0:
-        ready.model.load_state_dict(best_weights(run.checkpoints))
+        stored = ready.model.state_dict()  # checkpoints also hold derived buffers, such as ZBL's
+        best = best_weights(run.checkpoints)
+        ready.model.load_state_dict({name: t for name, t in best.items() if name in stored})
         if ready.e0_fitted and config.refit_e0:
             refit_energies(ready.model, list(ready.train.spread(config.statistics_frames)))
         resolved = ready.config.model_copy(update={"data": config.data})
