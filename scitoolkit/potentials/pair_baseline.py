@@ -131,8 +131,8 @@ class _Equations:
                 labels = forces[block.atoms]
                 place = (block.centre[:, None] * size + block.columns).ravel()
                 pulls = [(block.slopes * block.unit[:, axis, None]).ravel() for axis in range(3)]
-                rows = [np.bincount(place, pull, len(labels) * size) for pull in pulls]
-                rows = np.reshape(rows, (3 * len(labels), size))
+                summed = [np.bincount(place, pull, len(labels) * size) for pull in pulls]
+                rows = np.reshape(summed, (3 * len(labels), size))
                 self._add(rows, labels.T.ravel(), self._forces / (3 * len(types)))
         if "energy" in graph:
             row = np.concatenate([sums, np.bincount(types, minlength=len(self._mean))])
