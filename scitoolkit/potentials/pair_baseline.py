@@ -69,6 +69,8 @@ def fit_pair_potential(
     labelled = [graph for graph in graphs if "energy" in graph]
     mean = energy_shifts(*composition(labelled, num_types)) if labelled else np.zeros(num_types)
     weights = loss.weights(0.0) if any(loss.weights(0.0).values()) else loss.weights(1.0)
+    energy = max(weights["energy"], DETERMINED * weights["forces"]) if labelled else 0.0
+    weights = {"energy": energy, "forces": weights["forces"]}
     fitted, held = _Equations(splines, mean, weights), _Equations(splines, mean, weights)
     for graph in graphs:
         fitted.add(graph)
@@ -114,8 +116,8 @@ class _Equations:
     def __init__(
         self, splines: PairSplines, mean: np.ndarray, weights: Mapping[str, float]
     ) -> None:
-        self._splines, self._mean, self._forces = splines, mean, weights["forces"]
-        self._energy = max(weights["energy"], DETERMINED * self._forces)
+        self._splines, self._mean = splines, mean
+        self._energy, self._forces = weights["energy"], weights["forces"]
         size = splines.size + len(mean)
         self._matrix, self._right = np.zeros((size, size)), np.zeros(size)
         self.square: float = 0.0
@@ -134,7 +136,7 @@ class _Equations:
                 summed = [np.bincount(place, pull, len(labels) * size) for pull in pulls]
                 rows = np.reshape(summed, (3 * len(labels), size))
                 self._add(rows, labels.T.ravel(), self._forces / (3 * len(types)))
-        if "energy" in graph:
+        if self._energy and "energy" in graph:
             row = np.concatenate([sums, np.bincount(types, minlength=len(self._mean))])
             residual = float(graph["energy"][0]) - self._mean[types].sum()
             self._add(row[None], np.array([residual]), self._energy / len(types))

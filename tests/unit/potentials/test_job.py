@@ -89,6 +89,14 @@ def test_the_errors_are_compared_with_a_pair_potential_and_zero_force(trained, t
     assert found["force_rmse_of_pair_potential"] < 0.8 * found["force_rmse_of_zero_force"]
 
 
+def test_a_resumed_training_saves_the_same_pair_potential(trained, small):
+    path = trained.path / "model" / "pair_potential.json"
+    expected = path.read_bytes()
+    path.unlink()
+    PotentialJob().train(config(small), trained, resume=True)
+    assert path.read_bytes() == expected
+
+
 def test_a_model_without_a_saved_pair_potential_has_no_baseline(trained, tmp_path):
     surrogate = tmp_path / "surrogate"
     shutil.copytree(trained.path / "model", surrogate)

@@ -217,6 +217,8 @@ def test_each_frame_contributes_the_labels_that_it_has(frames):
 def test_forces_alone_leave_the_energies_at_zero(frames):
     found = fitted([replace(f, energy=None) for f in frames])
     assert found.energies == found.mean_energies == [0.0, 0.0]
+    without = [replace(f, energy=None) for f in frames]
+    assert fitted(without[:27], without[27:]) == fitted(without[:27], frames[27:])
     unseen = labelled(drawn(102, MOLECULE))
     assert np.allclose(values(found, unseen)[1], unseen.forces, atol=0.02)
 
