@@ -69,26 +69,59 @@ def draw_lines(spec: Lines) -> Figure:
         return figure
 
 
-def draw_multiples(specs: Sequence[Lines]) -> Figure:
-    """Draw several quantities over one axis as small panels with legends, three per row."""
-    rows = max(1, -(-len(specs) // PANELS_A_ROW))
+def draw_multiples(specs: Sequence[Lines], title: str = "", shared: bool = False) -> Figure:
+    """Draw several quantities over one axis as small panels, up to three per row.
+
+    Args:
+        specs: the panels.
+        title: of the figure.
+        shared: whether one legend above the panels replaces those of the panels.
+    """
+    columns = max(1, min(len(specs), PANELS_A_ROW if len(specs) != 4 else 4))
+    rows = max(1, -(-len(specs) // columns))
     with style():
-        figure = new_figure(3.4 * PANELS_A_ROW, 2.1 * rows)
+        width = {1: 4.6, 2: 7.6}.get(columns, 10.4)
+        figure = new_figure(width, 2.0 * rows + 0.45 * bool(title) + 0.25 * shared)
+        if title:
+            figure.suptitle(plain(title), x=0.01, ha="left", weight="bold", size=10.5)
         for place, spec in enumerate(specs):
-            axes = figure.add_subplot(rows, PANELS_A_ROW, place + 1)
+            axes = figure.add_subplot(rows, columns, place + 1)
             _draw_on(axes, spec, labelled=False)
-            axes.set_ylabel("")
-            if len(spec.series) > 1 and axes.lines:
+            _set_ticks(axes)
+            axes.set_ylabel(axes.get_ylabel() if shared and not place % columns else "")
+            if not shared and len(spec.series) > 1 and axes.lines:
                 axes.legend(fontsize=7)
+        if shared:
+            found = {
+                label: handle for axes in figure.axes
+                for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+            }  # fmt: skip
+            figure.legend(
+                found.values(), found.keys(), loc="outside lower center", ncols=min(6, len(found))
+            )
         return figure
+
+
+def _set_ticks(axes: Axes) -> None:
+    """Use few ticks in a small panel, and only powers of ten on a wide logarithmic axis."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.tick_params(labelsize=8)
+    if axes.get_yscale() == "linear":
+        axes.locator_params(axis="y", nbins=5)
+        return
+    low, high = axes.get_ylim()
+    if high > 30 * low:
+        axes.yaxis.set_major_locator(LogLocator(numticks=6))
+        axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_on(axes: Axes, spec: Lines, labelled: bool = True) -> None:
     """Draw a `Lines` on axes, its series labelled at their right ends."""
     ends: list[tuple[float, float, str, str]] = []
-    counts = {"main": 0, "baseline": 0, "reference": 0}
+    counts = {"main": 0, "baseline": 0, "reference": 0, "context": 0}
     # Later lines are drawn on top.
-    order = {"reference": 0, "baseline": 1, "main": 2}
+    order = {"context": 0, "reference": 1, "baseline": 2, "main": 3}
     for series in sorted(spec.series, key=lambda s: order[s.role]):
         end = _draw_series(axes, series, spec, counts[series.role])
         counts[series.role] += 1
@@ -96,12 +129,12 @@ def _draw_on(axes: Axes, spec: Lines, labelled: bool = True) -> None:
     axes.set_title(plain(spec.title), pad=9)
     axes.set_xlabel(plain(spec.x_label))
     axes.set_ylabel(plain(spec.y_label))
-    if not ends:
+    if not axes.lines and not axes.collections:
         say_empty(axes)
         return
     _set_scales(axes, spec)
-    if labelled and len(spec.series) > 1:
-        _label_ends(axes, ends)
+    if labelled and len(spec.series) > 1 and ends:
+        _label_ends(axes, [end for end in ends if end[2]])
 
 
 def _curve(
@@ -159,12 +192,14 @@ def _draw_series(
     few = (~hidden).sum() <= 1 or (series.role == "main" and (~hidden).sum() <= 16)
     if (~hidden).sum() > 150:
         look["linewidth"] *= 0.6  # a noisy curve of many steps would fill an area
-    axes.plot(x, y, marker="o" if few else None, markersize=4, label=plain(series.label), **look)
+    label = plain(series.label) if series.role != "context" else "_"
+    axes.plot(x, y, marker="o" if few else None, markersize=4, label=label or "_", **look)
     if series.low is not None and series.high is not None:
         low, high = _array(series.low), _array(series.high)
         axes.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
     last = np.flatnonzero(~hidden)[-1]
-    return float(x[last]), float(y[last]), series.label, look["color"]
+    label = "" if series.role == "context" else series.label
+    return float(x[last]), float(y[last]), label, look["color"]
 
 
 def _look(role: str, index: int) -> dict[str, Any]:
@@ -172,6 +207,8 @@ def _look(role: str, index: int) -> dict[str, Any]:
         return {"color": COLOURS[index % len(COLOURS)], "linewidth": 2.0, "zorder": 4}
     if role == "reference":
         return {"color": "0.1", "linewidth": 0.9, "zorder": 2}
+    if role == "context":
+        return {"color": "0.8", "linewidth": 0.7, "zorder": 1}
     dashes = (0, _DASHES[index % len(_DASHES)])
     colour = _GREYS[index % len(_GREYS)]
     return {"color": colour, "linewidth": 1.1, "linestyle": dashes, "zorder": 3}

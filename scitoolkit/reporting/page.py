@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +23,15 @@ from scitoolkit.core.results import (
     Figure,
     Lines,
     Maps,
+    Multiples,
     Parallel,
     Points,
     Results,
     Table,
+    display_unit,
 )
 from scitoolkit.core.run_directory import RunDirectory, disk_error, write_atomic
+from scitoolkit.reporting.style import display_text
 from scitoolkit.reporting.tables import (
     best_rows,
     format_column,
@@ -101,6 +105,12 @@ class Image:
     is_training: bool = False
 
     @property
+    def is_wide(self) -> bool:
+        """Whether the image is readable only over the whole width of the page."""
+        width, height = struct.unpack(">II", self.png[16:24])
+        return width > 2.3 * height
+
+    @property
     def data(self) -> str:
         """The PNG in base64."""
         return base64.b64encode(self.png).decode("ascii")
@@ -130,7 +140,7 @@ def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]
     needs_fields = any(isinstance(f, Maps) and f.panels for f in figures)
     fields = _read_fields(path) if needs_fields else xr.Dataset()
     images = [
-        Image(f"{i + 1:02d}-{_slug(f.title)}.png", _png(f, fields), _alternative(f), f.note)
+        Image(f"{i + 1:02d}-{_slug(f.title)}.png", _png(f, fields), _alternative(f), display_text(f.note))
         for i, f in enumerate(figures)
     ]
     if curves:
@@ -173,9 +183,9 @@ def _slug(title: str) -> str:
 def _page(run: RunDirectory, results: Results, images: list[Image]) -> str:
     figures = [image for image in images if not image.is_training]
     return template("report.html").render(
-        title=results.title,
+        title=display_text(results.title),
         verdict=results.verdict.sentence if results.verdict else "",
-        summary=results.summary,
+        summary=[display_text(line) for line in results.summary],
         lead=figures[0] if figures else None,
         tables=[_table(table) for table in results.tables],
         figures=figures[1 : 1 + MOST_FIGURES],
@@ -201,7 +211,7 @@ def _metrics(results: Results) -> dict[str, Any] | None:
         return None
     # Quantities of different kinds are formatted individually, not with common digits.
     rows: list[list[float | int | str | None]] = [
-        [name, format_column([value])[0], results.units.get(name, "")]
+        [name, format_column([value])[0], display_unit(results.units.get(name, ""))]
         for name, value in results.metrics.items()
     ]
     return _table(Table(title="Metrics", columns=["name", "value", "unit"], rows=rows))
@@ -211,9 +221,9 @@ def _table(table: Table) -> dict[str, Any]:
     """Return the template variables of a table: headers and cells as text, with alignment."""
     best = best_rows(table)
     numbers = [is_numeric_column(table, j) for j in range(len(best))]
-    notes = [table.note, "Best of each column marked." if any(best) else ""]
+    notes = [display_text(table.note), "Best of each column marked." if any(best) else ""]
     return {
-        "title": table.title,
+        "title": display_text(table.title),
         "note": " ".join(text for text in notes if text),
         "heads": [
             dict(zip(("name", "unit"), split_unit(column), strict=True), number=number)
@@ -230,6 +240,8 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _alternative(spec: Figure) -> str:
+    if isinstance(spec, Multiples):
+        return f"Small multiples: {spec.title}: {', '.join(p.title for p in spec.panels)}"
     if isinstance(spec, Maps):
         unit = f", in {spec.unit}" if spec.unit else ""
         return f"Maps: {spec.title}: {', '.join(p.label for p in spec.panels) or 'none'}{unit}"

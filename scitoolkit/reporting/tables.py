@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from scitoolkit.core.results import Table
+from scitoolkit.core.results import Table, display_unit
 
 Cell = float | int | str | None
 MISSING = "–"
@@ -24,7 +24,7 @@ def split_unit(column: str) -> tuple[str, str]:
         ('model', '')
     """
     match = _UNIT.match(column)
-    return (match["name"], match["unit"]) if match else (column, "")
+    return (match["name"], display_unit(match["unit"])) if match else (column, "")
 
 
 def format_column(cells: Sequence[Cell]) -> list[str]:

@@ -35,9 +35,9 @@ def test_each_workflow_is_a_line_and_its_verdict_a_row(visits, capsys):
     assert run_cli(["tour", "first", "second", "-o", str(visits)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("[1/2] first")
-    assert "RMSE 0.5 K; persistence 1 K (2 x better)." in lines[0]
+    assert "RMSE: 0.5 K, a factor of 2 below persistence (1.0 K)." in lines[0]
     assert lines[1].endswith("left out: no such file: a.h5")
-    assert any(line.split()[0] == "first" and line.endswith("2 x") for line in lines[3:] if line)
+    assert any(line.split()[0] == "first" and line.endswith("2 x better") for line in lines[3:] if line)
     page = (visits / "index.html").read_text(encoding="utf-8")
     assert "First &lt;run&gt;" in page
     assert "second: no such file: a.h5" in page
@@ -49,7 +49,7 @@ def test_a_failed_workflow_is_an_exit_code(visits, capsys):
     assert run_cli(["tour", "first", "third", "-o", str(visits), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert [stop["failed"] for stop in found["stops"]] == [False, True]
-    assert found["stops"][0]["verdict"]["margin"] == "2 x"
+    assert found["stops"][0]["verdict"]["margin"] == "2 x better"
 
 
 def test_every_kind_is_visited(tmp_path, monkeypatch, capsys):
