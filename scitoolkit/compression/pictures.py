@@ -25,20 +25,20 @@ MOST_VARIABLES = 3
 MOST_PIXELS = 512
 BINS = 41
 OUR_CODEC = "interpolation"
-# Bounds at which codecs are drawn, as shares of the one that was kept.
+# Bounds of the rate-distortion curves, as multiples of the bound of the variable.
 SHARES = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One variable to draw.
+    """Data of one variable for the figures.
 
     Args:
         original: its values.
         decoded: its values after compression.
-        missing: values that stand for "missing".
-        allowed: largest error allowed, 0 or inf where none is known.
-        bound: absolute bound on the values, None where it is of another kind.
+        missing: values that mark missing data.
+        allowed: largest error allowed, 0 or inf if unknown.
+        bound: absolute bound on the values, None for other kinds of bounds.
         bits: stored bits per value.
         psnr: in dB, of all values.
     """
@@ -53,7 +53,7 @@ class Shown:
 
     @classmethod
     def of(cls, one: Examined) -> Shown:
-        """Return what to draw of an examined variable."""
+        """Return the data of an examined variable."""
         about = one.stored.about
         absolute = about["bound"]["mode"] in ("abs", "rel") and about.get("error_bound")
         return cls(
@@ -64,10 +64,10 @@ class Shown:
 
 
 def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
-    """Return the figures of a report, and the fields that their maps show.
+    """Return the figures of a report, and the fields shown by their maps.
 
     Args:
-        values: variable -> what to draw; the first few are drawn.
+        values: variable -> its data; only the first `MOST_VARIABLES` are drawn.
 
     Example:
         >>> import numpy as np
@@ -87,7 +87,7 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
         both = (_float(shown.original), _float(shown.decoded))
         original, decoded = (np.where(gone, np.nan, values) for values in both)
         error = decoded - original
-        name = path.replace("/", " ")  # a path in HDF5, where no name may hold a slash
+        name = path.replace("/", " ")  # HDF5 names cannot contain the slashes of a path
         histograms.append(_histogram(name, error, shown.allowed))
         if spectrum := _spectrum(name, original, decoded):
             after.append(spectrum)
@@ -121,7 +121,7 @@ def _float(values: np.ndarray) -> np.ndarray:
 
 
 def _middle(values: np.ndarray) -> np.ndarray:
-    """Return the 2-D slice in the middle of the leading dims, thinned to a picture."""
+    """Return the middle 2-D slice along the leading dims, subsampled to at most `MOST_PIXELS`."""
     plane = values[tuple(n // 2 for n in values.shape[:-2])]
     steps = tuple(max(1, -(-n // MOST_PIXELS)) for n in plane.shape)
     return plane[:: steps[0], :: steps[1]]
@@ -138,7 +138,7 @@ def _histogram(name: str, error: np.ndarray, allowed: float) -> Series:
 
 
 def _spectrum(name: str, original: np.ndarray, decoded: np.ndarray) -> Lines | None:
-    """Return the power of original, decoded and error; None where a spectrum is not defined."""
+    """Return the power spectra of original, decoded and error; None if they are undefined."""
     if original.ndim < 2 or min(original.shape[-2:]) < 8 or not np.isfinite(original).all():
         return None
     shells = min(original.shape[-2:]) // 2
@@ -151,13 +151,13 @@ def _spectrum(name: str, original: np.ndarray, decoded: np.ndarray) -> Lines | N
     return Lines(
         title=f"{name}: power spectrum", x=numbers, x_label="wavenumber (shell)",
         y_label="power", series=series, log_x=True, log_y=True,
-        note="Planes of the last two dims, summed. Where the error meets the original, the "
-        "decoded field says nothing.",
+        note="Summed over planes of the last two dims. Wavenumbers at which the error reaches "
+        "the original have no information left in the decoded field.",
     )  # fmt: skip
 
 
 def _rate(name: str, shown: Shown) -> Points | None:
-    """Return PSNR over bits per value of our codec and the plain ones on a block of the field."""
+    """Return PSNR over bits per value of this codec and the baselines on a block of the field."""
     if shown.bound is None or shown.original.dtype.itemsize < 4 or shown.original.ndim < 1:
         return None
     from scitoolkit.compression.compress import filled
@@ -185,6 +185,6 @@ def _rate(name: str, shown: Shown) -> Points | None:
     return Points(
         title=f"{name}: rate and distortion", x_label="bits per value", y_label="PSNR (dB)",
         series=series, joined=[s.label for s in series if s.label != "this file"],
-        note=f"Codecs on the {shape} points in the middle, at bounds from {max(SHARES):g} to "
-        f"{min(SHARES):g} of the one that was kept; this file as a whole.",
+        note=f"Codecs: on the middle {shape} points, at {max(SHARES):g} to {min(SHARES):g} times "
+        "the bound of the variable. This file: on all points.",
     )  # fmt: skip

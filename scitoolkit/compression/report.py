@@ -1,4 +1,4 @@
-"""The report of a compressed file: figures of each variable, plain codecs beside it, pictures."""
+"""Report of a compressed file: metrics of each variable, baseline codecs, and figures."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Row = list[float | int | str | None]
 def results_of(
     compressed: Path, original: Path, asked: str = "", *, pictured: bool = True
 ) -> tuple[Results, xr.Dataset]:
-    """Return the results of comparing a compressed file with its original, and what its maps show.
+    """Return the results of comparing a compressed file with its original, and the mapped fields.
 
     Args:
-        compressed: what `compress_file` wrote.
-        original: what it was made of.
-        asked: the bounds in words, for the title.
-        pictured: draw the first variables.
+        compressed: file written by `compress_file`.
+        original: the file that was compressed.
+        asked: description of the bounds, for the title.
+        pictured: whether to draw the first variables.
     """
     runnable, not_run = plain_codecs()
     rows: list[Row] = []
@@ -71,7 +71,7 @@ def results_of(
         "variables": len(rows), "broken": sum(not r["holds"] for r in records),
     }  # fmt: skip
     table = Table(
-        title="Each variable, and the plain codecs at the same number of bytes",
+        title="Variables, and baseline codecs at the same number of bytes",
         columns=["variable", "ratio", "bytes", "PSNR (dB)", "max error / bound",
                  *(f"{peer.upper()} (dB)" for peer in runnable), "gain over the best (dB)"],
         rows=rows, note=_note(runnable, not_run),
@@ -93,9 +93,9 @@ def write_verification(compressed: Path, original: Path, folder: Path) -> Path:
     """Write the report of a compressed file into a folder and return the path of its page.
 
     Args:
-        compressed: what `compress_file` wrote.
-        original: what it was made of.
-        folder: made if it is not there.
+        compressed: file written by `compress_file`.
+        original: the file that was compressed.
+        folder: created if necessary.
 
     Raises:
         ConfigError: the folder cannot be written.
@@ -131,21 +131,21 @@ def _verdict(name: str, ours: float, peers: Mapping[str, float]) -> Verdict | No
 
 def _quality(rows: list[Row]) -> Table:
     return Table(
-        title="What the bound does not say",
+        title="Quality metrics beyond the bound",
         columns=["variable", "DSSIM", "K-S distance", "change of the spectrum",
                  "error of gradients", "change of extremes"],
         rows=rows,
-        note="DSSIM: data SSIM of the worst plane, 1 for equal ones (at least 0.9995 is the limit "
-        "of Baker et al. 2022). K-S: largest distance of the distribution functions. Spectrum: "
-        "largest change of the power of a shell up to half of the highest wavenumber. Gradients: "
-        "rms error over rms. Extremes: over the range. No value: not defined, as with missing "
-        "points or fewer than two dims.",
+        note="DSSIM: data SSIM of the worst plane, 1 for equal planes (Baker et al. 2022 require "
+        "at least 0.9995). K-S: Kolmogorov-Smirnov distance of the distributions. Spectrum: "
+        "largest relative change of power in a shell up to half of the highest wavenumber. "
+        "Gradients: rms error over rms. Extremes: change over the range. No value: undefined, for "
+        "example with missing points or fewer than two dims.",
     )  # fmt: skip
 
 
 def _note(runnable: Iterable[str], not_run: Mapping[str, str]) -> str:
-    """Return the sentence below the table: how codecs were run, and which could not be."""
-    parts = ["Codecs at their best over a grid of bounds; no value: none fits in that many bytes."]
+    """Return the note of the table: how codecs were run, and which were not."""
+    parts = ["Codecs: best PSNR over a grid of bounds; no value: no bound fits that many bytes."]
     if not list(runnable):
         parts = ["No other codec is installed to compare with."]
     if not_run:

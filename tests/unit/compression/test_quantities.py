@@ -89,7 +89,7 @@ def test_a_region_may_be_tighter_than_the_rest_and_needs_a_bound_of_the_rest():
     assert error[5:9, 40].max() <= 1e-4
     assert 1e-2 < error.max() <= 1e-2 * np.ptp(x.astype(float))
     assert inspect_stream(stream)["bytes"] < 1.05 * len(compress(x, rel=1e-2)) + 300
-    with pytest.raises(ConfigError, match="in regions alone"):
+    with pytest.raises(ConfigError, match="only by means or in regions"):
         compress_quantities({"t": x}, [text])
 
 
