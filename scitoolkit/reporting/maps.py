@@ -96,10 +96,12 @@ def draw_maps(
             layout.hide_inner_labels(axes, place)
             if mesh is not None:
                 meshes.setdefault(panel.scale, []).append((place, mesh))
-        for drawn in meshes.values():
+        for position, drawn in enumerate(meshes.values()):
             first = spec.panels[drawn[0][0]]
             unit = display_unit(spec.unit if first.unit is None else first.unit)
-            _colour_bar(figure, layout, drawn, unit)
+            places = [place for place, _ in drawn]
+            box = layout.bar(places, position, len(meshes))
+            _colour_bar(figure, layout, [mesh for _, mesh in drawn], box, unit)
         title_maps(figure, spec.title)
         return figure
 
@@ -118,6 +120,7 @@ class _Layout:
         columns, count: number of columns and of panels.
         panel_width, panel_height: size of every panel.
         slots: columns that are followed by a vertical colour bar; empty if the bars are below.
+        apart: whether the scales have different columns, so that each bar is below its own.
         shared: whether all panels have the same axes, so that only the outer ones are labelled.
     """
 
@@ -126,6 +129,7 @@ class _Layout:
     panel_width: float
     panel_height: float
     slots: frozenset[int]
+    apart: bool
     shared: bool
 
     @classmethod
@@ -144,11 +148,13 @@ class _Layout:
                 places.setdefault(panel.scale, []).append(place)
         beside = all(len({p // columns for p in found}) == 1 for found in places.values())
         slots = {max(p % columns for p in found) for found in places.values()} if beside else set()
+        used = [{p % columns for p in found} for found in places.values()]
+        apart = sum(map(len, used)) == len(set().union(*used))
         aspect = next((a for a in map(_aspect, flat) if a), 0.62)
-        layout = cls(columns, count, 1.0, 1.0, frozenset(slots), shared)
+        layout = cls(columns, count, 1.0, 1.0, frozenset(slots), apart, shared)
         width = min((_WIDTH - layout.width + columns) / columns, _WIDEST)
         width = max(min(width, _TALL / rows / aspect), 1.1)
-        return cls(columns, count, width, width * aspect, frozenset(slots), shared)
+        return cls(columns, count, width, width * aspect, frozenset(slots), apart, shared)
 
     @property
     def rows(self) -> int:
@@ -189,13 +195,16 @@ class _Layout:
         left = self._left(place % self.columns)
         return self._box(left, self._top(place), self.panel_width, self.panel_height)
 
-    def bar(self, places: list[int]) -> Any:
-        """Return the position of the colour bar of some panels for `add_axes`."""
+    def bar(self, places: list[int], position: int, number: int) -> Any:
+        """Return the position of the colour bar of some panels, the `position`-th of `number`."""
         columns = [place % self.columns for place in places]
         if self.slots:
             left = self._left(max(columns)) + self.panel_width + _BAR_PAD
             return self._box(left, self._top(places[0]), _BAR, self.panel_height)
         left, right = self._left(min(columns)), self._left(max(columns)) + self.panel_width
+        if not self.apart:
+            start, end = self._left(0), self._left(self.columns - 1) + self.panel_width
+            left, right = (start + (end - start) * (position + k) / number for k in (0, 1))
         inset = 0.15 * (right - left)
         top = self._top(self.count - 1) + self.panel_height + _BOTTOM + 0.04
         return self._box(left + inset, top, right - left - 2 * inset, _BAR)
@@ -406,16 +415,16 @@ def _degrees(value: float, kind: str) -> str:
 
 
 def _colour_bar(
-    figure: Figure, layout: _Layout, drawn: list[tuple[int, Any]], unit: str
+    figure: Figure, layout: _Layout, drawn: list[Any], box: Any, unit: str
 ) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    mesh = drawn[0][1]
-    values = np.concatenate([np.ma.compressed(one.get_array()) for _, one in drawn])
+    mesh = drawn[0]
+    values = np.concatenate([np.ma.compressed(one.get_array()) for one in drawn])
     low = values.size > 0 and values.min() < mesh.norm.vmin
     high = values.size > 0 and values.max() > mesh.norm.vmax
     extend = "both" if low and high else "min" if low else "max" if high else "neither"
-    axes = figure.add_axes(layout.bar([place for place, _ in drawn]))
+    axes = figure.add_axes(box)
     bar = figure.colorbar(
         mesh, cax=axes, orientation="vertical" if layout.slots else "horizontal", extend=extend,
         extendfrac=0.03, ticks=MaxNLocator(5 if layout.panel_height > 1.3 else 3),
