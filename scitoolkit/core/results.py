@@ -72,11 +72,13 @@ class Lines(_Part):
     series: list[Series]
     log_x: bool = False
     log_y: bool = False
+    equal: bool = False
+    """Whether both axes have the same scale, as in a parity plot."""
     note: str = ""
 
 
 class Multiples(_Part):
-    """Small line plots with the same series, in rows of three, with one shared legend."""
+    """Small line plots with the same series and one shared legend."""
 
     kind: Literal["multiples"] = "multiples"
     title: str

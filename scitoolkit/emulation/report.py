@@ -357,6 +357,8 @@ def _rollout_lines(found: Evaluation, variable: Variable) -> Lines:
 def _spectrum_lines(found: Evaluation, variable: Variable) -> Lines:
     spectra = {k: np.mean(v, axis=0) for k, v in found.spectra[variable.name].items()}
     count = len(next(iter(spectra.values())))
+    truths = [label for label in spectra if label.startswith("truth")]
+    shown = [label for label in spectra if label not in truths[1:]]  # truths are almost equal
     return Lines(
         title=variable.name,
         x=[float(k) for k in range(1, count)],
@@ -365,9 +367,10 @@ def _spectrum_lines(found: Evaluation, variable: Variable) -> Lines:
         log_x=True,
         log_y=True,
         series=[
-            Series(label=label, y=[number(max(v, 1e-300)) for v in values[1:]],
+            Series(label="truth" if label in truths else label,
+                   y=[number(max(v, 1e-300)) for v in values[1:]],
                    role="reference" if label.startswith("truth") else "main")
-            for label, values in spectra.items()
+            for label, values in spectra.items() if label in shown
         ],
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_FRAMES = 16
 MILLISECONDS = 400
-DPI = 75
+DPI = 100
 """Low resolution, because the images are embedded in the report."""
 
 
@@ -77,4 +77,4 @@ def _frame(spec: Maps, fields: xr.Dataset, index: int) -> Maps:
         else panel
         for panel in spec.panels
     ]  # fmt: skip
-    return spec.model_copy(update={"title": f"{spec.title}, {dim} = {place}", "panels": panels})
+    return spec.model_copy(update={"title": f"{spec.title}, {dim.replace('_', ' ')} = {place}", "panels": panels})

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANELS_A_ROW = 3
+MOST_PANELS_A_ROW = 4
 _DASHES = ((4, 2), (1, 1.5), (6, 2, 1, 2), (2, 2), (8, 2), (3, 1, 1, 1, 1, 1))
 _GREYS = ("0.35", "0.5", "0.42", "0.58")
 
@@ -70,17 +70,17 @@ def draw_lines(spec: Lines) -> Figure:
 
 
 def draw_multiples(specs: Sequence[Lines], title: str = "", shared: bool = False) -> Figure:
-    """Draw several quantities over one axis as small panels, up to three per row.
+    """Draw several quantities over one axis as small panels, up to four per row.
 
     Args:
         specs: the panels.
         title: of the figure.
         shared: whether one legend above the panels replaces those of the panels.
     """
-    columns = max(1, min(len(specs), PANELS_A_ROW if len(specs) != 4 else 4))
+    columns = max(1, min(len(specs), 3 if len(specs) in (5, 6, 9) else MOST_PANELS_A_ROW))
     rows = max(1, -(-len(specs) // columns))
     with style():
-        width = {1: 4.6, 2: 7.6}.get(columns, 10.4)
+        width = {1: 4.6, 2: 7.6, 3: 10.4}.get(columns, 12.0)
         figure = new_figure(width, 2.0 * rows + 0.45 * bool(title) + 0.25 * shared)
         if title:
             figure.suptitle(plain(title), x=0.01, ha="left", weight="bold", size=10.5)
@@ -103,17 +103,10 @@ def draw_multiples(specs: Sequence[Lines], title: str = "", shared: bool = False
 
 
 def _set_ticks(axes: Axes) -> None:
-    """Use few ticks in a small panel, and only powers of ten on a wide logarithmic axis."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axes.tick_params(labelsize=8)
+    """Use few ticks and small labels in a small panel."""
+    axes.tick_params(which="both", labelsize=8)
     if axes.get_yscale() == "linear":
         axes.locator_params(axis="y", nbins=5)
-        return
-    low, high = axes.get_ylim()
-    if high > 30 * low:
-        axes.yaxis.set_major_locator(LogLocator(numticks=6))
-        axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_on(axes: Axes, spec: Lines, labelled: bool = True) -> None:
@@ -133,6 +126,11 @@ def _draw_on(axes: Axes, spec: Lines, labelled: bool = True) -> None:
         say_empty(axes)
         return
     _set_scales(axes, spec)
+    if spec.equal:
+        axes.set_aspect("equal", adjustable="datalim")
+    if labelled and any(s.style == "points" and s.label for s in spec.series):
+        axes.legend(markerscale=1.6)
+        return
     if labelled and len(spec.series) > 1 and ends:
         _label_ends(axes, [end for end in ends if end[2]])
 
@@ -186,7 +184,9 @@ def _draw_series(
         return None
     look = _look(series.role, index)
     if series.style == "points":
-        axes.scatter(x, y, s=6, alpha=0.5, linewidths=0, color=look["color"], zorder=look["zorder"])
+        size = 6 if y.size > 200 else 16
+        axes.scatter(x, y, s=size, alpha=0.5, linewidths=0, color=look["color"],
+                     zorder=look["zorder"], label=plain(series.label) or "_")  # fmt: skip
         return None
     # Few points are likely measurements and get markers; a single point has no line.
     few = (~hidden).sum() <= 1 or (series.role == "main" and (~hidden).sum() <= 16)
@@ -219,11 +219,26 @@ def _set_scales(axes: Axes, spec: Lines) -> None:
         axes.set_xscale("log")
     if spec.log_y:
         axes.set_yscale("log")
+        _set_log_ticks(axes)
     steps = spec.x and all(float(x).is_integer() for x in spec.x)
     if steps and not spec.log_x:
         from matplotlib.ticker import MaxNLocator
 
         axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True))
+
+
+def _set_log_ticks(axes: Axes) -> None:
+    """Label 1, 2 and 5 of each decade on a short logarithmic axis, powers of ten on a long one."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axes.get_ylim()
+    if high > 200 * low:
+        axes.yaxis.set_major_locator(LogLocator(numticks=6))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        return
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:

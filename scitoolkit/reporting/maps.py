@@ -35,7 +35,7 @@ _NAMES = {
 _WIDTH, _TALL = 11.6, 4.6  # of a figure with many columns, of all its rows of panels
 _WIDEST = 4.4  # panel
 _LEFT, _BOTTOM, _TOP, _RIGHT = 0.62, 0.48, 0.58, 0.12
-_BAR, _BAR_PAD, _BAR_LABELS = 0.11, 0.07, 0.56
+_BAR, _BAR_PAD, _BAR_LABELS = 0.11, 0.07, 0.48
 
 
 def scale_norms(spec: Maps, fields: xr.Dataset) -> dict[str, Normalize]:

@@ -10,6 +10,8 @@ import json
 import re
 import struct
 import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,12 +105,13 @@ class Image:
     alt: str
     note: str = ""
     is_training: bool = False
+    has_panels: bool = False
 
     @property
     def is_wide(self) -> bool:
-        """Whether the image is readable only over the whole width of the page."""
+        """Whether the image has panels that are readable only over the whole width of a page."""
         width, height = struct.unpack(">II", self.png[16:24])
-        return width > 2.3 * height
+        return self.has_panels and width > 2.0 * height
 
     @property
     def data(self) -> str:
@@ -120,7 +123,7 @@ def _curves(run: RunDirectory) -> list[Lines]:
     from scitoolkit.reporting.lines import learning_curves
 
     try:
-        return learning_curves(list(run.read_metrics()))
+        return learning_curves(_of_training(run.read_metrics()))
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"not a log of metrics ({error})",
@@ -128,6 +131,13 @@ def _curves(run: RunDirectory) -> list[Lines]:
             allowed="one JSON object a line with name, value, unit, step",
             fix=f"remove {run.metrics_path}; the report is then drawn without curves",
         ) from None
+
+
+def _of_training(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the logged values of data splits, such as `train/loss`, logged more than once."""
+    found = [row for row in rows if "/" in str(row["name"])]
+    count = Counter(str(row["name"]) for row in found)
+    return [row for row in found if count[str(row["name"])] > 1]
 
 
 def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]:
@@ -140,12 +150,14 @@ def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]
     needs_fields = any(isinstance(f, Maps) and f.panels for f in figures)
     fields = _read_fields(path) if needs_fields else xr.Dataset()
     images = [
-        Image(f"{i + 1:02d}-{_slug(f.title)}.png", _png(f, fields), _alternative(f), display_text(f.note))
+        Image(f"{i + 1:02d}-{_slug(f.title)}.png", _png(f, fields), _alternative(f), display_text(f.note),
+              has_panels=isinstance(f, Maps | Multiples))
         for i, f in enumerate(figures)
-    ]
+    ]  # fmt: skip
     if curves:
         name, alt = f"{len(figures) + 1:02d}-training.png", "; ".join(map(_alternative, curves))
-        images.append(Image(name, to_png(draw_multiples(curves)), alt, is_training=True))
+        images.append(Image(name, to_png(draw_multiples(curves)), alt, is_training=True,
+                            has_panels=True))
     return images
 
 

@@ -83,8 +83,9 @@ def formatted_rows(table: Table) -> list[list[str]]:
 
 
 def is_numeric_column(table: Table, column: int) -> bool:
-    """Return whether a column contains numbers and is therefore right-aligned."""
-    return any(column < len(row) and _is_number(row[column]) for row in table.rows)
+    """Return whether a column contains numbers or no values at all and is right-aligned."""
+    cells = [row[column] for row in table.rows if column < len(row)]
+    return any(map(_is_number, cells)) or (column > 0 and not any(cells))
 
 
 def text_table(table: Table) -> str:
