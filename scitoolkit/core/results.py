@@ -323,7 +323,7 @@ def _alike(ours: float, rival: float | None) -> tuple[str, str]:
     """
     known = [v for v in (ours, rival) if v is not None and math.isfinite(v)]
     largest = max(map(abs, known), default=0.0)
-    if largest >= 1e6 or largest < 1e-3 or min(map(abs, known)) < 1e-2 * largest:
+    if largest >= 1e6 or largest < 1e-3 or min(map(abs, known)) < 0.1 * largest:
         texts = [f"{v:.4g}" for v in known]
     else:
         decimals = max(0, 3 - math.floor(math.log10(largest)))

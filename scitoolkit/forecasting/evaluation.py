@@ -463,9 +463,23 @@ class Evaluation:
         out["rmse"] = self.field.to_grid(per_cell, ("lead",)).assign_attrs(unit)
         return xr.Dataset(out)
 
+    def _along_the_dim(self) -> Maps:
+        """Return maps of lead and position of the last test window of a field with one dim."""
+        panels = [
+            Panel(variable=name, label=name, scale="error" if name == "error" else "field",
+                  diverging=name == "error")
+            for name in ("truth", "forecast", "error")
+        ]  # fmt: skip
+        return Maps(
+            title="Last test window: truth, forecast, error", panels=panels, unit=self.unit,
+            note="Leads from 0, the first, along the dim `lead`.",
+        )  # fmt: skip
+
     def _maps(self, maps: xr.Dataset) -> list[Maps]:
-        """Return maps of a field with two spatial dims, else nothing."""
+        """Return maps of a field with one or two spatial dims, else nothing."""
         sizes = [maps.sizes[d] for d in self.field.grid.dims]
+        if len(sizes) == 1 and min(sizes[0], self.windows.leads) > 1:
+            return [self._along_the_dim()]
         if len(sizes) != 2 or min(sizes) < 2:
             return []
         leads = sorted({0, self.windows.leads - 1})
@@ -488,7 +502,7 @@ class Evaluation:
         ]  # fmt: skip
         return [
             Maps(title="Last test window: truth, forecast, error", panels=panels, unit=self.unit),
-            Maps(title="POD modes", panels=modes, unit="unit variance"),
+            Maps(title="POD modes, scaled to unit variance", panels=modes, unit=""),
         ]
 
 

@@ -11,7 +11,7 @@ import torch
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Figure, Lines, Results, Series, Table, Verdict
+from scitoolkit.core.results import Bars, Figure, Lines, Results, Series, Table, Verdict
 from scitoolkit.potentials.model import Potential
 
 MILLI = 1e3
@@ -89,7 +89,7 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
         add("energy_per_atom", error / atoms, "meV/atom")
         if len(error) > 1:
             add("energy_shifted", error - error.mean(), "meV")
-        figures.append(_parity("Energy", energy / atoms[:, None], "eV/atom"))
+        figures.append(_energy_parity(energy / atoms[:, None]))
     if found.forces:
         forces = np.concatenate(found.forces, axis=1)
         add("force", forces[1] - forces[0], "meV/Å")
@@ -97,8 +97,8 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
         metrics.update(by_element)
         units.update(dict.fromkeys(by_element, "meV/Å"))
         tables.append(table)
-        figures.append(_parity("Force components", forces.reshape(2, -1).T, "eV/Å"))
-        figures.append(_by_size(forces))
+        figures.insert(0, _force_parity(model, found, forces))
+        figures += [_element_bars(by_element), _by_size(forces)]
     if found.virial:
         virial = np.stack(found.virial)
         add("virial_per_atom", virial[:, 1] - virial[:, 0], "meV/atom")
@@ -157,19 +157,43 @@ def _by_element(
     return metrics, Table(title="Forces by element", columns=columns, rows=rows)  # type: ignore[arg-type]
 
 
-def _parity(what: str, pairs: np.ndarray, unit: str) -> Lines:
-    """Return a parity plot of (n, 2) labels and predictions."""
+def _element_bars(by_element: dict[str, float]) -> Bars:
+    labels = [name.removeprefix("force_rmse_of_") for name in by_element]
+    return Bars(
+        title="Force error by element", labels=labels, values=list(by_element.values()),
+        x_label="force RMSE [meV/Å]",
+    )  # fmt: skip
+
+
+def _energy_parity(pairs: np.ndarray) -> Lines:
+    """Return a parity plot of (n, 2) energies per atom, relative to the mean reference."""
+    return _parity(
+        "Energy", MILLI * (pairs - pairs[:, 0].mean()), "meV/atom, relative to the mean reference",
+        {"": np.arange(len(pairs))},
+    )  # fmt: skip
+
+
+def _force_parity(model: Potential, found: Collected, forces: np.ndarray) -> Lines:
+    """Return a parity plot of force components, one colour for each element."""
+    types = np.repeat(np.concatenate(found.types), 3)
+    chosen = {name: np.flatnonzero(types == i) for i, name in enumerate(model.type_map)}
+    groups = {name: places for name, places in chosen.items() if len(places)}
+    return _parity("Force components", forces.reshape(2, -1).T, "eV/Å", groups)
+
+
+def _parity(what: str, pairs: np.ndarray, unit: str, groups: dict[str, np.ndarray]) -> Lines:
+    """Return a parity plot of (n, 2) labels and predictions; `groups` are rows by label."""
     rng = np.random.default_rng(0)
-    if len(pairs) > SHOWN_POINTS:
-        pairs = pairs[rng.choice(len(pairs), SHOWN_POINTS, replace=False)]
     low, high = float(pairs.min()), float(pairs.max())
+    series = [Series(label="equal", y=[low, high], role="reference")]
+    most = SHOWN_POINTS // len(groups)
+    for label, places in groups.items():
+        shown = places if len(places) <= most else rng.choice(places, most, replace=False)
+        series.append(Series(label=label, x=pairs[shown, 0].tolist(), y=pairs[shown, 1].tolist(),
+                             style="points"))  # fmt: skip
     return Lines(
         title=f"{what}: predicted against reference", x=[low, high],
-        x_label=f"reference [{unit}]", y_label=f"predicted [{unit}]",
-        series=[
-            Series(label="equal", y=[low, high], role="reference"),
-            Series(label="", x=pairs[:, 0].tolist(), y=pairs[:, 1].tolist(), style="points"),
-        ],
+        x_label=f"reference [{unit}]", y_label=f"predicted [{unit}]", series=series, equal=True,
     )  # fmt: skip
 
 

@@ -50,12 +50,12 @@ def _points(figure: Figure, axes: Axes, spec: Points) -> bool:
                 f"series {series.label!r} has {y.size} values for {x.size} x",
                 where=f"figure {spec.title!r}",
             )
-        main = series.role == "main"
-        colour = COLOURS[index % len(COLOURS)] if main else "0.6"
+        main, reference = series.role == "main", series.role == "reference"
+        colour = COLOURS[index % len(COLOURS)] if main else "0.1" if reference else "0.55"
         line = "-" if series.label in spec.joined else "none"
         axes.plot(
-            x, y, linestyle=line, linewidth=1.2, marker="o", markersize=5 if main else 3.5,
-            color=colour, label=style.plain(series.label), zorder=3 + main,
+            x, y, linestyle=line, linewidth=1.2, marker="" if reference else "o",
+            markersize=5 if main else 3.5, color=colour, label=style.plain(series.label), zorder=3 + main,
         )  # fmt: skip
         drawn |= bool(np.isfinite(x * y).any())
     axes.set_xlabel(style.plain(spec.x_label))
