@@ -251,7 +251,7 @@ class Evaluation:
                 number(scores.valid_steps(self.truth, forecast, weights, scale)),
             ])  # fmt: skip
         return Table(
-            title="Skill on the test part",
+            title="Skill on the test split",
             columns=["forecast", "skill", "5 %", "95 %", f"ACC at lead {self.windows.leads}",
                      "extremes", "spectrum", "valid leads"], rows=rows,
             note="Skill: 1 - RMSE / RMSE of the climatology, with a 90 % interval by bootstrap "
@@ -289,7 +289,7 @@ class Evaluation:
         ]
         limit = ["(truncation floor of the modes)", *map(number, self.floor), _overall(self.floor)]
         return Table(
-            title=self._title("RMSE on the test part"),
+            title=self._title("RMSE on the test split"),
             columns=["forecast", *self._leads(), "all"],
             rows=rows,
             best="min",
@@ -336,7 +336,7 @@ class Evaluation:
             ])  # fmt: skip
         modes = [f"mode {k + 1}" for k in range(min(8, truth.shape[2]))]
         return Table(
-            title="R² of the mode coefficients on the test part",
+            title="R² of the mode coefficients on the test split",
             columns=["forecast", "uniform", "variance-weighted", *modes], rows=rows, best="max",
             note="Uniform: mean over modes and leads of 1 - SSres/SStot.",
         )  # fmt: skip
@@ -353,7 +353,7 @@ class Evaluation:
         ]  # fmt: skip
         left_out = "; ".join(f"{name}: {why}" for name, why in self.record["refused"].items())
         return Table(
-            title=self._title("Selection on train and validation parts: RMSE"),
+            title=self._title("Selection on the train and validation splits: RMSE"),
             columns=["candidate", "blocks of train + validation", "validation part", "stable"],
             rows=rows,
             best="min",
@@ -390,7 +390,7 @@ class Evaluation:
             )
         ]
         return Table(
-            title="POD of the train part",
+            title="POD of the train split",
             columns=["mode", "singular value", "share of variance", "cumulative"], rows=rows[:20],
             note="Truncation error on train: "
             + _with_unit(pod["truncation_rmse_train"], self.unit)
@@ -447,7 +447,7 @@ class Evaluation:
         share = self.record["pod"]["variance_share"]
         return Lines(
             title="POD spectrum", x=[float(k + 1) for k in range(len(share))], x_label="mode",
-            y_label="share of variance", series=[Series(label="train part", y=share)], log_y=True,
+            y_label="share of variance", series=[Series(label="train split", y=share)], log_y=True,
         )  # fmt: skip
 
     def _fields(self) -> xr.Dataset:

@@ -11,7 +11,16 @@ import torch
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Bars, Figure, Lines, Results, Series, Table, Verdict
+from scitoolkit.core.results import (
+    Bars,
+    Figure,
+    Lines,
+    Multiples,
+    Results,
+    Series,
+    Table,
+    Verdict,
+)
 from scitoolkit.potentials.model import Potential
 
 MILLI = 1e3
@@ -82,6 +91,7 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
 
     tables: list[Table] = []
     figures: list[Figure] = []
+    panels: list[Lines] = []
     if found.energy:
         energy, atoms = np.array(found.energy)[:, :2], np.array([e[2] for e in found.energy])
         error = energy[:, 1] - energy[:, 0]
@@ -89,7 +99,7 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
         add("energy_per_atom", error / atoms, "meV/atom")
         if len(error) > 1:
             add("energy_shifted", error - error.mean(), "meV")
-        figures.append(_energy_parity(energy / atoms[:, None]))
+        panels.append(_energy_parity(energy / atoms[:, None]))
     if found.forces:
         forces = np.concatenate(found.forces, axis=1)
         add("force", forces[1] - forces[0], "meV/Å")
@@ -97,12 +107,13 @@ def results(model: Potential, graphs: Iterable[Batch], title: str, note: str = "
         metrics.update(by_element)
         units.update(dict.fromkeys(by_element, "meV/Å"))
         tables.append(table)
-        figures.insert(0, _force_parity(model, found, forces))
+        panels.insert(0, _force_parity(model, found, forces))
         figures += [_element_bars(by_element), _by_size(forces)]
     if found.virial:
         virial = np.stack(found.virial)
         add("virial_per_atom", virial[:, 1] - virial[:, 0], "meV/atom")
     tables.insert(0, _table(metrics, units))
+    figures.insert(0, Multiples(title="Predicted against reference", panels=panels))
     return Results(
         title=title, verdict=_verdict(metrics), metrics=metrics,
         summary=_summary(metrics) + ([note] if note else []),
@@ -168,8 +179,8 @@ def _element_bars(by_element: dict[str, float]) -> Bars:
 def _energy_parity(pairs: np.ndarray) -> Lines:
     """Return a parity plot of (n, 2) energies per atom, relative to the mean reference."""
     return _parity(
-        "Energy", MILLI * (pairs - pairs[:, 0].mean()), "meV/atom, relative to the mean reference",
-        {"": np.arange(len(pairs))},
+        "Energy relative to the mean", MILLI * (pairs - pairs[:, 0].mean()), "meV/atom",
+        {"configurations": np.arange(len(pairs))}, is_grey=True,
     )  # fmt: skip
 
 
@@ -181,7 +192,9 @@ def _force_parity(model: Potential, found: Collected, forces: np.ndarray) -> Lin
     return _parity("Force components", forces.reshape(2, -1).T, "eV/Å", groups)
 
 
-def _parity(what: str, pairs: np.ndarray, unit: str, groups: dict[str, np.ndarray]) -> Lines:
+def _parity(
+    what: str, pairs: np.ndarray, unit: str, groups: dict[str, np.ndarray], is_grey: bool = False
+) -> Lines:
     """Return a parity plot of (n, 2) labels and predictions; `groups` are rows by label."""
     rng = np.random.default_rng(0)
     low, high = float(pairs.min()), float(pairs.max())
@@ -190,9 +203,9 @@ def _parity(what: str, pairs: np.ndarray, unit: str, groups: dict[str, np.ndarra
     for label, places in groups.items():
         shown = places if len(places) <= most else rng.choice(places, most, replace=False)
         series.append(Series(label=label, x=pairs[shown, 0].tolist(), y=pairs[shown, 1].tolist(),
-                             style="points"))  # fmt: skip
+                             style="points", role="baseline" if is_grey else "main"))  # fmt: skip
     return Lines(
-        title=f"{what}: predicted against reference", x=[low, high],
+        title=what, x=[low, high],
         x_label=f"reference [{unit}]", y_label=f"predicted [{unit}]", series=series, equal=True,
     )  # fmt: skip
 

@@ -64,7 +64,7 @@ def draw_lines(spec: Lines) -> Figure:
         DataError: a series and its x differ in length.
     """
     with style():
-        figure = new_figure(7.2, 3.7)
+        figure = new_figure(4.6, 4.4) if spec.equal else new_figure(7.2, 3.7)
         _draw_on(figure.add_subplot(), spec)
         return figure
 
@@ -81,14 +81,16 @@ def draw_multiples(specs: Sequence[Lines], title: str = "", shared: bool = False
     rows = max(1, -(-len(specs) // columns))
     with style():
         width = {1: 4.6, 2: 7.6, 3: 10.4}.get(columns, 12.0)
-        figure = new_figure(width, 2.0 * rows + 0.45 * bool(title) + 0.25 * shared)
+        height = 0.95 * width / columns if any(spec.equal for spec in specs) else 2.0
+        figure = new_figure(width, height * rows + 0.45 * bool(title) + 0.25 * shared)
         if title:
             figure.suptitle(plain(title), x=0.01, ha="left", weight="bold", size=10.5)
         for place, spec in enumerate(specs):
             axes = figure.add_subplot(rows, columns, place + 1)
             _draw_on(axes, spec, labelled=False)
             _set_ticks(axes)
-            axes.set_ylabel(axes.get_ylabel() if shared and not place % columns else "")
+            is_labelled = not place % columns or spec.y_label != specs[place - 1].y_label
+            axes.set_ylabel(axes.get_ylabel() if shared and is_labelled else "")
             if not shared and len(spec.series) > 1 and axes.lines:
                 axes.legend(fontsize=7)
         if shared:
@@ -127,7 +129,7 @@ def _draw_on(axes: Axes, spec: Lines, labelled: bool = True) -> None:
         return
     _set_scales(axes, spec)
     if spec.equal:
-        axes.set_aspect("equal", adjustable="datalim")
+        _equalise(axes)
     if labelled and any(s.style == "points" and s.label for s in spec.series):
         axes.legend(markerscale=1.6)
         return
@@ -225,6 +227,14 @@ def _set_scales(axes: Axes, spec: Lines) -> None:
         from matplotlib.ticker import MaxNLocator
 
         axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True))
+
+
+def _equalise(axes: Axes) -> None:
+    """Give both axes the same limits in a square panel."""
+    low = min(axes.get_xlim()[0], axes.get_ylim()[0])
+    high = max(axes.get_xlim()[1], axes.get_ylim()[1])
+    axes.set(xlim=(low, high), ylim=(low, high))
+    axes.set_box_aspect(1)
 
 
 def _set_log_ticks(axes: Axes) -> None:

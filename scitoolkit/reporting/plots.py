@@ -41,8 +41,8 @@ def draw_plot(spec: Lines | Multiples | Points | Bars | Parallel | Diagram) -> F
 
 
 def _points(figure: Figure, axes: Axes, spec: Points) -> bool:
-    drawn = False
-    for index, series in enumerate(sorted(spec.series, key=lambda s: s.role == "main")):
+    drawn, index = False, -1
+    for series in sorted(spec.series, key=lambda s: s.role == "main"):
         x = np.array([np.nan if v is None else v for v in series.x or []], dtype=float)
         y = np.array([np.nan if v is None else v for v in series.y], dtype=float)
         if x.shape != y.shape:
@@ -51,6 +51,7 @@ def _points(figure: Figure, axes: Axes, spec: Points) -> bool:
                 where=f"figure {spec.title!r}",
             )
         main, reference = series.role == "main", series.role == "reference"
+        index += main
         colour = COLOURS[index % len(COLOURS)] if main else "0.1" if reference else "0.55"
         line = "-" if series.label in spec.joined else "none"
         axes.plot(

@@ -57,7 +57,7 @@ def search_results(
     tables = [table for table in possible if table]
     metrics = _metrics(history, best)
     if tested is not None:
-        tables += [t.model_copy(update={"title": f"Winner on the test part: {t.title}"})
+        tables += [t.model_copy(update={"title": f"Winner: {t.title}"})
                    for t in tested.tables]  # fmt: skip
         metrics |= {f"test_{name}": value for name, value in tested.metrics.items()}
     return Results(
@@ -170,7 +170,7 @@ def _summary(history: History, space: Space, best: Trial | None, tested: bool) -
         lines.append(text + ".")
         lines += _base_comparison(history, first)
     if tested:
-        lines.append("The test part was used once, after the winner was chosen and trained.")
+        lines.append("The test split was used once, after the winner was chosen and trained.")
     return lines
 
 
@@ -340,7 +340,7 @@ def front_figure(history: History) -> Figure | None:
     ]  # fmt: skip
     spread = [p[0] for p in points]
     return Points(
-        title=f"{_spoken(y)} against {_spoken(x)}", x_label=_spoken(x), y_label=_spoken(y), series=series, joined=["Pareto front"],
+        title=f"{_spoken(y)[:1].upper()}{_spoken(y)[1:]} against {_spoken(x)}", x_label=_spoken(x), y_label=_spoken(y), series=series, joined=["Pareto front"],
         log_x=min(spread) > 0 and max(spread) > 20 * min(spread),
     )  # fmt: skip
 
@@ -382,8 +382,9 @@ def _explained(values: np.ndarray, groups: np.ndarray) -> float:
 
 
 def importance_figure(history: History, space: Space) -> Figure | None:
-    """Return a bar chart of the 15 most important variables."""
-    shares = dict(list(importance(history, space).items())[:15])
+    """Return a bar chart of up to 15 variables that explain some of the variance."""
+    found = [item for item in importance(history, space).items() if item[1] > 0]
+    shares = dict(found[:15])
     if not shares:
         return None
     return Bars(

@@ -205,7 +205,7 @@ class VlasovGenerator(Generator):
             offset = np.median(np.log(energy[chosen]) - 2 * exact.imag * t[chosen])
             line = np.exp(np.minimum(offset + 2 * exact.imag * t, 300.0))[::every]
             shown = [float(v) if v <= 2 * energy.max() else None for v in line]
-            series.append(Series(label=f"root: {self.rate_name} {exact.imag:.5f}", y=shown,
+            series.append(Series(label=f"linear theory: {self.rate_name} {exact.imag:.5f}", y=shown,
                                  role="reference"))  # fmt: skip
         picked = np.unique(np.linspace(0, frames.sizes["time"] - 1, 3).astype(int))
         is_periodic = self.walls() != "absorbing"
