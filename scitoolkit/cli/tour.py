@@ -255,9 +255,9 @@ def _table(stops: list[Stop]) -> str:
             rows.append([stop.workflow, quantity, ours, baseline, verdict.rival_name,
                          verdict.margin or "no baseline"])  # fmt: skip
     widths = [max(len(row[j]) for row in rows) for j in range(6)]
-    for column in (4, 1):  # names are shortened, values never
+    for column, least in ((1, 27), (4, 20)):  # names are shortened, values never
         excess = sum(widths) + 2 * len(widths) - 2 - MOST_COLUMNS
-        widths[column] -= min(max(excess, 0), max(widths[column] - 24, 0))
+        widths[column] -= min(max(excess, 0), max(widths[column] - least, 0))
     lines = []
     for row in [rows[0], ["-" * width for width in widths], *rows[1:]]:
         cells = [_cut(cell, width) for cell, width in zip(row, widths, strict=True)]

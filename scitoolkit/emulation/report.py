@@ -43,9 +43,12 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
         tables.append(_climate_table(found, found.long))
     fields = _fields(found)
     figures: list[Figure] = []
-    figures += _maps(found, fields) if fields is not None else _profiles(found)
+    if fields is not None:
+        figures += _maps(found, fields)
     if found.motion is not None:
         figures.append(found.motion.figure())
+    if fields is None:
+        figures += _profiles(found)
     shown = found.layout.outputs[:MAX_FIGURES]
     if found.has_rollout:
         panels = [_rollout_lines(found, variable) for variable in shown]
@@ -265,7 +268,8 @@ def _verdict(found: Evaluation) -> Verdict | None:
         ratios = [np.nan if (e := error[n]) is None else e / scales[n] for n in scales]
         values[method] = number(np.mean(ratios))
     named = ", ".join(scales)
-    return Verdict.among(values, OWN, f"VRMSE, mean of {named}, after {steps} steps")
+    when = f"after {steps} steps" if steps > 1 else _after(found)
+    return Verdict.among(values, OWN, f"VRMSE {when} (mean of {named})")
 
 
 def _after(found: Evaluation) -> str:

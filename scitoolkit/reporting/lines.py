@@ -81,7 +81,7 @@ def draw_multiples(specs: Sequence[Lines], title: str = "", shared: bool = False
     rows = max(1, -(-len(specs) // columns))
     with style():
         width = {1: 4.6, 2: 7.6, 3: 10.4}.get(columns, 12.0)
-        height = 0.95 * width / columns if any(spec.equal for spec in specs) else 2.0
+        height = 1.03 * width / columns if any(spec.equal for spec in specs) else 2.0
         figure = new_figure(width, height * rows + 0.45 * bool(title) + 0.25 * shared)
         if title:
             figure.suptitle(plain(title), x=0.01, ha="left", weight="bold", size=10.5)
@@ -99,8 +99,9 @@ def draw_multiples(specs: Sequence[Lines], title: str = "", shared: bool = False
                 for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
             }  # fmt: skip
             figure.legend(
-                found.values(), found.keys(), loc="outside lower center", ncols=min(6, len(found))
-            )
+                found.values(), found.keys(), loc="outside lower center", ncols=min(6, len(found)),
+                markerscale=2.0,
+            )  # fmt: skip
         return figure
 
 
@@ -146,7 +147,7 @@ def _curve(
             x=[step for step, _ in sorted(points, key=_step)],
             y=_values(points),
         )
-        for part, points in parts.items()
+        for part, points in sorted(parts.items(), key=lambda item: item[0] != "train")
     ]
     values = [v for one in series for v in one.y if v is not None]
     log_y = bool(values) and min(values) > 0 and max(values) > 20 * min(values)

@@ -196,8 +196,8 @@ def _page(run: RunDirectory, results: Results, images: list[Image]) -> str:
     figures = [image for image in images if not image.is_training]
     return template("report.html").render(
         title=display_text(results.title),
-        verdict=results.verdict.sentence if results.verdict else "",
-        summary=[display_text(line) for line in results.summary],
+        verdict=_prose(results.verdict.sentence) if results.verdict else "",
+        summary=[_prose(line) for line in results.summary],
         lead=figures[0] if figures else None,
         tables=[_table(table) for table in results.tables],
         figures=figures[1 : 1 + MOST_FIGURES],
@@ -208,6 +208,11 @@ def _page(run: RunDirectory, results: Results, images: list[Image]) -> str:
         config=run.config_path.read_text(encoding="utf-8", errors="replace"),
         environment=json.dumps(_environment(run), indent=1, ensure_ascii=False),
     )
+
+
+def _prose(text: str) -> str:
+    """Return a sentence with units as printed, and without line breaks before a percent sign."""
+    return display_text(text).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def template(name: str) -> Template:

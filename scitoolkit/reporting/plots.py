@@ -11,6 +11,7 @@ from scitoolkit.core.results import Bars, Diagram, Lines, Multiples, Parallel, P
 from scitoolkit.reporting import style
 from scitoolkit.reporting.lines import draw_lines, draw_multiples
 from scitoolkit.reporting.style import COLOURS
+from scitoolkit.reporting.tables import format_column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,13 +32,22 @@ def draw_plot(spec: Lines | Multiples | Points | Bars | Parallel | Diagram) -> F
         return draw_multiples(spec.panels, spec.title, shared=True)
     draw: Any = {Points: _points, Bars: _bars, Parallel: _parallel, Diagram: _diagram}
     with style.style():
-        height = 0.9 + 0.3 * max(3, len(spec.labels)) if isinstance(spec, Bars) else 3.9
-        figure = style.new_figure(7.2, 2.2 if isinstance(spec, Diagram) else height)
+        figure = style.new_figure(*_size(spec))
         axes = figure.add_subplot()
         axes.set_title(style.plain(spec.title), pad=9)
         if not draw[type(spec)](figure, axes, spec):
             style.say_empty(axes)
         return figure
+
+
+def _size(spec: Points | Bars | Parallel | Diagram) -> tuple[float, float]:
+    """Return width and height of a figure in inches."""
+    if isinstance(spec, Diagram):
+        return 7.2, 2.2
+    if isinstance(spec, Bars):
+        count = len(spec.labels)
+        return (6.2, 3.0) if count <= 4 else (7.2, 1.2 + 0.3 * count)
+    return 7.2, 3.9
 
 
 def _points(figure: Figure, axes: Axes, spec: Points) -> bool:
@@ -81,7 +91,7 @@ def _bars(figure: Figure, axes: Axes, spec: Bars) -> bool:
     colours = [COLOURS[0] if main is None or place == main else "0.7" for place in range(count)]
     bars = axes.barh(places, spec.values, color=colours, height=0.62)
     if count <= 8:
-        axes.bar_label(bars, fmt="%.4g", padding=3, fontsize=8.5)
+        axes.bar_label(bars, format_column(spec.values), padding=3, fontsize=8.5)
         axes.margins(x=0.12)
     axes.set_yticks(places, [style.plain(label) for label in spec.labels])
     axes.set_xlabel(style.plain(spec.x_label))

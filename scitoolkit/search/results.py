@@ -101,7 +101,7 @@ def _verdict(history: History) -> Verdict | None:
     if without is None:
         others = {f"trial {f['trial']}": sign * f["mean"] for f in finalists[1:]}
     else:
-        others = {"the forecast without a searched network": without}
+        others = {"the no-network forecast": without}
     seeds = f"{first['seeds']} seed{'s' * (first['seeds'] != 1)}"
     verdict = Verdict.among(
         {"winner": number(ours), **others}, "winner",
