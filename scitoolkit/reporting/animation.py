@@ -77,4 +77,6 @@ def _frame(spec: Maps, fields: xr.Dataset, index: int) -> Maps:
         else panel
         for panel in spec.panels
     ]  # fmt: skip
-    return spec.model_copy(update={"title": f"{spec.title}, {dim.replace('_', ' ')} = {place}", "panels": panels})
+    return spec.model_copy(
+        update={"title": f"{spec.title}, {dim.replace('_', ' ')} = {place}", "panels": panels}
+    )

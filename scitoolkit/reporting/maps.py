@@ -414,9 +414,7 @@ def _degrees(value: float, kind: str) -> str:
     return f"{abs(value):g}°{side}"
 
 
-def _colour_bar(
-    figure: Figure, layout: _Layout, drawn: list[Any], box: Any, unit: str
-) -> None:
+def _colour_bar(figure: Figure, layout: _Layout, drawn: list[Any], box: Any, unit: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     mesh = drawn[0]

@@ -156,8 +156,9 @@ def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]
     ]  # fmt: skip
     if curves:
         name, alt = f"{len(figures) + 1:02d}-training.png", "; ".join(map(_alternative, curves))
-        images.append(Image(name, to_png(draw_multiples(curves)), alt, is_training=True,
-                            has_panels=True))
+        images.append(
+            Image(name, to_png(draw_multiples(curves)), alt, is_training=True, has_panels=True)
+        )
     return images
 
 

@@ -466,7 +466,7 @@ def _animation(case: Case, dim: str, labels: Mapping[str, str]) -> Maps:
     return Maps(
         title=f"{field} in motion", panels=panels, columns=4, animate=dim,
         unit=case.units[case.fields.index(field)],
-        note=f"Coarse values exist in every {case.every[0]}th frame; the nearest ones are shown.",
+        note=f"Coarse values exist in one of {case.every[0]} frames; the nearest ones are shown.",
     )  # fmt: skip
 
 

@@ -37,7 +37,9 @@ def test_each_workflow_is_a_line_and_its_verdict_a_row(visits, capsys):
     assert lines[0].startswith("[1/2] first")
     assert "RMSE: 0.5 K, a factor of 2 below persistence (1.0 K)." in lines[0]
     assert lines[1].endswith("left out: no such file: a.h5")
-    assert any(line.split()[0] == "first" and line.endswith("2 x better") for line in lines[3:] if line)
+    assert any(
+        line.split()[0] == "first" and line.endswith("2 x better") for line in lines[3:] if line
+    )
     page = (visits / "index.html").read_text(encoding="utf-8")
     assert "First &lt;run&gt;" in page
     assert "second was left out: no such file: a.h5" in page

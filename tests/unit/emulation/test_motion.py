@@ -36,7 +36,9 @@ def test_a_report_begins_with_truth_forecast_and_error_at_rest_and_in_motion(job
     with Image.open(image) as animation:
         assert animation.n_frames == FRAMES
     page = (run.path / "report" / "index.html").read_text()
-    assert page.index("fast in motion") < page.index("Rollout error against the number of steps: slow, fast")
+    assert page.index("fast in motion") < page.index(
+        "Rollout error against the number of steps: slow, fast"
+    )
     with xr.open_dataset(run.path / "results.nc") as found, xr.open_dataset(path) as given:
         steps = found["rollout_step"].values
         assert steps[0] == 1

@@ -59,7 +59,8 @@ def test_the_page_holds_everything_and_links_nowhere(run):
     assert "http://" not in page
     assert "https://" not in page
     places = [
-        page.index(text) for text in ("RMSE: 0.5", "<img", "First table", "Second table", "Training")
+        page.index(text)
+        for text in ("RMSE: 0.5", "<img", "First table", "Second table", "Training")
     ]
     assert places == sorted(places)
     assert page.count('class="n best"') == 2
