@@ -150,8 +150,10 @@ def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]
     needs_fields = any(isinstance(f, Maps) and f.panels for f in figures)
     fields = _read_fields(path) if needs_fields else xr.Dataset()
     images = [
-        Image(f"{i + 1:02d}-{_slug(f.title)}.png", _png(f, fields), _alternative(f), display_text(f.note),
-              has_panels=isinstance(f, Maps | Multiples))
+        Image(
+            f"{i + 1:02d}-{_slug(f.title)}.png", _png(f, fields), _alternative(f),
+            display_text(f.note), has_panels=isinstance(f, Maps | Multiples),
+        )
         for i, f in enumerate(figures)
     ]  # fmt: skip
     if curves:

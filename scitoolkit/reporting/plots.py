@@ -66,7 +66,8 @@ def _points(figure: Figure, axes: Axes, spec: Points) -> bool:
         line = "-" if series.label in spec.joined else "none"
         axes.plot(
             x, y, linestyle=line, linewidth=1.2, marker="" if reference else "o",
-            markersize=5 if main else 3.5, color=colour, label=style.plain(series.label), zorder=3 + main,
+            markersize=5 if main else 3.5, color=colour, label=style.plain(series.label),
+            zorder=3 + main,
         )  # fmt: skip
         drawn |= bool(np.isfinite(x * y).any())
     axes.set_xlabel(style.plain(spec.x_label))

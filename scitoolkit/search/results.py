@@ -136,6 +136,10 @@ def _spoken(name: str) -> str:
     return " ".join(acronyms.get(word, word) for word in name.split("_"))
 
 
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _sign(history: History) -> int:
     return 1 if history.objectives[0].direction == "min" else -1
 
@@ -297,7 +301,7 @@ def trajectory_figures(history: History) -> list[Figure]:
         series.append(Series(label="without a searched network", x=ends,
                              y=[float(np.mean(known))] * 2, role="reference"))  # fmt: skip
     joined = ["best so far", "without a searched network"]
-    return [Points(title=f"{name[:1].upper()}{name[1:]} of each trial", x_label="completed trial",
+    return [Points(title=f"{_capital(name)} of each trial", x_label="completed trial",
                    y_label=name, series=series, joined=joined)]  # fmt: skip
 
 
@@ -340,7 +344,8 @@ def front_figure(history: History) -> Figure | None:
     ]  # fmt: skip
     spread = [p[0] for p in points]
     return Points(
-        title=f"{_spoken(y)[:1].upper()}{_spoken(y)[1:]} against {_spoken(x)}", x_label=_spoken(x), y_label=_spoken(y), series=series, joined=["Pareto front"],
+        title=f"{_capital(_spoken(y))} against {_spoken(x)}", x_label=_spoken(x),
+        y_label=_spoken(y), series=series, joined=["Pareto front"],
         log_x=min(spread) > 0 and max(spread) > 20 * min(spread),
     )  # fmt: skip
 

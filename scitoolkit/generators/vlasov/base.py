@@ -209,9 +209,11 @@ class VlasovGenerator(Generator):
                                  role="reference"))  # fmt: skip
         picked = np.unique(np.linspace(0, frames.sizes["time"] - 1, 3).astype(int))
         is_periodic = self.walls() != "absorbing"
+        shown, what = ("perturbation of f", "f minus its mean over x. ") if is_periodic else ("f", "")
         panels = [
             # With two velocities f is shown in the first cell of x.
-            Panel(variable=PERTURBATION if is_periodic else "f", label=f"time {float(frames['time'][i]):g}",
+            Panel(variable=PERTURBATION if is_periodic else "f",
+                  label=f"time {float(frames['time'][i]):g}",
                   select={"time": int(i), **({"x": 0} if self.rows_vy() else {})},
                   scale=f"time {i}", diverging=is_periodic)
             for i in picked
@@ -219,10 +221,8 @@ class VlasovGenerator(Generator):
         return [
             Lines(title=f"{self.name}: field energy, first sample", x=t[::every].tolist(),
                   x_label=f"time ({TIME})", y_label="field energy", log_y=True, series=series),
-            Maps(title=f"{self.name}: {'perturbation of f' if is_periodic else 'f'} in phase space, "
-                 "first sample", panels=panels,
-                 note="f minus its mean over x; one colour scale per time." if is_periodic else
-                 "One colour scale per time."),
+            Maps(title=f"{self.name}: {shown} in phase space, first sample", panels=panels,
+                 note=f"{what}One colour scale per time."),
         ]  # fmt: skip
 
     def _damping(self, frames: Any) -> tuple[float, float]:
