@@ -461,7 +461,7 @@ class Evaluation:
         out["modes"] = self.field.to_grid(self.surrogate.modes[:, : self.cells], ("mode",))
         per_cell = np.sqrt(((self.truth - self.forecasts[SURROGATE]) ** 2).mean(axis=0))
         out["rmse"] = self.field.to_grid(per_cell, ("lead",)).assign_attrs(unit)
-        return xr.Dataset(out)
+        return xr.Dataset(out, coords={"lead": np.arange(1, self.windows.leads + 1)})
 
     def _along_the_dim(self) -> Maps:
         """Return maps of lead and position of the last test window of a field with one dim."""
@@ -472,7 +472,6 @@ class Evaluation:
         ]  # fmt: skip
         return Maps(
             title="Last test window: truth, forecast, error", panels=panels, unit=self.unit,
-            note="Leads from 0, the first, along the dim `lead`.",
         )  # fmt: skip
 
     def _maps(self, maps: xr.Dataset) -> list[Maps]:

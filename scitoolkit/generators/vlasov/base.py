@@ -209,7 +209,9 @@ class VlasovGenerator(Generator):
                                  role="reference"))  # fmt: skip
         picked = np.unique(np.linspace(0, frames.sizes["time"] - 1, 3).astype(int))
         is_periodic = self.walls() != "absorbing"
-        shown, what = ("perturbation of f", "f minus its mean over x. ") if is_periodic else ("f", "")
+        shown, what = "f", ""
+        if is_periodic:
+            shown, what = "perturbation of f", "f minus its mean over x. "
         panels = [
             # With two velocities f is shown in the first cell of x.
             Panel(variable=PERTURBATION if is_periodic else "f",

@@ -138,6 +138,17 @@ def test_images_of_an_earlier_report_are_removed(run):
     assert "0.3468" in page
 
 
+def test_only_curves_of_training_are_drawn(run):
+    run.log_metrics({"train/loss": 1.0, "seconds": 2.0}, step=1)
+    Results(title="t").write(run.path)
+    assert "Training" not in write_report(run.path).read_text(encoding="utf-8")
+    run.log_metrics({"train/loss": 0.5, "seconds": 1.0, "validation/mse": 1.0}, step=2)
+    page = write_report(run.path).read_text(encoding="utf-8")
+    assert "loss over step" in page
+    assert "seconds over step" not in page
+    assert "mse over step" not in page
+
+
 def test_the_import_is_light():
     code = "import sys, scitoolkit.reporting; print(*sorted(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
