@@ -83,7 +83,7 @@ def results_of(
         verdict=verdicts[int(np.argmin(gains))] if gains else None,
         summary=[
             f"{len(rows)} variables; the file is {ratio:.1f} times smaller.",
-            f"The largest error is {share:.3f} of the bound, measured on every point.",
+            f"The largest error is {share:.4g} of the bound, measured at every point.",
         ],
         metrics=metrics, units={"gain_db_min": "dB"}, tables=[table, _quality(figures_of)],
         figures=figures,
