@@ -319,7 +319,7 @@ class Evaluation:
                 title="RMSE of each variable over all leads", columns=["forecast", *titles],
                 rows=rows, best="min",
                 note="All other scores use variables divided by their deviations on the train "
-                "part.",
+                "split.",
             )
         ]  # fmt: skip
 
@@ -354,14 +354,14 @@ class Evaluation:
         left_out = "; ".join(f"{name}: {why}" for name, why in self.record["refused"].items())
         return Table(
             title=self._title("Selection on the train and validation splits: RMSE"),
-            columns=["candidate", "blocks of train + validation", "validation part", "stable"],
+            columns=["candidate", "blocks of train + validation", "validation split", "stable"],
             rows=rows,
             best="min",
             note=f"Chosen: {self.record['winner']}. Each row is the best candidate of its family. "
             "Closed forms are compared by blocked cross-validation over train + validation, and "
             "their long rollouts must stay in the range of the record. Networks are judged by "
-            "their correction of the best closed form (fitted to the train part) on the "
-            f"validation part.{self._factors()} The selected closed form was then refitted to "
+            "their correction of the best closed form (fitted to the train split) on the "
+            f"validation split.{self._factors()} The selected closed form was then refitted to "
             "train + validation." + (f" Excluded: {left_out}." if left_out else ""),
         )
 
