@@ -193,7 +193,7 @@ def _results(
         for check in made.checks(frames):
             error = abs(check.found - check.exact)
             if verdict is None or error / check.tolerance > worst:
-                verdict = _verdict(check)
+                verdict = _verdict(check, f"sample {record.index}: " if len(records) > 1 else "")
             worst = max(worst, error / check.tolerance)
             rows.append([
                 record.index, _shown(record.parameters), check.quantity, number(check.found),
@@ -227,11 +227,11 @@ def _results(
     ), first  # fmt: skip
 
 
-def _verdict(check: Check) -> Verdict:
+def _verdict(check: Check, sample: str) -> Verdict:
     """Return the error of a quantity compared with its tolerance, in percent where possible."""
     scale, unit = (100 / abs(check.exact), "%") if check.exact else (1.0, check.unit)
     return Verdict(
-        quantity=f"error of the {check.quantity} ({check.found:.4g}; exact {check.exact:.4g})",
+        quantity=f"error of the {check.quantity} ({sample}{check.found:.4g}; exact {check.exact:.4g})",
         ours=scale * abs(check.found - check.exact), rival=scale * check.tolerance,
         rival_name="the tolerance", unit=unit,
     )  # fmt: skip
