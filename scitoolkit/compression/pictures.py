@@ -41,6 +41,7 @@ class Shown:
         bound: absolute bound on the values, None for other kinds of bounds.
         bits: stored bits per value.
         psnr: in dB, of all values.
+        unit: unit of the values, "" if unknown.
     """
 
     original: np.ndarray
@@ -50,6 +51,7 @@ class Shown:
     bound: float | None = None
     bits: float = 0.0
     psnr: float = 0.0
+    unit: str = ""
 
     @classmethod
     def of(cls, one: Examined) -> Shown:
@@ -80,6 +82,7 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
 
     fields: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     figures: list[Figure] = []
+    sizes: dict[str, int] = {}
     histograms: list[Series] = []
     after: list[Figure] = []
     for path, shown in list(values.items())[:MOST_VARIABLES]:
@@ -87,7 +90,7 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
         both = (_float(shown.original), _float(shown.decoded))
         original, decoded = (np.where(gone, np.nan, values) for values in both)
         error = decoded - original
-        name = path.replace("/", " ")  # HDF5 names cannot contain the slashes of a path
+        name = _short_name(path, list(values))
         histograms.append(_histogram(name, error, shown.allowed))
         if spectrum := _spectrum(name, original, decoded):
             after.append(spectrum)
@@ -95,17 +98,14 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
             after.append(rate)
         if original.ndim < 2:
             continue
-        maps = {"original": original, "decoded": decoded, "error": error}
-        panels = [
-            Panel(variable=f"{name}: {kind}", label=kind, scale=f"{name} {kind == 'error'}",
-                  diverging=kind == "error")
-            for kind in maps
-        ]  # fmt: skip
+        bounded = 0 < shown.allowed < np.inf
+        maps = {"original": original, "decoded": decoded,
+                "error": error / shown.allowed if bounded else error}  # fmt: skip
         for kind, array in maps.items():
             middle = _middle(array)
-            dims = tuple(f"{name} {axis}" for axis in ("row", "column"))
+            dims = _dims(original.ndim, middle.shape, sizes)
             fields[f"{name}: {kind}"] = (dims, middle)
-        figures.append(Maps(title=f"{name}: middle slice", panels=panels, columns=3))
+        figures.append(_slice(name, shown.unit, bounded))
     if histograms:
         figures.append(
             Lines(
@@ -114,6 +114,35 @@ def pictures(values: Mapping[str, Shown]) -> tuple[list[Figure], xr.Dataset]:
             )
         )  # fmt: skip
     return [*figures, *after], xr.Dataset(fields)
+
+
+def _slice(name: str, unit: str, bounded: bool) -> Maps:
+    """Return maps of a slice: original and decoded with one scale, the error over the bound."""
+    panels = [Panel(variable=f"{name}: {kind}", label=kind, scale=name, unit=unit)
+              for kind in ("original", "decoded")]  # fmt: skip
+    panels.append(
+        Panel(variable=f"{name}: error", label="error / bound" if bounded else "error",
+              scale=f"{name} error", diverging=True, unit="bound = 1" if bounded else unit,
+              limit=1.0 if bounded else None)
+    )  # fmt: skip
+    return Maps(title=f"{name}: middle slice", panels=panels, columns=3)
+
+
+def _short_name(path: str, paths: list[str]) -> str:
+    """Return the last part of a variable's path, or the whole path if that is ambiguous."""
+    last = path.rpartition("/")[2]
+    is_unique = sum(other.rpartition("/")[2] == last for other in paths) == 1
+    return last if is_unique else path.replace("/", " ")  # HDF5 names cannot contain slashes
+
+
+def _dims(ndim: int, shape: tuple[int, ...], sizes: dict[str, int]) -> tuple[str, str]:
+    """Return names of the two dims of a slice, unique for each size."""
+    found = []
+    for axis, size in zip((ndim - 1, ndim), shape, strict=True):
+        names = (f"dim {axis}{suffix}" for suffix in ("", *(f" ({n})" for n in range(2, 99))))
+        name = next(n for n in names if sizes.setdefault(n, size) == size)
+        found.append(name)
+    return found[0], found[1]
 
 
 def _float(values: np.ndarray) -> np.ndarray:

@@ -41,8 +41,11 @@ class Table(_Part):
     """Whether the smallest or the largest number of each numeric column is marked."""
 
 
-Role = Literal["main", "baseline", "reference"]
-"""Role of a line in a figure: the surrogate, a baseline, or the truth."""
+Role = Literal["main", "baseline", "reference", "context"]
+"""Role of a line in a figure: the surrogate, a baseline, or the truth.
+
+`context` lines are thin, grey and unlabelled: further baselines, which a table names.
+"""
 
 
 class Series(_Part):
@@ -69,6 +72,17 @@ class Lines(_Part):
     series: list[Series]
     log_x: bool = False
     log_y: bool = False
+    equal: bool = False
+    """Whether both axes have the same scale, as in a parity plot."""
+    note: str = ""
+
+
+class Multiples(_Part):
+    """Small line plots with the same series and one shared legend."""
+
+    kind: Literal["multiples"] = "multiples"
+    title: str
+    panels: list[Lines]
     note: str = ""
 
 
@@ -83,6 +97,10 @@ class Panel(_Part):
     label: str
     scale: str = "field"
     diverging: bool = False
+    unit: str | None = None
+    """Unit of this panel's colour bar, None for the figure's."""
+    limit: float | None = None
+    """Range of the colour scale, from `-limit` if `diverging`, else from 0; None for the data's."""
 
 
 class Maps(_Part):
@@ -122,6 +140,8 @@ class Bars(_Part):
     labels: list[str]
     values: list[Number]
     x_label: str
+    marked: int | None = None
+    """Position of the bar of the surrogate; the others are then grey."""
     note: str = ""
 
 
@@ -162,7 +182,9 @@ class Diagram(_Part):
     note: str = ""
 
 
-Figure = Annotated[Lines | Maps | Points | Bars | Parallel | Diagram, Field(discriminator="kind")]
+Figure = Annotated[
+    Lines | Multiples | Maps | Points | Bars | Parallel | Diagram, Field(discriminator="kind")
+]
 
 
 class Verdict(_Part):
@@ -176,15 +198,19 @@ class Verdict(_Part):
         better: whether smaller or larger values are better.
         rate: whether a ratio of the values is meaningful (errors, times); otherwise the margin is
             a difference (R², dB, accuracy).
+        tie: whether the difference is within the measured noise (a bootstrap interval, a seed
+            spread); False where the noise is not measured.
 
     Example:
         >>> verdict = Verdict(quantity="RMSE", ours=0.2, rival=0.5, rival_name="persistence",
         ...                   unit="K")
         >>> verdict.sentence
-        'RMSE 0.2 K; persistence 0.5 K (2.5 x better).'
-        >>> Verdict(quantity="accuracy", ours=0.81, rival=0.78, rival_name="features alone",
-        ...         better="max", rate=False).margin
-        '+0.03'
+        'RMSE: 0.2 K, a factor of 2.5 below persistence (0.5 K).'
+        >>> verdict.model_copy(update={"ours": 0.499, "tie": True}).sentence
+        'RMSE: 0.499 K, 0.2 % below persistence (0.500 K): a tie, within noise.'
+        >>> Verdict(quantity="accuracy", ours=0.75, rival=0.78, rival_name="features alone",
+        ...         better="max", rate=False).sentence
+        'Accuracy: 0.75, 0.03 below features alone (0.78): the baseline is better.'
     """
 
     quantity: str
@@ -194,6 +220,7 @@ class Verdict(_Part):
     unit: str = ""
     better: Literal["min", "max"] = "min"
     rate: bool = True
+    tie: bool = False
 
     @classmethod
     def among(
@@ -223,36 +250,107 @@ class Verdict(_Part):
         )  # fmt: skip
 
     @property
-    def margin(self) -> str:
-        """Improvement over the baseline as a ratio (above 1 is better) or difference (above 0)."""
-        if self.rival is None:
-            return ""
-        worse, good = (self.rival, self.ours) if self.better == "max" else (self.ours, self.rival)
-        if self.rate and self.ours > 0 and self.rival > 0:
-            return f"{good / worse:.3g} x"
-        return f"{good - worse:+.3g}"
-
-    @property
     def wins(self) -> bool:
         """Whether the surrogate is better than the baseline, or there is no baseline."""
         if self.rival is None:
             return True
         return self.ours < self.rival if self.better == "min" else self.ours > self.rival
 
-    def shown(self, value: float | None) -> str:
-        """Format one of the two values with its unit, a dash for None."""
-        if value is None:
-            return "–"
-        return f"{value:.4g}" + (f" {self.unit}" if self.unit not in ("", "1") else "")
+    @property
+    def outcome(self) -> Literal["", "better", "tie", "worse"]:
+        """Result of the comparison, "" without a baseline."""
+        if self.rival is None or not math.isfinite(self.ours):
+            return ""
+        if self.tie or self.ours == self.rival:
+            return "tie"
+        return "better" if self.wins else "worse"
+
+    @property
+    def margin(self) -> str:
+        """The difference and the outcome, such as "16 % better"; "" without a baseline."""
+        amount = self._amount
+        if not self.outcome or not amount:
+            return self.outcome
+        if self.outcome == "tie":
+            return f"tie (within {amount})"
+        return f"{amount} {self.outcome}"
+
+    @property
+    def _amount(self) -> str:
+        """Size of the difference: a ratio of 2 or more, percent, or in the unit."""
+        if self.rival is None or self.ours == self.rival or not math.isfinite(self.ours):
+            return ""
+        if not self.rate or self.ours <= 0 or self.rival <= 0:
+            return f"{abs(self.ours - self.rival):.3g} {display_unit(self.unit)}".rstrip()
+        ratio = max(self.ours / self.rival, self.rival / self.ours)
+        percent = 100 * abs(self.ours / self.rival - 1)
+        if ratio >= 2:
+            return f"{ratio:.3g} x" if ratio < 1000 else f"{ratio:.0f} x"
+        return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
+
+    @property
+    def values(self) -> tuple[str, str]:
+        """Both values with their unit and the same number of decimals; a dash for None."""
+        unit = display_unit(self.unit)
+        texts = _alike(self.ours, self.rival)
+        ours, rival = (text + (f" {unit}" if unit and text != "–" else "") for text in texts)
+        return ours, rival
 
     @property
     def sentence(self) -> str:
         """The verdict as a sentence, with units."""
-        text = f"{self.quantity} {self.shown(self.ours)}"
-        if self.rival is None:
+        ours, rival = self.values
+        text = f"{self.quantity[:1].upper()}{self.quantity[1:]}: {ours}"
+        if not self.outcome:
             return f"{text}."
-        word = "" if self.margin.startswith(("+", "-")) else " better" if self.wins else ""
-        return f"{text}; {self.rival_name} {self.shown(self.rival)} ({self.margin}{word})."
+        if self.ours == self.rival:
+            return f"{text}, equal to {self.rival_name}."
+        assert self.rival is not None
+        amount = self._amount
+        if amount.endswith(" x"):
+            amount = f"a factor of {amount.removesuffix(' x')}"
+        side = "below" if self.ours < self.rival else "above"
+        end = {"tie": ": a tie, within noise", "worse": ": the baseline is better", "better": ""}
+        return f"{text}, {amount} {side} {self.rival_name} ({rival}){end[self.outcome]}."
+
+
+def _alike(ours: float, rival: float | None) -> tuple[str, str]:
+    """Format two numbers with the same decimals: four digits of the larger, or until they differ.
+
+    Example:
+        >>> _alike(55.0512, 51.3), _alike(0.46921, 0.47004), _alike(0.5, 1.0)
+        (('55.05', '51.30'), ('0.4692', '0.4700'), ('0.5', '1.0'))
+    """
+    known = [v for v in (ours, rival) if v is not None and math.isfinite(v)]
+    largest = max(map(abs, known), default=0.0)
+    if largest >= 1e6 or largest < 1e-3 or min(map(abs, known)) < 0.1 * largest:
+        texts = [f"{v:.4g}" for v in known]
+    else:
+        decimals = max(0, 3 - math.floor(math.log10(largest)))
+        while True:
+            texts = [f"{v:.{decimals}f}" for v in known]
+            if len(set(known)) == len(set(texts)) or decimals > 9:
+                break
+            decimals += 1
+        while all("." in t and t.endswith("0") for t in texts):
+            texts = [t[:-1] for t in texts]
+        texts = [t[:-1] for t in texts] if all(t.endswith(".") for t in texts) else texts
+    shown = iter(texts)
+    ours_text, rival_text = (
+        next(shown) if v is not None and math.isfinite(v) else "–" for v in (ours, rival)
+    )
+    return ours_text, rival_text
+
+
+def display_unit(unit: str) -> str:
+    """Return a unit as it is printed: "" for a pure number, `°C` for `degC`.
+
+    Example:
+        >>> display_unit("1"), display_unit("degC"), display_unit("m s-1")
+        ('', '°C', 'm s-1')
+    """
+    known = {"1": "", "degC": "°C", "deg_C": "°C", "celsius": "°C", "degree_Celsius": "°C"}
+    return known.get(unit, known.get(unit.lower(), unit))
 
 
 class Results(_Part):

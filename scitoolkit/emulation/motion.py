@@ -86,7 +86,7 @@ class Motion:
         every = max(self.stride)
         note = "The first rollout of the test split."
         if every > 1:
-            note += f" Every {every}th cell is shown along the longest dim."
+            note += f" One cell in {every} is shown along the longest dim."
         units = {v.name: v.units for v in self.layout.outputs}[self.name]
         moves = len(self.dims) > 1
         return Maps(

@@ -12,6 +12,7 @@ from scitoolkit.core.results import (
     Figure,
     Lines,
     Maps,
+    Multiples,
     Panel,
     Results,
     Series,
@@ -26,6 +27,7 @@ from scitoolkit.emulation.motion import middle_plane
 from scitoolkit.emulation.variables import Variable
 
 MAX_FIGURES = 6
+ROWS = 4  # outputs in a figure of maps
 
 
 def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
@@ -41,15 +43,20 @@ def make(found: Evaluation, workflow: str) -> tuple[Results, xr.Dataset | None]:
         tables.append(_climate_table(found, found.long))
     fields = _fields(found)
     figures: list[Figure] = []
+    if fields is not None:
+        figures += _maps(found, fields)
     if found.motion is not None:
         figures.append(found.motion.figure())
-    for variable in found.layout.outputs[:MAX_FIGURES]:
-        if found.has_rollout:
-            figures.append(_rollout_lines(found, variable))
-    for variable in found.layout.outputs[:MAX_FIGURES]:
-        if variable.name in found.spectra:
-            figures.append(_spectrum_lines(found, variable))
-    figures += _maps(found, fields) if fields is not None else _profiles(found)
+    if fields is None:
+        figures += _profiles(found)
+    shown = found.layout.outputs[:MAX_FIGURES]
+    if found.has_rollout:
+        panels = [_rollout_lines(found, variable) for variable in shown]
+        figures.append(Multiples(title="Rollout error against the number of steps", panels=panels))
+    spectra = [_spectrum_lines(found, v) for v in shown if v.name in found.spectra]
+    if spectra:
+        dim = list(found.layout.grid)[found.spectral_axis or 0]
+        figures.append(Multiples(title=f"Power spectra along {dim}", panels=spectra))
     if found.motion is not None:
         moving = found.motion.dataset()
         fields = moving if fields is None else fields.merge(moving)
@@ -261,7 +268,8 @@ def _verdict(found: Evaluation) -> Verdict | None:
         ratios = [np.nan if (e := error[n]) is None else e / scales[n] for n in scales]
         values[method] = number(np.mean(ratios))
     named = ", ".join(scales)
-    return Verdict.among(values, OWN, f"VRMSE, mean of {named}, after {steps} steps")
+    when = f"after {steps} steps" if steps > 1 else _after(found)
+    return Verdict.among(values, OWN, f"VRMSE {when} (mean of {named})")
 
 
 def _after(found: Evaluation) -> str:
@@ -335,7 +343,7 @@ def _rollout_lines(found: Evaluation, variable: Variable) -> Lines:
     length = len(found.rollouts[OWN][name])
     unit = f" [{variable.units}]" if variable.units not in ("", "1") else ""
     return Lines(
-        title=f"Rollout error of {name}",
+        title=name,
         x=[float(s) for s in range(1, length + 1)],
         x_label="step",
         y_label=f"RMSE{unit}",
@@ -353,18 +361,20 @@ def _rollout_lines(found: Evaluation, variable: Variable) -> Lines:
 def _spectrum_lines(found: Evaluation, variable: Variable) -> Lines:
     spectra = {k: np.mean(v, axis=0) for k, v in found.spectra[variable.name].items()}
     count = len(next(iter(spectra.values())))
-    dim = list(found.layout.grid)[found.spectral_axis or 0]
+    truths = [label for label in spectra if label.startswith("truth")]
+    shown = [label for label in spectra if label not in truths[1:]]  # truths are almost equal
     return Lines(
-        title=f"Spectrum of {variable.name} along {dim}",
+        title=variable.name,
         x=[float(k) for k in range(1, count)],
-        x_label=f"waves in the period of {dim}",
+        x_label="wavenumber (waves in the period)",
         y_label="power",
         log_x=True,
         log_y=True,
         series=[
-            Series(label=label, y=[number(max(v, 1e-300)) for v in values[1:]],
+            Series(label="truth" if label in truths else label,
+                   y=[number(max(v, 1e-300)) for v in values[1:]],
                    role="reference" if label.startswith("truth") else "main")
-            for label, values in spectra.items()
+            for label, values in spectra.items() if label in shown
         ],
     )  # fmt: skip
 
@@ -395,24 +405,24 @@ def _fields(found: Evaluation) -> xr.Dataset | None:
 
 
 def _maps(found: Evaluation, fields: xr.Dataset) -> list[Lines | Maps]:
+    """Return maps of truth, emulator and error at the last shown step, one row per output."""
+    outputs = [v for v in found.layout.outputs if v.is_field][: 2 * ROWS]
+    last = fields.sizes["step"] - 1
+    step = int(fields["step"].values[last])
+    when = f"after {step} step{'s' * (step != 1)}" if step else "of the first test sample"
+    if step and found.layout.step:
+        when += f" ({found.layout.sample_dim} + {step * found.layout.step:g})"
     maps: list[Lines | Maps] = []
-    step_name = f"{found.layout.sample_dim} + " if found.layout.step else ""
-    for variable in [v for v in found.layout.outputs if v.is_field][:MAX_FIGURES]:
-        panels = []
-        for i, step in enumerate(fields["step"].values):
-            after = f", {step_name}{step * found.layout.step:g}" if found.layout.step else ""
-            for kind in ("truth", OWN, "error"):
-                panels.append(
-                    Panel(
-                        variable=f"{variable.name}_{kind}", select={"step": i},
-                        label=f"{kind}{after}", scale="error" if kind == "error" else "field",
-                        diverging=kind == "error",
-                    )
-                )  # fmt: skip
-        maps.append(
-            Maps(title=f"{variable.name}: truth, emulator, error", panels=panels,
-                 unit=variable.units if variable.units != "1" else "")
-        )  # fmt: skip
+    for first in range(0, len(outputs), ROWS):
+        panels = [
+            Panel(
+                variable=f"{v.name}_{kind}", select={"step": last}, label=f"{v.name}: {kind}",
+                scale=f"error {v.name}" if kind == "error" else v.name,
+                diverging=kind == "error", unit=v.units,
+            )
+            for v in outputs[first : first + ROWS] for kind in ("truth", OWN, "error")
+        ]  # fmt: skip
+        maps.append(Maps(title=f"Truth, emulator and error {when}", panels=panels))
     return maps
 
 

@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scitoolkit.core.results import Lines, Maps, Panel, Results, Series, Table, Verdict, number
+from scitoolkit.core.results import (
+    Figure,
+    Lines,
+    Maps,
+    Panel,
+    Results,
+    Role,
+    Series,
+    Table,
+    Verdict,
+    display_unit,
+    number,
+)
 from scitoolkit.forecasting import metrics, scores
 from scitoolkit.forecasting.data import FieldData
 from scitoolkit.forecasting.fields import CodedField, named_parts, unit_of
@@ -76,8 +88,12 @@ class Evaluation:
             units={name: self.unit for name in found if name.startswith(("rmse", "crps"))},
             tables=[self._rmse_table(), *self._variables(), self._score_table(),
                     self._r2_table(), self._selection(), self._base_table(), self._pod_table()],
-            figures=[self._skill(), self._calibration(), self._spectrum(), *self._maps(maps)],
+            figures=self._figures(maps),
         ), maps  # fmt: skip
+
+    def _figures(self, maps: xr.Dataset) -> list[Figure]:
+        shown = self._maps(maps)
+        return [self._skill(), *shown[:1], self._calibration(), self._spectrum(), *shown[1:]]
 
     def _as_scored(self, coded: Array) -> Array:
         """Return values as scored: in the file's unit, or coded (scaled) for several variables."""
@@ -150,7 +166,7 @@ class Evaluation:
         return found
 
     def _summary(self, found: Mapping[str, Any]) -> list[str]:
-        unit = f" {self.unit}" if self.unit else ""
+        unit = f" {display_unit(self.unit)}".rstrip()
         lines = [
             f"Test RMSE over {self.windows.leads} leads: {found['rmse']:.4g}{unit} "
             f"({len(self.windows)} windows, area-weighted){self._best_other()}.",
@@ -198,7 +214,7 @@ class Evaluation:
         others = {n: _overall(values) for n, values in self.rmse.items() if n != SURROGATE}
         if not others:
             return ""
-        best = min(others, key=lambda name: others[name])
+        best = self._best_baseline()
         low, high = self._difference(best)
         better = _overall(self.rmse[SURROGATE]) <= others[best]
         noise = "within noise" if low <= 0 <= high else "beyond noise"
@@ -235,7 +251,7 @@ class Evaluation:
                 number(scores.valid_steps(self.truth, forecast, weights, scale)),
             ])  # fmt: skip
         return Table(
-            title="Skill on the test part",
+            title="Skill on the test split",
             columns=["forecast", "skill", "5 %", "95 %", f"ACC at lead {self.windows.leads}",
                      "extremes", "spectrum", "valid leads"], rows=rows,
             note="Skill: 1 - RMSE / RMSE of the climatology, with a 90 % interval by bootstrap "
@@ -247,12 +263,22 @@ class Evaluation:
 
     def _verdict(self) -> Verdict | None:
         overall = {name: _overall(values) for name, values in self.rmse.items()}
+        best = self._best_baseline()
+        low, high = self._difference(best) if best else (0.0, 0.0)
         return Verdict.among(
-            overall, SURROGATE, f"RMSE over {self.windows.leads} leads", unit=self.unit
-        )
+            overall, SURROGATE, f"RMSE over {self.windows.leads} leads", unit=self.unit,
+            tie=bool(best) and low <= 0 <= high,
+        )  # fmt: skip
+
+    def _best_baseline(self) -> str:
+        """Return the baseline with the lowest RMSE over all leads, "" without a baseline."""
+        overall = {name: _overall(values) for name, values in self.rmse.items()}
+        others = [name for name in overall if name != SURROGATE]
+        return min(others, key=lambda name: overall[name]) if others else ""
 
     def _title(self, text: str) -> str:
-        return f"{text} [{self.unit}]" if self.unit else text
+        unit = display_unit(self.unit)
+        return f"{text} [{unit}]" if unit else text
 
     def _leads(self) -> list[str]:
         return [f"lead {lead + 1}" for lead in range(self.windows.leads)]
@@ -263,7 +289,7 @@ class Evaluation:
         ]
         limit = ["(truncation floor of the modes)", *map(number, self.floor), _overall(self.floor)]
         return Table(
-            title=self._title("RMSE on the test part"),
+            title=self._title("RMSE on the test split"),
             columns=["forecast", *self._leads(), "all"],
             rows=rows,
             best="min",
@@ -293,7 +319,7 @@ class Evaluation:
                 title="RMSE of each variable over all leads", columns=["forecast", *titles],
                 rows=rows, best="min",
                 note="All other scores use variables divided by their deviations on the train "
-                "part.",
+                "split.",
             )
         ]  # fmt: skip
 
@@ -310,7 +336,7 @@ class Evaluation:
             ])  # fmt: skip
         modes = [f"mode {k + 1}" for k in range(min(8, truth.shape[2]))]
         return Table(
-            title="R² of the mode coefficients on the test part",
+            title="R² of the mode coefficients on the test split",
             columns=["forecast", "uniform", "variance-weighted", *modes], rows=rows, best="max",
             note="Uniform: mean over modes and leads of 1 - SSres/SStot.",
         )  # fmt: skip
@@ -327,15 +353,15 @@ class Evaluation:
         ]  # fmt: skip
         left_out = "; ".join(f"{name}: {why}" for name, why in self.record["refused"].items())
         return Table(
-            title=self._title("Selection on train and validation parts: RMSE"),
-            columns=["candidate", "blocks of train + validation", "validation part", "stable"],
+            title=self._title("Selection on the train and validation splits: RMSE"),
+            columns=["candidate", "blocks of train + validation", "validation split", "stable"],
             rows=rows,
             best="min",
             note=f"Chosen: {self.record['winner']}. Each row is the best candidate of its family. "
             "Closed forms are compared by blocked cross-validation over train + validation, and "
             "their long rollouts must stay in the range of the record. Networks are judged by "
-            "their correction of the best closed form (fitted to the train part) on the "
-            f"validation part.{self._factors()} The selected closed form was then refitted to "
+            "their correction of the best closed form (fitted to the train split) on the "
+            f"validation split.{self._factors()} The selected closed form was then refitted to "
             "train + validation." + (f" Excluded: {left_out}." if left_out else ""),
         )
 
@@ -364,7 +390,7 @@ class Evaluation:
             )
         ]
         return Table(
-            title="POD of the train part",
+            title="POD of the train split",
             columns=["mode", "singular value", "share of variance", "cumulative"], rows=rows[:20],
             note="Truncation error on train: "
             + _with_unit(pod["truncation_rmse_train"], self.unit)
@@ -372,26 +398,41 @@ class Evaluation:
         )  # fmt: skip
 
     def _skill(self) -> Lines:
+        """Return the error against lead: the surrogate, main baselines labelled, others in grey."""
         x = [float(lead + 1) for lead in range(self.windows.leads)]
-        series = [
-            Series(
-                label=name,
-                y=[number(v) for v in values],
-                role="main" if name == SURROGATE else "baseline",
-            )
-            for name, values in self.rmse.items()
-        ]
+        best = self._best_baseline()
+        labelled = {SURROGATE, best, "climatology", self._persistence()}
+        scale = max(self.rmse[name].max() for name in labelled if name in self.rmse)
+        far = [n for n, values in self.rmse.items() if n not in labelled and values.max() > scale]
+        series = []
+        for name, values in self.rmse.items():
+            if name in far:
+                continue
+            role: Role = "main" if name == SURROGATE else "baseline"
+            label = f"best baseline: {name}" if name == best else name
+            series.append(
+                Series(label=label, y=[number(v) for v in values],
+                       role=role if name in labelled else "context")
+            )  # fmt: skip
         floor = [number(v) for v in self.floor]
         series.append(Series(label="truncation floor", y=floor, role="reference"))
+        notes = ["Thin grey lines: the other baselines of the table."]
+        if far:
+            notes.append(f"Larger errors are not drawn: {', '.join(far)}.")
         return Lines(
-            title="Error against lead", x=x, x_label="lead [steps]",
-            y_label=self._title("RMSE"), series=series, log_y=self._wide(),
+            title="Error against lead", x=x, x_label="lead [steps]", y_label=self._title("RMSE"),
+            series=series, log_y=self._wide(scale), note=" ".join(notes),
         )  # fmt: skip
 
-    def _wide(self) -> bool:
-        """Return whether one poor baseline would compress the other curves on a linear axis."""
-        values = np.concatenate(list(self.rmse.values()))
-        return bool(values.min() > 0 and values.max() > 4 * np.median(values))
+    def _persistence(self) -> str:
+        """Return the better of persistence and persistence of the anomaly."""
+        names = [n for n in ("climatology + anomaly persistence", "persistence") if n in self.rmse]
+        return min(names, key=lambda name: _overall(self.rmse[name]), default="")
+
+    def _wide(self, largest: float) -> bool:
+        """Return whether the surrogate's errors would be at zero on a linear axis."""
+        smallest = float(self.rmse[SURROGATE].min())
+        return bool(smallest > 0 and largest > 100 * smallest)
 
     def _calibration(self) -> Lines:
         found = [number(self._coverage(level)) for level in NOMINAL]
@@ -406,7 +447,7 @@ class Evaluation:
         share = self.record["pod"]["variance_share"]
         return Lines(
             title="POD spectrum", x=[float(k + 1) for k in range(len(share))], x_label="mode",
-            y_label="share of variance", series=[Series(label="train part", y=share)], log_y=True,
+            y_label="share of variance", series=[Series(label="train split", y=share)], log_y=True,
         )  # fmt: skip
 
     def _fields(self) -> xr.Dataset:
@@ -420,14 +461,27 @@ class Evaluation:
         out["modes"] = self.field.to_grid(self.surrogate.modes[:, : self.cells], ("mode",))
         per_cell = np.sqrt(((self.truth - self.forecasts[SURROGATE]) ** 2).mean(axis=0))
         out["rmse"] = self.field.to_grid(per_cell, ("lead",)).assign_attrs(unit)
-        return xr.Dataset(out)
+        return xr.Dataset(out, coords={"lead": np.arange(1, self.windows.leads + 1)})
+
+    def _along_the_dim(self) -> Maps:
+        """Return maps of lead and position of the last test window of a field with one dim."""
+        panels = [
+            Panel(variable=name, label=name, scale="error" if name == "error" else "field",
+                  diverging=name == "error")
+            for name in ("truth", "forecast", "error")
+        ]  # fmt: skip
+        return Maps(
+            title="Last test window: truth, forecast, error", panels=panels, unit=self.unit,
+        )  # fmt: skip
 
     def _maps(self, maps: xr.Dataset) -> list[Maps]:
-        """Return maps of a field with two spatial dims, else nothing."""
+        """Return maps of a field with one or two spatial dims, else nothing."""
         sizes = [maps.sizes[d] for d in self.field.grid.dims]
+        if len(sizes) == 1 and min(sizes[0], self.windows.leads) > 1:
+            return [self._along_the_dim()]
         if len(sizes) != 2 or min(sizes) < 2:
             return []
-        leads = sorted({0, (self.windows.leads - 1) // 2, self.windows.leads - 1})
+        leads = sorted({0, self.windows.leads - 1})
         steps = self.windows.starts[-1] + self.windows.inputs + np.asarray(leads)
         panels = [
             Panel(
@@ -447,7 +501,7 @@ class Evaluation:
         ]  # fmt: skip
         return [
             Maps(title="Last test window: truth, forecast, error", panels=panels, unit=self.unit),
-            Maps(title="POD modes", panels=modes, unit="unit variance"),
+            Maps(title="POD modes, scaled to unit variance", panels=modes, unit=""),
         ]
 
 
@@ -456,7 +510,7 @@ def _overall(values: Array) -> float:
 
 
 def _with_unit(value: float, unit: str) -> str:
-    return f"{value:.4g} {unit}".rstrip()
+    return f"{value:.4g} {display_unit(unit)}".rstrip()
 
 
 def _date(time: Any) -> str:

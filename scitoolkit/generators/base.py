@@ -147,6 +147,10 @@ class Generator(Config):
         del frames
         return ()
 
+    def shown_fields(self, frames: Any) -> Any:
+        """Return a sample's frames with the derived fields that `figures` maps."""
+        return frames
+
     def figures(self, frames: Any) -> Sequence[Figure]:
         """Return figures of a sample's frames for the report."""
         del frames

@@ -16,7 +16,7 @@ from scitoolkit.core.results import FIELDS_NAME, Results, Table, Verdict, number
 from scitoolkit.core.resume import changed_settings, identity
 from scitoolkit.core.run_directory import RunDirectory, write_atomic
 from scitoolkit.core.seeds import derive_seed
-from scitoolkit.generators.base import Generator, generators
+from scitoolkit.generators.base import Check, Generator, generators
 from scitoolkit.generators.card import worst_invariants, write_cards
 from scitoolkit.generators.config import GenerateConfig
 from scitoolkit.generators.executors import Pool, pool
@@ -189,12 +189,11 @@ def _results(
     for record in records:
         frames, origin = generator.read(folder / record.file)
         made = generators.get(origin.settings["name"]).model_validate(dict(origin.settings))
-        first = frames if first is None else first
+        first = generator.shown_fields(frames) if first is None else first
         for check in made.checks(frames):
             error = abs(check.found - check.exact)
             if verdict is None or error / check.tolerance > worst:
-                quantity = f"{check.quantity} {check.found:.6g}, exact {check.exact:.6g}: error"
-                verdict = Verdict(quantity=quantity, ours=error, unit=check.unit)
+                verdict = _verdict(check, f"sample {record.index}: " if len(records) > 1 else "")
             worst = max(worst, error / check.tolerance)
             rows.append([
                 record.index, _shown(record.parameters), check.quantity, number(check.found),
@@ -226,6 +225,17 @@ def _results(
         ],
         metrics=metrics, tables=tables, figures=list(generator.figures(first)),
     ), first  # fmt: skip
+
+
+def _verdict(check: Check, sample: str) -> Verdict:
+    """Return the error of a quantity compared with its tolerance, in percent where possible."""
+    scale, unit = (100 / abs(check.exact), "%") if check.exact else (1.0, check.unit)
+    values = f"{sample}{check.found:.4g}; exact {check.exact:.4g}"
+    return Verdict(
+        quantity=f"error of the {check.quantity} ({values})",
+        ours=scale * abs(check.found - check.exact), rival=scale * check.tolerance,
+        rival_name="the tolerance", unit=unit,
+    )  # fmt: skip
 
 
 def _shown(parameters: Mapping[str, float]) -> str:

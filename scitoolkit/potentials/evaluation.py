@@ -11,7 +11,16 @@ import torch
 
 from scitoolkit.core.contracts import Batch
 from scitoolkit.core.errors import DataError
-from scitoolkit.core.results import Figure, Lines, Results, Series, Table, Verdict
+from scitoolkit.core.results import (
+    Bars,
+    Figure,
+    Lines,
+    Multiples,
+    Results,
+    Series,
+    Table,
+    Verdict,
+)
 from scitoolkit.potentials.model import Potential
 from scitoolkit.potentials.pair_potential import PairPotential
 
@@ -100,6 +109,7 @@ def results(
 
     tables: list[Table] = []
     figures: list[Figure] = []
+    panels: list[Lines] = []
     if found.energy:
         energy, atoms = np.array(found.energy)[:, :2], np.array([e[2] for e in found.energy])
         error = energy[:, 1] - energy[:, 0]
@@ -107,7 +117,7 @@ def results(
         add("energy_per_atom", error / atoms, "meV/atom")
         if len(error) > 1:
             add("energy_shifted", error - error.mean(), "meV")
-        figures.append(_parity("Energy", energy / atoms[:, None], "eV/atom"))
+        panels.append(_energy_parity(energy / atoms[:, None]))
     if found.forces:
         forces = np.concatenate(found.forces, axis=1)
         add("force", forces[1] - forces[0], "meV/Å")
@@ -115,8 +125,8 @@ def results(
         metrics.update(by_element)
         units.update(dict.fromkeys(by_element, "meV/Å"))
         tables.append(table)
-        figures.append(_parity("Force components", forces.reshape(2, -1).T, "eV/Å"))
-        figures.append(_by_size(forces))
+        panels.insert(0, _force_parity(model, found, forces))
+        figures += [_element_bars(by_element), _by_size(forces)]
     if found.virial:
         virial = np.stack(found.virial)
         add("virial_per_atom", virial[:, 1] - virial[:, 0], "meV/atom")
@@ -126,6 +136,7 @@ def results(
         metrics.update(by_method)
         units.update({name: units[name.partition("_of_")[0]] for name in by_method})
         tables.append(table)
+    figures.insert(0, Multiples(title="Predicted against reference", panels=panels))
     return Results(
         title=title, verdict=_verdict(metrics), metrics=metrics,
         summary=_summary(metrics) + ([note] if note else []),
@@ -217,19 +228,45 @@ def _baselines(model: Potential, found: Collected) -> tuple[dict[str, float], Ta
     return metrics, Table(title="RMSE against baselines", columns=columns, rows=rows, note=note)
 
 
-def _parity(what: str, pairs: np.ndarray, unit: str) -> Lines:
-    """Return a parity plot of (n, 2) labels and predictions."""
+def _element_bars(by_element: dict[str, float]) -> Bars:
+    labels = [name.removeprefix("force_rmse_of_") for name in by_element]
+    return Bars(
+        title="Force error by element", labels=labels, values=list(by_element.values()),
+        x_label="force RMSE [meV/Å]",
+    )  # fmt: skip
+
+
+def _energy_parity(pairs: np.ndarray) -> Lines:
+    """Return a parity plot of (n, 2) energies per atom, relative to the mean reference."""
+    return _parity(
+        "Energy relative to the mean", MILLI * (pairs - pairs[:, 0].mean()), "meV/atom",
+        {"configurations": np.arange(len(pairs))}, is_grey=True,
+    )  # fmt: skip
+
+
+def _force_parity(model: Potential, found: Collected, forces: np.ndarray) -> Lines:
+    """Return a parity plot of force components, one colour for each element."""
+    types = np.repeat(np.concatenate(found.types), 3)
+    chosen = {name: np.flatnonzero(types == i) for i, name in enumerate(model.type_map)}
+    groups = {name: places for name, places in chosen.items() if len(places)}
+    return _parity("Force components", forces.reshape(2, -1).T, "eV/Å", groups)
+
+
+def _parity(
+    what: str, pairs: np.ndarray, unit: str, groups: dict[str, np.ndarray], is_grey: bool = False
+) -> Lines:
+    """Return a parity plot of (n, 2) labels and predictions; `groups` are rows by label."""
     rng = np.random.default_rng(0)
-    if len(pairs) > SHOWN_POINTS:
-        pairs = pairs[rng.choice(len(pairs), SHOWN_POINTS, replace=False)]
     low, high = float(pairs.min()), float(pairs.max())
+    series = [Series(label="equal", y=[low, high], role="reference")]
+    most = SHOWN_POINTS // len(groups)
+    for label, places in groups.items():
+        shown = places if len(places) <= most else rng.choice(places, most, replace=False)
+        series.append(Series(label=label, x=pairs[shown, 0].tolist(), y=pairs[shown, 1].tolist(),
+                             style="points", role="baseline" if is_grey else "main"))  # fmt: skip
     return Lines(
-        title=f"{what}: predicted against reference", x=[low, high],
-        x_label=f"reference [{unit}]", y_label=f"predicted [{unit}]",
-        series=[
-            Series(label="equal", y=[low, high], role="reference"),
-            Series(label="", x=pairs[:, 0].tolist(), y=pairs[:, 1].tolist(), style="points"),
-        ],
+        title=what, x=[low, high],
+        x_label=f"reference [{unit}]", y_label=f"predicted [{unit}]", series=series, equal=True,
     )  # fmt: skip
 
 

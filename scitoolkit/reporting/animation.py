@@ -9,8 +9,8 @@ import numpy as np
 
 from scitoolkit.core.errors import DataError
 from scitoolkit.core.results import Maps
-from scitoolkit.reporting.maps import draw_maps, map_values, scale_norms
-from scitoolkit.reporting.style import plain, style
+from scitoolkit.reporting.maps import draw_maps, map_values, scale_norms, title_maps
+from scitoolkit.reporting.style import style
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_FRAMES = 16
 MILLISECONDS = 400
-DPI = 75
+DPI = 100
 """Low resolution, because the images are embedded in the report."""
 
 
@@ -46,7 +46,6 @@ def animated_maps(spec: Maps, fields: xr.Dataset) -> bytes:
         figure = draw_maps(frames[0], fields, norms)
         figure.set_dpi(DPI)
         figure.canvas.draw()
-        figure.set_layout_engine("none")  # all frames use the layout of the first
         images = [_drawn(figure, frame, fields) for frame in frames]
     buffer = io.BytesIO()
     images[0].save(
@@ -63,7 +62,7 @@ def _drawn(figure: Figure, frame: Maps, fields: xr.Dataset) -> Image:
     for axes, panel in zip(figure.axes, frame.panels, strict=False):  # colour bars come last
         values = map_values(panel, fields)
         axes.collections[0].set_array(values)
-    figure.suptitle(plain(frame.title), x=0.01, y=0.997, ha="left", weight="bold", size=10.5)
+    title_maps(figure, frame.title)
     figure.canvas.draw()
     pixels = np.asarray(cast("FigureCanvasAgg", figure.canvas).buffer_rgba())
     return Image.fromarray(np.ascontiguousarray(pixels[..., :3]))
@@ -78,4 +77,6 @@ def _frame(spec: Maps, fields: xr.Dataset, index: int) -> Maps:
         else panel
         for panel in spec.panels
     ]  # fmt: skip
-    return spec.model_copy(update={"title": f"{spec.title}, {dim} = {place}", "panels": panels})
+    return spec.model_copy(
+        update={"title": f"{spec.title}, {dim.replace('_', ' ')} = {place}", "panels": panels}
+    )

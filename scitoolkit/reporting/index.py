@@ -10,6 +10,7 @@ from urllib.parse import quote
 from scitoolkit.core.results import Results
 from scitoolkit.core.run_directory import write_atomic
 from scitoolkit.reporting.page import template
+from scitoolkit.reporting.style import display_text
 
 
 def write_index(target: Path, runs: Sequence[Path], left_out: Mapping[str, str]) -> Path:
@@ -31,7 +32,7 @@ def write_index(target: Path, runs: Sequence[Path], left_out: Mapping[str, str])
         results = Results.read(run)
         images = sorted((run / "report").glob("01-*.png"))
         entries.append({
-            "title": results.title,
+            "title": display_text(results.title),
             "verdict": results.verdict.sentence if results.verdict else "",
             "report": _link(run / "report" / "index.html", target),
             "image": _link(images[0], target) if images else "",

@@ -8,7 +8,10 @@ from __future__ import annotations
 import base64
 import json
 import re
+import struct
 import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +25,15 @@ from scitoolkit.core.results import (
     Figure,
     Lines,
     Maps,
+    Multiples,
     Parallel,
     Points,
     Results,
     Table,
+    display_unit,
 )
 from scitoolkit.core.run_directory import RunDirectory, disk_error, write_atomic
+from scitoolkit.reporting.style import display_text
 from scitoolkit.reporting.tables import (
     best_rows,
     format_column,
@@ -99,6 +105,13 @@ class Image:
     alt: str
     note: str = ""
     is_training: bool = False
+    has_panels: bool = False
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the image has panels that are readable only over the whole width of a page."""
+        width, height = struct.unpack(">II", self.png[16:24])
+        return self.has_panels and width > 2.0 * height
 
     @property
     def data(self) -> str:
@@ -110,7 +123,7 @@ def _curves(run: RunDirectory) -> list[Lines]:
     from scitoolkit.reporting.lines import learning_curves
 
     try:
-        return learning_curves(list(run.read_metrics()))
+        return learning_curves(_of_training(run.read_metrics()))
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"not a log of metrics ({error})",
@@ -118,6 +131,13 @@ def _curves(run: RunDirectory) -> list[Lines]:
             allowed="one JSON object a line with name, value, unit, step",
             fix=f"remove {run.metrics_path}; the report is then drawn without curves",
         ) from None
+
+
+def _of_training(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the logged values of data splits, such as `train/loss`, logged more than once."""
+    found = [row for row in rows if "/" in str(row["name"])]
+    count = Counter(str(row["name"]) for row in found)
+    return [row for row in found if count[str(row["name"])] > 1]
 
 
 def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]:
@@ -130,12 +150,17 @@ def _draw(path: Path, curves: list[Lines], figures: list[Figure]) -> list[Image]
     needs_fields = any(isinstance(f, Maps) and f.panels for f in figures)
     fields = _read_fields(path) if needs_fields else xr.Dataset()
     images = [
-        Image(f"{i + 1:02d}-{_slug(f.title)}.png", _png(f, fields), _alternative(f), f.note)
+        Image(
+            f"{i + 1:02d}-{_slug(f.title)}.png", _png(f, fields), _alternative(f),
+            display_text(f.note), has_panels=isinstance(f, Maps | Multiples),
+        )
         for i, f in enumerate(figures)
-    ]
+    ]  # fmt: skip
     if curves:
         name, alt = f"{len(figures) + 1:02d}-training.png", "; ".join(map(_alternative, curves))
-        images.append(Image(name, to_png(draw_multiples(curves)), alt, is_training=True))
+        images.append(
+            Image(name, to_png(draw_multiples(curves)), alt, is_training=True, has_panels=True)
+        )
     return images
 
 
@@ -173,9 +198,9 @@ def _slug(title: str) -> str:
 def _page(run: RunDirectory, results: Results, images: list[Image]) -> str:
     figures = [image for image in images if not image.is_training]
     return template("report.html").render(
-        title=results.title,
-        verdict=results.verdict.sentence if results.verdict else "",
-        summary=results.summary,
+        title=display_text(results.title),
+        verdict=_prose(results.verdict.sentence) if results.verdict else "",
+        summary=[_prose(line) for line in results.summary],
         lead=figures[0] if figures else None,
         tables=[_table(table) for table in results.tables],
         figures=figures[1 : 1 + MOST_FIGURES],
@@ -186,6 +211,11 @@ def _page(run: RunDirectory, results: Results, images: list[Image]) -> str:
         config=run.config_path.read_text(encoding="utf-8", errors="replace"),
         environment=json.dumps(_environment(run), indent=1, ensure_ascii=False),
     )
+
+
+def _prose(text: str) -> str:
+    """Return a sentence with units as printed, and without line breaks before a percent sign."""
+    return display_text(text).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def template(name: str) -> Template:
@@ -201,7 +231,7 @@ def _metrics(results: Results) -> dict[str, Any] | None:
         return None
     # Quantities of different kinds are formatted individually, not with common digits.
     rows: list[list[float | int | str | None]] = [
-        [name, format_column([value])[0], results.units.get(name, "")]
+        [name, format_column([value])[0], display_unit(results.units.get(name, ""))]
         for name, value in results.metrics.items()
     ]
     return _table(Table(title="Metrics", columns=["name", "value", "unit"], rows=rows))
@@ -211,9 +241,9 @@ def _table(table: Table) -> dict[str, Any]:
     """Return the template variables of a table: headers and cells as text, with alignment."""
     best = best_rows(table)
     numbers = [is_numeric_column(table, j) for j in range(len(best))]
-    notes = [table.note, "Best of each column marked." if any(best) else ""]
+    notes = [display_text(table.note), "Best of each column marked." if any(best) else ""]
     return {
-        "title": table.title,
+        "title": display_text(table.title),
         "note": " ".join(text for text in notes if text),
         "heads": [
             dict(zip(("name", "unit"), split_unit(column), strict=True), number=number)
@@ -230,6 +260,8 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _alternative(spec: Figure) -> str:
+    if isinstance(spec, Multiples):
+        return f"Small multiples: {spec.title}: {', '.join(p.title for p in spec.panels)}"
     if isinstance(spec, Maps):
         unit = f", in {spec.unit}" if spec.unit else ""
         return f"Maps: {spec.title}: {', '.join(p.label for p in spec.panels) or 'none'}{unit}"

@@ -7,6 +7,7 @@ the main comparison. Colours are those of Okabe and Ito (safe for colour-blind r
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ STYLE: Any = {
     "legend.frameon": False,
     "image.cmap": "viridis",
 }
+_PURE = re.compile(r"\s*\[1\]")
+_DEGREES = re.compile(r"\bdeg_?C\b")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
@@ -63,8 +66,18 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def plain(text: str) -> str:
-    """Escape `$`, which would start a formula."""
-    return text.replace("$", r"\$")
+    """Escape `$`, which would start a formula, and write units as they are printed."""
+    return display_text(text).replace("$", r"\$")
+
+
+def display_text(text: str) -> str:
+    """Write units in a text as they are printed: `°C` for `degC`, nothing for `[1]`.
+
+    Example:
+        >>> display_text("RMSE [degC]"), display_text("RMSE [1]")
+        ('RMSE [°C]', 'RMSE')
+    """
+    return _DEGREES.sub("°C", _PURE.sub("", text))
 
 
 def say_empty(axes: Axes) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from scitoolkit.core.results import Table
+from scitoolkit.core.results import Table, display_unit
 
 Cell = float | int | str | None
 MISSING = "–"
@@ -24,7 +24,7 @@ def split_unit(column: str) -> tuple[str, str]:
         ('model', '')
     """
     match = _UNIT.match(column)
-    return (match["name"], match["unit"]) if match else (column, "")
+    return (match["name"], display_unit(match["unit"])) if match else (column, "")
 
 
 def format_column(cells: Sequence[Cell]) -> list[str]:
@@ -83,8 +83,9 @@ def formatted_rows(table: Table) -> list[list[str]]:
 
 
 def is_numeric_column(table: Table, column: int) -> bool:
-    """Return whether a column contains numbers and is therefore right-aligned."""
-    return any(column < len(row) and _is_number(row[column]) for row in table.rows)
+    """Return whether a column contains numbers or no values at all and is right-aligned."""
+    cells = [row[column] for row in table.rows if column < len(row)]
+    return any(map(_is_number, cells)) or (column > 0 and not any(cells))
 
 
 def text_table(table: Table) -> str:

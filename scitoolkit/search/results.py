@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,9 @@ from scitoolkit.search.space import Space
 from scitoolkit.search.trial import Trial
 
 _BEST, _BINS = 10, 40
+_AXES = 8  # of parallel coordinates
+# Below this number of trials a ranking of parameters is mostly noise.
+_RELIABLE = 30
 _COST = "parameters"
 
 
@@ -42,18 +45,19 @@ def search_results(
         title: name of the search.
     """
     best = history.winner()
-    figures: list[Figure] = [busy_figure(history)]
+    figures: list[Figure] = []
     if history.done:
-        figures = [*trajectory_figures(history), *figures]
-        figures += [f for f in (front_figure(history), importance_figure(history, space)) if f]
+        figures += trajectory_figures(history)
         figures.append(parallel_figure(history, space))
+        figures += [f for f in (front_figure(history), importance_figure(history, space)) if f]
     if best is not None:
         figures += architecture_figures(best, space)
+    figures.append(busy_figure(history))
     possible = (finalist_table(history), best_table(history), failure_table(history))
     tables = [table for table in possible if table]
     metrics = _metrics(history, best)
     if tested is not None:
-        tables += [t.model_copy(update={"title": f"Winner on the test part: {t.title}"})
+        tables += [t.model_copy(update={"title": f"Winner: {t.title}"})
                    for t in tested.tables]  # fmt: skip
         metrics |= {f"test_{name}": value for name, value in tested.metrics.items()}
     return Results(
@@ -83,16 +87,57 @@ def _metrics(history: History, best: Trial | None) -> dict[str, Any]:
 
 
 def _verdict(history: History) -> Verdict | None:
-    """Return the comparison of the winner with the other finalists, by means over new seeds."""
-    sign, values = _sign(history), {f["trial"]: f["mean"] for f in history.finalists()}
-    if not values:
+    """Return the comparison of the winner, by its mean over new seeds.
+
+    The baseline is the forecast without the searched network if trials report it, else the best
+    other finalist. A difference within the winner's standard deviation over seeds is a tie.
+    """
+    sign, finalists = _sign(history), history.finalists()
+    if not finalists:
         return None
-    objective = history.objectives[0]
-    named = {f"trial {trial}": number(sign * mean) for trial, mean in values.items()}
-    return Verdict.among(
-        named, next(iter(named)), f"{objective.name} of the winner, mean of new seeds",
-        better=objective.direction, rate=False,
+    objective, first = history.objectives[0], finalists[0]
+    ours = sign * first["mean"]
+    without = _without_network(history, first)
+    if without is None:
+        others = {f"trial {f['trial']}": sign * f["mean"] for f in finalists[1:]}
+    else:
+        others = {"the no-network forecast": without}
+    seeds = f"{first['seeds']} seed{'s' * (first['seeds'] != 1)}"
+    verdict = Verdict.among(
+        {"winner": number(ours), **others}, "winner",
+        f"{_spoken(objective.name)} of the winner (mean of {seeds})", better=objective.direction,
+        rate=objective.direction == "min",
     )  # fmt: skip
+    if verdict is None or verdict.rival is None:
+        return verdict
+    noise = first["spread"] if first["seeds"] > 1 else 0.0
+    return verdict.model_copy(update={"tie": abs(verdict.ours - verdict.rival) <= noise})
+
+
+def _without_network(history: History, first: Mapping[str, Any]) -> float | None:
+    """Return the objective without the searched network, None if trials do not report it.
+
+    The metric `NAME_base` is the objective NAME of the forecast without the searched network.
+    """
+    name = f"{history.objectives[0].name}_base"
+    runs = [history.trials[number].metrics for number in first["runs"]]
+    known = [metrics[name] for metrics in runs if name in metrics]
+    return float(np.mean(known)) if known else None
+
+
+def _spoken(name: str) -> str:
+    """Return a metric's name as words.
+
+    Example:
+        >>> _spoken("validation_rmse")
+        'validation RMSE'
+    """
+    acronyms = {"rmse": "RMSE", "mse": "MSE", "mae": "MAE", "nrmse": "NRMSE", "vrmse": "VRMSE"}
+    return " ".join(acronyms.get(word, word) for word in name.split("_"))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _sign(history: History) -> int:
@@ -100,15 +145,15 @@ def _sign(history: History) -> int:
 
 
 def _summary(history: History, space: Space, best: Trial | None, tested: bool) -> list[str]:
-    size = f"{space.size:,}" if isinstance(space.size, int) else "infinitely many"
+    workers = _counted(history.workers, "worker")
     lines = [
-        f"{len(history.done)} of {size} configurations were evaluated in {history.clock:.0f} s on "
-        f"{history.workers} workers, busy {100 * history.busy_share():.1f} % of the time."
+        f"{_evaluated(len(history.done), space)} in {history.clock:.0f} s on {workers}, "
+        f"busy {100 * history.busy_share():.1f} % of the time."
     ]
     failed = history.failures()
     if failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
-        lines.append(f"{sum(failed.values())} trials failed: {kinds}.")
+        lines.append(f"{_counted(sum(failed.values()), 'trial')} failed: {kinds}.")
     stopped = len(history.interrupted)
     if len(history.running) > stopped:
         lines.append(f"{len(history.running) - stopped} trials were running when this was written.")
@@ -117,7 +162,7 @@ def _summary(history: History, space: Space, best: Trial | None, tested: bool) -
                      "evaluates them again.")  # fmt: skip
     finalists = history.finalists()
     if finalists and best is not None:
-        name, first = history.objectives[0].name, finalists[0]
+        name, first = _spoken(history.objectives[0].name), finalists[0]
         text = (
             f"Trial {best.id} won: {name} {_sign(history) * first['mean']:.5g}, the mean over "
             f"{first['seeds']} new seeds with standard deviation {first['spread']:.2g}"
@@ -129,23 +174,37 @@ def _summary(history: History, space: Space, best: Trial | None, tested: bool) -
         lines.append(text + ".")
         lines += _base_comparison(history, first)
     if tested:
-        lines.append("The test part was used once, after the winner was chosen and trained.")
+        lines.append("The test split was used once, after the winner was chosen and trained.")
     return lines
 
 
-def _base_comparison(history: History, first: dict[str, Any]) -> list[str]:
-    """Return a sentence that compares the winner with its base, if trials report the base.
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
-    The metric `NAME_base` is the objective NAME of the forecast without the searched network.
-    """
+
+def _evaluated(done: int, space: Space) -> str:
+    """Return how many configurations of the space were evaluated."""
+    verb = "was" if done == 1 else "were"
+    if isinstance(space.size, int):
+        return f"{done:,} of {_counted(space.size, 'configuration')} {verb} evaluated"
+    continuous = sum(isinstance(kind, Real) for kind in space.variables.values())
+    discrete = len(space.variables) - continuous
+    return (
+        f"{_counted(done, 'configuration')} of a space with {discrete} discrete and "
+        f"{_counted(continuous, 'continuous parameter')} {verb} evaluated"
+    )
+
+
+def _base_comparison(history: History, first: dict[str, Any]) -> list[str]:
+    """Return a sentence that compares the winner with its base, if trials report the base."""
     objective = history.objectives[0]
-    runs = [history.trials[number].metrics for number in first["runs"]]
-    known = [m[f"{objective.name}_base"] for m in runs if f"{objective.name}_base" in m]
-    if not known:
+    without = _without_network(history, first)
+    if without is None:
         return []
-    sign, without = _sign(history), float(np.mean(known))
+    sign = _sign(history)
     gain = sign * without - first["mean"]
-    values = f"{objective.name} {sign * first['mean']:.4g} with it, {without:.4g} without"
+    name = _spoken(objective.name)
+    values = f"{name} {sign * first['mean']:.4g} with it, {without:.4g} without"
     if gain <= 0:
         return [f"The searched network does not beat the forecast without one: {values}."]
     noise = "beyond" if gain > first["spread"] else "within"
@@ -225,17 +284,25 @@ def configuration_text(configuration: dict[str, Any]) -> str:
 
 
 def trajectory_figures(history: History) -> list[Figure]:
-    """Return the best value so far against time, with the values of all trials."""
+    """Return the first objective of each trial by completion, the best so far and the baseline."""
     objective, sign = history.objectives[0], _sign(history)
     trials = sorted((t for t in history.done if t.spans), key=lambda t: t.spans[-1][1])
-    times = [t.spans[-1][1] for t in trials]
+    order = [float(place) for place in range(1, len(trials) + 1)]
     values = [t.values[0] for t in trials]
     best = np.minimum.accumulate(values)
-    every = Series(label="each trial", x=times, y=[sign * v for v in values], role="baseline")
-    line = Series(label="best so far", x=times, y=[sign * float(v) for v in best])
-    title = f"{objective.name} over the time of the search"
-    return [Points(title=title, x_label="time (s)", y_label=objective.name, series=[every, line],
-                   joined=["best so far"])]  # fmt: skip
+    name = _spoken(objective.name)
+    series = [
+        Series(label="trial", x=order, y=[sign * v for v in values], role="baseline"),
+        Series(label="best so far", x=order, y=[sign * float(v) for v in best]),
+    ]
+    known = [m for t in trials if (m := t.metrics.get(f"{objective.name}_base")) is not None]
+    if known:
+        ends = [order[0], order[-1]]
+        series.append(Series(label="without a searched network", x=ends,
+                             y=[float(np.mean(known))] * 2, role="reference"))  # fmt: skip
+    joined = ["best so far", "without a searched network"]
+    return [Points(title=f"{_capital(name)} of each trial", x_label="completed trial",
+                   y_label=name, series=series, joined=joined)]  # fmt: skip
 
 
 def busy_figure(history: History) -> Figure:
@@ -250,7 +317,8 @@ def busy_figure(history: History) -> Figure:
     return Lines(
         title="Share of workers that run a trial", x=middle, x_label="time (s)", y_label="share",
         series=[Series(label="busy", y=share.tolist())],
-        note=f"Mean {history.busy_share():.3f}; it drops at the end while the last trials finish.",
+        note=f"Mean {history.busy_share():.3f}; the share drops at the end while the last trials "
+        "finish.",
     )  # fmt: skip
 
 
@@ -276,7 +344,8 @@ def front_figure(history: History) -> Figure | None:
     ]  # fmt: skip
     spread = [p[0] for p in points]
     return Points(
-        title=f"{y} against {x}", x_label=x, y_label=y, series=series, joined=["Pareto front"],
+        title=f"{_capital(_spoken(y))} against {_spoken(x)}", x_label=_spoken(x),
+        y_label=_spoken(y), series=series, joined=["Pareto front"],
         log_x=min(spread) > 0 and max(spread) > 20 * min(spread),
     )  # fmt: skip
 
@@ -318,35 +387,49 @@ def _explained(values: np.ndarray, groups: np.ndarray) -> float:
 
 
 def importance_figure(history: History, space: Space) -> Figure | None:
-    """Return a bar chart of the 15 most important variables."""
-    shares = dict(list(importance(history, space).items())[:15])
+    """Return a bar chart of up to 15 variables that explain some of the variance."""
+    found = [item for item in importance(history, space).items() if item[1] > 0]
+    shares = dict(found[:15])
     if not shares:
         return None
     return Bars(
         title="Importance of parameters", labels=list(shares), values=list(shares.values()),
         x_label="share of the rank variance explained by the parameter alone",
+        note="" if len(history.done) >= _RELIABLE else
+        f"Not reliable: with {len(history.done)} trials (fewer than {_RELIABLE}), the ranking is "
+        "mostly noise.",
     )  # fmt: skip
 
 
 def parallel_figure(history: History, space: Space) -> Figure:
-    """Return parallel coordinates of all trials, coloured by the first objective."""
+    """Return parallel coordinates of all trials, coloured by the first objective.
+
+    Shows the `_AXES` parameters that explain most of the objective, in the order of the space.
+    """
     trials, best = history.done, history.winner()
+    shares = importance(history, space)
+    ranked = sorted(space.variables, key=lambda name: -shares.get(name, 0.0))
+    places = [j for j, name in enumerate(space.variables) if name in ranked[:_AXES]]
+    kinds = list(space.variables.values())
     axes = []
-    for name, kind in space.variables.items():
+    for name, kind in (list(space.variables.items())[j] for j in places):
         ticks = [_tick(v) for v in kind.values] if isinstance(kind, Choice) else []
         axes.append(Scale(label=name.rpartition(".")[2], ticks=ticks, log=not ticks and kind.log))  # type: ignore[union-attr]
-    rows = [
-        [None if c is None else float(c if isinstance(k, Choice) else k.value(c))
-         for c, k in zip(t.codes, space.variables.values(), strict=True)]
-        for t in trials
-    ]  # fmt: skip
+    rows = [[_coordinate(t.codes[j], kinds[j]) for j in places] for t in trials]
     marked = next((i for i, t in enumerate(trials) if best is not None and t.id == best.id), None)
     sign = _sign(history)
+    left_out = len(space.variables) - len(places)
     return Parallel(
         title="All trials, the winner highlighted", axes=axes, rows=rows,
-        colour=[sign * t.values[0] for t in trials], colour_label=history.objectives[0].name,
-        marked=marked,
+        colour=[sign * t.values[0] for t in trials],
+        colour_label=_spoken(history.objectives[0].name), marked=marked,
+        note=f"The {len(places)} parameters with the largest effect; {left_out} are left out."
+        if left_out else "",
     )  # fmt: skip
+
+
+def _coordinate(code: Any, kind: Any) -> float | None:
+    return None if code is None else float(code if isinstance(kind, Choice) else kind.value(code))
 
 
 def _tick(value: Any) -> str:

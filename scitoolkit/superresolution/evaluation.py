@@ -38,7 +38,8 @@ MODEL, LINEAR, CUBIC, SPECTRAL = "MeshfreeFlowNet", "multilinear", "cubic", "spe
 REFINED = "refined"
 _RESIDUAL_POINTS = 4096
 _TITLE = "Super-resolution of "
-_STRIP = 5
+_STRIP = 3
+_ROWS = 4  # fields in a figure
 _SPECTRUM_NAMES = ("spectrum_error", "spectrum_error_highest_third")
 
 
@@ -439,14 +440,16 @@ def _maps(case: Case, found) -> tuple[xr.Dataset, list[Maps]]:
     labels = {"low": "coarse nodes", "model": "prediction", "truth": "truth", "error": "error"}
     drawn = []
     at = {grid.dims[0]: frame} if len(grid.dims) > 2 else {}
-    for field, unit in zip(case.fields, case.units, strict=True):
+    when = ", halfway between two coarse frames" if at else ""
+    for first in range(0, len(case.fields), _ROWS):
+        chosen = case.fields[first : first + _ROWS]
         panels = [
-            Panel(variable=f"{field}_{key}", select=at, label=label,
-                  scale="error" if key == "error" else field, diverging=key == "error")
-            for key, label in labels.items()
+            Panel(variable=f"{field}_{key}", select=at, label=f"{field}: {label}",
+                  scale=f"error {field}" if key == "error" else field, diverging=key == "error",
+                  unit=case.units[case.fields.index(field)])
+            for field in chosen for key, label in labels.items()
         ]  # fmt: skip
-        drawn.append(Maps(title=f"{field}, halfway between two coarse frames", panels=panels,
-                          unit=unit, columns=2))  # fmt: skip
+        drawn.append(Maps(title=f"{', '.join(chosen)}{when}", panels=panels, columns=len(labels)))
     if len(grid.dims) > 2:
         drawn.append(_animation(case, grid.dims[0], labels))
         drawn.append(_strip(case, grid.dims[0], frames))
@@ -461,9 +464,9 @@ def _animation(case: Case, dim: str, labels: Mapping[str, str]) -> Maps:
         for key, label in labels.items()
     ]  # fmt: skip
     return Maps(
-        title=f"{field} in motion", panels=panels, columns=2, animate=dim,
+        title=f"{field} in motion", panels=panels, columns=4, animate=dim,
         unit=case.units[case.fields.index(field)],
-        note=f"Coarse values exist in every {case.every[0]}th frame; the nearest ones are shown.",
+        note=f"Coarse values exist in one of {case.every[0]} frames; the nearest ones are shown.",
     )  # fmt: skip
 
 
@@ -477,10 +480,10 @@ def _strip(case: Case, dim: str, frames: int) -> Maps:
     chosen = np.unique(np.linspace(0, frames - 1, _STRIP).astype(int))
     panels = [
         Panel(variable=f"{field}_{key}", select={dim: int(i)},
-              label=f"{label}, {dim}={case.grid.nodes[0][i]:g}", scale=field)
-        for i in chosen for key, label in (("model", "prediction"), ("truth", "truth"))
+              label=f"{label}, {dim} = {case.grid.nodes[0][i]:g}", scale=field)
+        for key, label in (("truth", "truth"), ("model", "prediction")) for i in chosen
     ]  # fmt: skip
-    return Maps(title=f"{field} over time", panels=panels, columns=2,
+    return Maps(title=f"{field} over time", panels=panels, columns=len(chosen),
                 unit=case.units[case.fields.index(field)])  # fmt: skip
 
 

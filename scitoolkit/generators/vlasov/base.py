@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from scitoolkit.generators.vlasov.simulation import Simulation, Species, Wall
 
 EDGE_SHARE = 1e-6
+PERTURBATION = "f_perturbation"
 ROUNDING = 1e-12
 LENGTH, TIME, SPEED = "Debye length", "1/plasma frequency", "thermal speed"
 
@@ -185,8 +186,14 @@ class VlasovGenerator(Generator):
         """Return the interval of times in which the rate of a damped wave is measured."""
         return 0.0, float("inf")
 
+    def shown_fields(self, frames: Any) -> Any:
+        """Return the frames with the perturbation of f, its difference from the mean over x."""
+        found = frames["f"] - frames["f"].mean("x")
+        attributes = {**frames["f"].attrs, "long_name": "f minus its mean over x"}
+        return frames.assign({PERTURBATION: found.astype("f4").assign_attrs(attributes)})
+
     def figures(self, frames: Any) -> Sequence[Figure]:
-        """Return figures of the field energy with linear theory, and maps of f."""
+        """Return figures of the field energy with linear theory, and maps of the perturbation."""
         import numpy as np
 
         t, energy = frames["instant"].values, frames["field_energy"].values
@@ -198,19 +205,26 @@ class VlasovGenerator(Generator):
             offset = np.median(np.log(energy[chosen]) - 2 * exact.imag * t[chosen])
             line = np.exp(np.minimum(offset + 2 * exact.imag * t, 300.0))[::every]
             shown = [float(v) if v <= 2 * energy.max() else None for v in line]
-            series.append(Series(label=f"root: {self.rate_name} {exact.imag:.5f}", y=shown,
+            series.append(Series(label=f"linear theory: {self.rate_name} {exact.imag:.5f}", y=shown,
                                  role="reference"))  # fmt: skip
         picked = np.unique(np.linspace(0, frames.sizes["time"] - 1, 3).astype(int))
+        is_periodic = self.walls() != "absorbing"
+        shown, what = "f", ""
+        if is_periodic:
+            shown, what = "perturbation of f", "f minus its mean over x. "
         panels = [
             # With two velocities f is shown in the first cell of x.
-            Panel(variable="f", select={"time": int(i), **({"x": 0} if self.rows_vy() else {})},
-                  label=f"f at time {float(frames['time'][i]):g}")
+            Panel(variable=PERTURBATION if is_periodic else "f",
+                  label=f"time {float(frames['time'][i]):g}",
+                  select={"time": int(i), **({"x": 0} if self.rows_vy() else {})},
+                  scale=f"time {i}", diverging=is_periodic)
             for i in picked
         ]  # fmt: skip
         return [
             Lines(title=f"{self.name}: field energy, first sample", x=t[::every].tolist(),
                   x_label=f"time ({TIME})", y_label="field energy", log_y=True, series=series),
-            Maps(title=f"{self.name}: phase space, first sample", panels=panels),
+            Maps(title=f"{self.name}: {shown} in phase space, first sample", panels=panels,
+                 note=f"{what}One colour scale per time."),
         ]  # fmt: skip
 
     def _damping(self, frames: Any) -> tuple[float, float]:

@@ -62,7 +62,7 @@ def test_runs_are_listed_the_newest_first_with_status_and_verdict(make, tmp_path
     found = list_runs(tmp_path)
     assert [run.path for run in found] == [evaluated, stopped, empty]
     assert [run.status for run in found] == ["evaluated", "stopped", "empty"]
-    assert found[0].verdict == "RMSE 0.1 K; mean 1 K (10 x better)."
+    assert found[0].verdict == "RMSE: 0.1 K, a factor of 10 below mean (1.0 K)."
     assert found[0].started == "2026-01-12T00:00:00Z"
     assert found[0].bytes == sum(p.stat().st_size for p in evaluated.rglob("*") if p.is_file())
     assert [run.path for run in list_runs(tmp_path, "other")] == [evaluated]
