@@ -15,7 +15,7 @@ PATH = FOLDER.parent / "images" / "overview.webp"
 PANELS = {
     "rayleigh_benard": ("Super-resolution of convection, 4 x 8 x 8", (165, 126, 795, 452)),
     "chaos": ("Forecast of Lorenz-96: error of this and other methods", (165, 160, 795, 482)),
-    "acac_mace": ("MACE potential of acetylacetone: test energies", (165, 104, 795, 441)),
+    "acac_mace": ("MACE potential of acetylacetone: test energies", (165, 104, 795, 432)),
     "vlasov_landau": ("Training data with a known truth: Landau damping", (165, 112, 795, 452)),
 }
 CELL, CAPTION, QUALITY = (640, 400), 32, 82
