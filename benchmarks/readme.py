@@ -71,7 +71,7 @@ HEADLINES = {
         ">= {forward_backward_speedup_min:.0f} x faster",
     ),
     "graphs": (
-        "graph convolution network: one epoch", "131,072 nodes, 3.7 million edges, one thread",
+        "graph convolution network: one epoch", "131,072 nodes, 3.7 million nonzeros, one thread",
         "{epoch_seconds[ours]:.2f} s", "torch-geometric (CSR): {epoch_seconds[csr]:.2f} s",
         "{epoch_speedup_csr:.1f} x faster",
     ),
@@ -101,7 +101,7 @@ HEADLINES = {
     "forecast_sc20": (
         "forecast of sea-surface temperature, 8 weeks", "NOAA OISST, 1,487 test weeks",
         "R² {test_r2_uniform:.3f}", "damped anomaly: "
-        "{baselines[climatology_damped_anomaly][r2_uniform]:.3f}; published LSTM: "
+        "{baselines[climatology_damped_anomaly][r2_uniform]:.3f}; hand-made LSTM: "
         "{baselines[lstm_manual][r2_uniform]:.3f}",
         "+{r2_gain:.3f} R² over the better",
     ),
